@@ -98,20 +98,31 @@ class _World:
         return not self._usable.issuperset(slot.gpu for slot in effect.operation.slots)
 
 
+def followed(
+    memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool = False
+) -> list[InFlight]:
+    """The effects of `memory`, ended ones included, after the outcomes of a tick and, unless `blind`, its view."""
+    now_s, world = observation.now_s, _World(observation)
+    outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
+    found = []
+    for key, entry in _in_order(memory.in_flight):
+        after = _answered(entry, outcomes.get(key), now_s, policy)
+        found.append(after if blind else _shown(entry, after, world, policy))
+    return found
+
+
 def _follow_effects(
     memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool
 ) -> ControllerMemory:
-    now_s, world = observation.now_s, _World(observation)
+    now_s = observation.now_s
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
     open_effects: dict[str, InFlight] = {}
     failures, declined = list(memory.failures), []
-    for key, entry in _in_order(memory.in_flight):
+    for after in followed(memory, observation, policy, blind=blind):
+        key = after.instruction.id
         outcome = outcomes.get(key)
-        after = _answered(entry, outcome, now_s, policy)
-        if not blind:
-            after = _shown(entry, after, world, policy)
         if after.state == "conflict" and outcome is not None and outcome.kind == OutcomeKind.DECLINED:
-            declined.append(entry.instruction)
+            declined.append(after.instruction)
         if after.state == "failed":
             failures.append(now_s)
         if after.state not in ENDED:

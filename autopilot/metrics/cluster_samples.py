@@ -1,0 +1,174 @@
+"""Samples about the cluster: use, fragmentation, idle work, waiting work, services. Pure, and computed once a tick."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.fragmentation.measure import fragmentation_of
+from autopilot.core.hardware.dcgm import Quality
+from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
+from autopilot.core.intake.sight import fresh_samples
+from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
+from autopilot.core.model.codes import Code
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Decision, Observation
+from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut, State
+from autopilot.core.model.work import gpu_parts
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.usage.parts import GPU_UNITS
+from autopilot.core.usage.rollup import ratios, rollups
+from autopilot.metrics.samples import Samples
+from autopilot.metrics.table import TENANT_USE, USE
+
+NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.LIMIT})
+"""Refusals after which work waits for its owner, an operator or an external check."""
+
+PROPOSED = "proposed"
+
+
+def put_cluster(out: Samples, observation: Observation, decision: Decision, policy: Policy) -> None:
+    """All samples about the cluster of one tick that has a view of it."""
+    snapshot = observation.snapshot
+    whatif = WhatIf(snapshot)
+    put_use(out, observation)
+    put_shape(out, observation, whatif)
+    put_owners(out, observation, policy)
+    put_pending(out, observation, decision)
+    put_services(out, snapshot)
+    put_telemetry(out, snapshot, policy)
+
+
+def put_use(out: Samples, observation: Observation) -> None:
+    """Both utilizations and their gap: fleet, pools, and tenants that hold or wait."""
+    found = rollups(observation.snapshot)
+    present = _tenants(observation.snapshot)
+    for level, names in (("fleet", ("",)), ("pool", found["pool"].names[:-1]), ("tenant", found["tenant"].names[:-1])):
+        capacity = found[level].capacity_units / GPU_UNITS
+        use = ratios(found[level], ACTIVITY_WINDOW_S)
+        for what, _, _ in USE:
+            if level == "tenant" and what not in TENANT_USE:
+                continue
+            column = capacity if what == "capacity_gpus" else np.asarray(getattr(use, what))
+            for row, name in enumerate(names):
+                if level != "tenant" or present[row]:
+                    out.put(f"{level}_{what}", float(column[row]), *(() if level == "fleet" else (name,)))
+
+
+def _tenants(snapshot: ClusterSnapshot) -> Bools:
+    """Tenants that hold GPUs or wait. Shape [tenants]."""
+    work, present = snapshot.workloads, np.zeros(len(snapshot.names.tenants), np.bool_)
+    live = (work.state < State.SUCCEEDED) & (work.tenant >= 0)
+    present[work.tenant[live]] = True
+    return present
+
+
+def put_shape(out: Samples, observation: Observation, whatif: WhatIf) -> None:
+    """Free GPUs by node, changing geometries, fragmentation by cause."""
+    snapshot = observation.snapshot
+    nodes, gpus = snapshot.nodes, snapshot.gpus
+    pools = snapshot.names.pools
+    for row in np.flatnonzero(whatif.node_ok).tolist():
+        out.put("node_free_gpus", float(whatif.node_free[row]), str(nodes.id[row]), pools[nodes.pool[row]])
+    for code, state in ((Recut.CHANGING, "changing"), (Recut.FAILED, "failed")):
+        at, count = np.unique(gpus.node[gpus.recut == code], return_counts=True)
+        for node, number in zip(at.tolist(), count.tolist(), strict=True):
+            out.put("node_recut_gpus", number, str(nodes.id[node]), state)
+    found = fragmentation_of(observation)
+    out.column(
+        "largest_gang_gpus", *zip(*found.largest_gang_gpus, strict=True) if found.largest_gang_gpus else ((), ())
+    )
+    for pool in found.pools:
+        out.put("fragmentation_ratio", pool.index_ratio, pool.pool)
+        for demand, loss in (("pending", pool.pending), ("expected", pool.expected)):
+            for cause, stranded in loss.by_cause if loss is not None else ():
+                out.put("stranded_gpus", stranded, pool.pool, cause, demand)
+
+
+def put_owners(out: Samples, observation: Observation, policy: Policy) -> None:
+    """Idle work by tenant, and what queues hold above their guarantee."""
+    snapshot = observation.snapshot
+    work, queues = snapshot.workloads, snapshot.queues
+    found = work_activity(snapshot, entity_activity(snapshot, policy), observation.now_s)
+    judged = found.activity != Activity.UNKNOWN
+    tenants, known = len(snapshot.names.tenants), judged & (work.tenant >= 0)
+    held = np.bincount(work.tenant[known], found.held_gpus[known], tenants)
+    idle = np.bincount(work.tenant[known], found.idle_gpus[known], tenants)
+    for row in np.flatnonzero(held > 0).tolist():
+        out.put("tenant_hoarding_ratio", idle[row] / held[row], snapshot.names.tenants[row])
+    use, idle_use = (np.zeros(len(queues.id)) for _ in range(2))
+    np.add.at(use, work.queue, found.held_gpus)
+    np.add.at(idle_use, work.queue[judged], found.idle_gpus[judged])
+    for row in range(len(queues.id) - 1, 0, -1):  # children come after their parents
+        use[queues.parent[row]] += use[row]
+        idle_use[queues.parent[row]] += idle_use[row]
+    guarantee = queues.guarantee.sum(axis=1)
+    for row in range(1, len(queues.id)):
+        name, borrowed = str(queues.id[row]), max(float(use[row]) - float(guarantee[row]), 0.0)
+        out.put("queue_guaranteed_gpus", float(guarantee[row]), name)
+        out.put("queue_borrowed_gpus", borrowed, name)
+        if borrowed > 0 and judged[work.queue == row].any():
+            out.put("queue_borrowed_idle_gpus", min(borrowed, float(idle_use[row])), name)
+
+
+def put_pending(out: Samples, observation: Observation, decision: Decision) -> None:
+    """Pending work by reason, and by tenant with the age of the oldest that the autopilot may start."""
+    snapshot, refusals = observation.snapshot, decision.plan.refusals
+    work = snapshot.workloads
+    pending = work.state == State.PENDING
+    gpus = np.zeros(len(work.id))
+    gpus[pending] = work.gpus[pending] * gpu_parts(work, pending)
+    reason = np.full(len(work.id), -1)
+    if decision.halted:
+        reasons = ["halted"]
+        reason[pending] = 0
+    else:
+        reasons = [*(str(code) for code in refusals.codes), PROPOSED]
+        reason[pending] = len(reasons) - 1
+        reason[refusals.workload] = refusals.code
+    for row, name in enumerate(reasons):
+        chosen = pending & (reason == row)
+        if chosen.any() or name == PROPOSED:
+            out.put("pending_workloads", float(chosen.sum()), name)
+            out.put("pending_gpus", float(gpus[chosen].sum()), name)
+    theirs = np.array([name in NOT_OURS for name in reasons], np.bool_)
+    ours = pending & ~theirs[reason]
+    for row in np.flatnonzero(_tenants(snapshot)).tolist():
+        tenant, own = snapshot.names.tenants[row], work.tenant == row
+        out.put("tenant_pending_gpus", float(gpus[own & pending].sum()), tenant)
+        if (own & ours).any():
+            out.put("tenant_oldest_pending_seconds", observation.now_s - float(work.submit_s[own & ours].min()), tenant)
+
+
+def put_services(out: Samples, snapshot: ClusterSnapshot) -> None:
+    """Latency, load and replicas of each service."""
+    table = snapshot.services
+    names = [str(name) for name in table.id.tolist()]
+    with np.errstate(invalid="ignore"):
+        late_rps = np.where(table.recent_rps == 0, 0.0, table.recent_violation_ratio * table.recent_rps)
+    columns = {
+        "service_p99_seconds": table.p99_s,
+        "service_objective_seconds": table.objective_s,
+        "service_requests_per_second": table.recent_rps,
+        "service_late_requests_per_second": late_rps,
+        "service_queued_requests": table.queue_depth,
+    }
+    for name, column in columns.items():
+        out.column(name, names, column.astype(float).tolist())
+    needed = np.where(table.needed_replicas >= 0, table.needed_replicas, np.nan)
+    states = {"present": table.replicas, "ready": table.ready_replicas, "needed": needed, "floor": table.floor}
+    for state, column in states.items():
+        for service, replicas in zip(names, column.astype(float).tolist(), strict=True):
+            out.put("service_replicas", replicas, service, state)
+
+
+def put_telemetry(out: Samples, snapshot: ClusterSnapshot, policy: Policy) -> None:
+    """GPUs by the counter behind their fresh SM activity; a cut GPU counts by the best of its instances."""
+    table, gpus = snapshot.telemetry, len(snapshot.gpus.uuid)
+    best = np.zeros(gpus, np.int8)
+    if len(table.quality) == gpus + len(snapshot.instances.id):
+        fresh = fresh_samples(table.age_s, policy.freshness.telemetry_s, policy.clock.max_skew_s)
+        quality = np.where(fresh, table.quality, np.int8(Quality.NONE)).astype(np.int8)
+        best = quality[:gpus].copy()
+        np.maximum.at(best, snapshot.instances.gpu, quality[gpus:])
+    for quality_of in Quality:
+        out.put("telemetry_gpus", float((best == quality_of).sum()), quality_of.name.lower())

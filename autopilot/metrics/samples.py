@@ -1,0 +1,164 @@
+"""The samples of one moment: a pure function of what a tick observed and decided.
+
+`Moment` has the records of the last tick. Samples are by metric name and label values; a value that is not finite is
+unknown and has no sample. After a tick without a view of the cluster, nothing about the cluster is exposed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite, isnan
+
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.forecast import REQUESTS
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.modes import Modes
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Decision, Observation, Proposal
+from autopilot.explain.proposals import Answer, answer_of
+from autopilot.metrics.table import BY_NAME, MOST_RECOMMENDATIONS
+
+Labels = tuple[str, ...]
+
+OPEN = frozenset({Answer.RECOMMENDED, Answer.NEEDS_APPROVAL})
+"""Answers after which a person may act."""
+
+RELIES_ON_NOTHING = "forecasts relied on"
+"""Unit of the verdict of the guard `confidence` on a proposal without a forecast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The last tick. `memory` is that after its decision; `collected_s` is by collector, from the shell."""
+
+    observation: Observation
+    decision: Decision
+    memory: ControllerMemory
+    policy: Policy
+    collected_s: Mapping[str, float] = field(default_factory=dict)
+
+
+class Samples:
+    """Samples by metric. Only metrics of the table are accepted, with exactly their labels."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[Labels, float]] = {}
+
+    def put(self, name: str, value: float, *labels: str) -> None:
+        """One sample; a value that is not finite is left out."""
+        metric = BY_NAME.get(name)
+        invariant(
+            metric is not None and len(labels) == len(metric.labels), f"metric {name}{labels} is not in the table"
+        )
+        if isfinite(value):
+            self.values.setdefault(name, {})[labels] = float(value)
+
+    def column(self, name: str, labels: Iterable[str], values: Iterable[float]) -> None:
+        """One sample for each label value."""
+        for label, value in zip(labels, values, strict=True):
+            self.put(name, value, label)
+
+
+def sees_the_cluster(observation: Observation) -> bool:
+    """False for a tick that had no trusted view: its snapshot is not evidence of anything."""
+    return not isnan(observation.signals.capacity_gpus)
+
+
+def put_control(out: Samples, moment: Moment) -> None:
+    """Modes, kill switch, pause, leadership, effects under way, disruptions."""
+    observation, memory, policy = moment.observation, moment.memory, moment.policy
+    for action in Modes.__dataclass_fields__:
+        out.put("action_mode", 1.0, action, str(getattr(policy.modes, action)))
+    out.put("kill_switch", float(observation.kill_switch or memory.killed))
+    by_person = bool(memory.paused_reason and memory.paused_by)
+    out.put("paused", float(by_person), "person")
+    out.put("paused", float(bool(memory.paused_reason) and not by_person), "autopilot")
+    out.put("fence", float(memory.fence))
+    in_flight = Counter((entry.instruction.kind, entry.state) for entry in memory.in_flight.values())
+    for labels, count in in_flight.items():
+        out.put("effects_in_flight", count, *labels)
+    stops = Counter(entry.uid for entry in memory.disrupted)
+    out.put("most_stops_of_one_workload", max(stops.values(), default=0))
+
+
+def put_recommendations(out: Samples, moment: Moment) -> None:
+    """Proposals that a person may act on, those with the highest gain first."""
+    decision, policy = moment.decision, moment.policy
+    found = [each for each in decision.plan.proposals if answer_of(each, decision.halted) in OPEN]
+    counts = dict.fromkeys(Modes.__dataclass_fields__, 0)
+    for each in found:
+        counts[each.action] = counts.get(each.action, 0) + 1
+    if not decision.halted:
+        out.column("recommendations", counts, counts.values())
+    for each in sorted(found, key=lambda one: (-one.benefit_gpu_s, one.id))[:MOST_RECOMMENDATIONS]:
+        mode = str(getattr(policy.modes, each.action, ""))
+        words = (each.action, each.kind, each.subject.name, each.tenant, mode, each.reason or each.kind)
+        out.put("recommendation_info", 1.0, each.id, *words, confidence_of(each))
+        out.put("recommendation_gain_gpu_seconds", each.benefit_gpu_s, each.id)
+        out.put("recommendation_cost_gpu_seconds", each.cost_gpu_s, each.id)
+
+
+def confidence_of(proposal: Proposal) -> str:
+    """What a proposal rests on: `measured`, `forecast_proven`, or why its forecast is not reliable."""
+    verdict = next((each for each in proposal.verdicts if each.guard == "confidence"), None)
+    if verdict is None or verdict.unit == RELIES_ON_NOTHING:
+        return "measured"
+    return "forecast_proven" if verdict.allowed else str(verdict.code)
+
+
+def put_forecasts(out: Samples, observation: Observation) -> None:
+    """Demand of services with what earlier forecasts delivered, and the share of jobs with a forecast."""
+    for forecast in observation.forecasts.demand:
+        if forecast.kind != REQUESTS or not forecast.levels:
+            continue
+        high = len(forecast.levels) - 1
+        levels = {level: forecast.levels[level] for level in {*_median(forecast.levels), high}}
+        for at, horizon_s in enumerate(forecast.horizons_s):
+            horizon = f"{horizon_s:g}s"
+            out.put("forecast_promised_coverage_ratio", forecast.levels[high], horizon)
+            for row, service in enumerate(forecast.series):
+                for level, quantile in levels.items():
+                    value = float(forecast.values[row, at, level])
+                    out.put("forecast_requests_per_second", value, service, horizon, f"{quantile:g}")
+                if forecast.coverage.size:
+                    delivered = float(forecast.coverage[row, at, high])
+                    out.put("forecast_delivered_coverage_ratio", delivered, service, horizon)
+        if len(forecast.drifting):
+            out.column("forecast_drifting", forecast.series, forecast.drifting.astype(float).tolist())
+    runtimes = observation.forecasts.runtimes
+    jobs = observation.snapshot.workloads.service < 0
+    if runtimes is not None and len(runtimes.known) == len(jobs) and jobs.any():
+        out.put("forecast_runtime_known_ratio", float(runtimes.known[jobs].mean()))
+
+
+def _median(levels: tuple[float, ...]) -> tuple[int, ...]:
+    """The place of the median among `levels`, where there is one."""
+    return (levels.index(0.5),) if 0.5 in levels else ()
+
+
+def put_ages(out: Samples, moment: Moment | None, now_s: float, collected_s: Mapping[str, float]) -> None:
+    """What grows while nothing happens: the age of the last tick and of the data of each collector."""
+    if moment is None:
+        out.column("collector_age_seconds", collected_s, (now_s - at_s for at_s in collected_s.values()))
+        return
+    observation = moment.observation
+    out.put("tick_age_seconds", now_s - observation.now_s)
+    newest = {**listed_s(observation), **collected_s}
+    out.column("collector_age_seconds", newest, (now_s - at_s for at_s in newest.values()))
+    gaps = dict.fromkeys(newest, 0)
+    for gap in observation.gaps:
+        gaps[gap.source] = gaps.get(gap.source, 0) + 1
+    out.column("collector_gaps", gaps, (float(count) for count in gaps.values()))
+
+
+def listed_s(observation: Observation) -> dict[str, float]:
+    """When each source that the observation names last delivered."""
+    found: dict[str, float] = {}
+    for view in observation.views:
+        found[view.source] = max(found.get(view.source, view.listed_s), view.listed_s)
+    telemetry = observation.snapshot.telemetry
+    for source in telemetry.sources:
+        found.setdefault(source, telemetry.collected_s)
+    return found

@@ -1,0 +1,193 @@
+"""The table of metrics: name, type, unit, labels, meaning, and how many series each may have.
+
+docs/metrics.md is generated from it. A sample whose name or labels are not in the table is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+PREFIX = "gpu_autopilot_"
+
+MOST_RECOMMENDATIONS = 50
+"""Open recommendations with series of their own: those with the highest gain."""
+
+LARGE: dict[str, int] = {
+    "tenant": 300,
+    "queue": 300,
+    "pool": 8,
+    "node": 500,
+    "changing node": 20,
+    "GPU model": 6,
+    "service": 30,
+    "cause": 12,
+    "reason": 25,
+    "guard and code": 70,
+    "action": 10,
+    "operation": 5,
+    "recommendation": MOST_RECOMMENDATIONS,
+    "collector": 8,
+    "stage": 7,
+    "2": 2,
+    "3": 3,
+    "4": 4,
+    "5": 5,
+    "6": 6,
+}
+"""Objects of each kind on a cluster of 4,000 GPUs and 300 tenants, for the bound on series."""
+
+MOST_SERIES = 5000
+"""The bound on all series at that size."""
+
+BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+"""Upper bounds of the buckets of the duration of a stage."""
+
+EFFECT_BUCKETS_S = (1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+"""Upper bounds of the buckets of the duration of an effect."""
+
+STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply", "whole")
+"""Stages of a tick. A shell that measures coarser leaves the others out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row. `name` is without prefix; `per` are the kinds of objects in `LARGE` that multiply its series."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    unit: str  # "": a plain number or a state
+    labels: tuple[str, ...]
+    meaning: str
+    per: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name as exposed, without the suffixes of a histogram."""
+        return PREFIX + self.name
+
+    @property
+    def bound(self) -> int:
+        """The most series on a cluster of 4,000 GPUs and 300 tenants."""
+        buckets = len(EFFECT_BUCKETS_S) + 3 if self.kind == "histogram" else 1
+        return buckets * prod(LARGE[each] for each in self.per)
+
+
+USE: tuple[tuple[str, str, str], ...] = (
+    ("capacity_gpus", "GPUs", "usable GPUs: healthy, on a node that is ready and not cordoned"),
+    ("held_gpus", "GPUs", "GPUs handed out; a share or MIG instance counts its part"),
+    ("active_gpus", "GPUs", "SM-active GPU equivalents of what is held, over 5 min"),
+    ("gap_gpus", "GPUs", "held - active: GPUs that are handed out and do nothing"),
+    ("measured_ratio", "ratio", "share of what is held with known SM activity"),
+    ("allocation_ratio", "ratio", "held / capacity"),
+    ("hardware_ratio", "ratio", "SM-active / held, over 5 min"),
+    ("real_utilization_ratio", "ratio", "SM-active / capacity, over 5 min"),
+)
+"""Measures of use, for the fleet and each pool."""
+
+TENANT_USE = ("held_gpus", "gap_gpus", "allocation_ratio", "hardware_ratio")
+"""Those that each tenant has; capacity is that of the fleet."""
+
+
+def _use() -> tuple[Metric, ...]:
+    fleet = [Metric(f"fleet_{name}", "gauge", unit, (), f"fleet: {words}") for name, unit, words in USE]
+    pools = [Metric(f"pool_{name}", "gauge", unit, ("pool",), f"pool: {words}", ("pool",)) for name, unit, words in USE]
+    tenants = [
+        Metric(f"tenant_{name}", "gauge", unit, ("tenant",), f"tenant that holds GPUs or waits: {words}", ("tenant",))
+        for name, unit, words in USE
+        if name in TENANT_USE
+    ]
+    return (*fleet, *pools, *tenants)
+
+
+def _gauge(name: str, unit: str, labels: tuple[str, ...], meaning: str, *per: str) -> Metric:
+    return Metric(name, "gauge", unit, labels, meaning, per)
+
+
+def _counter(name: str, unit: str, labels: tuple[str, ...], meaning: str, *per: str) -> Metric:
+    return Metric(name, "counter", unit, labels, meaning, per)
+
+
+METRICS: tuple[Metric, ...] = (
+    *_use(),
+    # capacity and its shape
+    _gauge("node_free_gpus", "GPUs", ("node", "pool"), "whole free GPUs of a node that takes work", "node"),
+    _gauge("node_recut_gpus", "GPUs", ("node", "state"), "GPUs whose MIG geometry is `changing`, or `failed` to "
+           "change; nodes without such GPUs have no series", "changing node", "2"),
+    _gauge("largest_gang_gpus", "GPUs", ("gpu_model",), "the widest gang of whole GPUs that fits now", "GPU model"),
+    _gauge("fragmentation_ratio", "ratio", ("pool",), "fragmentation index: share of the free GPUs that the expected "
+           "mix cannot use", "pool"),
+    _gauge("stranded_gpus", "GPUs", ("pool", "cause", "demand"), "free GPUs that a demand (`pending` work or the "
+           "`expected` mix) cannot use, by cause", "pool", "cause"),
+    # owners
+    _gauge("tenant_hoarding_ratio", "ratio", ("tenant",), "hoarding score: idle GPUs / GPUs of running work that can "
+           "be judged", "tenant"),
+    _gauge("tenant_pending_gpus", "GPUs", ("tenant",), "GPUs that its pending work requests", "tenant"),
+    _gauge("tenant_oldest_pending_seconds", "s", ("tenant",), "age of its oldest pending workload that the autopilot "
+           "may start; work that waits for its owner or for an external check does not count", "tenant"),
+    _gauge("queue_guaranteed_gpus", "GPUs", ("queue",), "guarantee of a queue, of all GPU models together", "queue"),
+    _gauge("queue_borrowed_gpus", "GPUs", ("queue",), "GPUs held above the guarantee", "queue"),
+    _gauge("queue_borrowed_idle_gpus", "GPUs", ("queue",), "borrowed GPUs that are idle; queues that borrow nothing "
+           "have no series", "queue"),
+    # waiting work
+    _gauge("pending_workloads", "", ("reason",), "pending workloads by reason code (docs/output.md); `proposed`: a "
+           "start is proposed", "reason"),
+    _gauge("pending_gpus", "GPUs", ("reason",), "GPUs that they request", "reason"),
+    # services
+    _gauge("service_p99_seconds", "s", ("service",), "99th percentile of latency over 5 min", "service"),
+    _gauge("service_objective_seconds", "s", ("service",), "latency that the service promises", "service"),
+    _gauge("service_requests_per_second", "1/s", ("service",), "requests of the last minute", "service"),
+    _gauge("service_late_requests_per_second", "1/s", ("service",), "requests of the last minute over their "
+           "objective", "service"),
+    _gauge("service_queued_requests", "", ("service",), "requests that wait", "service"),
+    _gauge("service_replicas", "", ("service", "state"), "replicas: `present`, `ready`, `needed` by its autoscaler, "
+           "`floor` that the autopilot set", "service", "4"),
+    # forecasts
+    _gauge("forecast_requests_per_second", "1/s", ("service", "horizon", "level"), "quantile of the highest rate "
+           "within the horizon: median and highest level", "service", "3", "2"),
+    _gauge("forecast_delivered_coverage_ratio", "ratio", ("service", "horizon"), "share of last week's outcomes "
+           "within the highest level", "service", "3"),
+    _gauge("forecast_promised_coverage_ratio", "ratio", ("horizon",), "the highest level of demand forecasts: the "
+           "coverage that they promise", "3"),
+    _gauge("forecast_drifting", "", ("service",), "1: the errors of its model left their usual range", "service"),
+    _gauge("forecast_runtime_known_ratio", "ratio", (), "share of pending and running jobs with a forecast of their "
+           "run time"),
+    # decisions
+    _gauge("recommendation_info", "", ("id", "action", "kind", "target", "tenant", "mode", "reason", "confidence"),
+           "1 for each open recommendation, at most 50, the highest gain first; dropped when closed", "recommendation"),
+    _gauge("recommendation_gain_gpu_seconds", "GPU-s", ("id",), "its expected gain", "recommendation"),
+    _gauge("recommendation_cost_gpu_seconds", "GPU-s", ("id",), "its expected cost", "recommendation"),
+    _gauge("recommendations", "", ("action",), "open recommendations, all of them", "action"),
+    _counter("decisions_total", "", ("action", "answer"), "proposals by answer, counted at each tick", "action", "4"),
+    _counter("refusals_total", "", ("guard", "code"), "verdicts that refused a proposal, counted at each tick",
+             "guard and code"),
+    _counter("promised_gain_gpu_seconds_total", "GPU-s", ("action",), "expected gain of accepted proposals", "action"),
+    _counter("promised_cost_gpu_seconds_total", "GPU-s", ("action",), "expected cost of accepted proposals", "action"),
+    _counter("lost_gpu_seconds_total", "GPU-s", (), "progress that stopped work really lost, where its source "
+             "reports it"),
+    _counter("disruptions_total", "", ("contract",), "workloads stopped, shrunk or moved by accepted proposals", "2"),
+    _gauge("most_stops_of_one_workload", "", (), "most disruptions of one workload within the window of the budget"),
+    # effects
+    _gauge("effects_in_flight", "", ("operation", "state"), "effects that have not ended", "operation", "5"),
+    _counter("effects_total", "", ("operation", "result"), "ended effects: `done`, `conflict`, `failed`", "operation",
+             "3"),
+    Metric("effect_duration_seconds", "histogram", "s", ("operation",), "from the instruction to its end",
+           ("operation",)),
+    # the controller
+    Metric("tick_stage_duration_seconds", "histogram", "s", ("stage",), "duration of a stage of a tick", ("stage",)),
+    _counter("ticks_total", "", ("result",), "ticks: `decided`, or `halted` (kill switch, pause, clock, no view)", "2"),
+    _gauge("tick_age_seconds", "s", (), "time since the last tick"),
+    _gauge("collector_age_seconds", "s", ("collector",), "age of the newest data of a collector", "collector"),
+    _gauge("collector_gaps", "", ("collector",), "values that a collector reports as missing", "collector"),
+    _gauge("telemetry_gpus", "GPUs", ("quality",), "GPUs by the counter behind their fresh SM activity: `sm_active`, "
+           "`gr_engine`, `gpu_util`, or `none`", "4"),
+    _gauge("action_mode", "", ("action", "mode"), "1 for the mode of each action", "action"),
+    _gauge("kill_switch", "", (), "1: no effect leaves, also when the switch cannot be read"),
+    _gauge("paused", "", ("by",), "1: paused by the `autopilot` or a `person`", "2"),
+    _gauge("leader", "", (), "1: this process decides; 0: another one does"),
+    _gauge("fence", "", (), "fencing token of the leadership"),
+    _gauge("build_info", "", ("version",), "1, with the version"),
+)  # fmt: skip
+
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

@@ -1,0 +1,84 @@
+"""Counters and durations since the start of the process, from tick to tick."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Decision, Observation
+from autopilot.core.tracking.lifecycle import ENDED, followed
+from autopilot.explain.proposals import answer_of
+from autopilot.metrics.samples import Labels
+from autopilot.metrics.table import BUCKETS_S, EFFECT_BUCKETS_S
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts by bucket (the last one is unbounded), and their sum."""
+
+    bounds: Sequence[float]
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+    def add(self, value: float) -> None:
+        """One observed value."""
+        if not self.counts:
+            self.counts = [0] * (len(self.bounds) + 1)
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Tally:
+    """What has been counted. `memory` is that with which the process started."""
+
+    def __init__(self, memory: ControllerMemory) -> None:
+        self._memory = memory
+        self._began_s = {key: entry.since_s for key, entry in memory.in_flight.items()}
+        self.counters: dict[str, dict[Labels, float]] = {}
+        self.histograms: dict[str, dict[Labels, Histogram]] = {}
+
+    def tick(self, observation: Observation, decision: Decision, memory: ControllerMemory, policy: Policy) -> None:
+        """Count one tick; `memory` is that after it."""
+        self._add("ticks_total", 1, "halted" if decision.halted else "decided")
+        for proposal in decision.plan.proposals:
+            self._add("decisions_total", 1, proposal.action, str(answer_of(proposal, decision.halted)))
+            for verdict in proposal.verdicts:
+                if not verdict.allowed:
+                    self._add("refusals_total", 1, verdict.guard, str(verdict.code))
+            if proposal.accepted and not decision.halted:
+                self._add("promised_gain_gpu_seconds_total", max(proposal.benefit_gpu_s, 0.0), proposal.action)
+                self._add("promised_cost_gpu_seconds_total", max(proposal.cost_gpu_s, 0.0), proposal.action)
+                for victim in proposal.victims:
+                    self._add("disruptions_total", 1, str(victim.contract).lower())
+        for loss in decision.losses:
+            self._add("lost_gpu_seconds_total", max(loss.lost_gpu_s, 0.0) if isfinite(loss.lost_gpu_s) else 0.0)
+        self._effects(observation, memory, policy)
+
+    def stages(self, durations_s: Mapping[str, float]) -> None:
+        """Durations of the stages of one tick."""
+        for stage, duration_s in durations_s.items():
+            self._observe("tick_stage_duration_seconds", BUCKETS_S, duration_s, stage)
+
+    def _effects(self, observation: Observation, memory: ControllerMemory, policy: Policy) -> None:
+        """Effects that ended at this tick, with their result and their time since the instruction."""
+        before, self._memory, now_s = self._memory, memory, observation.now_s
+        gone = {key: entry for key, entry in before.in_flight.items() if key not in memory.in_flight}
+        if gone:
+            for entry in followed(replace(before, in_flight=gone), observation, policy):
+                result = entry.state if entry.state in ENDED else "done"
+                began_s = self._began_s.pop(entry.instruction.id, entry.since_s)
+                self._add("effects_total", 1, entry.instruction.kind, result)
+                self._observe("effect_duration_seconds", EFFECT_BUCKETS_S, now_s - began_s, entry.instruction.kind)
+        for key in memory.in_flight.keys() - before.in_flight.keys():
+            self._began_s[key] = now_s
+
+    def _add(self, name: str, value: float, *labels: str) -> None:
+        of = self.counters.setdefault(name, {})
+        of[labels] = of.get(labels, 0.0) + value
+
+    def _observe(self, name: str, bounds: Sequence[float], value: float, *labels: str) -> None:
+        self.histograms.setdefault(name, {}).setdefault(labels, Histogram(bounds)).add(value)
