@@ -2,7 +2,7 @@
 
 Environment:
     AUTOPILOT_SHARED_DATA     folder of real traces; default `../shared/data` beside the checkout
-    AUTOPILOT_SOAK_SEEDS      how many seeds `soak_seed` runs through; default 50
+    AUTOPILOT_SOAK_SEEDS      how many seeds `soak_seed` runs through; default 10
     AUTOPILOT_TOOLS_REQUIRED  set in CI: a missing tool fails the test instead of skipping it
     HYPOTHESIS_PROFILE        `quick` (default) or `soak`
 """
@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
-SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "50"))
+SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "10"))
 
 settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
