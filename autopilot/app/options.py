@@ -54,6 +54,7 @@ class SimulateOptions:
     jobs: Path | None = None
     requests: Path | None = None
     cluster: str | None = None
+    changes: tuple[str, ...] = ()  # of the cluster, as `queue.NAME.guarantee=32` (app/runs/changes.py)
     defaults: Path | None = None
     columns: str | None = None
     policies: tuple[str, ...] = ()

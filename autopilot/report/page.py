@@ -102,28 +102,28 @@ def _page(data: ReportData, pictures: tuple[Picture, ...], parts: tuple[Part, ..
     by_name = {picture.name: picture for picture in pictures}
     sections = [
         *_summaries(data, parts),
-        _section("figures", "Key figures by policy", html_tables.key_figures(data), _FIGURES_NOTE),
-        *(_drawn(by_name.get(name)) for name in PICTURES),
-        _section("fared", "Single jobs", "".join(map(html_tables.fared, ordered(data))), _FARED_NOTE),
-        _section("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
-        _section("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
-        _section("use", "Use of the GPUs", html_tables.use(data), _USE_NOTE),
-        _section("decisions", "Decisions and their reasons", _decisions(parts), _DECISIONS_NOTE),
-        _section("assumed", "What was assumed", _assumed(data)),
-        _section("repeat", "How to repeat it", _repeat(data)),
+        section("figures", "Key figures by policy", html_tables.key_figures(data), _FIGURES_NOTE),
+        *(drawn(by_name.get(name)) for name in PICTURES),
+        section("fared", "Single jobs", "".join(map(html_tables.fared, ordered(data))), _FARED_NOTE),
+        section("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
+        section("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
+        section("use", "Use of the GPUs", html_tables.use(data), _USE_NOTE),
+        section("decisions", "Decisions and their reasons", _decisions(parts), _DECISIONS_NOTE),
+        section("assumed", "What was assumed", _assumed(data)),
+        section("repeat", "How to repeat it", _repeat(data)),
     ]
-    return _document(data.title, "\n".join([_header(data), *(part for part in sections if part)]))
+    return document(data.title, "\n".join([_header(data), *(part for part in sections if part)]))
 
 
 def _further_page(data: ReportData, part: Part) -> str:
     """A page of decisions beside the main one."""
     title = f"{data.title}: decisions of {part.run} from {part.first:,} on"
     back = '<p><a href="index.html">Back to the report</a></p>'
-    body = _section("decisions", title, back + finder(part, packed(part.rows), ()))
-    return _document(title, body)
+    body = section("decisions", title, back + finder(part, packed(part.rows), ()))
+    return document(title, body)
 
 
-def _document(title: str, body: str) -> str:
+def document(title: str, body: str) -> str:
     """A page without network requests, around its body."""
     folder = resources.files("autopilot.report")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
@@ -143,7 +143,7 @@ def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
     """For each run with decisions: actions, reasons and advice; the subject's first."""
     runs = [run for run in ordered(data) if run.decisions]
     return [
-        _section(
+        section(
             "summary" if number == 0 else f"summary-{number + 1}",
             f"What {run.name} did, why, and what to do next",
             summary(run, [part for part in parts if part.run == run.name]),
@@ -187,7 +187,7 @@ def _header(data: ReportData) -> str:
         f"input {data.digest}" if data.digest else "",
     ]
     bad = "".join(f"<li>{text(line)}</li>" for line in alarms(data))
-    said = "".join(_statement(each) for each in statements(data))
+    said = "".join(statement(each) for each in statements(data))
     return (
         f'<header><p class="title">{text(data.title)}</p><h1>{text(headline(data))}</h1>'
         f'<p class="facts">{text(" · ".join(f for f in facts if f))}</p>'
@@ -197,13 +197,15 @@ def _header(data: ReportData) -> str:
     )
 
 
-def _section(name: str, title: str, body: str, note: str = "") -> str:
+def section(name: str, title: str, body: str, note: str = "") -> str:
+    """One section of a page; empty without a body."""
     if not body:
         return ""
     return f'<section id="{name}"><h2>{text(title)}</h2>{f"<p>{text(note)}</p>" if note else ""}{body}</section>'
 
 
-def _drawn(picture: Picture | None) -> str:
+def drawn(picture: Picture | None) -> str:
+    """The section of a plot; empty without one."""
     if picture is None:
         return ""
     alt = f"{picture.title}. {picture.reading}"
@@ -214,7 +216,7 @@ def _drawn(picture: Picture | None) -> str:
     )
 
 
-def _statement(said: Statement) -> str:
+def statement(said: Statement) -> str:
     """A figure as a chip that shows by word, sign and colour whether it is better than in the reference."""
     if said.better is None:
         return f"<li>{text(said.words)}</li>"

@@ -53,9 +53,7 @@ from simulator.inference.deployments import Deployment
 from simulator.running.faults import FaultOptions
 from simulator.scenarios.parts import inside, read_faults, read_job_sources, read_service, seconds, texts
 from simulator.scenarios.scenario_jobs import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
-from simulator.specs.advance_spec import parse_advance
-from simulator.specs.clusterfile import ClusterSpec, _check_pools, _pool, parse_cluster
-from simulator.specs.clusterqueues import parse_queues
+from simulator.specs.clusterfile import ClusterSpec, parse_cluster, read_cluster
 from simulator.specs.fields import Fields, load_yaml
 from simulator.traces.job_trace import JobTrace
 from simulator.world.physics import PHYSICS
@@ -162,12 +160,4 @@ def _cluster(root: Fields, path: Path) -> ClusterSpec:
     inner = inside(root, "cluster")
     if inner is None:
         raise root.fail("cluster", "write a shape such as 4x8, the path of a cluster file, or its fields")
-    pools = tuple(_pool(each) for each in inner.each("pools"))
-    if not pools:
-        raise inner.fail("pools", "write at least one pool with name, nodes, gpus_per_node and gpu_model")
-    _check_pools(pools, inner)
-    bare = ClusterSpec(str(path), pools, ())
-    queues = parse_queues(inner, bare.gpus_by_model)
-    spec = ClusterSpec(str(path), pools, queues, parse_advance(inner, bare.gpus_by_model, queues))
-    inner.done()
-    return spec
+    return read_cluster(inner, str(path))

@@ -159,14 +159,18 @@ def parse_cluster(text: str | Path) -> ClusterSpec:
     path = Path(text)
     if len(words) > LONGEST_PATH or not path.exists():
         raise InputError(f"cluster {shown(words)}: neither a shape such as 7x8 (nodes x GPUs per node) nor a file")
-    root = load_yaml(path, "the cluster file")
+    return read_cluster(load_yaml(path, "the cluster file"), str(path))
+
+
+def read_cluster(root: Fields, source: str) -> ClusterSpec:
+    """A cluster from the fields `pools`, `queues` and `reservations`. Raises `InputError` as `parse_cluster`."""
     pools = tuple(_pool(fields) for fields in root.each("pools"))
     if not pools:
         raise root.fail("pools", "write at least one pool with name, nodes, gpus_per_node and gpu_model")
     _check_pools(pools, root)
-    spec = ClusterSpec(str(path), pools, ())
-    queues = parse_queues(root, spec.gpus_by_model)
-    spec = ClusterSpec(str(path), pools, queues, parse_advance(root, spec.gpus_by_model, queues))
+    bare = ClusterSpec(source, pools, ())
+    queues = parse_queues(root, bare.gpus_by_model)
+    spec = ClusterSpec(source, pools, queues, parse_advance(root, bare.gpus_by_model, queues))
     root.done()
     return spec
 

@@ -10,6 +10,7 @@ from math import ceil, isnan
 import numpy as np
 
 from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.changes import changed
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.records import Inventory
 from simulator.inference.deployments import Services, requests_for
@@ -84,7 +85,7 @@ def build_world(options: SimulateOptions) -> World:
     """The world that `options` ask for. Raises `InputError` naming the flag, file or field."""
     scenario = load_scenario(options.scenario or "quickstart") if _wants_scenario(options) else None
     seed = options.seed if options.seed is not None else (scenario.seed if scenario else 0)
-    spec = parse_cluster(options.cluster) if options.cluster else _cluster_of(scenario)
+    spec = changed(parse_cluster(options.cluster) if options.cluster else _cluster_of(scenario), options.changes)
     inventory = build_inventory(spec)
     trace = _trace(options, scenario, spec, seed)
     jobs = (

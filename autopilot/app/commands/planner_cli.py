@@ -1,0 +1,160 @@
+"""Options of the planner's commands: `compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autopilot.app.commands.json_out import JsonPlace
+from autopilot.app.commands.run_args import (
+    Columns,
+    DefaultsFile,
+    Durations,
+    Jitter,
+    Jobs,
+    LimitsName,
+    PhysicsName,
+    RateScale,
+    Requests,
+    Scenario,
+    TelemetryMode,
+    Tenants,
+)
+from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SimulateOptions
+from autopilot.core.model.errors import InputError
+
+Policies = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        help=f"Policies, separated by commas, the reference first: {', '.join(POLICY_NAMES)}; the baselines "
+        f"{', '.join(BASELINE_NAMES)}; or policy files (.yaml).",
+        show_default="the scenario's, or fifo-skip,autopilot; with several tenants also las",
+    ),
+]
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster",
+        help="7x8 (7 nodes of 8 GPUs), or a YAML file with pools and queues (repeatable).",
+        show_default="the scenario's",
+    ),
+]
+Seeds = Annotated[str, typer.Option("--seeds", help="A count (5: seeds 1 to 5), a range (10-19) or a list (3,5,8).")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", help="Processes to run in.", show_default="the cores of this machine")
+]
+Price = Annotated[float | None, typer.Option("--price", help="Price of a GPU-hour, the same for every model, in USD.")]
+PriceFile = Annotated[
+    Path | None, typer.Option("--prices", help="Price file (YAML) with prices by region and GPU model.")
+]
+Results = Annotated[
+    Path | None,
+    typer.Option(
+        "--results",
+        help="Folder that keeps each finished run; the same run is not repeated.",
+        show_default="in the user's state folder",
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Also run with this change of the cluster, for example queue.vision.guarantee=32 or =x2, "
+        "pool.h100.nodes=+4 (repeatable; changes joined by commas apply together).",
+    ),
+]
+Nodes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--nodes", help="Also run with more or fewer nodes: +4, -2 or 20; POOL=+4 where there are several (repeatable)."
+    ),
+]
+PageDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", help="Folder for the page and the Markdown summary.", show_default="in the user's state folder"
+    ),
+]
+
+
+def compare(
+    scenario: Scenario = None,
+    jobs: Jobs = None,
+    requests: Requests = None,
+    columns: Columns = None,
+    cluster: Clusters = None,
+    defaults: DefaultsFile = None,
+    policy: Policies = None,
+    seeds: Seeds = "3",
+    tenant: Tenants = None,
+    change: Changes = None,
+    nodes: Nodes = None,
+    physics: PhysicsName = None,
+    durations: Durations = None,
+    limits: LimitsName = "file",
+    jitter: Jitter = 0.0,
+    telemetry: TelemetryMode = None,
+    rate_scale: RateScale = 1.0,
+    price: Price = None,
+    prices: PriceFile = None,
+    workers: Workers = None,
+    results: Results = None,
+    report: PageDir = None,
+    json_out: JsonPlace = None,
+) -> None:
+    """Compare policies, clusters and changes of a cluster over several seeds: medians, ranges and money.
+
+    An interrupted comparison continues where it stopped when the same command is given again.
+
+    Example: autopilot compare --scenario demo --policy fifo-skip,autopilot --seeds 5 --nodes +4
+    """
+    from autopilot.app.commands.planner_commands import Desk, run_compare
+    from autopilot.app.compare.cases import Comparison, parse_seeds
+
+    base = SimulateOptions(
+        scenario=scenario,
+        jobs=jobs,
+        requests=requests,
+        columns=columns,
+        cluster=cluster[0] if cluster else None,
+        defaults=defaults,
+        tenants=tuple(tenant or ()),
+        physics=physics,
+        durations=durations,
+        limits=limits,
+        jitter_ratio=jitter,
+        telemetry=telemetry,
+        rate_scale=rate_scale,
+        series=False,
+    )
+    comparison = Comparison(
+        base=base,
+        policies=names_of(policy),
+        seeds=parse_seeds(seeds),
+        clusters=tuple(dict.fromkeys(cluster)) if cluster else (None,),
+        changes=changes_of(change, nodes),
+    )
+    run_compare(comparison, Desk(price, prices, workers, results, report), json_out)
+
+
+def names_of(policy: str | None) -> tuple[str, ...]:
+    """The policies of `--policy`. Raises `InputError` where it names none."""
+    names = tuple(name.strip() for name in (policy or "").split(",") if name.strip())
+    if policy is not None and not names:
+        raise InputError("--policy: names no policy; leave it out, or write for example --policy fifo-skip,autopilot")
+    return names
+
+
+def changes_of(changes: list[str] | None, nodes: list[str] | None) -> tuple[tuple[str, ...], ...]:
+    """The variations of `--set` and `--nodes`, each with its changes."""
+    found = [tuple(part.strip() for part in each.split(",") if part.strip()) for each in changes or ()]
+    for each in nodes or ():
+        pool, equals, value = each.rpartition("=")
+        found.append((f"nodes.{pool}={value}" if equals else f"nodes={value}",))
+    return tuple(found)
+
+
+PLANNER_COMMANDS = (compare,)

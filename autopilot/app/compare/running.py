@@ -1,0 +1,97 @@
+"""Runs the cases of a comparison in processes and keeps each finished run, so that an interrupted one continues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from autopilot.app.compare.cases import Case, digest_of
+from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.simulate import simulate
+from autopilot.core.model.errors import InputError
+from autopilot.files import write_bytes
+
+SCHEMA = "gpu-autopilot/comparison-run/1"
+
+Record = dict[str, Any]
+"""What is kept of one run: `pools` of its cluster, its block of the simulation's document, and the time it took."""
+Done = Callable[[int, int, str], None]
+"""Called with (runs done, runs in total, the one that ended)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The folder of finished runs: one file for each, named by the digest of its input and of the source."""
+
+    folder: Path
+
+    def load(self, digest: str) -> Record | None:
+        """The run, or None where it is not there or cannot be read: it then runs again."""
+        try:
+            record = json.loads((self.folder / f"{digest}.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return record if isinstance(record, dict) and record.get("schema") == SCHEMA else None
+
+    def save(self, digest: str, record: Mapping[str, Any]) -> None:
+        """Keep one run. Raises `InputError` where the folder cannot be written."""
+        write_bytes(json.dumps(record, allow_nan=False).encode(), self.folder / f"{digest}.json")
+
+
+def workers_for(runs: int, wanted: int | None) -> int:
+    """Processes to run in: at most the cores of this machine, and no more than there are runs."""
+    cores = joblib.cpu_count()
+    if wanted is not None and not 1 <= wanted <= cores:
+        raise InputError(f"--workers: {wanted!r} is not allowed; write 1 to {cores}, the cores of this machine")
+    return max(min(wanted or cores, runs), 1)
+
+
+def run_all(cases: Sequence[Case], kept: Kept, workers: int | None = None, done: Done | None = None) -> list[Record]:
+    """The record of each case, in order. The same cases give the same records with any number of workers.
+
+    Runs that `kept` has are not run again. Ctrl-C raises `KeyboardInterrupt`; what has finished until then is kept.
+    """
+    digests = [digest_of(case.options) for case in cases]
+    records = {digest: found for digest in dict.fromkeys(digests) if (found := kept.load(digest)) is not None}
+    missing = {digest: case for digest, case in zip(digests, cases, strict=True) if digest not in records}
+    if done is not None and records:
+        done(len(records), len(records) + len(missing), f"{len(records)} kept from before")
+    total = len(records) + len(missing)
+    for digest, record in _parallel(missing, workers_for(len(missing), workers)):
+        kept.save(digest, record)
+        records[digest] = record
+        if done is not None:
+            case = missing[digest]
+            done(len(records), total, f"{case.policy}, seed {case.seed}")
+    return [records[digest] for digest in digests]
+
+
+def _parallel(missing: Mapping[str, Case], workers: int) -> Iterator[tuple[str, Record]]:
+    """Each case as it ends, with its digest."""
+    calls = (joblib.delayed(_run_one)(digest, case.options) for digest, case in missing.items())
+    yield from joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")(calls)
+
+
+def _run_one(digest: str, options: SimulateOptions) -> tuple[str, Record]:
+    return digest, run_case(options)
+
+
+def run_case(options: SimulateOptions) -> Record:
+    """Simulate one policy. What is kept does not depend on the machine, apart from `wall_s`."""
+    outcome = simulate(options)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    result = dict(outcome.policies[0].result)
+    return {
+        "schema": SCHEMA,
+        "pools": [
+            {"name": pool.name, "gpu_model": pool.gpu_model, "gpus": pool.gpus} for pool in outcome.world.spec.pools
+        ],
+        "result": {name: value for name, value in result.items() if name != "wall_s"},
+        "wall_s": result["wall_s"],
+    }
