@@ -26,6 +26,7 @@ _UNKNOWN = {
     "reserve": "hold room for it",
     "evict": "evict: {victims}",
     "scale": "keep at least {replicas}",
+    "recut": "cut it anew",
 }
 """Words for proposals that no shipped action makes, by kind."""
 

@@ -28,6 +28,10 @@ WORDS: Mapping[str, str] = {
     NoteCode.ADVANCE_HELD: "advance reservation {subject} holds {gpus:GPU}; what is not used is released in {value}",
     NoteCode.ADVANCE_NOT_FREE: "advance reservation {subject} holds {gpus:GPU}, {not_free} of them not free yet; what "
     "is not used is released in {value}",
+    NoteCode.GPU_QUARANTINED: "{subject} is quarantined, the change of its MIG geometry went wrong: {why}; it takes "
+    "no new work until its node shows one legal geometry in several lists in a row, or a person releases it",
+    NoteCode.GPU_USED_AGAIN: "{subject} is used again: its node showed one legal geometry in {value:list} in a row",
+    NoteCode.RELEASE_REFUSED: "release by {who} is refused: GPU '{subject}' is not quarantined",
     NoteCode.HANG_TOO_MANY: _HANG + "{quiet} of {gangs:gang} measured by {source} do nothing at once; its GPUs "
     "did nothing for {value}",
     NoteCode.HANG_FEW_AT_WORK: _HANG + "{source} shows {at_work} of {others:other GPU} in use at work; its GPUs "

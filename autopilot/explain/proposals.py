@@ -14,9 +14,9 @@ from math import isfinite
 
 import numpy as np
 
-from autopilot.core.model.changes import ScaleChange
+from autopilot.core.model.changes import RecutChange, ScaleChange
 from autopilot.core.model.codes import APPROVAL_ENDED
-from autopilot.core.model.objects import SubjectKind
+from autopilot.core.model.objects import Geometry, SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import counted, format_duration, format_gpu_s, number
@@ -112,6 +112,14 @@ REASONS: Mapping[Code, str] = {
     Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least "
     "{threshold} have to be",
     Code.FORECAST_DRIFTING: "the forecast's model has drifted: its errors are out of their usual range",
+    Code.RECUT: "an instance of its profile is being made, which takes {value} s",
+    Code.RECUT_RATE: "{value:change|changes} of geometry in its pool would have begun within the hour (limit "
+    "{threshold})",
+    Code.RECUT_RETURN: "the GPU left this geometry {value} s ago; it does not return to it for {threshold} s",
+    Code.RECUT_IN_USE: "{value:instance} in use would be destroyed",
+    Code.RECUT_ILLEGAL: "the new geometry cannot exist on this GPU",
+    Code.RECUT_QUARANTINE: "the last change of this GPU has not ended, or ended badly; release the GPU once its node "
+    "is repaired",
     Code.WAIVED_CONTRACT: "the work started on the condition that it may be preempted, or holds what another queue "
     "is owed",
     Code.OK: "in order",
@@ -265,9 +273,19 @@ def _fields(proposal: Proposal) -> dict[str, str]:
 
 
 def _whose(proposal: Proposal) -> str:
-    """What a proposal is about, in the state that it was made for."""
-    subject = proposal.subject
-    return f"{subject.kind} {subject.name} ({_REVISION[subject.kind]} {subject.revision})"
+    """What a proposal is about, in the state that it was made for, and its owner."""
+    subject, change = proposal.subject, proposal.change
+    if isinstance(change, RecutChange):
+        return f"GPU {subject.uid} of pool {change.pool}, now {_geometry_words(change.before)}"
+    about = f"{subject.kind} {subject.name} ({_REVISION[subject.kind]} {subject.revision})"
+    return f"{about} of tenant {proposal.tenant}, queue {proposal.queue}"
+
+
+def _geometry_words(geometry: Geometry | None) -> str:
+    """Instances with their first slices: `3g.40gb@0 1g.10gb@4`."""
+    if geometry is None:
+        return "not in MIG mode"
+    return " ".join(f"{profile}@{start}" for profile, start in geometry) or "without instances"
 
 
 _REVISION = {SubjectKind.WORKLOAD: "restart", SubjectKind.SERVICE: "generation"}
@@ -279,7 +297,7 @@ def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
         f"{proposal.id}: {answer_words(answer_of(proposal, decision.halted))} at "
         f"{format_duration(decision.now_s)} (tick {decision.tick})",
         f"  {proposal.action}: {proposal_words(proposal)}",
-        f"  {_whose(proposal)} of tenant {proposal.tenant}, queue {proposal.queue}",
+        f"  {_whose(proposal)}",
         f"  benefit {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
     ]
     if decision.halted:

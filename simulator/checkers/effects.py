@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Decided, Evicting, Floored, Started, Stopped, Why
+from simulator.world.facts import Decided, Evicting, Floored, Recutting, Started, Stopped, Why
 
 
 class Effects(Checker):
@@ -40,6 +40,11 @@ class Effects(Checker):
         """It needs an accepted scaling."""
         self._effect(fact.at_s, fact.service, fact.effect, "scale")
 
+    def on_recutting(self, fact: Recutting) -> None:
+        """Its begin needs an accepted change."""
+        if fact.begins:
+            self._effect(fact.at_s, fact.gpu, fact.effect, "recut")
+
     def _effect(self, at_s: float, job: int, effect: str, kind: str) -> None:
         self.checked += 1
         decided = self._decided.pop(effect, None)
@@ -52,4 +57,6 @@ class Effects(Checker):
             self.violate(at_s, subject, f"{kind}: effect {effect!r} was accepted to {other}")
 
     def _named(self, kind: str, row: int) -> str:
+        if kind == "recut":
+            return self.gpu(row)
         return f"service {row}" if kind == "scale" else self.job(row)

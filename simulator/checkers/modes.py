@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autopilot.core.model.policy import ACTIONS_WITH, Effect
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Evicting, Floored, Started, Stopped, Why
+from simulator.world.facts import Evicting, Floored, Recutting, Started, Stopped, Why
 
 
 def _with(*effects: Effect) -> frozenset[str]:
@@ -12,6 +12,7 @@ def _with(*effects: Effect) -> frozenset[str]:
 
 
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
+RECUTS = _with(Effect.RECUT)
 MOVES = _with(Effect.MOVE)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT)
 STARTS = _with(Effect.ADMIT) | MOVES
@@ -66,6 +67,13 @@ class Modes(Checker):
         if self.world.rules.held_actions >= FLOORS:
             names = " or ".join(sorted(FLOORS))
             self.violate(fact.at_s, f"service {fact.service}", f"has a floor although {names} may not act on its own")
+
+    def on_recutting(self, fact: Recutting) -> None:
+        """Only one action changes geometries."""
+        self.checked += fact.begins
+        if fact.begins and self.world.rules.held_actions >= RECUTS:
+            names = " or ".join(sorted(RECUTS))
+            self.violate(fact.at_s, self.gpu(fact.gpu), f"is cut anew although {names} may not act on its own")
 
     def _effect(self, at_s: float, job: int, words: str, actions: frozenset[str]) -> None:
         self.checked += 1

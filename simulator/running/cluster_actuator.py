@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autopilot.core.model.operations import AdmitOperation, EvictOperation, ScaleOperation, StopReason
+from autopilot.core.model.objects import SubjectKind
+from autopilot.core.model.operations import (
+    AdmitOperation,
+    EvictOperation,
+    RecutOperation,
+    ScaleOperation,
+    StopReason,
+)
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import (
     State,
@@ -23,6 +30,8 @@ CHANGED = (
     Refusal.NOT_HOLDING,
     Refusal.LEAVING,
     Refusal.STALE,
+    Refusal.OTHER_GEOMETRY,
+    Refusal.NOT_IDLE,
 )
 
 
@@ -62,7 +71,10 @@ class ClusterActuator:
         if known is not None:
             return known
         subject = instruction.subject
-        job = self._row_of(subject.name)
+        job = self._row_of(subject.name) if subject.kind == SubjectKind.WORKLOAD else None
+        gpu = self._gpu.get(subject.uid) if subject.kind == SubjectKind.GPU else None
+        if gpu is not None:
+            self._cluster.decided(instruction.id, instruction.kind, gpu, now_s)
         if job is not None:
             self._cluster.decided(instruction.id, instruction.kind, job, now_s)
         injected = self._fault(instruction, now_s) if self._fault else None
@@ -70,6 +82,8 @@ class ClusterActuator:
             return injected
         if isinstance(instruction.operation, ScaleOperation):
             return self._remember(self._set_floor(instruction, instruction.operation, now_s))
+        if isinstance(instruction.operation, RecutOperation):
+            return self._remember(self._recut(instruction, instruction.operation, gpu, now_s))
         if job is None:
             refusal: Refusal | None = Refusal.NOT_PENDING
         elif subject.uid != uid_of("job", job):
@@ -102,6 +116,16 @@ class ClusterActuator:
         )
         self.changed |= not reason
         return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
+
+    def _recut(self, instruction: Instruction, change: RecutOperation, gpu: int | None, now_s: float) -> Outcome:
+        """Begin a change of geometry; its node reports the progress and the result."""
+        refusal: Refusal | None = Refusal.OTHER_OBJECT
+        if gpu is not None:
+            refusal = self._cluster.recuts.begin(gpu, change.before, change.after, now_s, effect=instruction.id)
+        self.changed |= refusal is None
+        if refusal is None:
+            return Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s)
+        return Outcome(instruction.id, OUTCOMES.get(refusal, OutcomeKind.FAILED), now_s, str(refusal.value))
 
     def _progress(self, instruction: Instruction) -> OutcomeKind:
         """Work that saves a checkpoint before it leaves still holds its GPUs: its eviction is under way."""

@@ -95,6 +95,8 @@ def test_every_proposal_has_its_case(seed: int) -> None:
         if proposal.kind == "scale":
             row = services.id.tolist().index(proposal.subject.name)
             assert proposal.subject.revision == int(services.generation[row])
+        elif proposal.kind == "recut":
+            assert proposal.subject.uid in observation.snapshot.gpus.uuid.tolist()
         else:
             row = work.id.tolist().index(proposal.subject.name)
             assert proposal.subject.revision == int(work.incarnation[row])
@@ -134,6 +136,7 @@ def test_the_order_of_the_table_is_the_order_of_disruption() -> None:
     shipped = [
         "admit_gang",
         "backfill",
+        "regeometry",
         "defragment",
         "reclaim_borrowed",
         "preempt",
@@ -189,6 +192,7 @@ def test_the_effects_of_a_mode_are_those_of_the_cases() -> None:
         assert (Effect.FILL in declared) == any(case.fills_gap for case in action.cases)
         assert (Effect.STOP in declared) == bool(takes & {"recover", "restart"})
         assert (Effect.SUSPEND in declared) == ("suspend" in takes)
+        assert (Effect.RECUT in declared) == ("recut" in kinds)
 
 
 def test_nothing_outside_of_an_action_names_it() -> None:

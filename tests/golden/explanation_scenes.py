@@ -13,7 +13,7 @@ from autopilot.core.model.records import Evidence, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import QueueOrder, State
 from autopilot.core.quota.spending import remember_spending
 from tests.kits.core_world import HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
-from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.demand_world import LEARNED, expecting, forecast, serving
 from tests.kits.proposals import propose
 from tests.kits.story_kit import tree, with_columns
 from tests.kits.ticking_world import EAGER, tenants
@@ -107,11 +107,19 @@ def _scattered() -> Step:
     return decide(world("2x8", [*half, waits("w", 8)], 600.0), policy)
 
 
+def _cut(work: list, *profiles: str) -> Step:  # type: ignore[type-arg]
+    """A GPU with seven small instances; requests for `profiles` are expected."""
+    seen = world("1x8", work, 600.0, cuts={0: [("1g.10gb", start) for start in range(7)]})
+    return decide(expecting(seen, *profiles) if profiles else seen, EAGER)
+
+
 REAL: dict[Key, Callable[[], Step]] = {
     ("admit_gang", "admit", ""): lambda: _on_one_node([waits("w", 8)]),
     ("admit_gang", "reserve", ""): lambda: _gap(2000.0),
     ("backfill", "admit", ""): lambda: _gap(500.0),
     ("backfill", "evict", "due"): _due,
+    ("regeometry", "recut", "waiting"): lambda: _cut([waits("w", 1, mig_profile=2)]),
+    ("regeometry", "recut", "expected"): lambda: _cut([], "3g.40gb"),
     ("defragment", "pipeline", ""): _scattered,
     ("reclaim_borrowed", "pipeline", "guarantee"): _guarantee,
     ("preempt", "pipeline", "priority"): lambda: _on_one_node([holds("v", 8, priority=1), waits("w", 8, priority=9)]),

@@ -11,7 +11,7 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Command, CommandKind, Note, NoteCode, Observation
-from autopilot.core.model.snapshot import AdvanceTable, make
+from autopilot.core.model.snapshot import AdvanceTable, Recut, make
 from autopilot.core.quota.spending import remember_spending
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, forecast, serving
@@ -107,6 +107,36 @@ def _floor(peak_rps: Mapping[str, float], memory: ControllerMemory | None = None
     return decide(serving(world("1x8", []), demand, **columns), EAGER, known)
 
 
+SMALL = tuple(("1g.10gb", start) for start in range(7))
+
+
+def _recut_world(now_s: float, tick: int, recut: int, work: Sequence[Item] = (), **more: object) -> Observation:
+    return world("1x8", work, now_s, tick=tick, cuts={0: SMALL}, recuts={0: recut}, **more)  # type: ignore[arg-type]
+
+
+def _quarantined() -> Step:
+    """A change begins for a request that waits, and fails half-way."""
+    step = decide(_recut_world(0.0, 0, Recut.SETTLED, [waits("w", 1, mig_profile=2)]), EAGER)
+    return decide(_recut_world(60.0, 1, Recut.FAILED), EAGER, step.memory)
+
+
+def _used_again() -> Step:
+    step = _quarantined()
+    for tick in range(2, 5):
+        step = decide(_recut_world(60.0 * tick, tick, Recut.SETTLED), EAGER, step.memory)
+    return step
+
+
+def _search_ended() -> Step:
+    policy = with_policy(EAGER, regeometry={"steps": 1})
+    return decide(_recut_world(0.0, 0, Recut.SETTLED, [waits("w", 1, mig_profile=2)]), policy)
+
+
+def _left_out() -> Step:
+    seen = world("1x8", [waits("w", 1, mig_profile=2)], cuts={0: [("3g.40gb", 0), ("3g.40gb", 2)]})
+    return decide(seen, EAGER)
+
+
 NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.CLOCK_MOVED: _clock,
     NoteCode.RESUME_REFUSED: lambda: _commanded(
@@ -127,6 +157,11 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.FORECAST_ABSTAINS: lambda: _floor({"chat": float("nan")}),
     NoteCode.REPLICA_LOAD_UNKNOWN: lambda: _floor({"chat": 9.0}, ControllerMemory()),
     NoteCode.LOAD_UNKNOWN: lambda: _floor({"chat": 9.0}, needed_replicas=[-1]),
+    NoteCode.GPU_QUARANTINED: _quarantined,
+    NoteCode.GPU_USED_AGAIN: _used_again,
+    NoteCode.RELEASE_REFUSED: lambda: _commanded(CommandKind.RELEASE, "GPU-0"),
+    "recut_search_ended_early": _search_ended,
+    "recut_gpu_left_out": _left_out,
     "too_slow_to_save": lambda: _called_back(checkpoint_interval_s=1800.0, checkpoint_write_s=600.0),
     "makes_no_checkpoint": lambda: _called_back(checkpoint_interval_s=np.inf),
     "never_worked": _never_worked,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.model.forecast import Forecast, Forecasts
+from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, MixKind
 from autopilot.core.model.memory import ServiceRecord
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, make
@@ -53,6 +53,16 @@ def serving(observation: Observation, *demand: Forecast, **columns: Any) -> Obse
     table: ServiceTable = make(ServiceTable, **(usual | columns))
     snap = replace(observation.snapshot, services=table)
     return replace(observation, snapshot=snap, forecasts=replace(observation.forecasts, demand=demand))
+
+
+def expecting(observation: Observation, *profiles: str, per_h: float = 20.0, **more: Any) -> Observation:
+    """The observation with a demand mix of single instances of these profiles: so many arrivals an hour of each."""
+    kinds = tuple(MixKind((), 1, profile=profile) for profile in profiles)
+    mean = np.full((len(kinds), 1), per_h)
+    counts = np.repeat(mean[:, :, None], len(LEVELS), axis=2)
+    usual: dict[str, Any] = {"expected": mean, "counts": counts, "watched_h": 48.0}
+    mix = ExpectedMix("test", observation.now_s, kinds, (3600.0,), LEVELS, **(usual | more))
+    return replace(observation, forecasts=replace(observation.forecasts, mix=mix))
 
 
 class Growing:

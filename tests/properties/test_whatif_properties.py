@@ -22,9 +22,8 @@ COLUMNS = (
     "node_free",
     "node_cpu",
     "node_memory",
-    "instance_gpu",
-    "instance_profile",
-    "instance_start",
+    "gpu_ok",
+    "gpu_usable",
     "instance_used",
     "instance_alive",
 )
@@ -42,13 +41,12 @@ def columns(ledger: WhatIf) -> dict[str, bytes]:
     return {name: getattr(ledger, name).tobytes() for name in COLUMNS} | held
 
 
-def try_change(ledger: WhatIf, kind: str, row: int, profiles: list[int]) -> None:
+def try_change(ledger: WhatIf, kind: str, row: int, gpus: list[int]) -> None:
     """One change, or none where it would be illegal."""
     snap = ledger.snapshot
     row %= len(snap.workloads.id)
-    if kind == "repartition":
-        gpu = len(snap.gpus.uuid) - 1
-        ledger.repartition(gpu, np.array(profiles, np.int32), np.arange(len(profiles), dtype=np.int32))
+    if kind == "aside":
+        ledger.set_aside(np.unique(np.array(gpus, np.int32) % len(snap.gpus.uuid)))
         return
     holding = len(ledger.layout_of(row)) > 0
     if kind == "evict" and holding:
@@ -71,7 +69,7 @@ def try_change(ledger: WhatIf, kind: str, row: int, profiles: list[int]) -> None
 
 
 change = st.tuples(
-    st.sampled_from(["place", "evict", "move", "repartition", "refused"]),
+    st.sampled_from(["place", "evict", "move", "aside", "refused"]),
     st.integers(0, 12),
     st.lists(st.integers(0, 3), max_size=3),
 )

@@ -10,6 +10,7 @@ from autopilot.core.actions import (
     preempt,
     reclaim_borrowed,
     recover,
+    regeometry,
     resize,
     scale_ahead,
 )
@@ -18,6 +19,7 @@ from autopilot.core.planning.action import Action
 ACTIONS: tuple[Action, ...] = (
     admit_gang.ACTION,  # start what fits whole; hold room for the head of the order
     backfill.ACTION,  # use the gaps before reservations; give them back when due
+    regeometry.ACTION,  # cut idle MIG capacity for what waits and what is expected
     defragment.ACTION,  # move running gangs so that one that waits fits
     reclaim_borrowed.ACTION,  # take back what a queue is owed
     preempt.ACTION,  # displace lower priority, or share time

@@ -21,6 +21,7 @@ from autopilot.core.model.changes import (
     EvictChange,
     GrowChange,
     PipelineChange,
+    RecutChange,
     ReserveChange,
     ScaleChange,
 )
@@ -46,6 +47,7 @@ from autopilot.core.planning.draft import (
     Eviction,
     GrowDraft,
     PipelineDraft,
+    RecutDraft,
     ReserveDraft,
     ScaleDraft,
     WaitingDraft,
@@ -112,6 +114,9 @@ class Planner:
                 case PipelineDraft():
                     self.waits[proposal.id] = _make_room(draft, ctx)
                     _start(draft, ctx)
+                case RecutDraft() if accepted:  # what is only recommended leaves the GPU to others
+                    ctx.whatif.set_aside(np.array([draft.gpu], np.int32))
+                    ctx.plan.recut(draft.pool)
                 case GrowDraft():
                     ctx.whatif.move(draft.row, ctx.whatif.layout_of(draft.row).joined(draft.fit.layout))
                     ctx.quota.book(draft.row, draft.fit.layout)
@@ -233,6 +238,9 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
     snapshot = ctx.observation.snapshot
     change = _change(draft, ctx)
     match draft:
+        case RecutDraft():
+            uuid = str(snapshot.gpus.uuid[draft.gpu])
+            subject, queue, tenant = Subject(SubjectKind.GPU, uuid, uuid, 0), -1, -1
         case ScaleDraft():
             services, row = snapshot.services, draft.service
             name, uid, revision = str(services.id[row]), str(services.uid[row]), int(services.generation[row])
@@ -251,7 +259,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         id=f"{draft.kind}-{subject.name}-{state[:8]}",
         action=draft.action,
         subject=subject,
-        queue=str(snapshot.queues.id[queue]),
+        queue=str(snapshot.queues.id[queue]) if queue >= 0 else "",
         tenant=snapshot.names.tenants[tenant] if tenant >= 0 else "",
         change=change,
         benefit_gpu_s=draft.benefit_gpu_s,
@@ -279,6 +287,8 @@ def _change(draft: Draft, ctx: Context) -> Change:
             return EvictChange(victims=victims, gone_s=gone_s)
         case ScaleDraft(replicas=replicas, until_s=until_s):
             return ScaleChange(replicas=replicas, until_s=until_s)
+        case RecutDraft(pool=pool, before=before, after=after):
+            return RecutChange(pool=pool, before=before, after=after)
     raise InvariantError(f"the planner has no proposal for a {type(draft).__name__}")
 
 
@@ -288,6 +298,9 @@ def _state_digest(draft: Draft, subject: Subject, change: Change, ctx: Context) 
     digest.update(f"{draft.action}|{draft.kind}|{subject.name}|{subject.uid}|{subject.revision}|".encode())
     if isinstance(draft, ScaleDraft):
         digest.update(f"{int(ctx.observation.snapshot.services.floor[draft.service])}>{draft.replicas}".encode())
+        return digest.hexdigest()
+    if isinstance(draft, RecutDraft):
+        digest.update(f"{draft.before}>{draft.after}".encode())
         return digest.hexdigest()
     digest.update(b"contract" if draft.contract else b"")
     for slot in change.slots:

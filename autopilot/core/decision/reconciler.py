@@ -26,15 +26,25 @@ from autopilot.core.model.changes import (
     EvictChange,
     GrowChange,
     PipelineChange,
+    RecutChange,
     ReserveChange,
     ScaleChange,
 )
 from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Noted, Part, PipelinedStart, Step
+from autopilot.core.model.memory import (
+    ControllerMemory,
+    Disruption,
+    InFlight,
+    Noted,
+    Part,
+    PipelinedStart,
+    Step,
+)
 from autopilot.core.model.operations import (
     AdmitOperation,
     EvictOperation,
     Operation,
+    RecutOperation,
     ResizeOperation,
     ScaleOperation,
     StopReason,
@@ -66,6 +76,7 @@ from autopilot.core.planning.draft import Case
 from autopilot.core.quota.past_use import remember_use
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.lifecycle import absorb, halted
+from autopilot.core.tracking.recuts import begun, follow_recuts, recut_timers_s
 from autopilot.core.tracking.replicas import floor_timers_s, remember_services
 
 
@@ -89,6 +100,7 @@ def reconcile(
     if sight.blind:
         return _blind(memory, observation, policy, sight, notes, resumed=obeyed.resumed)
     memory = absorb(memory, observation, policy, resumed=obeyed.resumed)
+    memory, recut_notes = follow_recuts(before, memory, observation, policy)
     memory, losses = settle_stops(memory, observation)
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
@@ -102,7 +114,7 @@ def reconcile(
     instructions = () if held_by else (*moving.again, *instructions, *moving.starts)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner, actions)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
-    notes = (*notes, *moving.notes, *_notes(before, observation, planner, instructions))
+    notes = (*notes, *recut_notes, *moving.notes, *_notes(before, observation, planner, instructions))
     return Step(
         memory,
         Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
@@ -180,7 +192,7 @@ def _commit(
         list(memory.disrupted),
         list(memory.pipelined_starts),
     )
-    cooled, moves_tried = dict(memory.cooled_until_s), {}
+    cooled, moves_tried, recuts = dict(memory.cooled_until_s), {}, dict(memory.recuts)
     evictions: list[Instruction] = []
     admissions: list[Instruction] = []
     for proposal in chosen.proposals:
@@ -210,6 +222,8 @@ def _commit(
                 reason=proposal.reason,
             )
             (admissions if effect.operation.needs_room else evictions).append(effect)
+            if isinstance(proposal.change, RecutChange):
+                recuts = begun(recuts, effect.subject.uid, proposal.change, now_s, effect.deadline_s)
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
     for record in planner.ctx.standing.values():
         if record.workload in chosen.released:
@@ -231,6 +245,7 @@ def _commit(
         advance=planner.ctx.plan.advance,
         reservations=chosen.reservations,
         pipelined_starts=tuple(pipelined_starts),
+        recuts=recuts,
     )
     return memory, (*in_turns, *admissions)
 
@@ -321,6 +336,9 @@ def _effects(proposal: Proposal, case: Case, observation: Observation, policy: P
             operation = AdmitOperation(slots=slots, backfill=case.fills_gap)
         case GrowChange(slots=slots):
             operation = ResizeOperation(slots=slots)
+        case RecutChange(before=before, after=after):
+            operation = RecutOperation(before=before, after=after)
+            deadline_s = observation.now_s + policy.regeometry.deadline_s
     if operation is not None:
         effects.append(Instruction(prefix, proposal.subject, operation, deadline_s, fence, proposal.id))
     return effects
@@ -349,6 +367,7 @@ def _wake_at(
     timers += command_timers_s(memory, policy)
     timers += [pipelined.deadline_s for pipelined in memory.pipelined_starts]
     timers += floor_timers_s(memory, observation, policy)
+    timers += recut_timers_s(memory, policy)
     timers += planner.ctx.plan.wake_s
     timers += _guaranteed_until_s(observation, chosen, policy)
     timers += [timer for action in actions for timer in action.timers(planner.ctx)]

@@ -17,7 +17,7 @@ from autopilot.core.model.changes import AdmitChange, Change, EvictChange, GrowC
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import EvictOperation, ResizeOperation, ScaleOperation
+from autopilot.core.model.operations import EvictOperation, RecutOperation, ResizeOperation, ScaleOperation
 from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.placement.search_cache import SearchCache
@@ -100,6 +100,8 @@ class Sender:
                 takings.setdefault(effect.proposal_id, []).append(entry)
             elif isinstance(effect.operation, ScaleOperation):
                 answers[effect.id] = self._scaling(entry, effect.operation)
+            elif isinstance(effect.operation, RecutOperation):
+                answers[effect.id] = Code.CHANGED  # it is planned anew
             else:
                 answers[effect.id] = self._start(
                     _origin_of(entry),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.guards.base import Check
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
@@ -22,6 +24,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import latest, takes_gpus
 from autopilot.core.tracking.lifecycle import sent_again, step_to
 from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
+from autopilot.core.tracking.recuts import set_aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,9 @@ def follow(
     while True:
         whatif = WhatIf(observation.snapshot)
         names = Lookup(observation.snapshot)
+        aside = np.flatnonzero(set_aside(memory, observation.snapshot))
+        if len(aside):
+            whatif.set_aside(aside.astype(np.int32))
         busy = _apply_open_effects(memory, whatif, names)
         followed = Followed((), (), (), frozenset())
         if memory.pipelined_starts:

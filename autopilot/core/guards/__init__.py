@@ -12,6 +12,7 @@ from autopilot.core.guards import (
     min_runtime,
     mode,
     protected,
+    regeometry,
     slo,
     telemetry,
 )
@@ -27,6 +28,7 @@ GUARDS: tuple[tuple[str, Check], ...] = (
     (min_runtime.NAME, min_runtime.check),  # no victim younger than its guarantee
     (hysteresis.NAME, hysteresis.check),  # margin, dwell, cool-down
     (budget.NAME, budget.check),  # disruptions per window and at once
+    (regeometry.NAME, regeometry.check),  # MIG geometries: legal, rare, and never under running work
     (confidence.NAME, confidence.check),  # a forecast that is worth its promise
     (mode.NAME, mode.check),  # kill switch, pause, off .. auto
 )

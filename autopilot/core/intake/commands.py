@@ -25,6 +25,7 @@ UNNUMBERED = -1
 _CAUTION = (
     CommandKind.RESUME,
     CommandKind.CONFIRM,
+    CommandKind.RELEASE,
     CommandKind.APPROVE,
     CommandKind.REJECT,
     CommandKind.PAUSE,
@@ -91,6 +92,8 @@ def _obey_one(
         ), None
     if command.kind == CommandKind.CONFIRM:
         return _confirm(memory, command)
+    if command.kind == CommandKind.RELEASE:
+        return _release(memory, command)
     if command.kind == CommandKind.PAUSE:
         return replace(
             memory,
@@ -134,6 +137,15 @@ def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemo
     if views == dict(memory.views):
         return memory, _refused(NoteCode.CONFIRM_REFUSED, About.SOURCE, command)
     return replace(memory, views=views), None
+
+
+def _release(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
+    """End the quarantine of a GPU."""
+    record = memory.recuts.get(command.subject)
+    if record is None or record.state != "quarantined":
+        return memory, _refused(NoteCode.RELEASE_REFUSED, About.GPU, command)
+    released = replace(record, state="settled", reason=f"released by {command.who or 'a person'}")
+    return replace(memory, recuts={**memory.recuts, command.subject: released}), None
 
 
 def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from autopilot.core.model.objects import Evidence, Slot, Victim
+from autopilot.core.model.objects import Evidence, Geometry, Slot, Victim
 
 
 class Change:
@@ -89,6 +89,16 @@ class ScaleChange(Change):
     kind: Literal["scale"] = field(default="scale", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecutChange(Change):
+    """Change the MIG geometry of a GPU; None: not in MIG mode."""
+
+    pool: str
+    before: Geometry | None = field()
+    after: Geometry | None = field()
+    kind: Literal["recut"] = field(default="recut", init=False)
+
+
 CHANGES: Mapping[str, type[Change]] = {
     "admit": AdmitChange,
     "pipeline": PipelineChange,
@@ -96,5 +106,6 @@ CHANGES: Mapping[str, type[Change]] = {
     "reserve": ReserveChange,
     "evict": EvictChange,
     "scale": ScaleChange,
+    "recut": RecutChange,
 }
 """The kinds of proposals. A new kind is a class above and a row here."""

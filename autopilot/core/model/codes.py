@@ -80,6 +80,12 @@ class Code(StrEnum):
     FORECAST_UNCALIBRATED = "forecast_uncalibrated"
     FORECAST_DRIFTING = "forecast_drifting"
     WITHOUT_CHECKPOINT = "without_checkpoint"
+    RECUT = "recut"  # an instance for it is being made
+    RECUT_RATE = "recut_rate"  # geometries of its pool changed too often within the hour
+    RECUT_RETURN = "recut_return"  # the GPU would return to the geometry that it left
+    RECUT_IN_USE = "recut_in_use"  # an instance in use would be destroyed
+    RECUT_ILLEGAL = "recut_illegal"  # the new geometry cannot exist
+    RECUT_QUARANTINE = "recut_quarantine"  # an earlier change of the GPU ended badly
 
 
 class About(StrEnum):
@@ -91,6 +97,8 @@ class About(StrEnum):
     TENANT = "tenant"
     PROPOSAL = "proposal"
     SOURCE = "source"
+    GPU = "gpu"
+    POOL = "pool"
     RESERVATION = "reservation"  # one made in advance
 
 
@@ -106,6 +114,9 @@ class NoteCode(StrEnum):
     EFFECT_WAITS = "effect_waits"
     EFFECT_WITHDRAWN = "effect_withdrawn"
     ADVANCE_HELD = "advance_held"
+    GPU_QUARANTINED = "gpu_quarantined"
+    GPU_USED_AGAIN = "gpu_used_again"
+    RELEASE_REFUSED = "release_refused"
     ADVANCE_NOT_FREE = "advance_not_free"
     # why a gang that seems to hang is not stopped (core/tracking/hangs.py)
     HANG_TOO_MANY = "hang_too_many"
@@ -146,5 +157,7 @@ PASSING = ON_PAPER | {
     Code.BUDGET_NODE,
     Code.BUDGET_CONCURRENT,
     Code.BUDGET_CHECKPOINT,
+    Code.RECUT_RATE,
+    Code.RECUT_RETURN,
 }
 """Refusals that pass with time alone."""

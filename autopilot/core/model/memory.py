@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.records import Command, Decision, Instruction, Reservation, Slot, Victim
+from autopilot.core.model.records import Command, Decision, Geometry, Instruction, Reservation, Slot, Victim
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,24 @@ class ServiceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RecutRecord:
+    """The latest change of the geometry of a GPU (states: core/tracking/recuts.py). None: not in MIG mode."""
+
+    pool: str
+    before: Geometry | None
+    after: Geometry | None
+    since_s: float  # when this state began
+    deadline_s: float
+    state: str = "changing"  # changing | settled | quarantined
+    began: bool = False  # its node reported a change under way
+    starts_s: tuple[float, ...] = ()  # of all changes of this GPU within the last hour
+    reason: str = ""  # of a quarantine
+    seen: Geometry | None = None  # while quarantined: the geometry that the latest lists agree on
+    views: int = 0  # number of these lists
+    viewed_s: float = float("-inf")  # time of the latest of them
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """Something that holds for a workload."""
 
@@ -224,6 +242,7 @@ class ControllerMemory:
     # checkpoint requests: (made, answered by a checkpoint)
     tenant_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    recuts: Mapping[str, RecutRecord] = field(default_factory=dict)  # by UUID of the GPU
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill
     last_kill: Command | None = None  # as received, to recognize a repeat

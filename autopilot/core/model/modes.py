@@ -32,6 +32,7 @@ class Effect(StrEnum):
     FLOOR = "floor"  # set the floor of a service
     STOP = "stop"  # stop work that cannot continue where it is
     SUSPEND = "suspend"  # stop work and keep it away
+    RECUT = "recut"  # change the MIG geometry of idle capacity
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -55,6 +56,11 @@ class Modes:
         Mode,
         Does(Effect.FILL),
         Doc("start work in gaps before a reservation; evict it when the reserved gang can start"),
+    ] = Mode.RECOMMEND
+    regeometry: Annotated[
+        Mode,
+        Does(Effect.RECUT),
+        Doc("change the MIG geometry of idle instances for requests that wait and for those that are expected"),
     ] = Mode.RECOMMEND
     defragment: Annotated[
         Mode,

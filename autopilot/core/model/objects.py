@@ -11,6 +11,7 @@ class SubjectKind(StrEnum):
 
     WORKLOAD = "workload"
     SERVICE = "service"
+    GPU = "gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,12 @@ class Subject:
 
     kind: SubjectKind
     name: str
-    uid: str  # "" where its source states none: every effect on it is refused
-    revision: int  # incarnation of a workload, generation of a service
+    uid: str  # UUID of a GPU; "" where its source states none: every effect on it is refused
+    revision: int  # incarnation of a workload, generation of a service, 0 for a GPU
+
+
+Geometry = tuple[tuple[str, int], ...]
+"""The MIG instances of a GPU by first slice: profile and first slice of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from autopilot.core.model.objects import Slot
+from autopilot.core.model.objects import Geometry, Slot
 
 
 class StopReason(StrEnum):
@@ -137,10 +137,20 @@ class ScaleOperation(Operation):
     kind: Literal["scale"] = field(default="scale", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecutOperation(Operation):
+    """Change the MIG geometry of a GPU. None stands for MIG mode off. Instances in use are never destroyed."""
+
+    before: Geometry | None = field()  # precondition: the present geometry
+    after: Geometry | None = field()
+    kind: Literal["recut"] = field(default="recut", init=False)
+
+
 OPERATIONS: Mapping[str, type[Operation]] = {
     "admit": AdmitOperation,
     "evict": EvictOperation,
     "resize": ResizeOperation,
     "scale": ScaleOperation,
+    "recut": RecutOperation,
 }
 """The kinds of instructions. A new kind is a class above and a row here."""

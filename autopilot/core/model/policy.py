@@ -36,6 +36,7 @@ from autopilot.core.model.policy_bounds import (
     Recovery,
     Views,
 )
+from autopilot.core.model.policy_geometry import Regeometry
 from autopilot.core.model.policy_idle import Idle
 
 Seconds = Annotated[float, Interval(ge=0.0, le=366 * DAY_S)]
@@ -352,6 +353,7 @@ class Policy:
     backfill: Annotated[BackfillRules, Doc("backfill")] = field(default_factory=BackfillRules)
     tenancy: Annotated[Tenancy, Doc("queues and shares")] = field(default_factory=Tenancy)
     preemption: Annotated[Preemption, Doc("preemption of running work")] = field(default_factory=Preemption)
+    regeometry: Annotated[Regeometry, Doc("changes of MIG geometry")] = field(default_factory=Regeometry)
     scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
     recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
     enforcement: Annotated[Enforcement, Doc("work beyond its limits")] = field(default_factory=Enforcement)

@@ -17,6 +17,7 @@ from autopilot.core.model.codes import Code as Code  # noqa: PLC0414
 from autopilot.core.model.codes import NoteCode as NoteCode  # noqa: PLC0414
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.objects import Evidence as Evidence  # noqa: PLC0414
+from autopilot.core.model.objects import Geometry as Geometry  # noqa: PLC0414
 from autopilot.core.model.objects import Slot as Slot  # noqa: PLC0414
 from autopilot.core.model.objects import Subject as Subject  # noqa: PLC0414
 from autopilot.core.model.objects import SubjectKind as SubjectKind  # noqa: PLC0414
@@ -187,6 +188,7 @@ class CommandKind(StrEnum):
     RESUME = "resume"
     PAUSE = "pause"
     CONFIRM = "confirm"  # the loss of objects of the source named in `subject` is real
+    RELEASE = "release"  # the quarantine of the GPU (UUID) named in `subject` ends
 
 
 @dataclass(frozen=True, slots=True)

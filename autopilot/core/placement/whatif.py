@@ -1,4 +1,4 @@
-"""The what-if: place, evict, move and re-cut on a copy of the capacity books, then keep or roll back.
+"""The what-if: place, evict, move and set aside on a copy of the capacity books, then keep or roll back.
 
 A `WhatIf` is the only copy of the books that changes. It copies the few capacity columns that planning touches and
 leaves the snapshot alone. Every change is an integer delta with an entry in an undo log, so that `rollback` restores
@@ -104,10 +104,10 @@ class Layout:
 class Change:
     """One entry of the undo log."""
 
-    kind: str  # place | evict | repartition
+    kind: str  # place | evict | aside
     workload: int
     layout: Layout
-    before: tuple[I32, I32, I32, I32, Bools] | None = None  # instance columns, for repartition
+    before: tuple[Bools, Bools, I32] | None = None  # columns of GPUs and nodes, for aside
 
 
 class WhatIf:
@@ -131,7 +131,7 @@ class WhatIf:
         self.instance_profile: I32 = snapshot.instances.profile
         self.instance_start: I32 = snapshot.instances.start
         self.instance_used: I32 = np.zeros(len(snapshot.instances.gpu), np.int32)
-        self.instance_alive: Bools = snapshot.instances.profile >= 0  # a destroyed one keeps its row
+        self.instance_alive: Bools = snapshot.instances.profile >= 0  # a destroyed one may keep its row
         self.gpu_used: I32 = np.zeros(len(gpus.uuid), np.int32)
         plain = held.instance < 0
         np.add.at(self.gpu_used, held.gpu[plain], held.milli[plain])
@@ -208,28 +208,14 @@ class WhatIf:
         self.place(workload, layout)
         return old
 
-    def repartition(self, gpu: int, profiles: I32, starts: I32) -> None:
-        """Replace the idle instances of a MIG GPU by new ones (codes of Names.profiles, first slices).
-
-        Instances in use stay as they are; legality of the whole set is the caller's to check with
-        core/hardware/mig.py. Raises InvariantError when the GPU is not in MIG mode.
-        """
-        invariant(bool(self.snapshot.gpus.mig[gpu]), f"GPU row {gpu} is not in MIG mode")
-        before = (
-            self.instance_gpu,
-            self.instance_profile,
-            self.instance_start,
-            self.instance_used,
-            self.instance_alive,
-        )
-        idle = (self.instance_gpu == gpu) & (self.instance_used == 0)
-        count = len(profiles)
-        self.instance_alive = np.concatenate([self.instance_alive & ~idle, np.ones(count, np.bool_)])
-        self.instance_gpu = np.concatenate([self.instance_gpu, np.full(count, gpu, np.int32)])
-        self.instance_profile = np.concatenate([self.instance_profile, profiles.astype(np.int32)])
-        self.instance_start = np.concatenate([self.instance_start, starts.astype(np.int32)])
-        self.instance_used = np.concatenate([self.instance_used, np.zeros(count, np.int32)])
-        self._note(Change("repartition", -1, _NOTHING, before))
+    def set_aside(self, gpus: I32) -> None:
+        """These GPUs (rows) take no new work: their geometry changes, or is not known. What runs there goes on."""
+        before = (self.gpu_ok, self.gpu_usable, self.node_free)
+        free = gpus[self.gpu_usable[gpus] & (self.gpu_used[gpus] == 0)]
+        self.gpu_ok, self.gpu_usable, self.node_free = before[0].copy(), before[1].copy(), before[2].copy()
+        self.gpu_ok[gpus] = self.gpu_usable[gpus] = False
+        np.subtract.at(self.node_free, self.snapshot.gpus.node[free], 1)
+        self._note(Change("aside", -1, _NOTHING, before))
 
     def _apply(self, workload: int, layout: Layout, sign: int) -> None:
         """Add (+1) or remove (-1) a layout in every column."""
@@ -266,7 +252,7 @@ class WhatIf:
             np.subtract.at(self.node_free, gpu_node[changed], sign)
 
     def _apply_instances(self, rows: I32, sign: int) -> None:
-        invariant(bool(self.instance_alive[rows].all()), "an instance that was re-cut cannot be used")
+        invariant(bool(self.instance_alive[rows].all()), "an instance that was destroyed cannot be used")
         np.add.at(self.instance_used, rows, sign * GPU_MILLI)
         now = self.instance_used[rows]
         if ((now < 0) | (now > GPU_MILLI)).any():
@@ -294,15 +280,9 @@ class WhatIf:
         while len(self._log) > mark:
             change = self._log.pop()
             self._stamps.pop()
-            if change.kind == "repartition":
-                assert change.before is not None  # noqa: S101 - repartition entries always carry it
-                (
-                    self.instance_gpu,
-                    self.instance_profile,
-                    self.instance_start,
-                    self.instance_used,
-                    self.instance_alive,
-                ) = change.before
+            if change.kind == "aside":
+                assert change.before is not None  # noqa: S101 - such entries always carry it
+                self.gpu_ok, self.gpu_usable, self.node_free = change.before
             elif change.kind == "place":
                 self._apply(change.workload, change.layout, -1)
                 self.layouts[change.workload] = _NOTHING

@@ -226,6 +226,8 @@ class Context:
             left = left[np.isin(self.plan.code[left], [CODE_INDEX[code] for code in codes])]
         placed = [row for row, layout in self.whatif.layouts.items() if len(layout)]
         found: list[int] = left[~np.isin(self.pending[left], np.array(placed, np.int32))].tolist()
+        if self.plan.served:
+            found = [at for at in found if at not in self.plan.served]
         if self.plan.quota_holds:
             found = [at for at in found if self.quota_hold_against(int(self.pending[at])) is None]
         return found

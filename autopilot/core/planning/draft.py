@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autopilot.core.model.operations import StopReason
-from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.records import Code, Evidence, Geometry
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
@@ -27,7 +27,7 @@ class Case:
     """
 
     action: str
-    kind: str  # admit | pipeline | grow | reserve | evict | scale
+    kind: str  # admit | pipeline | grow | reserve | evict | scale | recut
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -232,6 +232,18 @@ class ScaleDraft(Draft):
     def foreseen(self) -> Ahead | None:
         """The forecast of its load."""
         return self.ahead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecutDraft(Draft):
+    """Change the MIG geometry of one GPU; None: not in MIG mode."""
+
+    kind: ClassVar[str] = "recut"
+
+    gpu: int  # row
+    pool: str
+    before: Geometry | None
+    after: Geometry | None
 
 
 def stop_draft(

@@ -78,6 +78,8 @@ class PlanState:
     notes: list[Note] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
     accepted: list[Disruption] = field(default_factory=list)
     conditions: dict[Condition, float] = field(default_factory=dict)  # those that hold now, and since when
+    recuts: list[str] = field(default_factory=list)  # pools of the GPUs whose geometry is to change
+    served: set[int] = field(default_factory=set)  # positions of gangs for which instances are being made
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
     steps: int = 0  # of searches for victims and moves
     wake_s: list[float] = field(default_factory=list)  # when an action could decide otherwise with no new event
@@ -135,6 +137,17 @@ class PlanState:
     def reserve_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
         """Note the nodes of an advance reservation."""
         self.advance[name] = nodes
+
+    # --- MIG geometry ------------------------------------------------------------------------
+
+    def recut(self, pool: str) -> None:
+        """Count a change of geometry of this tick."""
+        self.recuts.append(pool)
+
+    def serve(self, at: int, seconds: float) -> None:
+        """Instances for the gang at `at` will exist in so many seconds: nothing is preempted for it meanwhile."""
+        self.served.add(at)
+        self.refuse(at, Miss(Code.RECUT, seconds, 0.0))
 
     # --- running work ------------------------------------------------------------------------
 

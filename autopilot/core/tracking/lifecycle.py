@@ -24,11 +24,12 @@ from autopilot.core.intake.sight import listed_s
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, InFlight
-from autopilot.core.model.operations import AdmitOperation, EvictOperation, ScaleOperation
+from autopilot.core.model.operations import AdmitOperation, EvictOperation, RecutOperation, ScaleOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.units import counted
+from autopilot.core.tracking.recuts import shows_geometry
 
 _OPEN = frozenset({"reported", "held", "done", "conflict", "failed"})
 TRANSITIONS: dict[str, frozenset[str]] = {
@@ -142,6 +143,8 @@ def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Po
     if outcome.kind == OutcomeKind.FAILED:
         if not outcome.retryable:
             return step_to(entry, "failed", now_s)
+        if isinstance(entry.instruction.operation, RecutOperation):
+            return step_to(entry, "conflict", now_s)  # it is planned anew, on the geometry that there is
         return entry if entry.state in {"held", "withdrawn"} else _again(entry, now_s, policy)
     return step_to(entry, "accepted", now_s) if entry.state in {"issued", "held"} else entry
 
@@ -209,6 +212,8 @@ def _seen(effect: Instruction, world: _World) -> bool:
     work, subject = world.observation.snapshot.workloads, effect.subject
     if isinstance(effect.operation, ScaleOperation):
         return _floor_seen(subject, effect.operation, world.observation)
+    if isinstance(effect.operation, RecutOperation):
+        return shows_geometry(world.observation.snapshot, subject.uid, effect.operation.after)
     row = world.rows.get(subject.uid)
     if isinstance(effect.operation, AdmitOperation):
         return row is not None and (

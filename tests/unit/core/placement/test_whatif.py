@@ -7,6 +7,8 @@ import pytest
 
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.placement.parts import find_instances
+from autopilot.core.placement.shapes import Fit, Miss, shape_of
 from autopilot.core.placement.whatif import Layout, WhatIf
 from tests.kits.core_world import holds, snapshot, waits
 
@@ -129,25 +131,17 @@ def test_a_stamp_names_a_state_and_comes_back_with_it() -> None:
         assert ledger.stamp == begun
 
 
-def test_a_recut_replaces_idle_instances_and_keeps_those_in_use() -> None:
-    """Idle instances are gone after a re-cut and cannot be used; the one in use stays."""
+def test_a_gpu_that_is_set_aside_takes_no_new_work() -> None:
+    """Neither on its free instances nor as a whole; what runs there stays."""
     snap = snapshot("1x8", [holds("i", 1, on=[0], mig_profile=0), waits("p", 1, mig_profile=0)], cuts=CUT)
     ledger = WhatIf(snap)
     mark = ledger.checkpoint()
-    ledger.repartition(7, np.array([2], np.int32), np.array([4], np.int32))
-    assert ledger.instance_alive.tolist() == [True, False, False, True]
-    with pytest.raises(InvariantError, match="re-cut"):
-        ledger.place(1, slices(7, 1))
-    ledger.place(1, slices(7, 3))
+    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok), Fit)
+    ledger.set_aside(np.array([6, 7], np.int32))
+    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok), Miss)
+    assert (ledger.node_free.tolist(), len(ledger.layout_of(0))) == ([6], 1)
     ledger.rollback(mark)
-    assert len(ledger.instance_alive) == 3
-    ledger.place(1, slices(7, 1))
-
-
-def test_a_gpu_that_is_not_in_mig_mode_is_not_cut() -> None:
-    """Only GPUs in MIG mode have instances."""
-    with pytest.raises(InvariantError, match="MIG mode"):
-        WhatIf(snapshot("1x8", cuts=CUT)).repartition(0, np.array([0], np.int32), np.array([0], np.int32))
+    assert (ledger.node_free.tolist(), bool(ledger.gpu_ok.all())) == ([7], True)
 
 
 def test_host_capacity_follows_members() -> None:
@@ -175,5 +169,5 @@ def test_an_instance_that_is_gone_cannot_be_used() -> None:
     snap = snapshot("1x8", [waits("p", 1, mig_profile=0)], cuts=CUT)
     snap.instances.profile[0] = -3
     ledger = WhatIf(snap)
-    with pytest.raises(InvariantError, match="re-cut"):
+    with pytest.raises(InvariantError, match="destroyed"):
         ledger.place(0, slices(7, 0))

@@ -1,0 +1,82 @@
+"""The section of the policy on MIG geometry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Interval
+from typing_extensions import Doc
+
+DAY_S = 86_400.0
+ANY_POOL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Regeometry:
+    """Changes of MIG geometry. Their scope is the smallest unit that the engine of a pool can change.
+
+    `instance_s`, `gpu_s` and `node_s` state the scopes that are supported, and how long a change takes, by pool; `*`
+    stands for all other pools. A pool without an entry does not support the scope.
+    """
+
+    instance_s: Annotated[
+        dict[str, float], Doc("idle instances change, the others of the GPU continue: seconds by pool")
+    ] = field(default_factory=lambda: {ANY_POOL: 60.0})
+    gpu_s: Annotated[dict[str, float], Doc("an idle GPU is turned into MIG mode or back: seconds by pool")] = field(
+        default_factory=dict
+    )
+    node_s: Annotated[
+        dict[str, float],
+        Doc("the engine stops all GPU clients of the node, so only GPUs of idle nodes change: seconds by pool"),
+    ] = field(default_factory=dict)
+    margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("how far the gain of a change must exceed its price")] = (
+        0.1
+    )
+    dwell_s: Annotated[float, Interval(ge=0, le=DAY_S), Doc("a GPU keeps a new geometry for at least this long")] = (
+        900.0
+    )
+    return_s: Annotated[
+        float,
+        Interval(ge=0, le=7 * DAY_S),
+        Doc("for this long a GPU does not return to the geometry that it left, so that two shapes are not swapped"),
+    ] = 3600.0
+    per_pool_hour: Annotated[int, Interval(ge=0, le=100_000), Doc("changes of one pool that begin within any hour")] = (
+        30
+    )
+    per_tick: Annotated[int, Interval(ge=0, le=1000), Doc("changes of one pool that a tick begins")] = 8
+    steps: Annotated[
+        int,
+        Interval(ge=1000, le=1_000_000_000),
+        Doc("steps of the search in a tick and pool; a note tells when it ends early"),
+    ] = 1_000_000
+    life_s: Annotated[
+        float,
+        Interval(ge=1, le=30 * DAY_S),
+        Doc("run time that is assumed where neither forecast nor limit states one"),
+    ] = 3600.0
+    level: Annotated[
+        float,
+        Interval(ge=0.5, le=0.99),
+        Doc("instances are cut ahead for the demand mix up to this quantile; 0.5 and less likely demand counts less"),
+    ] = 0.9
+    watched_h: Annotated[
+        float, Interval(ge=0, le=10_000), Doc("hours of data behind the demand mix before anything is cut ahead for it")
+    ] = 6.0
+    ahead: Annotated[bool, Doc("cut for expected requests, not only for those that wait")] = True
+    deadline_s: Annotated[
+        float,
+        Interval(ge=10, le=DAY_S),
+        Doc("a change that has not ended after this long is reported, and its GPU is quarantined"),
+    ] = 1500.0
+    views: Annotated[
+        int,
+        Interval(ge=1, le=100),
+        Doc("lists in a row that must show one legal geometry before a quarantined GPU is used again"),
+    ] = 3
+
+    def seconds(self, scope: str, pool: str) -> float:
+        """How long a change of this scope takes in a pool; inf where it is not supported."""
+        by_pool: dict[str, float] = getattr(self, f"{scope}_s")
+        found = by_pool.get(pool, by_pool.get(ANY_POOL, float("inf")))
+        return found if found > 0 else float("inf")

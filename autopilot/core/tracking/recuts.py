@@ -1,0 +1,186 @@
+"""Changes of MIG geometry that were started: followed until their node shows the result, or quarantined.
+
+    changing ──> settled        the node shows the new geometry, or nothing began
+       │            ^
+       └──> quarantined         it failed half-way, passed its deadline, or reported success without effect
+
+A quarantined GPU takes no new work and is not cut again, until its node reports one legal geometry without a change
+under way in several lists in a row, or a person releases it. What runs on it goes on. Its capacity is what its node
+reports at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.hardware import mig
+from autopilot.core.intake.sight import listed_s
+from autopilot.core.model.changes import RecutChange
+from autopilot.core.model.memory import ControllerMemory, InFlight, RecutRecord
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import About, Evidence, Geometry, Note, NoteCode, Observation, OutcomeKind
+from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut
+
+HOUR_S = 3600.0
+
+
+def geometry_of(snapshot: ClusterSnapshot, gpu: int) -> Geometry | None:
+    """The instances of a GPU (row) by first slice, as (profile, start); None where it is not in MIG mode."""
+    if not snapshot.gpus.mig[gpu]:
+        return None
+    table = snapshot.instances
+    rows = np.flatnonzero((table.gpu == gpu) & (table.profile >= 0)).tolist()
+    names = snapshot.names.profiles
+    cuts = [(names[int(table.profile[row])], int(table.start[row])) for row in rows]
+    return tuple(sorted(cuts, key=lambda cut: (cut[1], cut[0])))
+
+
+def shows_geometry(snapshot: ClusterSnapshot, uuid: str, geometry: Geometry | None) -> bool:
+    """True if the GPU has this geometry and no change under way."""
+    rows = np.flatnonzero(snapshot.gpus.uuid == uuid).tolist()
+    return bool(rows) and snapshot.gpus.recut[rows[0]] == Recut.SETTLED and geometry_of(snapshot, rows[0]) == geometry
+
+
+def geometry_in_use(snapshot: ClusterSnapshot, gpu: int) -> Geometry:
+    """The instances of a GPU (row) that hold work, as (profile, start)."""
+    table, held = snapshot.instances, snapshot.placements
+    rows = sorted(set(held.instance[(held.gpu == gpu) & (held.instance >= 0)].tolist()))
+    return tuple((snapshot.names.profiles[int(table.profile[row])], int(table.start[row])) for row in rows)
+
+
+def set_aside(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
+    """GPUs that take no new work: their geometry changes, or nobody knows what it is. Shape [gpus]."""
+    aside = np.asarray(snapshot.gpus.recut != Recut.SETTLED)
+    if memory.recuts:
+        held = [uuid for uuid, record in memory.recuts.items() if record.state != "settled"]
+        aside = aside | np.isin(snapshot.gpus.uuid, np.array(held, object))
+    return aside
+
+
+def follow_recuts(
+    before: ControllerMemory, memory: ControllerMemory, observation: Observation, policy: Policy
+) -> tuple[ControllerMemory, tuple[Note, ...]]:
+    """Memory after a fresh and complete view, and a note on each GPU that is quarantined or used again.
+
+    `before` is the memory before the effects were followed.
+    """
+    if not memory.recuts:
+        return memory, ()
+    rows = {str(uuid): row for row, uuid in enumerate(observation.snapshot.gpus.uuid.tolist())}
+    effects = {
+        entry.instruction.subject.uid: entry for entry in memory.in_flight.values() if entry.instruction.kind == "recut"
+    }
+    refused = _refused(before, observation)
+    records, notes, over = {}, [], set()
+    for uuid, record in memory.recuts.items():
+        row = rows.get(uuid)
+        after = record
+        if row is not None and record.state == "changing":
+            after = _follow(record, row, effects.get(uuid), uuid in refused, observation)
+        elif row is not None and record.state == "quarantined":
+            after = _look(record, row, observation, policy)
+        if after.state != record.state:
+            notes += _notes(uuid, record, after)
+            over.add(uuid)
+        if not _forgotten(after, observation.now_s, policy):
+            records[uuid] = after
+    in_flight = {key: entry for key, entry in memory.in_flight.items() if entry.instruction.subject.uid not in over}
+    failed = sum(records[uuid].state == "quarantined" for uuid in over if uuid in records)
+    failures = (*memory.failures, *[observation.now_s] * failed)
+    return replace(memory, recuts=records, in_flight=in_flight, failures=failures), tuple(notes)
+
+
+def _refused(before: ControllerMemory, observation: Observation) -> set[str]:
+    """GPUs whose change was refused before it began."""
+    refused = {
+        outcome.instruction_id
+        for outcome in observation.outcomes
+        if outcome.kind in {OutcomeKind.CONFLICT, OutcomeKind.FAILED}
+    }
+    return {entry.instruction.subject.uid for key, entry in before.in_flight.items() if key in refused}
+
+
+def _follow(
+    record: RecutRecord, row: int, effect: InFlight | None, refused: bool, observation: Observation
+) -> RecutRecord:
+    """A change under way, after a view."""
+    snapshot = observation.snapshot
+    state, present = int(snapshot.gpus.recut[row]), geometry_of(snapshot, row)
+    if state == Recut.CHANGING and observation.now_s < record.deadline_s:
+        return record if record.began else replace(record, began=True)
+    if state == Recut.SETTLED and (present == record.after or (refused and present == record.before)):
+        return replace(record, state="settled", since_s=observation.now_s)
+    if observation.now_s >= record.deadline_s:
+        return _quarantined(record, observation.now_s, "it did not end by its deadline")
+    if state == Recut.FAILED:
+        return _quarantined(record, observation.now_s, "it failed half-way")
+    if record.began or effect is None:
+        how = "it had no effect" if present == record.before else "the node shows another geometry"
+        return _quarantined(record, observation.now_s, how)
+    return record
+
+
+def _quarantined(record: RecutRecord, now_s: float, reason: str) -> RecutRecord:
+    return replace(record, state="quarantined", since_s=now_s, reason=reason, views=0, seen=None)
+
+
+def _look(record: RecutRecord, row: int, observation: Observation, policy: Policy) -> RecutRecord:
+    """A quarantined GPU, after a view: it counts lists that show the same legal geometry and no change under way."""
+    snapshot, at_s = observation.snapshot, listed_s(observation)
+    if at_s <= record.viewed_s:
+        return record
+    present = geometry_of(snapshot, row)
+    if snapshot.gpus.recut[row] != Recut.SETTLED or not _legal(snapshot, row, present):
+        return replace(record, views=0, viewed_s=at_s)
+    views = record.views + 1 if record.views and present == record.seen else 1
+    found = replace(record, seen=present, views=views, viewed_s=at_s, after=present)
+    return replace(found, state="settled", since_s=observation.now_s) if views >= policy.regeometry.views else found
+
+
+def _legal(snapshot: ClusterSnapshot, row: int, present: Geometry | None) -> bool:
+    code = int(snapshot.nodes.gpu_model[snapshot.gpus.node[row]])
+    model = mig.find_gpu_model(snapshot.names.gpu_models[code]) if code >= 0 else None
+    return model is not None and mig.is_legal(model, present or ())
+
+
+def _forgotten(record: RecutRecord, now_s: float, policy: Policy) -> bool:
+    """Nothing depends on a settled change any more."""
+    rules = policy.regeometry
+    return record.state == "settled" and now_s >= record.since_s + max(rules.dwell_s, rules.return_s, HOUR_S)
+
+
+def _notes(uuid: str, before: RecutRecord, after: RecutRecord) -> list[Note]:
+    if after.state == "quarantined":
+        return [Note(NoteCode.GPU_QUARANTINED, About.GPU, uuid, facts=(Evidence("why", after.reason),))]
+    if before.state == "quarantined":
+        return [Note(NoteCode.GPU_USED_AGAIN, About.GPU, uuid, float(after.views), "lists")]
+    return []
+
+
+def changes_in_hour(memory: ControllerMemory, pool: str, now_s: float) -> int:
+    """Changes of a pool that began within the last hour."""
+    records = [record for record in memory.recuts.values() if record.pool == pool]
+    return sum(start_s + HOUR_S > now_s for record in records for start_s in record.starts_s)
+
+
+def recut_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
+    """When a deadline passes, a dwell ends, a geometry may return, or a change leaves the hour of its limit."""
+    rules, timers = policy.regeometry, []
+    for record in memory.recuts.values():
+        timers += [record.deadline_s] if record.state == "changing" else []
+        timers += [record.since_s + rules.dwell_s, record.since_s + rules.return_s]
+        timers += [start_s + HOUR_S for start_s in record.starts_s]
+    return timers
+
+
+def begun(
+    records: Mapping[str, RecutRecord], uuid: str, change: RecutChange, now_s: float, deadline_s: float
+) -> dict[str, RecutRecord]:
+    """Records with a change that begins now."""
+    known = records.get(uuid)
+    starts = tuple(start for start in known.starts_s if start + HOUR_S > now_s) if known is not None else ()
+    record = RecutRecord(change.pool, change.before, change.after, now_s, deadline_s, starts_s=(*starts, now_s))
+    return {**records, uuid: record}
