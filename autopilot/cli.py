@@ -41,6 +41,7 @@ from autopilot.app.commands.run_args import (
 )
 from autopilot.app.options import SHIPPED_NAMES, SimulateOptions
 from autopilot.core.model.errors import AutopilotError, InputError, shown
+from autopilot.operate.service_cli import add_service_commands
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot parse; typer itself does not export it."""
@@ -87,6 +88,7 @@ for _command in JOURNAL_COMMANDS:
     app.command(cls=JsonCommand)(_command)
 for _planner in PLANNER_COMMANDS:
     app.command(cls=JsonCommand)(_planner)
+add_service_commands(app)
 
 
 @app.command()

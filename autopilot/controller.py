@@ -55,6 +55,9 @@ from autopilot.core.planning.action import Action
 from autopilot.core.tracking import lifecycle
 from autopilot.core.usage.plausibility import gaps_of
 
+STAGES = ("collect", "forecast", "decide", "record", "act", "conclude")
+"""The stages of a tick, in their order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
@@ -73,6 +76,7 @@ class Wiring:
     guards: tuple[tuple[str, Check], ...] = GUARDS
     worker: Worker | None = None  # runs the fits of forecasters that offer them; None: no fits are run
     monotonic_s: Callable[[], float] | None = None  # a monotonic clock; None: time is virtual
+    on_stage: Callable[[str], None] | None = None  # called with one of STAGES at its start, and with "" after the last
     # (kind, source) of lists that every tick needs; others are expected once they have been seen
     lists: tuple[tuple[str, str], ...] = ()
 
@@ -101,15 +105,21 @@ class Controller:
             return None
         policy = wiring.policy.current()
         elapsed_s = float("nan") if read_s is None else read_s - (read_s if self._read_s is None else self._read_s)
+        self._enter("collect")
         observation = self.observe(now_s, elapsed_s)
+        self._enter("decide")
         memory = replace(self.memory, fence=fence)
         step = reconcile(memory, observation, policy, actions=wiring.actions, guards=wiring.guards)
+        self._enter("record")
         wiring.journal.intend(observation, policy, memory, step.decision, step.instructions)
         wiring.memory.save(step.memory)
         self.memory, self._commands, self._read_s = step.memory, (), read_s
         self._trust(observation.views)
+        self._enter("act")
         self._outcomes = tuple(self._apply(instruction, now_s) for instruction in step.instructions)
+        self._enter("conclude")
         wiring.journal.conclude(observation.tick, self._outcomes)
+        self._enter("")
         if wiring.on_decision is not None:
             wiring.on_decision(observation, step.decision)
         self.wake_at_s = min(step.wake_at_s, lifecycle.next_deadline_s(step.memory, self._outcomes, now_s))
@@ -148,6 +158,7 @@ class Controller:
         known = obey(clock.memory, observation.commands, now_s, policy).memory  # a loss may be confirmed now
         if clock.doubt or look(known, observation, policy).blind:
             return observation  # no model learns from a snapshot that lost its objects
+        self._enter("forecast")
         forecasts, silent = self._foresee(now_s, snapshot)
         return replace(
             observation,
@@ -155,6 +166,10 @@ class Controller:
             forecasts=forecasts,
             gaps=(*gaps, *silent, *_unknown_names(policy, snapshot), *gaps_of(snapshot)),
         )
+
+    def _enter(self, stage: str) -> None:
+        if self._wiring.on_stage is not None:
+            self._wiring.on_stage(stage)
 
     def _expected(self) -> list[tuple[str, str]]:
         """Required lists: those that the wiring names, and those that a wired source has delivered before."""

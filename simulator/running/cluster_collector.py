@@ -31,6 +31,8 @@ from simulator.world.facts import GpuChanged, NodeChanged, Recut, Recutting, Sto
 from simulator.world.work import uid_of, uids_of
 
 WHOLE = Listing()
+Mark = tuple[int, int]
+"""How many objects were reported as ended and as deleted."""
 GONE = -3
 """Profile code of an instance that was destroyed: its row stays, without a name, and no work can request it."""
 
@@ -56,6 +58,7 @@ class ClusterCollector:
         self._stale = False
         self._ended: list[int] = []
         self._deleted: list[str] = []
+        self._forgotten: Mark = (0, 0)
         self._static: dict[str, np.ndarray] = {}
         self._tenants: tuple[str, ...] = ()
         self._profiles = {name: code for code, name in enumerate(cluster.inventory.names.profiles)}
@@ -95,9 +98,19 @@ class ClusterCollector:
     def collect(self, now_s: float) -> Batch:
         """The cluster as it is now; work that ended or was deleted since the last call is reported once."""
         batch = self.peek(now_s)
-        self._ended.clear()
-        self._deleted.clear()
+        self.forget(self.mark())
         return batch
+
+    def mark(self) -> Mark:
+        """The place after everything that a batch reports now as ended or deleted."""
+        return (self._forgotten[0] + len(self._ended), self._forgotten[1] + len(self._deleted))
+
+    def forget(self, mark: Mark) -> None:
+        """Do not report again what was reported before `mark`."""
+        ended, deleted = (there - before for there, before in zip(mark, self._forgotten, strict=True))
+        if ended >= 0 and deleted >= 0:
+            del self._ended[:ended], self._deleted[:deleted]
+            self._forgotten = mark
 
     def peek(self, now_s: float) -> Batch:
         """The same without marking anything as reported."""

@@ -113,6 +113,10 @@ class Engine:
         self._ended = 0
         self._remaining = 0
         self._stop = False
+        self._begun = False
+        self._arrivals: list[int] = []  # jobs of the input, by time of submission
+        self._arrived = 0  # how many of them have been submitted
+        self._wake_s, self._changed_s = inf, 0.0
         cluster.schedule = self._schedule
         scheduler.attach(cluster)
         cluster.observe(self)
@@ -142,16 +146,12 @@ class Engine:
 
         Ctrl-C ends the run after the current instant, so that its state is consistent.
         """
-        run, jobs = self.run_state, self.cluster.jobs
+        run = self.run_state
         began_s = time.perf_counter()
-        arrivals = sorted(range(len(jobs)), key=jobs.submit_s.__getitem__)
-        arrivals = [job for job in arrivals if jobs.service[job] < 0]
-        run.last_submit_s = jobs.submit_s[arrivals[-1]] if arrivals else 0.0
-        run.never_fits = self._impossible(arrivals)
-        self._remaining = len(arrivals) - len(run.never_fits)
+        self._begin()
         with _calm_interrupt(self.interrupt):
             try:
-                self._loop(arrivals)
+                self._loop()
             except KeyboardInterrupt:
                 run.interrupted = True
         run.interrupted |= self._stop
@@ -160,50 +160,82 @@ class Engine:
         run.wall_s = time.perf_counter() - began_s
         return run
 
+    def advance(self, to_s: float) -> None:
+        """Carry out everything up to `to_s` and stay there, for a caller that has a clock of its own.
+
+        Such a run has no end: no horizon, no progress, and nothing stops when all work is done. Between two calls the
+        caller may act on the cluster at `now_s`.
+        """
+        if not self._begun:
+            self._begin()
+        while (now_s := self._next_s()) <= to_s:
+            self._pass(now_s)
+        self.now_s = max(self.now_s, to_s)
+
     def interrupt(self) -> None:
         """End the run after the current instant."""
         self._stop = True
+
+    def _begin(self) -> None:
+        """List the arrivals, and the jobs that can never start."""
+        run, jobs = self.run_state, self.cluster.jobs
+        arrivals = sorted(range(len(jobs)), key=jobs.submit_s.__getitem__)
+        self._arrivals = [job for job in arrivals if jobs.service[job] < 0]
+        run.last_submit_s = jobs.submit_s[self._arrivals[-1]] if self._arrivals else 0.0
+        run.never_fits = self._impossible(self._arrivals)
+        self._remaining = len(self._arrivals) - len(run.never_fits)
+        self._begun = True
 
     def _impossible(self, arrivals: list[int]) -> dict[int, str]:
         jobs, hardware = self.cluster.jobs, self.cluster.hardware
         reasons = [never_fits(hardware, shape) for shape in jobs.shapes]
         return {job: reasons[jobs.shape[job]] for job in arrivals if reasons[jobs.shape[job]]}
 
-    def _loop(self, arrivals: list[int]) -> None:
-        run, events = self.run_state, self._events
-        submit_s = self.cluster.jobs.submit_s
-        decide, submit = self.scheduler.decide, self.submit
-        position, total, wake_s, changed_s = 0, len(arrivals), inf, 0.0
+    def _loop(self) -> None:
+        run, total = self.run_state, len(self._arrivals)
         while not self._stop:
-            arrival_s = submit_s[arrivals[position]] if position < total else inf
-            now_s = min(arrival_s, events[0][0] if events else inf, wake_s)
-            if now_s == inf or (self._remaining <= 0 and position == total and not self._essential):
+            now_s = self._next_s()
+            if now_s == inf or (self._remaining <= 0 and self._arrived == total and not self._essential):
                 break
             if now_s > self.horizon_s:
                 self.now_s, run.horizon_reached = self.horizon_s, True
                 return
-            if position == total and not self._alive and (wake_s == inf or now_s - changed_s > self.stall_s):
+            waits = self._arrived == total and not self._alive
+            if waits and (self._wake_s == inf or now_s - self._changed_s > self.stall_s):
                 break
-            self.now_s = now_s
-            happened = 0
-            while events and events[0][0] == now_s:
-                happened += self._handle(heappop(events), now_s)
-            while position < total and submit_s[arrivals[position]] == now_s:
-                submit(arrivals[position], now_s)
-                position += 1
-                happened += 1
-            run.events += happened
-            if not happened and wake_s > now_s:
-                continue
-            again_s = decide(now_s)
-            run.passes += 1
-            wake_s = inf if again_s is None else max(up_to_grid(again_s), now_s + 1 / TICKS_PER_S)
-            if happened or events:
-                changed_s = now_s
-            if self._on_progress is not None and run.passes % PROGRESS_PASSES == 0:
+            decided = self._pass(now_s)
+            if decided and self._on_progress is not None and run.passes % PROGRESS_PASSES == 0:
                 self._on_progress(now_s, self._ended, total)
         if self._remaining > 0 and not self._stop:
             run.stuck = f"{self._remaining} job(s) wait, and no event that could start them is scheduled"
+
+    def _next_s(self) -> float:
+        """The next instant: an arrival, an event, or a wake-up of the scheduler."""
+        arrivals, at = self._arrivals, self._arrived
+        arrival_s = self.cluster.jobs.submit_s[arrivals[at]] if at < len(arrivals) else inf
+        return min(arrival_s, self._events[0][0] if self._events else inf, self._wake_s)
+
+    def _pass(self, now_s: float) -> bool:
+        """Everything that happens at one instant, then the scheduler where it is due; returns whether it decided."""
+        run, events, arrivals = self.run_state, self._events, self._arrivals
+        submit_s = self.cluster.jobs.submit_s
+        self.now_s = now_s
+        happened = 0
+        while events and events[0][0] == now_s:
+            happened += self._handle(heappop(events), now_s)
+        while self._arrived < len(arrivals) and submit_s[arrivals[self._arrived]] == now_s:
+            self.submit(arrivals[self._arrived], now_s)
+            self._arrived += 1
+            happened += 1
+        run.events += happened
+        if not happened and self._wake_s > now_s:
+            return False
+        again_s = self.scheduler.decide(now_s)
+        run.passes += 1
+        self._wake_s = inf if again_s is None else max(up_to_grid(again_s), now_s + 1 / TICKS_PER_S)
+        if happened or events:
+            self._changed_s = now_s
+        return True
 
     @property
     def _alive(self) -> bool:

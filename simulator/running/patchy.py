@@ -22,11 +22,18 @@ class PatchyCollector:
 
     def collect(self, now_s: float) -> Batch:
         """The cluster as it is now, as far as its lists show it."""
+        return self._seen(now_s, self._whole.collect)
+
+    def peek(self, now_s: float) -> Batch:
+        """The same without marking anything as reported."""
+        return self._seen(now_s, self._whole.peek)
+
+    def _seen(self, now_s: float, whole: Callable[[float], Batch]) -> Batch:
         fate = self._fate(now_s)
         if fate is ViewFate.LOST:
             return Batch(self.name, now_s, gaps=(Gap(self.name, "", "", "the lists are missing"),))
         if fate is ViewFate.WHOLE:
-            return self._whole.collect(now_s)
+            return whole(now_s)
         batch = self._whole.peek(now_s)
         half = Listing(complete=False, reason="every other page is missing")
         return replace(batch, work=None if batch.work is None else _half(batch.work), work_list=half)

@@ -11,7 +11,6 @@ from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
 from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
-from autopilot.app.runs.telemetry_feed import behaviours_of
 from autopilot.app.runs.wiring import Managed, Running, manage
 from autopilot.app.runs.world import World, build_world
 from autopilot.app.when import When
@@ -31,6 +30,7 @@ from simulator.outcome.results import Measured, Setting, document, job_rows, pol
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.simulation import Simulated, Simulation, alone_jct_s
+from simulator.signals.occupants import behaviours_of
 from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS

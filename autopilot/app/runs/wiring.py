@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autopilot.app.runs.recorder import DecisionRecorder
-from autopilot.app.runs.telemetry_feed import Occupants, TelemetryFeed
+from autopilot.app.runs.telemetry_feed import TelemetryFeed
 from autopilot.controller import Controller, Wiring
 from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
@@ -36,6 +36,7 @@ from simulator.running.faults import FateKind, Faults
 from simulator.running.oracle import Oracle
 from simulator.running.patchy import PatchyCollector
 from simulator.running.turn import ControllerScheduler
+from simulator.signals.occupants import Occupants
 from simulator.signals.telemetry import TelemetryGenerator
 from simulator.signals.telemetry_entities import TelemetryFaults
 from simulator.specs.advance_spec import AdvanceSpec, advance_table
@@ -136,8 +137,10 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
     occupants = None
     if managed.telemetry != "off":
         occupants = Occupants(cluster, managed.seed)
-        collectors.append(TelemetryFeed(occupants, _generator(managed), full=managed.telemetry == "full"))
-    actuator = ClusterActuator(cluster, _fate_of(managed.faults), managed.scale)
+        collectors.append(
+            TelemetryFeed(occupants, generator_of(managed.seed, managed.faults), full=managed.telemetry == "full")
+        )
+    actuator = ClusterActuator(cluster, fate_of(managed.faults), managed.scale)
     keep = _promoter(managed)
     forecasters = foreseers(cluster, managed, keep)
     journal: SqliteJournal | NoJournal = NoJournal()
@@ -215,12 +218,13 @@ def as_port(journal: SqliteJournal | NoJournal) -> Journal:
     return journal
 
 
-def _generator(managed: Managed) -> TelemetryGenerator:
-    lost = managed.faults.options.scrape_loss_ratio if managed.faults else 0.0
-    return TelemetryGenerator(managed.seed, scrape_interval_s=SCRAPE_S, faults=TelemetryFaults(lost_scrape_ratio=lost))
+def generator_of(seed: int, faults: Faults | None) -> TelemetryGenerator:
+    """The telemetry of a run, with the lost scrapes of its faults."""
+    lost = faults.options.scrape_loss_ratio if faults else 0.0
+    return TelemetryGenerator(seed, scrape_interval_s=SCRAPE_S, faults=TelemetryFaults(lost_scrape_ratio=lost))
 
 
-def _fate_of(faults: Faults | None) -> Callable[[Instruction, float], Outcome | None] | None:
+def fate_of(faults: Faults | None) -> Callable[[Instruction, float], Outcome | None] | None:
     """Injected conflicts and failures of effects; a late effect fails now and is retried."""
     if faults is None:
         return None

@@ -9,9 +9,9 @@ import pytest
 
 from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.recorder import StayRecorder
-from autopilot.app.runs.telemetry_feed import behaviours_of
 from simulator.baselines import BASELINES
 from simulator.running.simulation import Simulated, Simulation
+from simulator.signals.occupants import behaviours_of
 from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from autopilot.app.runs.recorder import StayRecorder
-from autopilot.app.runs.telemetry_feed import Occupants, behaviours_of
 from simulator.baselines import BASELINES
 from simulator.running.simulation import Simulation
+from simulator.signals.occupants import Occupants, behaviours_of
 from simulator.signals.telemetry import SM, TelemetryGenerator
 from simulator.world.physics import IDEAL, REAL, Physics
 from simulator.world.work import Jobs

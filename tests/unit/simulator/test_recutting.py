@@ -8,12 +8,12 @@ from heapq import heappop, heappush
 import numpy as np
 import pytest
 
-from autopilot.app.runs.telemetry_feed import Occupants
 from autopilot.core.hardware.mig import Placement
 from autopilot.core.model.snapshot import QueueTable, Recut, make
 from simulator.checkers import CHECKERS
 from simulator.checkers import World as Judged
 from simulator.running.cluster_collector import ClusterCollector
+from simulator.signals.occupants import Occupants
 from simulator.specs.clusterfile import ClusterSpec, MigSpec, shape_cluster
 from simulator.specs.inventory import build_inventory
 from simulator.world.cluster import Cluster

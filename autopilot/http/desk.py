@@ -1,0 +1,92 @@
+"""What the routers work with: the latest step, the way in for commands, and the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import time
+from typing import Annotated
+
+from fastapi import Depends, HTTPException, Request
+
+from autopilot.app.when import When
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.records import Command, CommandKind
+from autopilot.http.auth import Caller, Tokens
+from autopilot.service.inbox import SqliteInbox
+from autopilot.service.kill_switch import KillSwitch
+from autopilot.service.published import Published, Publisher
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The service as the API sees it."""
+
+    publisher: Publisher
+    inbox: SqliteInbox
+    kill_switch: KillSwitch
+    tokens: Tokens
+    clock_s: Callable[[], float]  # time of the cluster
+    wake: Callable[[], None]  # tick early
+    answer_s: float = 5.0
+    silent_s: float = 60.0  # after this wall time without a tick the service is not ready
+    when: When = field(default_factory=When)
+    wall_s: Callable[[], float] = time
+
+    def latest(self) -> Published:
+        """The last tick. Raises 503 before the first one."""
+        published = self.publisher.latest
+        if published is None:
+            raise HTTPException(
+                503, "the controller has not decided yet; ask again in some seconds", {"Retry-After": "2"}
+            )
+        return published
+
+    def command(
+        self,
+        kind: CommandKind,
+        caller: Caller,
+        origin: str,
+        subject: str = "",
+        digest: str = "",
+        benefit_gpu_s: float = float("nan"),
+        cost_gpu_s: float = float("nan"),
+    ) -> Command:
+        """Store a command of the caller and wake the loop. Raises 503 where it cannot be stored.
+
+        A `kill` that cannot be stored switches the kill switch on, for as long as this process lives.
+        """
+        at_s = self.clock_s()
+        given = Command(kind, caller.name, at_s, subject, digest, benefit_gpu_s=benefit_gpu_s, cost_gpu_s=cost_gpu_s)
+        try:
+            stored = self.inbox.receive(given, origin)
+        except InputError as error:
+            if kind == CommandKind.KILL:
+                self.kill_switch.trip(f"{caller.name} sent `kill`, which could not be stored")
+                self.wake()
+                raise HTTPException(
+                    503,
+                    f"{error}. The kill switch is on until this process ends; keep it on with the file "
+                    f"{self.kill_switch.file}",
+                ) from error
+            raise HTTPException(503, str(error)) from error
+        self.wake()
+        return stored
+
+    def obeyed(self, command: Command) -> Published | None:
+        """The tick that read the command; None when that takes longer than `answer_s`."""
+        return self.publisher.wait_for(lambda each: each.memory.last_sequence >= command.sequence, self.answer_s)
+
+
+def desk_of(request: Request) -> Desk:
+    """The desk of the application."""
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+Asked = Annotated[Desk, Depends(desk_of)]
+
+
+def origin_of(request: Request) -> str:
+    """Where a request came from, kept with its command."""
+    return request.client.host if request.client is not None else ""

@@ -1,0 +1,1 @@
+"""The routers of the API, one file each. `ROUTERS` in `autopilot/http/app.py` lists them."""

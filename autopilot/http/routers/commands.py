@@ -1,0 +1,49 @@
+"""Commands about the controller itself: pause, resume, kill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from autopilot.core.model.records import CommandKind, NoteCode
+from autopilot.http.auth import Admin, Approver, Caller
+from autopilot.http.desk import Asked, Desk, origin_of
+
+router = APIRouter(prefix="/api/v1", tags=["commands"])
+
+
+@router.post("/pause")
+def pause(desk: Asked, caller: Approver, request: Request) -> dict[str, Any]:
+    """Stop acting until a person resumes. Decisions are still made, recorded and shown."""
+    return _give(desk, CommandKind.PAUSE, caller, request, "paused: nothing acts until `resume`")
+
+
+@router.post("/kill")
+def kill(desk: Asked, caller: Approver, request: Request) -> dict[str, Any]:
+    """Stop acting at once; only an admin can resume."""
+    return _give(desk, CommandKind.KILL, caller, request, "killed: nothing acts until an admin resumes")
+
+
+@router.post("/resume")
+def resume(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
+    """End a pause or a kill. A kill switch by file or environment stays on."""
+    return _give(desk, CommandKind.RESUME, caller, request, "resumed")
+
+
+def _give(desk: Desk, kind: CommandKind, caller: Caller, request: Request, message: str) -> dict[str, Any]:
+    command = desk.command(kind, caller, origin_of(request))
+    after = desk.obeyed(command)
+    if after is None:
+        return {"sequence": command.sequence, "result": "stored", "message": "the next tick obeys it"}
+    if any(note.code == NoteCode.RESUME_REFUSED for note in after.decision.notes) and kind == CommandKind.RESUME:
+        message = "refused: a `kill` came later; resume again"
+    reason = desk.kill_switch.reason()
+    if kind == CommandKind.RESUME and reason:
+        message += f", but the kill switch is still on: {reason}"
+    return {
+        "sequence": command.sequence,
+        "result": "obeyed",
+        "message": message,
+        "halted": after.decision.halted or None,
+    }

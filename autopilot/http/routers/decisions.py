@@ -1,0 +1,36 @@
+"""Recent decisions, and one decision with its evidence and all verdicts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query
+
+from autopilot.app.decisions.decision_rows import case_document, row_document
+from autopilot.explain.proposals import explain_proposal
+from autopilot.http.auth import Viewer
+from autopilot.http.desk import Asked
+
+router = APIRouter(prefix="/api/v1", tags=["decisions"])
+
+
+@router.get("/decisions")
+def decisions(
+    desk: Asked, _caller: Viewer, limit: Annotated[int, Query(ge=1, le=1000)] = 100, answer: str | None = None
+) -> dict[str, Any]:
+    """The latest decisions, newest first; one that repeats at the next tick is listed once."""
+    desk.latest()
+    rows = [row for row in desk.publisher.recent() if answer is None or row.answer.value == answer]
+    return {"decisions": [row_document(row, desk.when) for row in rows[:limit]]}
+
+
+@router.get("/decisions/{proposal_id:path}")
+def decision(desk: Asked, _caller: Viewer, proposal_id: str) -> dict[str, Any]:
+    """One recent decision with evidence, placement, verdicts, and its explanation in words."""
+    for row in desk.publisher.recent():
+        if row.proposal.id == proposal_id:
+            latest = desk.latest().decision
+            return case_document(row, desk.when) | {"lines": explain_proposal(row.proposal, latest)}
+    raise HTTPException(
+        404, f"{proposal_id}: not among the recent decisions; `autopilot explain {proposal_id}` reads the journal"
+    )

@@ -1,0 +1,29 @@
+"""Health: open to everybody, and without any content of the cluster."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from autopilot.http.desk import Asked
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+def healthz() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+def readyz(desk: Asked, response: Response) -> dict[str, str]:
+    """The controller decides: its last tick is recent."""
+    latest = desk.publisher.latest
+    if latest is None:
+        response.status_code = 503
+        return {"status": "no tick yet"}
+    silent_s = desk.wall_s() - latest.ended_wall_s
+    if silent_s > desk.silent_s:
+        response.status_code = 503
+        return {"status": f"no tick for {silent_s:.0f} s"}
+    return {"status": "ok" if latest.leads else "stands by: another controller leads"}

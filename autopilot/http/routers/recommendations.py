@@ -1,0 +1,126 @@
+"""Recommendations: proposals that only wait for a person. An approval holds for the state that the person saw."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Path, Request
+from pydantic import BaseModel, Field
+
+from autopilot.app.decisions.decision_rows import case_document, row_of
+from autopilot.core.model.records import CommandKind, NoteCode, Proposal
+from autopilot.explain.proposals import Answer, answer_of, code_words, refusing_codes
+from autopilot.http.auth import Approver, Viewer
+from autopilot.http.desk import Asked, Desk, origin_of
+from autopilot.service.changes import what_changed
+from autopilot.service.published import Published
+
+router = APIRouter(prefix="/api/v1", tags=["recommendations"])
+OPEN = (Answer.NEEDS_APPROVAL, Answer.RECOMMENDED)
+ProposalId = Annotated[str, Path(max_length=500, description="id of the recommendation")]
+
+
+class Seen(BaseModel):
+    """The state for which a person decides, as the recommendation showed it."""
+
+    state_digest: str = Field("", max_length=128, description="digest of the state; the id names it too")
+
+
+@router.get("/recommendations")
+def recommendations(desk: Asked, _caller: Viewer) -> dict[str, Any]:
+    """What the controller would do if a person agreed, with gain, cost and reason."""
+    latest = desk.latest()
+    rows = [row_of(each, latest.decision) for each in _open(latest)]
+    return {
+        "tick": latest.decision.tick,
+        "now_s": latest.observation.now_s,
+        "halted": latest.decision.halted or None,
+        "recommendations": [
+            case_document(row, desk.when)
+            | {"state_digest": row.proposal.state_digest, "approvable": row.answer == Answer.NEEDS_APPROVAL}
+            for row in rows
+        ],
+    }
+
+
+@router.post("/recommendations/{proposal_id:path}/approve")
+def approve(
+    desk: Asked, caller: Approver, request: Request, proposal_id: ProposalId, seen: Seen | None = None
+) -> dict[str, Any]:
+    """Approve one recommendation in the state that it shows. 409 says what changed since."""
+    proposal = _current(desk, proposal_id, seen)
+    if answer_of(proposal) == Answer.RECOMMENDED:
+        raise HTTPException(
+            409,
+            f"{proposal_id}: the mode of {proposal.action} is recommend, which takes no approvals; set "
+            f"modes.{proposal.action} to approve in the policy",
+        )
+    command = desk.command(
+        CommandKind.APPROVE,
+        caller,
+        origin_of(request),
+        proposal_id,
+        proposal.state_digest,
+        proposal.benefit_gpu_s,
+        proposal.cost_gpu_s,
+    )
+    after = desk.obeyed(command)
+    return {"sequence": command.sequence, **_became(proposal, after)}
+
+
+@router.post("/recommendations/{proposal_id:path}/reject")
+def reject(
+    desk: Asked, caller: Approver, request: Request, proposal_id: ProposalId, seen: Seen | None = None
+) -> dict[str, Any]:
+    """Reject one recommendation in the state that it shows."""
+    proposal = _current(desk, proposal_id, seen)
+    command = desk.command(CommandKind.REJECT, caller, origin_of(request), proposal_id, proposal.state_digest)
+    after = desk.obeyed(command)
+    if after is None:
+        return {"sequence": command.sequence, "result": "stored", "message": "the next tick obeys it"}
+    until_s = after.memory.rejections[proposal_id].until_s if proposal_id in after.memory.rejections else None
+    return {
+        "sequence": command.sequence,
+        "result": "rejected",
+        "message": "it is not proposed in this state",
+        "until_s": until_s,
+    }
+
+
+def _open(latest: Published) -> list[Proposal]:
+    halted = latest.decision.halted
+    return [each for each in latest.decision.plan.proposals if answer_of(each, halted) in OPEN]
+
+
+def _current(desk: Desk, proposal_id: str, seen: Seen | None) -> Proposal:
+    """The recommendation as it is now, if it is what the person saw. Raises 404, or 409 with what changed."""
+    latest = desk.latest()
+    found = next((each for each in _open(latest) if each.id == proposal_id), None)
+    if found is not None and (seen is None or seen.state_digest in {"", found.state_digest}):
+        return found
+    before = desk.publisher.shown(proposal_id)
+    if before is None:
+        raise HTTPException(404, f"{proposal_id}: no such recommendation; `autopilot recommendations` lists them")
+    changes = what_changed(before, latest)
+    raise HTTPException(409, f"{proposal_id} is no longer what was shown: {'; '.join(changes)}")
+
+
+def _became(proposal: Proposal, after: Published | None) -> dict[str, Any]:
+    """What the tick made of an approval."""
+    if after is None:
+        return {"result": "stored", "message": "the next tick obeys it"}
+    now = next((each for each in after.decision.plan.proposals if each.id == proposal.id), None)
+    refused = [
+        note for note in after.decision.notes if note.code == NoteCode.APPROVAL_REFUSED and note.subject == proposal.id
+    ]
+    if now is None or refused:
+        changes = what_changed(proposal, after)
+        raise HTTPException(409, f"{proposal.id} was not approved: {'; '.join(changes)}")
+    if now.accepted:
+        return {"result": "carried out", "message": "its effects were sent"}
+    held = "; ".join(code_words(each.code, each.value, each.threshold) for each in now.verdicts if not each.allowed)
+    return {
+        "result": "approved",
+        "message": f"it is held: {held or after.decision.halted}",
+        "codes": [code.value for code in refusing_codes(now)],
+    }

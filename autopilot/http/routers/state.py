@@ -1,0 +1,49 @@
+"""The state of the controller and the fleet at the last tick."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+
+from autopilot.app.decisions.decision_rows import known, signals_document, tick_document
+from autopilot.http.auth import Viewer
+from autopilot.http.desk import Asked
+
+router = APIRouter(prefix="/api/v1", tags=["state"])
+
+MOST_GAPS = 200
+
+
+@router.get("/state")
+def state(desk: Asked, caller: Viewer) -> dict[str, Any]:
+    """What the controller knows, whether it may act, and how its sources answer."""
+    latest = desk.latest()
+    memory, observation = latest.memory, latest.observation
+    tick = tick_document(latest.decision, desk.when)
+    return {
+        "tick": latest.decision.tick,
+        "now_s": observation.now_s,
+        "at": desk.when.stamp(observation.now_s),
+        "leads": latest.leads,
+        "halted": latest.decision.halted or None,
+        "kill_switch": desk.kill_switch.reason() or None,
+        "killed": memory.killed,
+        "paused": memory.paused_reason or None,
+        "policy": {"name": latest.policy.name, "problem": latest.policy_problem or None},
+        "signals": signals_document(observation),
+        "waiting": tick["waiting"],
+        "reservations": tick["reservations"],
+        "notes": tick["notes"],
+        "in_flight": len(memory.in_flight),
+        "collectors": [
+            {key: known(value) if isinstance(value, float) else value for key, value in asdict(each).items()}
+            for each in latest.collectors
+        ],
+        "gaps": [asdict(gap) for gap in observation.gaps[:MOST_GAPS]],
+        "gaps_in_total": len(observation.gaps),
+        "took_s": latest.took_s,
+        "stages_s": dict(latest.stages_s),
+        "caller": {"name": caller.name, "role": caller.role.value},
+    }

@@ -1,0 +1,102 @@
+"""The commands that talk to a running service over its API, and print what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import requests
+from rich.table import Table
+
+from autopilot.app.commands.json_out import STDOUT, write_json
+from autopilot.app.commands.run_commands import out
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import format_gpu_s
+from autopilot.service.settings_file import load_settings
+from autopilot.service.state_folder import read_note, service_folder
+
+TIMEOUT_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The address of a service, and the token for it."""
+
+    url: str
+    token: str
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One request. Raises `InputError` with the reason that the service gives."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        session = requests.Session()
+        session.trust_env = False
+        try:
+            answer = session.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=TIMEOUT_S)
+        except requests.RequestException as error:
+            raise InputError(
+                f"{self.url}: the service does not answer ({type(error).__name__}); is it running?"
+            ) from error
+        try:
+            content: dict[str, Any] = answer.json()
+        except ValueError:
+            content = {}
+        if answer.status_code >= HTTPStatus.BAD_REQUEST:
+            raise InputError(str(content.get("detail") or f"{self.url}{path}: HTTP {answer.status_code}"))
+        return content
+
+
+def find_api(config: Path | None, server: str | None, token_file: Path | None) -> Api:
+    """The service to talk to: from the flags, else the one that runs with these settings on this machine."""
+    note = {}
+    if server is None or token_file is None:
+        folder = service_folder(load_settings(config).state)
+        note = read_note(folder / "service.json")
+        if server is None and not note:
+            raise InputError(
+                f"{folder}: no service runs with this state folder; start one with `autopilot run`, or give --server"
+            )
+    url = server or str(note.get("url"))
+    file = token_file or (Path(note["token_file"]) if note.get("token_file") else None)
+    if file is None:
+        raise InputError("--token-file: the service has tokens of its own; give the file with yours")
+    try:
+        return Api(url.rstrip("/"), file.read_text("utf-8").strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: the token cannot be read: {error}; give another file with --token-file") from error
+
+
+def show_recommendations(api: Api, json_out: Path | None) -> None:
+    """Print the open recommendations."""
+    answer = api.ask("GET", "/api/v1/recommendations")
+    if json_out is not None:
+        write_json(json_out, {"schema": "gpu-autopilot/recommendations/1", **answer})
+        if json_out == STDOUT:
+            return
+    rows = answer["recommendations"]
+    if not rows:
+        halted = answer["halted"]
+        out.print(
+            f"no recommendation is open at tick {answer['tick']}" + (f"; nothing acts: {halted}" if halted else "")
+        )
+        return
+    table = Table("id", "gain", "cost", "why", box=None, pad_edge=False)
+    for row in rows:
+        words = row["words"] if row["approvable"] else f"(cannot be approved: mode recommend) {row['words']}"
+        table.add_row(row["id"], format_gpu_s(row["benefit_gpu_s"]), format_gpu_s(row["cost_gpu_s"]), words)
+    out.print(table)
+
+
+def decide(api: Api, verb: str, proposal_id: str, digest: str | None) -> None:
+    """Approve or reject one recommendation."""
+    body = {"state_digest": digest or ""}
+    answer = api.ask("POST", f"/api/v1/recommendations/{quote(proposal_id, safe='/')}/{verb}", body)
+    out.print(f"{proposal_id}: {answer['result']}: {answer['message']}")
+
+
+def command(api: Api, verb: str) -> None:
+    """Pause, resume or kill."""
+    answer = api.ask("POST", f"/api/v1/{verb}")
+    out.print(f"{verb}: {answer['message']}")

@@ -1,0 +1,126 @@
+"""`autopilot run`: the composition of the service, from its settings to a process that ends cleanly."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from autopilot.app.when import When
+from autopilot.core.model.errors import InputError
+from autopilot.http.app import service_app
+from autopilot.http.auth import Caller, Tokens, read_tokens
+from autopilot.http.desk import Desk
+from autopilot.http.metrics_app import metrics_app
+from autopilot.service.listeners import Listener
+from autopilot.service.logs import set_up_logs
+from autopilot.service.settings import Role, Settings
+from autopilot.service.settings_file import load_settings
+from autopilot.service.simulated import SimulatedCluster, open_cluster
+from autopilot.service.state_folder import Places, own_token, places, write_note
+from autopilot.service.wiring import Service, wire, wiring_lines
+
+log: Any = structlog.get_logger("service")
+
+
+def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, say: Callable[[str], None]) -> None:
+    """Run until SIGTERM or SIGINT; with `check` only validate and describe the wiring."""
+    settings = load_settings(config, over)
+    if check:
+        read_tokens(settings.http.tokens)
+        for line in (*wiring_lines(settings), "the settings are valid"):
+            say(line)
+        return
+    set_up_logs(settings.log)
+    with ExitStack() as stack:
+        cluster = _cluster(settings, stack)
+        own = places(settings.state, cluster.clock.run if cluster is not None else "")
+        service = wire(settings, own, cluster)
+        stack.callback(service.close)
+        url = _listen(service, own, stack, When(cluster.clock.start_s if cluster is not None else 0.0))
+        stack.enter_context(_stopped_by_signals(service.loop.stop))
+        if cluster is not None:
+            cluster.owned = True
+        log.info("running", api=url, state=str(own.folder), fence=service.leadership.fence(), **_about(cluster))
+        service.loop.run()
+        log.info("stopping", tick=service.controller.memory.tick)
+    log.info("stopped")
+
+
+def _cluster(settings: Settings, stack: ExitStack) -> SimulatedCluster | None:
+    if settings.simulation is None:
+        return None
+    cluster = open_cluster(settings.simulation, places(settings.state).cluster)
+    stack.callback(cluster.stop)
+    return cluster
+
+
+def _about(cluster: SimulatedCluster | None) -> dict[str, Any]:
+    if cluster is None:
+        return {}
+    clock = cluster.clock
+    return {"cluster": cluster.url, "scenario": clock.scenario, "run": clock.run, "speed": clock.speed}
+
+
+def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
+    """Start the API and the metrics; returns the address of the API."""
+    settings = service.settings
+    tokens, token_file = read_tokens(settings.http.tokens), None
+    if not tokens:
+        tokens, token_file = [(own_token(own.token), Caller("admin", Role.ADMIN))], own.token
+    desk = Desk(
+        service.publisher,
+        service.inbox,
+        service.kill_switch,
+        Tokens(tokens),
+        service.clock_s,
+        service.loop.wake,
+        settings.http.answer_s,
+        when=when,
+    )
+    listeners = [Listener(service_app(desk), settings.http.listen, "http.listen")]
+    if settings.metrics.listen is not None:
+        app = metrics_app(service.publisher, None if settings.metrics.open else desk.tokens)
+        listeners.append(Listener(app, settings.metrics.listen, "metrics.listen"))
+    for listener in listeners:
+        listener.start()
+        stack.callback(listener.close)
+    note = {"url": listeners[0].url, "pid": os.getpid(), "token_file": str(token_file) if token_file else None}
+    note["metrics"] = listeners[1].url if len(listeners) > 1 else None
+    write_note(own.service, note)
+    stack.callback(own.service.unlink, missing_ok=True)
+    return listeners[0].url
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """The first SIGTERM or SIGINT ends the loop after its tick; the second one acts as usual."""
+
+    def first(number: int, _frame: FrameType | None) -> None:
+        stop()
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, first) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def simulation_of(config: Path | None, scenario: str | None, speed: float | None, attach: str | None) -> dict[str, Any]:
+    """The part of the settings that the flags of a simulation set."""
+    if scenario is None and attach is None:
+        if speed is not None and config is None:
+            raise InputError(
+                "--speed: applies to a simulated cluster; name one with --simulate, for example quickstart"
+            )
+        return {"simulation": {"speed": speed}} if speed is not None else {}
+    given = {"scenario": scenario, "speed": speed, "attach": attach}
+    return {"simulation": {name: value for name, value in given.items() if value is not None}}

@@ -1,0 +1,136 @@
+"""The command line of the service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autopilot.app.commands.json_out import JsonCommand, JsonPlace
+
+Config = Annotated[
+    Path | None, typer.Option("--config", help="Settings of the service (YAML; docs/settings.md has every field).")
+]
+Server = Annotated[
+    str | None, typer.Option("--server", help="Address of the service.", show_default="the one on this machine")
+]
+TokenFile = Annotated[
+    Path | None, typer.Option("--token-file", help="File with your token.", show_default="that of the service here")
+]
+ProposalId = Annotated[str, typer.Argument(metavar="ID", help="Id from `autopilot recommendations`.")]
+Digest = Annotated[
+    str | None, typer.Option("--state", help="Digest of the state that you saw; the id names the state as well.")
+]
+
+
+def run(
+    config: Config = None,
+    check: Annotated[bool, typer.Option("--check", help="Validate the settings, print the wiring, and exit.")] = False,
+    simulate: Annotated[
+        str | None, typer.Option("--simulate", help="Manage a simulated cluster with this scenario.")
+    ] = None,
+    speed: Annotated[
+        float | None, typer.Option("--speed", help="Virtual seconds per second.", show_default="60")
+    ] = None,
+    attach: Annotated[
+        str | None, typer.Option("--attach", help="Manage the simulated cluster that runs at this address.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", help="A shipped policy or a policy file, read again when it changes."),
+    ] = None,
+    listen: Annotated[str | None, typer.Option("--listen", help="Address of the API, host:port.")] = None,
+    state: Annotated[Path | None, typer.Option("--state", help="Folder for memory, journal and inbox.")] = None,
+) -> None:
+    """Run the controller as a service until SIGTERM or Ctrl-C.
+
+    With --simulate it starts a simulated cluster as a process of its own, manages it, and ends it at the end.
+    """
+    from autopilot.operate.run import run_service, simulation_of
+
+    over: dict[str, Any] = simulation_of(config, simulate, speed, attach)
+    over |= {"policy": policy} if policy is not None else {}
+    over |= {"state": str(state)} if state is not None else {}
+    over |= {"http": {"listen": listen}} if listen is not None else {}
+    run_service(config, over, check=check, say=typer.echo)
+
+
+def cluster(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A built-in scenario or a scenario file.")],
+    speed: Annotated[float, typer.Option("--speed", help="Virtual seconds per second.")] = 60.0,
+    listen: Annotated[str, typer.Option("--listen", help="Address, host:port.")] = "127.0.0.1:9475",
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of the scenario.", show_default="the scenario's")
+    ] = None,
+) -> None:
+    """Run a simulated cluster alone, until Ctrl-C; `autopilot run --attach` manages it."""
+    from autopilot.service.cluster_process import serve_cluster
+
+    typer.echo(f"simulated cluster {scenario} at http://{listen}, speed {speed:g}; Ctrl-C ends it", err=True)
+    serve_cluster(scenario, speed, listen, seed)
+
+
+def recommendations(
+    config: Config = None, server: Server = None, token_file: TokenFile = None, json_out: JsonPlace = None
+) -> None:
+    """List what the running service would do if you agreed."""
+    from autopilot.operate.client import find_api, show_recommendations
+
+    show_recommendations(find_api(config, server, token_file), json_out)
+
+
+def approve(
+    proposal_id: ProposalId,
+    state: Digest = None,
+    config: Config = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Approve one recommendation of the running service, in the state that it shows."""
+    from autopilot.operate.client import decide, find_api
+
+    decide(find_api(config, server, token_file), "approve", proposal_id, state)
+
+
+def reject(
+    proposal_id: ProposalId,
+    state: Digest = None,
+    config: Config = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Reject one recommendation of the running service, in the state that it shows."""
+    from autopilot.operate.client import decide, find_api
+
+    decide(find_api(config, server, token_file), "reject", proposal_id, state)
+
+
+def pause(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
+    """Pause the running service: it decides and shows, and nothing acts."""
+    from autopilot.operate.client import command, find_api
+
+    command(find_api(config, server, token_file), "pause")
+
+
+def resume(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
+    """Let the running service act again, after a pause or a kill."""
+    from autopilot.operate.client import command, find_api
+
+    command(find_api(config, server, token_file), "resume")
+
+
+def kill(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
+    """Stop every effect of the running service at once, until an admin resumes."""
+    from autopilot.operate.client import command, find_api
+
+    command(find_api(config, server, token_file), "kill")
+
+
+SERVICE_COMMANDS = (run, cluster, recommendations, approve, reject, pause, resume, kill)
+
+
+def add_service_commands(app: typer.Typer) -> None:
+    """Add the commands of the service to the command line."""
+    for each in SERVICE_COMMANDS:
+        app.command(cls=JsonCommand if each is recommendations else None)(each)

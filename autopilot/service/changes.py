@@ -1,0 +1,61 @@
+"""What changed between a proposal as a person saw it and the present state, in words."""
+
+from __future__ import annotations
+
+from autopilot.core.model.records import Proposal
+from autopilot.core.model.snapshot import State
+from autopilot.core.model.units import format_gpu_s
+from autopilot.explain.proposals import code_words, where
+from autopilot.service.published import Published
+
+
+def what_changed(before: Proposal, latest: Published) -> list[str]:
+    """The differences, at least one."""
+    now = _same_wish(before, latest)
+    if now is None:
+        return [_why_gone(before, latest)]
+    found = [f"it is {now.id} now"] if now.id != before.id else []
+    if now.slots != before.slots:
+        found.append(f"it takes {where(now.slots) or 'no GPUs'} instead of {where(before.slots) or 'no GPUs'}")
+    lost, new = _victims(before) - _victims(now), _victims(now) - _victims(before)
+    found += [f"{name} is no longer a victim" for name in sorted(lost)]
+    found += [f"{name} is a victim now" for name in sorted(new)]
+    for what, old, value in (
+        ("gain", before.benefit_gpu_s, now.benefit_gpu_s),
+        ("cost", before.cost_gpu_s, now.cost_gpu_s),
+    ):
+        if format_gpu_s(old) != format_gpu_s(value):
+            found.append(f"its {what} is {format_gpu_s(value)} instead of {format_gpu_s(old)}")
+    if now.subject.revision != before.subject.revision:
+        found.append(f"{now.subject.name} was restarted or changed meanwhile")
+    return found or ["its state changed: the room that it uses, or the request"]
+
+
+def _same_wish(before: Proposal, latest: Published) -> Proposal | None:
+    """The present proposal of the same kind for the same object."""
+    proposals = latest.decision.plan.proposals
+    same = [each for each in proposals if each.subject.name == before.subject.name and each.kind == before.kind]
+    return next((each for each in same if each.action == before.action), same[0] if same else None)
+
+
+def _victims(proposal: Proposal) -> set[str]:
+    return {victim.workload for victim in proposal.victims}
+
+
+def _why_gone(before: Proposal, latest: Published) -> str:
+    """Why an object has no such proposal any more."""
+    name, work = before.subject.name, latest.observation.snapshot.workloads
+    if any(entry.instruction.proposal_id == before.id for entry in latest.memory.in_flight.values()):
+        return f"it is being carried out: the effect on {name} is under way"
+    rows = [row for row, each in enumerate(work.id.tolist()) if each == name]
+    if not rows:
+        services = latest.observation.snapshot.services.id.tolist()
+        return "it is not proposed any more" if name in services else f"{name} is gone"
+    row, refusals = rows[0], latest.decision.plan.refusals
+    state = State(int(work.state[row]))
+    if state != State.PENDING:
+        return f"{name} is {state.name.lower()} now"
+    for place in (refusals.workload == row).nonzero()[0].tolist():
+        code = refusals.codes[int(refusals.code[place])]
+        return f"{name} waits: {code_words(code, float(refusals.value[place]), float(refusals.threshold[place]))}"
+    return "it is not proposed any more"

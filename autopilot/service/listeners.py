@@ -1,0 +1,68 @@
+"""Listening sockets by `host:port`, and HTTP servers in threads of their own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import uvicorn
+
+from autopilot.core.model.errors import InputError
+
+STARTS_WITHIN_S = 10.0
+
+
+def parse_listen(text: str, field: str) -> tuple[str, int]:
+    """Host and port of `host:port`; port 0 takes a free one. Raises `InputError` naming `field`."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise InputError(f"{field}: {text!r} is not allowed; write host:port, for example 127.0.0.1:9470")
+    return host, int(port)
+
+
+def bind(text: str, field: str) -> tuple[socket.socket, str]:
+    """A bound socket and its address as a URL. Raises `InputError` where the address is in use or not ours."""
+    host, port = parse_listen(text, field)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise InputError(
+            f"{field}: cannot listen on {text}: {error.strerror or error}; stop the other process, or give another "
+            "port (0 takes a free one)"
+        ) from error
+    shown = f"[{host}]" if ":" in host else host
+    return bound, f"http://{shown}:{bound.getsockname()[1]}"
+
+
+class Listener:
+    """One HTTP server in a thread."""
+
+    def __init__(self, app: Any, listen: str, field: str) -> None:
+        """Bind at once, so that a wrong address is an error before anything starts."""
+        self._socket, self.url = bind(listen, field)
+        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name=field, daemon=True)
+
+    def start(self) -> None:
+        """Return once it answers. Raises `InputError` where it does not start."""
+        self._thread.start()
+        end_s = time.monotonic() + STARTS_WITHIN_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > end_s:
+                raise InputError(f"{self.url}: the HTTP server did not start; its log has the reason")
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Finish requests under way, then stop."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+        self._socket.close()

@@ -1,0 +1,73 @@
+"""When the controller decides: at a fixed interval, at the time it asked for, and early when something happens."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from autopilot.controller import Controller
+from autopilot.core.model.errors import InvariantError
+from autopilot.core.model.memory import Step
+
+log: Any = structlog.get_logger("loop")
+
+
+class Loop:
+    """Ticks one controller until it is stopped. `wake` and `stop` may be called from any thread and signal handler."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        now_s: Callable[[], float],
+        after_tick: Callable[[Step | None, float], None],
+        *,
+        interval_s: float,
+        least_s: float,
+        speed: float = 1.0,
+    ) -> None:
+        """`now_s` is the cluster's clock, `interval_s` counts by it; `least_s` is wall time.
+
+        `after_tick` receives the step (None while another controller leads) and the wall time that the tick took.
+        """
+        self._controller, self._now_s, self._after_tick = controller, now_s, after_tick
+        self._interval_s, self._least_s, self._speed = interval_s, least_s, speed
+        self._wake, self._stopped = threading.Event(), threading.Event()
+
+    def wake(self) -> None:
+        """Tick early: something urgent happened."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the current tick."""
+        self._stopped.set()
+        self._wake.set()
+
+    @property
+    def stopped(self) -> bool:
+        """True once the loop was told to end."""
+        return self._stopped.is_set()
+
+    def run(self) -> None:
+        """Tick until `stop`. Our own defect ends its tick only; where the disk fails, `InputError` ends the loop."""
+        while not self._stopped.is_set():
+            began_s = time.monotonic()
+            self._wake.clear()
+            now_s = self._now_s()
+            step = None
+            try:
+                step = self._controller.tick(now_s)
+                self._after_tick(step, time.monotonic() - began_s)
+            except InvariantError as error:
+                log.exception("tick failed", error=str(error), fix="this is a defect; report it with the journal")
+            if self._stopped.wait(max(self._least_s - (time.monotonic() - began_s), 0.0)):
+                break
+            self._wake.wait(max(self._pause_s(now_s) - (time.monotonic() - began_s), 0.0))
+
+    def _pause_s(self, now_s: float) -> float:
+        """Wall time from the start of this tick to the next one, if nothing happens."""
+        due_s = min(self._interval_s, max(self._controller.wake_at_s - now_s, 0.0))
+        return max(due_s / self._speed, self._least_s)

@@ -1,0 +1,120 @@
+"""The latest step of the controller, for everything that shows it: API, page, metrics. Written by the loop alone."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from autopilot.app.decisions.decision_rows import Fresh, Row
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.ports import Collector
+from autopilot.core.model.records import Batch, Decision, Observation, Proposal
+
+RECENT = 2000
+"""Decisions kept for the API; the journal has all."""
+
+REMEMBERED = 5000
+"""Proposals kept after they are gone, to say what changed since a person saw them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorHealth:
+    """How the last reads of one collector went. Times by the cluster's clock."""
+
+    name: str
+    read_s: float = float("nan")  # last read
+    fresh_s: float = float("nan")  # time for which its last answer with content was true
+    took_s: float = float("nan")  # wall time of the last read
+    gaps: int = 0
+    problem: str = ""  # the first gap of the whole source; "" while it answers
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One tick as it ended: all inputs and outputs of the decision, and how it went."""
+
+    observation: Observation
+    decision: Decision
+    memory: ControllerMemory
+    policy: Policy
+    wake_at_s: float
+    ended_wall_s: float  # seconds since 1970
+    took_s: float
+    stages_s: Mapping[str, float] = field(default_factory=dict)
+    collectors: tuple[CollectorHealth, ...] = ()
+    policy_problem: str = ""  # why the policy file is not in force; "" when it is
+    kill_reason: str = ""
+    leads: bool = True
+
+
+class Publisher:
+    """Keeps the latest step and the proposals that were shown. Readers may be in any thread."""
+
+    def __init__(self) -> None:
+        self._latest: Published | None = None
+        self._shown: OrderedDict[str, Proposal] = OrderedDict()
+        self._fresh = Fresh()
+        self._recent: deque[Row] = deque(maxlen=RECENT)
+        self._news = threading.Condition()
+
+    @property
+    def latest(self) -> Published | None:
+        """The last tick; None before the first."""
+        return self._latest
+
+    def publish(self, published: Published) -> None:
+        """Replace the latest step, and wake those who wait for it."""
+        with self._news:
+            for proposal in published.decision.plan.proposals:
+                self._shown[proposal.id] = proposal
+                self._shown.move_to_end(proposal.id)
+            while len(self._shown) > REMEMBERED:
+                self._shown.popitem(last=False)
+            if self._latest is None or self._latest.decision is not published.decision:
+                self._recent.extend(self._fresh.of(published.decision))
+            self._latest = published
+            self._news.notify_all()
+
+    def recent(self) -> list[Row]:
+        """The latest decisions, newest first; one that repeats at the next tick is listed once."""
+        with self._news:
+            return list(reversed(self._recent))
+
+    def shown(self, proposal_id: str) -> Proposal | None:
+        """A proposal of this or an earlier tick, as it was last shown."""
+        with self._news:
+            return self._shown.get(proposal_id)
+
+    def wait_for(self, done: Callable[[Published], bool], timeout_s: float) -> Published | None:
+        """The first published step for which `done` holds; None when there is none in time."""
+        with self._news:
+            found = self._news.wait_for(lambda: self._latest is not None and done(self._latest), timeout_s)
+            return self._latest if found else None
+
+
+class WatchedCollector:
+    """A collector that keeps how its last read went (port `Collector`)."""
+
+    def __init__(self, inner: Collector, wall_s: Callable[[], float]) -> None:
+        self.name, self._inner, self._wall_s = inner.name, inner, wall_s
+        self.health = CollectorHealth(inner.name)
+
+    def collect(self, now_s: float) -> Batch:
+        """The batch of the collector."""
+        began_s = self._wall_s()
+        try:
+            batch = self._inner.collect(now_s)
+        except Exception as error:
+            self._keep(now_s, self.health.fresh_s, began_s, 1, f"{type(error).__name__}: {error}")
+            raise
+        content = any(part is not None for part in (batch.inventory, batch.work, batch.telemetry))
+        whole = next((gap.reason for gap in batch.gaps if not gap.object_id and not gap.signal), "")
+        fresh_s = batch.collected_s if content else self.health.fresh_s
+        self._keep(now_s, fresh_s, began_s, len(batch.gaps), whole)
+        return batch
+
+    def _keep(self, now_s: float, fresh_s: float, began_s: float, gaps: int, problem: str) -> None:
+        self.health = CollectorHealth(self.name, now_s, fresh_s, self._wall_s() - began_s, gaps, problem)

@@ -1,0 +1,203 @@
+"""The settings of the service as one tree. Every field has its meaning, its limits and its default here.
+
+`settings_file.py` reads the tree from a YAML file and the environment; `docs/settings.md` is generated from it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import parse_duration_s
+from autopilot.service.listeners import parse_listen
+
+
+def _seconds(value: Any) -> Any:
+    return parse_duration_s(value) if isinstance(value, str) else value
+
+
+def _listens(value: str) -> str:
+    try:
+        parse_listen(value, "listen")
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _address(value: str) -> str:
+    from collectors.exporter import check_url
+
+    try:
+        check_url(value, "address")
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    return value.rstrip("/")
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Listen = Annotated[str, AfterValidator(_listens)]
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class Section(BaseModel):
+    """A part of the tree. Unknown fields are errors, and nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Role(StrEnum):
+    """What the owner of a token may do; each role includes those before it."""
+
+    VIEWER = "viewer"
+    APPROVER = "approver"
+    ADMIN = "admin"
+
+
+class Token(Section):
+    """One bearer token."""
+
+    name: str = Field(min_length=1, max_length=64, description="who it belongs to; kept with every command")
+    role: Role = Field(description="what it allows: viewer reads, approver also decides, admin also resumes")
+    file: Path = Field(description="file with the token, readable by its owner only")
+
+
+class Http(Section):
+    """The HTTP API and the status page."""
+
+    listen: Listen = Field("127.0.0.1:9470", description="address of the API, host:port; port 0 takes a free one")
+    tokens: tuple[Token, ...] = Field(
+        (), description="bearer tokens; without any, one admin token is created in the state folder"
+    )
+    answer_s: Seconds = Field(5.0, ge=0, le=60, description="how long a command waits for the tick that obeys it")
+
+
+class Metrics(Section):
+    """The metrics of the controller."""
+
+    listen: Listen | None = Field("127.0.0.1:9471", description="address of /metrics; null: none are served")
+    open: bool = Field(False, description="serve metrics without a token")
+
+
+class LoopSettings(Section):
+    """When the controller decides."""
+
+    interval_s: Seconds = Field(5.0, gt=0, le=300, description="most time between two ticks, by the cluster's clock")
+    least_s: Seconds | None = Field(
+        None, ge=0.01, le=60, description="least time between two ticks; 1 s, in a simulation 0.1 s of wall time"
+    )
+
+
+class KillSwitch(Section):
+    """Where the kill switch is read at every tick. A switch that cannot be read is on."""
+
+    file: Path | None = Field(
+        None,
+        description="while this file exists and does not say `off`, nothing acts; default: kill in the state folder",
+    )
+
+
+class Prometheus(Section):
+    """GPU telemetry, and metrics of inference servers, from a Prometheus."""
+
+    url: Address = Field(description="address of the Prometheus, for example http://prometheus:9090")
+    token_file: Path | None = Field(None, description="file with a bearer token for it")
+    matchers: dict[str, str] = Field(
+        default_factory=dict, description="label values that restrict every query, for example {cluster: a}"
+    )
+    timeout_s: Seconds = Field(20.0, gt=0, le=300, description="longest time of one query")
+
+
+class Exporters(Section):
+    """GPU telemetry by direct scrape of exporters."""
+
+    targets: tuple[Address, ...] = Field(min_length=1, description="addresses of their metrics")
+    interval_s: Seconds = Field(15.0, gt=0, le=600, description="time between two scrapes")
+    timeout_s: Seconds = Field(5.0, gt=0, le=60, description="longest time of one scrape")
+
+
+class Nvml(Section):
+    """GPUs of this machine, read from its driver."""
+
+    node: str = Field(min_length=1, description="name of this node in the cluster")
+
+
+class Collectors(Section):
+    """Sources of telemetry beside the cluster itself; several may be set."""
+
+    prometheus: Prometheus | None = Field(None, description="a Prometheus that scrapes the GPU exporters")
+    exporters: Exporters | None = Field(None, description="GPU exporters to scrape directly")
+    nvml: Nvml | None = Field(None, description="the driver of this machine")
+
+
+class Telemetry(StrEnum):
+    """How the telemetry of a simulated cluster reaches the controller."""
+
+    WINDOWS = "windows"
+    SCRAPE = "scrape"
+    OFF = "off"
+
+
+class Simulation(Section):
+    """A simulated cluster in a process of its own."""
+
+    scenario: str = Field("quickstart", min_length=1, description="a built-in scenario or a scenario file")
+    speed: float = Field(60.0, gt=0, le=100_000, description="virtual seconds per second")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the scenario; null: the scenario's own")
+    listen: Listen = Field("127.0.0.1:0", description="address of the simulated cluster, for its metrics")
+    attach: Address | None = Field(
+        None, description="address of a simulated cluster that runs already; null: one is started and stopped"
+    )
+    telemetry: Telemetry = Field(
+        Telemetry.WINDOWS,
+        description="windows: computed by the cluster, for any speed; scrape: its exporters are scraped; off: none",
+    )
+
+
+class Forecasting(Section):
+    """The forecasters and their worker."""
+
+    durations: Annotated[str, Field(pattern="^(predicted|last-two)$")] = Field(
+        "predicted", description="run times: predicted (fitted models) or last-two (the last two similar jobs)"
+    )
+    fit: bool = Field(True, description="fit models beside the loop, in a process of their own")
+    registry: bool = Field(True, description="gate new models and keep them in the state folder")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of the fits")
+
+
+class LogFormat(StrEnum):
+    """The form of the log."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class Log(Section):
+    """The log on standard error."""
+
+    format: LogFormat = Field(LogFormat.CONSOLE, description="console for people, json for machines")
+    level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = Field(
+        "info", description="least level that is written: debug, info, warning or error"
+    )
+
+
+class Settings(Section):
+    """The service."""
+
+    state: Path | None = Field(
+        None, description="folder of memory, journal, inbox and lock; default: service in the user's state folder"
+    )
+    policy: str = Field(
+        "recommend", min_length=1, description="a shipped policy, or a policy file, which is read again when it changes"
+    )
+    simulation: Simulation | None = Field(None, description="a simulated cluster; null: a real one")
+    loop: LoopSettings = Field(LoopSettings(), description="when the controller decides")
+    collectors: Collectors = Field(Collectors(), description="sources of telemetry")
+    forecasting: Forecasting = Field(Forecasting(), description="forecasters and their worker")
+    kill_switch: KillSwitch = Field(KillSwitch(), description="where the kill switch is read")
+    http: Http = Field(Http(), description="the HTTP API")
+    metrics: Metrics = Field(Metrics(), description="the metrics of the controller")
+    log: Log = Field(Log(), description="the log")

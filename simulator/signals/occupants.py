@@ -1,0 +1,108 @@
+"""The occupant of each GPU and instance of a simulated cluster, in the form that the telemetry generator needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, InstanceTable
+from simulator.signals.behaviours import F32, I8, draw_jobs
+from simulator.signals.dcgm_text import PodLabels
+from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
+from simulator.world.cluster import Cluster
+from simulator.world.facts import Recut, Recutting, Started, Stopped, Why
+from simulator.world.work import Jobs
+
+
+def behaviours_of(seed: int, jobs: Jobs, first: int = 0) -> tuple[I8, F32]:
+    """(archetype, level of SM activity) of each job from row `first` on, by its id: the same under every policy."""
+    classes = [SLO_CLASS_NAMES[code] for code in jobs.slo_class[first:]]
+    return draw_jobs(seed, jobs.id[first:], jobs.kind[first:], classes, jobs.name[first:])
+
+
+class Occupants:
+    """The occupant of each GPU and instance, in the form that the telemetry generator needs."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self._cluster, self._seed = cluster, seed
+        self.inventory = cluster.inventory
+        self.entities = entities_of(cluster.inventory)
+        self.state: GpuState = idle_state(len(self.entities.id))
+        self._gpus = len(cluster.inventory.gpus.uuid)
+        self.archetype, self.level = np.empty(0, np.int8), np.empty(0, np.float32)
+        self.pods: list[tuple[PodLabels, ...]] = [()] * len(self.entities.id)
+        self._recut = False
+        cluster.observe(self)
+
+    def on_recut(self, _fact: Recut) -> None:
+        """Instances were created or destroyed."""
+        self._recut = True
+
+    def on_recutting(self, _fact: Recutting) -> None:
+        """Nothing of a GPU is measured while its geometry changes."""
+        self._recut = True
+
+    def refresh(self, now_s: float) -> bool:
+        """Follow the present geometries; True when they changed since the last call."""
+        if not self._recut:
+            return False
+        self._recut = False
+        hardware, names = self._cluster.hardware, self._cluster.inventory.names
+        rows = hardware.instances[len(self.entities.id) - self._gpus :]
+        more = idle_state(len(rows))
+        for column in GpuState.__slots__:
+            setattr(self.state, column, np.concatenate([getattr(self.state, column), getattr(more, column)]))
+        self.pods += [()] * len(rows)
+        there = {row for cut in hardware.cut.values() for row in cut}
+        profiles = {name: code for code, name in enumerate(names.profiles)}
+        cuts = hardware.instances
+        instances = InstanceTable(
+            np.array([""] * len(cuts), object),
+            np.array([cut.gpu for cut in cuts], np.int32),
+            np.array([profiles[cut.profile] if row in there else -1 for row, cut in enumerate(cuts)], np.int32),
+            np.array([cut.start for cut in cuts], np.int32),
+            np.array([cut.gi_id for cut in cuts], np.int32),
+        )
+        gpu = np.concatenate([np.arange(self._gpus), instances.gpu])
+        changing = np.array([self._cluster.recuts.changing(each) for each in range(self._gpus)], np.bool_)[gpu]
+        gone = np.concatenate([np.zeros(self._gpus, np.bool_), instances.profile < 0])
+        born = np.concatenate([self.entities.since_s, np.full(len(rows), now_s)])
+        born = np.where(gone | changing, np.inf, np.where(np.isinf(born) & (born > 0), now_s, born))
+        self.inventory = replace(self._cluster.inventory, instances=instances)
+        self.entities = entities_of(self.inventory, born)
+        return True
+
+    def behaviours(self) -> None:
+        """Draw the behaviour of each job known so far; a job's behaviour does not depend on when it is drawn."""
+        jobs, known = self._cluster.jobs, len(self.archetype)
+        if len(jobs) > known:
+            archetype, level = behaviours_of(self._seed, jobs, known)
+            self.archetype = np.concatenate([self.archetype, archetype])
+            self.level = np.concatenate([self.level, level])
+
+    def on_started(self, fact: Started) -> None:
+        """Its GPUs are busy from the end of its start-up."""
+        self.behaviours()
+        self.refresh(fact.at_s)
+        rows = [self._gpus + row for row in fact.instances] or list(fact.gpus)
+        state, jobs = self.state, self._cluster.jobs
+        state.job_code[rows] = fact.job
+        state.archetype[rows] = self.archetype[fact.job]
+        state.level[rows] = self.level[fact.job]
+        state.since_s[rows] = self._cluster.ready_s[fact.job]
+        state.gpus[rows] = len(fact.gpus)
+        for row in rows:
+            self.pods[row] = (PodLabels(jobs.tenants[jobs.tenant[fact.job]], jobs.id[fact.job]),)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """Its GPUs are idle again. At the end of a run nothing has stopped: what `autopilot plan` shows runs on."""
+        if fact.why == Why.CUT:
+            return
+        rows = np.flatnonzero(self.state.job_code == fact.job)
+        idle = idle_state(1)
+        for name in ("job_code", "archetype", "level", "gpus"):
+            getattr(self.state, name)[rows] = getattr(idle, name)[0]
+        self.state.since_s[rows] = fact.at_s
+        for row in rows.tolist():
+            self.pods[row] = ()

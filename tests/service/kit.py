@@ -1,0 +1,120 @@
+"""Starts the service and simulated clusters as processes, on loopback, and ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+import yaml
+
+from autopilot.service.state_folder import read_note
+from tests.tidy.tree import ROOT
+
+DEADLINE_S = 60.0
+APPROVE = {"base": "autopilot", "modes": {"admit_gang": "approve"}}
+
+T = TypeVar("T")
+
+
+def poll(look: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """The first value of `look` that is not None or empty; fails after the deadline."""
+    end_s = time.monotonic() + deadline_s
+    while not (found := look()):
+        assert time.monotonic() < end_s, f"{what}: not within {deadline_s:g} s"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Running:
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    state: Path
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return str(read_note(self.state / "service.json")["url"])
+
+    @property
+    def token(self) -> str:
+        return (self.state / "admin.token").read_text("utf-8").strip()
+
+    def ask(self, path: str, method: str = "GET", token: str | None = None, **given: Any) -> requests.Response:
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        return requests.request(method, f"{self.url}{path}", headers=headers, timeout=30, **given)
+
+    def tick(self) -> int:
+        answer = self.ask("/api/v1/state")
+        return int(answer.json()["tick"]) + 1 if answer.status_code == 200 else 0
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+def settings(state: Path, **over: Any) -> dict[str, Any]:
+    """Settings of a service with free ports and without fits, which take long."""
+    return {
+        "state": str(state),
+        "simulation": {"scenario": "quickstart", "speed": 600},
+        "http": {"listen": "127.0.0.1:0"},
+        "metrics": {"listen": "127.0.0.1:0"},
+        "forecasting": {"durations": "last-two", "fit": False, "registry": False},
+        **over,
+    }
+
+
+def write_yaml(path: Path, content: dict[str, Any]) -> Path:
+    """A YAML file; returns its path."""
+    path.write_text(yaml.safe_dump(content), "utf-8")
+    return path
+
+
+def start(folder: Path, content: dict[str, Any], entry: tuple[str, ...] = ("-m", "autopilot.cli", "run")) -> Running:
+    """Start the service and wait until it answers."""
+    config = write_yaml(folder / "service.yaml", content)
+    state, log = Path(content["state"]), folder / "service.log"
+    (state / "service.json").unlink(missing_ok=True)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, *entry, "--config", str(config)], stdout=out, stderr=out, cwd=folder, env=environment
+        )
+    running = Running(process, state, log)
+
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text("utf-8")[-2000:]
+        return bool(read_note(state / "service.json"))
+
+    poll(answers, "the service answers")
+    return running
+
+
+@contextmanager
+def service(folder: Path, content: dict[str, Any]) -> Iterator[Running]:
+    """A service that is ended with the test, and its cluster with it."""
+    running = start(folder, content)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.end()
+        end_cluster(running.state)
+
+
+def end_cluster(state: Path) -> None:
+    """End the simulated cluster that a killed service left behind."""
+    note = read_note(state / "cluster.json")
+    if note:
+        os.kill(int(note["pid"]), signal.SIGKILL)
