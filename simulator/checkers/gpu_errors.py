@@ -1,13 +1,14 @@
 """Work leaves a condemned GPU in time, and nothing starts there before it is repaired.
 
-Classes of errors are NVIDIA's (autopilot/core/hardware/xid_facts.py). Opted-out work may stay.
+Work on a GPU whose MIG geometry changes is left alone until the change ends. Classes of errors are NVIDIA's
+(autopilot/core/hardware/xid_facts.py). Opted-out work may stay.
 """
 
 from __future__ import annotations
 
 from autopilot.core.hardware.xid_facts import CONDEMNED, remedy_of
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Evicting, GpuChanged, Started, Stopped, Why
+from simulator.world.facts import Evicting, GpuChanged, Recutting, Started, Stopped, Why
 
 
 class Errors(Checker):
@@ -20,6 +21,7 @@ class Errors(Checker):
         super().__init__(world)
         self._condemned: dict[int, int] = {}  # GPU -> XID
         self._holders: dict[int, Started] = {}
+        self._changing: set[int] = set()  # GPUs
         self._due_s: dict[int, tuple[float, int]] = {}  # job -> (deadline of its eviction, GPU)
 
     def on_gpu(self, fact: GpuChanged) -> None:
@@ -27,18 +29,29 @@ class Errors(Checker):
         self._late(fact.at_s)
         if fact.xid and remedy_of(fact.xid) >= CONDEMNED and fact.healthy:
             self._condemned[fact.gpu] = fact.xid
-            self._ask_to_leave(fact)
+            self._ask_to_leave(fact.at_s, fact.gpu)
         elif not fact.xid:
             self._condemned.pop(fact.gpu, None)
             self._due_s = {job: due for job, due in self._due_s.items() if due[1] != fact.gpu}
 
-    def _ask_to_leave(self, fact: GpuChanged) -> None:
+    def _ask_to_leave(self, at_s: float, gpu: int) -> None:
         within_s = self.world.rules.recover_within_s
-        if within_s is None:
+        if within_s is None or gpu in self._changing:
             return
         for job, held in self._holders.items():
-            if fact.gpu in held.gpus and job not in self.world.rules.excluded:
-                self._due_s.setdefault(job, (fact.at_s + within_s, fact.gpu))
+            if gpu in held.gpus and job not in self.world.rules.excluded:
+                self._due_s.setdefault(job, (at_s + within_s, gpu))
+
+    def on_recutting(self, fact: Recutting) -> None:
+        """The time to leave a condemned GPU begins when the change has ended."""
+        self._late(fact.at_s)
+        if fact.begins:
+            self._changing.add(fact.gpu)
+            self._due_s = {job: due for job, due in self._due_s.items() if due[1] != fact.gpu}
+            return
+        self._changing.discard(fact.gpu)
+        if fact.gpu in self._condemned:
+            self._ask_to_leave(fact.at_s, fact.gpu)
 
     def on_started(self, fact: Started) -> None:
         """None of its GPUs may be condemned."""

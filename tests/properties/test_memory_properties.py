@@ -19,6 +19,7 @@ from autopilot.core.model.memory import (
     OpenProposal,
     Part,
     PipelinedStart,
+    RecutRecord,
     Rejection,
     ViewRecord,
 )
@@ -26,6 +27,7 @@ from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.operations import (
     AdmitOperation,
     EvictOperation,
+    RecutOperation,
     ResizeOperation,
     Save,
     ScaleOperation,
@@ -41,11 +43,28 @@ texts = st.text(max_size=8)
 slots = st.builds(Slot, texts, texts, texts, st.integers(0, 1000))
 places = st.lists(slots, max_size=3).map(tuple)
 reasons = st.sampled_from(StopReason)
+geometries = st.none() | st.lists(st.tuples(texts, st.integers(0, 7)), max_size=3).map(tuple)
 operations = st.one_of(
     st.builds(AdmitOperation, slots=places, backfill=st.booleans(), moved=st.booleans()),
     st.builds(EvictOperation, reason=reasons, grace_s=numbers, save=st.sampled_from(Save)),
     st.builds(ResizeOperation, slots=places, reason=st.none() | reasons),
     st.builds(ScaleOperation, replicas=st.integers(0, 9), until_s=numbers),
+    st.builds(RecutOperation, before=geometries, after=geometries),
+)
+recuts = st.builds(
+    RecutRecord,
+    texts,
+    geometries,
+    geometries,
+    numbers,
+    numbers,
+    texts,
+    st.booleans(),
+    st.lists(numbers, max_size=2).map(tuple),
+    texts,
+    geometries,
+    st.integers(0, 3),
+    numbers,
 )
 subjects = st.builds(Subject, st.sampled_from(SubjectKind), texts, texts, st.integers(0, 9))
 instructions = st.builds(Instruction, texts, subjects, operations, numbers, st.integers(0, 9), texts)
@@ -118,6 +137,7 @@ memories = st.builds(
     ).map(tuple),
     pipelined_starts=st.lists(pipelined_starts, max_size=2).map(tuple),
     views=st.dictionaries(texts, view_records, max_size=3),
+    recuts=st.dictionaries(texts, recuts, max_size=2),
     open_proposals=st.dictionaries(texts, st.builds(OpenProposal, texts, numbers, numbers), max_size=3),
     approvals=st.dictionaries(texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3),
     rejections=st.dictionaries(texts, st.builds(Rejection, texts, numbers, texts), max_size=3),

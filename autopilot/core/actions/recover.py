@@ -34,6 +34,7 @@ from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, EvictDraft, Eviction, NoteCase, Submit, stop_draft
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
+from autopilot.core.tracking.recuts import under_recut
 
 NAME = "recover"
 _OWN_SAKE = frozenset(
@@ -120,9 +121,10 @@ HUNG_AGAIN = NoteCase(
 
 def propose(ctx: Context, submit: Submit) -> None:
     """One eviction for each gang that cannot continue. Each gang is judged by the first reason that applies."""
-    open_rows = may_stop(ctx)
+    open_rows, changing = may_stop(ctx), _under_recut(ctx)
     for find in (_broken, _condemned, _called_back, _hung, _waiting_coordinators):
-        for row in find(ctx, open_rows, submit):
+        by_health = find not in {_called_back, _waiting_coordinators}
+        for row in find(ctx, open_rows & ~changing if by_health else open_rows, submit):
             open_rows[row] = False
     _stuck(ctx, submit)
     give_back(ctx, open_rows, submit)
@@ -143,6 +145,14 @@ def may_stop(ctx: Context) -> Bools:
     open_rows = stoppable_mask(work)
     open_rows[list(ctx.busy | ctx.quota.leaving)] = False
     return open_rows
+
+
+def _under_recut(ctx: Context) -> Bools:
+    """Gangs on GPUs whose MIG geometry changes: what is reported of them may be due to that. Shape [workloads]."""
+    snapshot = ctx.observation.snapshot
+    found, changing = np.zeros(len(snapshot.workloads.id), np.bool_), under_recut(ctx.memory, snapshot)
+    found[snapshot.placements.workload[changing[snapshot.placements.gpu]]] = True
+    return found
 
 
 def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:

@@ -21,7 +21,7 @@ from autopilot.core.geometry.pools import Books, Pool, pools_of, shares_of
 from autopilot.core.hardware import mig
 from autopilot.core.model.memory import RecutRecord
 from autopilot.core.model.records import About, Code, Evidence, Geometry, Note
-from autopilot.core.model.snapshot import F64, I64, Bools, Recut, Topology
+from autopilot.core.model.snapshot import F64, I64, Bools, Topology
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, NoteCase, RecutDraft, Submit
@@ -75,15 +75,25 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _books(ctx: Context) -> Books:
+    """The books of the tick. What this plan evicts is still in use."""
     whatif = ctx.whatif
+    held = _held(ctx)
     return Books(
         whatif.instance_gpu,
         whatif.instance_profile,
         whatif.instance_start,
         whatif.instance_alive,
-        whatif.instance_used > 0,
+        (whatif.instance_used > 0) | held,
         whatif.gpu_used > 0,
     )
+
+
+def _held(ctx: Context) -> Bools:
+    """Instances that hold work now. Shape [instances]."""
+    placed = ctx.observation.snapshot.placements.instance
+    held = np.zeros(len(ctx.whatif.instance_gpu), np.bool_)
+    held[placed[placed >= 0]] = True
+    return held
 
 
 def _waiting(ctx: Context) -> _Waiting:
@@ -137,7 +147,9 @@ def _state(ctx: Context, pool: Pool, scope: str) -> PoolState:
     snapshot, rules, whatif = ctx.observation.snapshot, ctx.policy.regeometry, ctx.whatif
     uuids = snapshot.gpus.uuid[pool.rows].tolist()
     may = pool.sound & whatif.gpu_ok[pool.rows] & whatif.node_ok[snapshot.gpus.node[pool.rows]]
-    may &= snapshot.gpus.recut[pool.rows] == Recut.SETTLED
+    starting = np.zeros(len(snapshot.gpus.uuid), np.bool_)  # a change would meet a start that is under way
+    starting[whatif.instance_gpu[(whatif.instance_used > 0) & ~_held(ctx)]] = True
+    may &= ~starting[pool.rows]
     whole = ~pool.in_mig & (whatif.gpu_used[pool.rows] == 0)
     may &= pool.in_mig | (whole & whatif.gpu_usable[pool.rows])
     if scope == "node":

@@ -367,7 +367,7 @@ def _wake_at(
     timers += command_timers_s(memory, policy)
     timers += [pipelined.deadline_s for pipelined in memory.pipelined_starts]
     timers += floor_timers_s(memory, observation, policy)
-    timers += recut_timers_s(memory, policy)
+    timers += recut_timers_s(memory, policy, now_s)
     timers += planner.ctx.plan.wake_s
     timers += _guaranteed_until_s(observation, chosen, policy)
     timers += [timer for action in actions for timer in action.timers(planner.ctx)]

@@ -23,6 +23,7 @@ from autopilot.core.model.snapshot import (
     NodeTable,
     PlacementTable,
     QueueTable,
+    Recut,
     ServiceTable,
     SignalTable,
     Texts,
@@ -106,7 +107,23 @@ def _join_telemetry(found: list[tuple[Telemetry, Batch]], inventory: Inventory, 
     for other in tables[1:]:
         if other.signals == best.signals and other.windows_s == best.windows_s:
             best = _better_of(best, other)
-    return best
+    return _without_changing(best, inventory)
+
+
+def _without_changing(table: SignalTable, inventory: Inventory) -> SignalTable:
+    """The signals without those of GPUs whose MIG geometry changes, and of their instances: they are unknown."""
+    changing = inventory.gpus.recut == Recut.CHANGING
+    if not changing.any():
+        return table
+    gone = np.concatenate([changing, changing[inventory.instances.gpu]])
+    return replace(
+        table,
+        mean=np.where(gone, np.float32(np.nan), table.mean),
+        maximum=np.where(gone, np.float32(np.nan), table.maximum),
+        samples=np.where(gone, 0, table.samples).astype(table.samples.dtype),
+        age_s=np.where(gone, np.float32(np.inf), table.age_s),
+        quality=np.where(gone, 0, table.quality).astype(table.quality.dtype),
+    )
 
 
 def _align(telemetry: Telemetry, entities: Texts, batch: Batch, sources: tuple[str, ...], now_s: float) -> SignalTable:

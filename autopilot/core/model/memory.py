@@ -179,7 +179,7 @@ class RecutRecord:
     after: Geometry | None
     since_s: float  # when this state began
     deadline_s: float
-    state: str = "changing"  # changing | settled | quarantined
+    state: str = "changing"  # changing | other | settled | quarantined
     began: bool = False  # its node reported a change under way
     starts_s: tuple[float, ...] = ()  # of all changes of this GPU within the last hour
     reason: str = ""  # of a quarantine

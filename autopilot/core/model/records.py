@@ -177,6 +177,7 @@ class Signals:
     stranded_gpus: float  # that pending work could use if they had another shape
     largest_gang_gpus: int  # the widest gang of whole GPUs that fits now; -1: not measured
     stranded_by_cause: tuple[tuple[str, float], ...]
+    recut_gpus: float  # whose MIG geometry changes, less what is held of them: neither free nor lost
 
 
 class CommandKind(StrEnum):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.hardware.xid_facts import out_of_use
 from autopilot.core.model.errors import invariant
-from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot, Recut
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,8 @@ class Change:
 class WhatIf:
     """Capacity books of one snapshot.
 
-    Columns: `gpu_used` [gpus] milli in use; `gpu_ok` [gpus] healthy and without an error that keeps new work away;
+    Columns: `gpu_used` [gpus] milli in use; `gpu_ok` [gpus] healthy, without an error that keeps new work away, and
+    not under a change of geometry;
     `gpu_usable` [gpus] such, whole (not MIG), on a ready node that is not cordoned nor called back by the cloud;
     `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`, `node_memory` [nodes] free milli-CPU and MiB;
     `instance_gpu`, `instance_profile`, `instance_start`, `instance_used` (milli), `instance_alive` [instances].
@@ -125,7 +126,7 @@ class WhatIf:
         bad_node, bad_gpu = out_of_use(nodes, gpus)
         node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)
         self.node_ok = node_ok
-        self.gpu_ok: Bools = gpus.healthy & ~bad_gpu
+        self.gpu_ok: Bools = gpus.healthy & ~bad_gpu & (gpus.recut == Recut.SETTLED)
         self.gpu_usable: Bools = self.gpu_ok & ~gpus.mig & node_ok[gpus.node]
         self.instance_gpu: I32 = snapshot.instances.gpu
         self.instance_profile: I32 = snapshot.instances.profile

@@ -1,8 +1,9 @@
-"""Changes of MIG geometry that were started: followed until their node shows the result, or quarantined.
+"""Changes of MIG geometry: followed until their node shows the result, or quarantined.
 
     changing ──> settled        the node shows the new geometry, or nothing began
-       │            ^
-       └──> quarantined         it failed half-way, passed its deadline, or reported success without effect
+    other ───┤      ^           a change that was not started here: of its node, or of a person
+             v      │
+            quarantined         it failed half-way, passed its deadline, or reported success without effect
 
 A quarantined GPU takes no new work and is not cut again, until its node reports one legal geometry without a change
 under way in several lists in a row, or a person releases it. What runs on it goes on. Its capacity is what its node
@@ -20,7 +21,7 @@ from autopilot.core.hardware import mig
 from autopilot.core.intake.sight import listed_s
 from autopilot.core.model.changes import RecutChange
 from autopilot.core.model.memory import ControllerMemory, InFlight, RecutRecord
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import About, Evidence, Geometry, Note, NoteCode, Observation, OutcomeKind
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut
 
@@ -52,12 +53,21 @@ def geometry_in_use(snapshot: ClusterSnapshot, gpu: int) -> Geometry:
 
 
 def set_aside(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
-    """GPUs that take no new work: their geometry changes, or nobody knows what it is. Shape [gpus]."""
-    aside = np.asarray(snapshot.gpus.recut != Recut.SETTLED)
+    """GPUs that take no new work, whatever their node reports: a change was sent, or ended badly. Shape [gpus]."""
+    held = [uuid for uuid, record in memory.recuts.items() if record.state != "settled"]
+    return np.isin(snapshot.gpus.uuid, np.array(held, object)) if held else np.zeros(len(snapshot.gpus.uuid), np.bool_)
+
+
+def under_recut(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
+    """GPUs whose geometry changes and whose change is not late. Shape [gpus]."""
+    changing = np.asarray(snapshot.gpus.recut == Recut.CHANGING)
     if memory.recuts:
-        held = [uuid for uuid, record in memory.recuts.items() if record.state != "settled"]
-        aside = aside | np.isin(snapshot.gpus.uuid, np.array(held, object))
-    return aside
+        states = {uuid: record.state for uuid, record in memory.recuts.items() if record.state != "settled"}
+        ours = [uuid for uuid, state in states.items() if state != "quarantined"]
+        late = [uuid for uuid, state in states.items() if state == "quarantined"]
+        uuids = snapshot.gpus.uuid
+        changing = (changing | np.isin(uuids, np.array(ours, object))) & ~np.isin(uuids, np.array(late, object))
+    return changing
 
 
 def follow_recuts(
@@ -65,32 +75,60 @@ def follow_recuts(
 ) -> tuple[ControllerMemory, tuple[Note, ...]]:
     """Memory after a fresh and complete view, and a note on each GPU that is quarantined or used again.
 
-    `before` is the memory before the effects were followed.
+    `before` is the memory before the effects were followed. Changes that nobody here started are followed too, while
+    the action is not off.
     """
-    if not memory.recuts:
+    found = _with_others(memory, observation, policy)
+    if not found:
         return memory, ()
     rows = {str(uuid): row for row, uuid in enumerate(observation.snapshot.gpus.uuid.tolist())}
     effects = {
         entry.instruction.subject.uid: entry for entry in memory.in_flight.values() if entry.instruction.kind == "recut"
     }
     refused = _refused(before, observation)
-    records, notes, over = {}, [], set()
-    for uuid, record in memory.recuts.items():
+    records, notes, over, failed = {}, [], set(), 0
+    for uuid, record in found.items():
         row = rows.get(uuid)
-        after = record
-        if row is not None and record.state == "changing":
+        if record.state == "changing":
             after = _follow(record, row, effects.get(uuid), uuid in refused, observation)
-        elif row is not None and record.state == "quarantined":
+        elif record.state == "other":
+            after = _follow_other(record, row, observation)
+        elif record.state == "quarantined" and row is not None:
             after = _look(record, row, observation, policy)
+        else:
+            after = record
         if after.state != record.state:
             notes += _notes(uuid, record, after)
             over.add(uuid)
+            failed += record.state == "changing" and after.state == "quarantined"
         if not _forgotten(after, observation.now_s, policy):
             records[uuid] = after
     in_flight = {key: entry for key, entry in memory.in_flight.items() if entry.instruction.subject.uid not in over}
-    failed = sum(records[uuid].state == "quarantined" for uuid in over if uuid in records)
     failures = (*memory.failures, *[observation.now_s] * failed)
     return replace(memory, recuts=records, in_flight=in_flight, failures=failures), tuple(notes)
+
+
+def _with_others(memory: ControllerMemory, observation: Observation, policy: Policy) -> dict[str, RecutRecord]:
+    """The records, and one for each change that a node reports and that was not started here."""
+    found, snapshot = dict(memory.recuts), observation.snapshot
+    if not policy.modes.on(Effect.RECUT):
+        return found
+    for row in np.flatnonzero(snapshot.gpus.recut != Recut.SETTLED).tolist():
+        uuid = str(snapshot.gpus.uuid[row])
+        if uuid not in found or found[uuid].state == "settled":
+            pool, present = int(snapshot.nodes.pool[snapshot.gpus.node[row]]), geometry_of(snapshot, row)
+            starts_s = found[uuid].starts_s if uuid in found else ()
+            deadline_s = observation.now_s + policy.regeometry.deadline_s
+            found[uuid] = RecutRecord(
+                snapshot.names.pools[pool] if 0 <= pool < len(snapshot.names.pools) else "",
+                present,
+                present,
+                observation.now_s,
+                deadline_s,
+                state="other",
+                starts_s=starts_s,
+            )
+    return found
 
 
 def _refused(before: ControllerMemory, observation: Observation) -> set[str]:
@@ -104,22 +142,37 @@ def _refused(before: ControllerMemory, observation: Observation) -> set[str]:
 
 
 def _follow(
-    record: RecutRecord, row: int, effect: InFlight | None, refused: bool, observation: Observation
+    record: RecutRecord, row: int | None, effect: InFlight | None, refused: bool, observation: Observation
 ) -> RecutRecord:
     """A change under way, after a view."""
-    snapshot = observation.snapshot
+    snapshot, late = observation.snapshot, observation.now_s >= record.deadline_s
+    if row is None:
+        return _quarantined(record, observation.now_s, "its node no longer lists the GPU") if late else record
     state, present = int(snapshot.gpus.recut[row]), geometry_of(snapshot, row)
-    if state == Recut.CHANGING and observation.now_s < record.deadline_s:
+    if state == Recut.CHANGING and not late:
         return record if record.began else replace(record, began=True)
-    if state == Recut.SETTLED and (present == record.after or (refused and present == record.before)):
-        return replace(record, state="settled", since_s=observation.now_s)
-    if observation.now_s >= record.deadline_s:
+    if state == Recut.SETTLED and (present == record.after or (refused and not record.began)):
+        return replace(record, state="settled", since_s=observation.now_s, after=present)
+    if late:
         return _quarantined(record, observation.now_s, "it did not end by its deadline")
     if state == Recut.FAILED:
         return _quarantined(record, observation.now_s, "it failed half-way")
     if record.began or effect is None:
         how = "it had no effect" if present == record.before else "the node shows another geometry"
         return _quarantined(record, observation.now_s, how)
+    return record
+
+
+def _follow_other(record: RecutRecord, row: int | None, observation: Observation) -> RecutRecord:
+    """A change that was not started here, after a view."""
+    state = int(observation.snapshot.gpus.recut[row]) if row is not None else Recut.CHANGING
+    if state == Recut.SETTLED and row is not None:
+        present = geometry_of(observation.snapshot, row)
+        return replace(record, state="settled", since_s=observation.now_s, after=present)
+    if state == Recut.FAILED:
+        return _quarantined(record, observation.now_s, "its node reports that it failed")
+    if observation.now_s >= record.deadline_s:
+        return _quarantined(record, observation.now_s, "it did not end by its deadline")
     return record
 
 
@@ -166,11 +219,14 @@ def changes_in_hour(memory: ControllerMemory, pool: str, now_s: float) -> int:
     return sum(start_s + HOUR_S > now_s for record in records for start_s in record.starts_s)
 
 
-def recut_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
-    """When a deadline passes, a dwell ends, a geometry may return, or a change leaves the hour of its limit."""
+def recut_timers_s(memory: ControllerMemory, policy: Policy, now_s: float) -> list[float]:
+    """When a deadline passes, a dwell ends, a geometry may return, or a change leaves the hour of its limit; and when
+    to look at a quarantined GPU again that seems to be repaired.
+    """
     rules, timers = policy.regeometry, []
     for record in memory.recuts.values():
-        timers += [record.deadline_s] if record.state == "changing" else []
+        timers += [record.deadline_s] if record.state in {"changing", "other"} else []
+        timers += [now_s + policy.views.look_again_s] if record.state == "quarantined" and record.views else []
         timers += [record.since_s + rules.dwell_s, record.since_s + rules.return_s]
         timers += [start_s + HOUR_S for start_s in record.starts_s]
     return timers

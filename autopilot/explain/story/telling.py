@@ -27,6 +27,7 @@ from autopilot.explain.proposals import by_node, code_words, how_words, proposal
 from autopilot.explain.story.freeing import freed_by
 from autopilot.explain.story.holding import held_by
 from autopilot.explain.story.levels import has_tree, quota_lines
+from autopilot.explain.story.recutting import recut_lines
 from autopilot.explain.story.waiting import QUOTA_CODES, Waiting, gangs, soon
 
 
@@ -70,6 +71,7 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
     ctx = watch.ctx if watch is not None else None
     if ctx is not None:
         lines += [f"  {line}" for line in _under_way(ctx, workload)]
+        lines += [f"  {line}" for line in recut_lines(ctx, row)]
     lines += [
         f"  proposed now: {proposal_words(each)}: {each.id} ({each.action})"
         for each in decision.plan.proposals

@@ -8,7 +8,7 @@ import pytest
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.records import Batch, Gap, Inventory, Telemetry, Work
-from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.model.snapshot import ClusterSnapshot, Recut
 from tests.kits.core_world import holds, snapshot, waits
 
 SNAP = snapshot("1x2", [holds("a", 1), waits("p")], cuts={1: [("1g.10gb", 0)]})
@@ -55,6 +55,17 @@ def test_what_nobody_brought_is_empty_and_infinitely_old() -> None:
     assert (len(snap.nodes.id), len(snap.workloads.id)) == (0, 0)
     assert (snap.inventory_age_s, snap.work_age_s) == (float("inf"), float("inf"))
     assert snap.telemetry.signals == ()
+
+
+def test_signals_of_a_gpu_that_changes_its_geometry_are_unknown() -> None:
+    """Those of its instances too; other GPUs keep theirs."""
+    changing = snapshot("1x2", cuts={1: [("1g.10gb", 0)]}, recuts={1: Recut.CHANGING})
+    measured = telemetry(["GPU-0", "GPU-1", "GPU-1/7"], [0.5, 0.6, 0.7])
+    snap, _ = assemble([Batch("i", 90.0, inventory=inventory(changing)), Batch("t", 90.0, telemetry=measured)], 100.0)
+    table = snap.telemetry
+    assert np.isnan(table.mean[0, 0]).tolist() == [False, True, True]
+    assert table.samples[0].tolist() == [1, 0, 0]
+    assert np.isinf(table.age_s).tolist() == [False, True, True]
 
 
 def test_the_newer_batch_wins() -> None:
