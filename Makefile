@@ -20,8 +20,8 @@ LOCKED := $(VENV)/.locked-$(HOME_KEY)
 READY := $(VENV)/.ready-$(HOME_KEY)
 TOOLED := $(VENV)/.tooled-$(HOME_KEY)
 
-APT_PACKAGES := prometheus chromium gcc libc6-dev
-TOOLS := prometheus chromium gcc
+APT_PACKAGES := prometheus prometheus-alertmanager chromium gcc libc6-dev
+TOOLS := prometheus promtool prometheus-alertmanager amtool chromium gcc
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test check gate format bench soak mutants test-services e2e lock clean
@@ -66,7 +66,7 @@ mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; 
 e2e: $(TOOLED) ## the long tests in a real browser
 	@$(PY) -m pytest -m e2e
 
-test-services: ## install what some tests need: prometheus, chromium, gcc
+test-services: ## install what some tests need: prometheus, alertmanager, chromium, gcc
 	@missing=""; for tool in $(TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -z "$$missing" ]; then echo "present: $(TOOLS)"; exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

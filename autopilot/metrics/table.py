@@ -47,8 +47,8 @@ BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 EFFECT_BUCKETS_S = (1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Upper bounds of the buckets of the duration of an effect."""
 
-STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply", "whole")
-"""Stages of a tick. A shell that measures coarser leaves the others out."""
+STAGES = ("collect", "forecast", "decide", "record", "act", "conclude", "whole")
+"""Stages of a tick, those of the controller, and the tick from start to end. A shell may measure fewer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from autopilot.controller import STAGES as CONTROLLER_STAGES
 from autopilot.core.intake.signals import UNMEASURED
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import Disruption, Step
@@ -17,7 +18,7 @@ from autopilot.core.model.records import Code, Gap, Observation, OutcomeKind, Pr
 from autopilot.core.model.snapshot import Recut, ServiceTable, make
 from autopilot.metrics.exposition import Exposition, history_text
 from autopilot.metrics.samples import Samples, confidence_of
-from autopilot.metrics.table import METRICS, MOST_RECOMMENDATIONS, MOST_SERIES
+from autopilot.metrics.table import METRICS, MOST_RECOMMENDATIONS, MOST_SERIES, STAGES
 from autopilot.settings import shipped_policy
 from benchmarks.metrics import large_observation, large_step, series_of
 from tests.kits.core_world import AUTO, decide, done, holds, observe, snapshot, waits
@@ -342,6 +343,11 @@ def test_a_large_cluster_stays_below_the_bound() -> None:
 def test_the_bounds_of_all_metrics_stay_below_the_limit() -> None:
     """The sum of the bounds is below 5,000: the table cannot grow past it unnoticed."""
     assert sum(metric.bound for metric in METRICS) < MOST_SERIES
+
+
+def test_the_stages_are_those_of_the_controller() -> None:
+    """A stage that the controller enters is in the table."""
+    assert (*CONTROLLER_STAGES, "whole") == STAGES
 
 
 def test_names_follow_the_conventions_of_prometheus() -> None:

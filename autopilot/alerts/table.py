@@ -1,0 +1,361 @@
+"""The table of alerts.
+
+An expression names thresholds as `<name>`; `THRESHOLDS` has their values, and a site may override them. Durations are
+those of speed 1. Every alert on a measure needs a present value of it, so that missing data never fires it; the alerts
+with `on_missing` are those about missing data. Counters are compared by `increase`, not by `rate`: an increase over a
+scaled window is the same at every speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+THRESHOLDS: dict[str, float] = {
+    "fragmented_ratio": 0.1,
+    "expected_fragmented_ratio": 0.5,
+    "hoarding_ratio": 0.5,
+    "hoarded_gpus": 4,
+    "borrowed_idle_gpus": 2,
+    "starving_seconds": 14400,
+    "mismatched_gpus": 1,
+    "error_budget_ratio": 0.01,
+    "fast_burn": 14.4,
+    "slow_burn": 6,
+    "failed_ratio": 0.2,
+    "failed_effects": 5,
+    "stops_of_one_workload": 3,
+    "coverage_slack_ratio": 0.05,
+    "lost_ratio": 0.03,
+    "missing_ratio": 0.1,
+    "coarse_ratio": 0.1,
+    "collector_age_seconds": 300,
+    "tick_age_seconds": 300,
+}
+
+MEANING_OF_THRESHOLDS: dict[str, str] = {
+    "fragmented_ratio": "GPUs that pending work cannot use for their shape / capacity of the pool",
+    "expected_fragmented_ratio": "fragmentation index of a pool",
+    "hoarding_ratio": "idle GPUs / GPUs held by a tenant",
+    "hoarded_gpus": "idle GPUs of a tenant, at least",
+    "borrowed_idle_gpus": "idle GPUs that a queue borrows while others wait",
+    "starving_seconds": "age of the oldest pending work of a tenant",
+    "mismatched_gpus": "GPUs that pending work cannot use because of their MIG geometry",
+    "error_budget_ratio": "late requests that a service may have: 1 % for an objective on the 99th percentile",
+    "fast_burn": "multiple of the error budget over 1 h and 5 min",
+    "slow_burn": "multiple of the error budget over 6 h and 30 min",
+    "failed_ratio": "failed effects / ended effects within 1 h",
+    "failed_effects": "failed effects within 1 h, at least",
+    "stops_of_one_workload": "disruptions of one workload within the window of the budget",
+    "coverage_slack_ratio": "promised coverage - delivered coverage",
+    "lost_ratio": "progress lost by stops / GPU time handed out, within 6 h",
+    "missing_ratio": "GPUs without fresh telemetry / all GPUs",
+    "coarse_ratio": "measured GPUs without SM activity / measured GPUs",
+    "collector_age_seconds": "age of the newest data of a collector",
+    "tick_age_seconds": "time since the last tick",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert. `summary` is one fixed sentence, `description` has the labels and numbers."""
+
+    name: str
+    group: str
+    severity: Literal["critical", "warning", "info", "none"]
+    expr: str
+    for_s: float
+    keep_firing_s: float
+    summary: str
+    description: str
+    dashboard: str  # uid of the dashboard that shows it
+    on_missing: bool = False
+
+
+ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="GPUAutopilotClusterFragmented",
+        group="shape",
+        severity="warning",
+        expr="avg_over_time(pool:gpu_autopilot_pending_stranded:ratio[15m]) > <fragmented_ratio> "
+        "and pool:gpu_autopilot_pending_stranded:ratio > <fragmented_ratio>",
+        for_s=300,
+        keep_firing_s=300,
+        summary="Work waits for GPUs that are free in the wrong shape.",
+        description="In pool {{ $labels.pool }}, {{ $value | humanizePercentage }} of the GPUs are free, wanted by "
+        "pending work, and in the wrong shape for it (mean of 15 min).",
+        dashboard="gpu-autopilot-fragmentation",
+    ),
+    Alert(
+        name="GPUAutopilotStrandedGPUs",
+        group="shape",
+        severity="info",
+        expr="avg_over_time(pool:gpu_autopilot_fragmentation_ratio:max[1h]) > <expected_fragmented_ratio> "
+        "and pool:gpu_autopilot_fragmentation_ratio:max > <expected_fragmented_ratio>",
+        for_s=900,
+        keep_firing_s=900,
+        summary="Most of the free GPUs would not fit the work that is expected.",
+        description="In pool {{ $labels.pool }}, {{ $value | humanizePercentage }} of the free GPUs cannot be used by "
+        "the work that usually arrives (mean of 1 h).",
+        dashboard="gpu-autopilot-fragmentation",
+    ),
+    Alert(
+        name="GPUAutopilotMIGGeometryMismatch",
+        group="shape",
+        severity="warning",
+        expr="avg_over_time((sum by (cluster, pool) (max by (cluster, pool, cause) (gpu_autopilot_stranded_gpus"
+        '{demand="pending", cause="mig_geometry"})))[15m:1m]) >= <mismatched_gpus> '
+        "and sum by (cluster, pool) (max by (cluster, pool, cause) (gpu_autopilot_stranded_gpus"
+        '{demand="pending", cause="mig_geometry"})) >= <mismatched_gpus>',
+        for_s=900,
+        keep_firing_s=300,
+        summary="Work waits for MIG profiles that the free GPUs are not cut into.",
+        description='In pool {{ $labels.pool }}, pending work could use {{ $value | printf "%.1f" }} GPUs that are cut '
+        "into other MIG profiles (mean of 15 min).",
+        dashboard="gpu-autopilot-fragmentation",
+    ),
+    Alert(
+        name="GPUAutopilotReconfigureStuck",
+        group="shape",
+        severity="warning",
+        expr="max by (cluster, node, state) (gpu_autopilot_node_recut_gpus) > 0",
+        for_s=900,
+        keep_firing_s=120,
+        summary="A change of MIG geometry does not end.",
+        description="On node {{ $labels.node }}, {{ $value }} GPUs have been in the state {{ $labels.state }} for more "
+        "than 15 min. Their free capacity is lost meanwhile.",
+        dashboard="gpu-autopilot-fragmentation",
+    ),
+    Alert(
+        name="GPUAutopilotTenantHoarding",
+        group="owners",
+        severity="warning",
+        expr="avg_over_time(tenant:gpu_autopilot_hoarding_ratio:max[30m]) > <hoarding_ratio> "
+        "and tenant:gpu_autopilot_hoarding_ratio:max > <hoarding_ratio> "
+        "and tenant:gpu_autopilot_idle_gpus:product >= <hoarded_gpus>",
+        for_s=600,
+        keep_firing_s=600,
+        summary="A tenant holds GPUs that do nothing.",
+        description="{{ $value | humanizePercentage }} of the GPUs that tenant {{ $labels.tenant }} holds have been "
+        "idle (mean of 30 min).",
+        dashboard="gpu-autopilot-tenants",
+    ),
+    Alert(
+        name="GPUAutopilotQuotaBorrowedIdle",
+        group="owners",
+        severity="warning",
+        expr="avg_over_time(queue:gpu_autopilot_borrowed_idle_gpus:max[30m]) >= <borrowed_idle_gpus> "
+        "and queue:gpu_autopilot_borrowed_idle_gpus:max >= <borrowed_idle_gpus> "
+        "and on (cluster) cluster:gpu_autopilot_pending_gpus:sum > 0",
+        for_s=600,
+        keep_firing_s=600,
+        summary="Borrowed GPUs are idle while other work waits.",
+        description='Queue {{ $labels.queue }} leaves {{ $value | printf "%.1f" }} borrowed GPUs idle (mean of '
+        "30 min) while work of the cluster waits.",
+        dashboard="gpu-autopilot-tenants",
+    ),
+    Alert(
+        name="GPUAutopilotPendingGangStarving",
+        group="owners",
+        severity="warning",
+        expr="max by (cluster, tenant) (gpu_autopilot_tenant_oldest_pending_seconds) > <starving_seconds>",
+        for_s=300,
+        keep_firing_s=300,
+        summary="A gang has waited for hours.",
+        description="The oldest pending work of tenant {{ $labels.tenant }} has waited for "
+        "{{ $value | humanizeDuration }}.",
+        dashboard="gpu-autopilot-queue",
+    ),
+    Alert(
+        name="GPUAutopilotSLOBurnFast",
+        group="services",
+        severity="critical",
+        expr="service:gpu_autopilot_late_requests:ratio_1h > <fast_burn> * <error_budget_ratio> "
+        "and service:gpu_autopilot_late_requests:ratio_5m > <fast_burn> * <error_budget_ratio> "
+        "and max by (cluster, service) (gpu_autopilot_service_late_requests_per_second) >= 0",
+        for_s=120,
+        keep_firing_s=300,
+        summary="An inference service spends its error budget within two days.",
+        description="{{ $value | humanizePercentage }} of the requests of service {{ $labels.service }} were over "
+        "their objective within 1 h, and the last 5 min are as bad.",
+        dashboard="gpu-autopilot-inference",
+    ),
+    Alert(
+        name="GPUAutopilotSLOBurnSlow",
+        group="services",
+        severity="warning",
+        expr="service:gpu_autopilot_late_requests:ratio_6h > <slow_burn> * <error_budget_ratio> "
+        "and service:gpu_autopilot_late_requests:ratio_30m > <slow_burn> * <error_budget_ratio> "
+        "and max by (cluster, service) (gpu_autopilot_service_late_requests_per_second) >= 0",
+        for_s=900,
+        keep_firing_s=900,
+        summary="An inference service spends its error budget within five days.",
+        description="{{ $value | humanizePercentage }} of the requests of service {{ $labels.service }} were over "
+        "their objective within 6 h, and the last 30 min are as bad.",
+        dashboard="gpu-autopilot-inference",
+    ),
+    Alert(
+        name="GPUAutopilotForecastDrift",
+        group="forecasts",
+        severity="info",
+        expr="max by (cluster, service) (gpu_autopilot_forecast_drifting) == 1",
+        for_s=1800,
+        keep_firing_s=600,
+        summary="A demand model no longer fits its service.",
+        description="The errors of the demand forecast of service {{ $labels.service }} have been out of their usual "
+        "range for 30 min. Nothing is scaled ahead for it meanwhile.",
+        dashboard="gpu-autopilot-inference",
+    ),
+    Alert(
+        name="GPUAutopilotForecastUncalibrated",
+        group="forecasts",
+        severity="warning",
+        expr="max by (cluster, horizon) (gpu_autopilot_forecast_promised_coverage_ratio) - on (cluster, horizon) "
+        "group_right () min by (cluster, horizon, service) (gpu_autopilot_forecast_delivered_coverage_ratio) "
+        "> <coverage_slack_ratio>",
+        for_s=3600,
+        keep_firing_s=900,
+        summary="Demand forecasts keep fewer promises than stated.",
+        description="The forecast of service {{ $labels.service }} for the next {{ $labels.horizon }} delivers "
+        "{{ $value | humanizePercentage }} less coverage than it promises.",
+        dashboard="gpu-autopilot-inference",
+    ),
+    Alert(
+        name="GPUAutopilotActionFailureRate",
+        group="effects",
+        severity="warning",
+        expr='sum by (cluster) (increase(gpu_autopilot_effects_total{result="failed"}[1h])) '
+        "/ sum by (cluster) (increase(gpu_autopilot_effects_total[1h])) > <failed_ratio> "
+        'and sum by (cluster) (increase(gpu_autopilot_effects_total{result="failed"}[1h])) >= <failed_effects>',
+        for_s=300,
+        keep_firing_s=600,
+        summary="Effects on the cluster fail.",
+        description="{{ $value | humanizePercentage }} of the effects that ended within 1 h have failed.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
+        name="GPUAutopilotActionOscillation",
+        group="effects",
+        severity="warning",
+        expr="max by (cluster) (gpu_autopilot_most_stops_of_one_workload) >= <stops_of_one_workload>",
+        for_s=60,
+        keep_firing_s=900,
+        summary="One workload is stopped again and again.",
+        description="One workload was stopped, shrunk or moved {{ $value }} times within the window of the disruption "
+        "budget.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
+        name="GPUAutopilotPreemptionWasteHigh",
+        group="effects",
+        severity="warning",
+        expr="sum by (cluster) (increase(gpu_autopilot_lost_gpu_seconds_total[6h])) "
+        "/ (21600 * max by (cluster) (avg_over_time(gpu_autopilot_fleet_held_gpus[6h]))) > <lost_ratio> "
+        "and max by (cluster) (gpu_autopilot_fleet_held_gpus) > 0",
+        for_s=900,
+        keep_firing_s=1800,
+        summary="Stops cost more progress than they should.",
+        description="Stops have lost {{ $value | humanizePercentage }} of the GPU time that was handed out within 6 h.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
+        name="GPUAutopilotActuatorFrozen",
+        group="controller",
+        severity="warning",
+        expr='max by (cluster) (gpu_autopilot_kill_switch or gpu_autopilot_paused{by="person"}) == 1',
+        for_s=86400,
+        keep_firing_s=0,
+        summary="The autopilot has been switched off for a day.",
+        description="The kill switch or the pause of a person has been on for more than 24 h: the autopilot changes "
+        "nothing, and keeps no promise.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
+        name="GPUAutopilotPausedItself",
+        group="controller",
+        severity="warning",
+        expr='max by (cluster) (gpu_autopilot_paused{by="autopilot"}) == 1',
+        for_s=300,
+        keep_firing_s=300,
+        summary="The autopilot paused itself after failed effects.",
+        description="The autopilot paused itself more than 5 min ago because effects failed. It continues by itself "
+        "when the pause has passed.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
+        name="GPUAutopilotSignalQualityDegraded",
+        group="telemetry",
+        severity="info",
+        expr="cluster:gpu_autopilot_telemetry_coarse:ratio > <coarse_ratio>",
+        for_s=1800,
+        keep_firing_s=600,
+        summary="GPUs are measured without SM activity.",
+        description="{{ $value | humanizePercentage }} of the measured GPUs report only a duty cycle or engine "
+        "activity. What relies on their activity is estimated.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
+        name="GPUAutopilotSignalMissing",
+        group="telemetry",
+        severity="warning",
+        expr="cluster:gpu_autopilot_telemetry_missing:ratio > <missing_ratio>",
+        for_s=600,
+        keep_firing_s=300,
+        summary="Telemetry of GPUs is missing or stale.",
+        description="{{ $value | humanizePercentage }} of the GPUs have no fresh telemetry. Their use is unknown, and "
+        "nothing that relies on it is done.",
+        dashboard="gpu-autopilot-autopilot",
+        on_missing=True,
+    ),
+    Alert(
+        name="GPUAutopilotCollectorStale",
+        group="telemetry",
+        severity="warning",
+        expr="max by (cluster, collector) (gpu_autopilot_collector_age_seconds) > <collector_age_seconds>",
+        for_s=120,
+        keep_firing_s=120,
+        summary="A collector delivers no new data.",
+        description="The newest data of collector {{ $labels.collector }} is {{ $value | humanizeDuration }} old. A "
+        "tick without fresh lists does nothing.",
+        dashboard="gpu-autopilot-autopilot",
+        on_missing=True,
+    ),
+    Alert(
+        name="GPUAutopilotControllerSilent",
+        group="controller",
+        severity="critical",
+        expr="max by (cluster) (gpu_autopilot_tick_age_seconds) > <tick_age_seconds> "
+        "or absent(gpu_autopilot_tick_age_seconds)",
+        for_s=120,
+        keep_firing_s=0,
+        summary="The controller does not decide.",
+        description="No controller has decided recently: the last tick is too long ago, or no leading controller is "
+        "scraped. Running work goes on; nothing is started, and no promise is kept.",
+        dashboard="gpu-autopilot-autopilot",
+        on_missing=True,
+    ),
+    Alert(
+        name="GPUAutopilotNoSingleLeader",
+        group="controller",
+        severity="critical",
+        expr="sum by (cluster) (gpu_autopilot_leader) != 1",
+        for_s=120,
+        keep_firing_s=0,
+        summary="Not exactly one controller leads.",
+        description="{{ $value }} controllers lead. With none, nothing is decided; with several, fences hold the "
+        "effects of the older ones.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
+        name="GPUAutopilotWatchdog",
+        group="controller",
+        severity="none",
+        expr="vector(1)",
+        for_s=0,
+        keep_firing_s=0,
+        summary="This alert always fires: it shows that alerts arrive.",
+        description="If it does not arrive, the way from Prometheus to the receiver is broken.",
+        dashboard="gpu-autopilot-autopilot",
+        on_missing=True,
+    ),
+)
