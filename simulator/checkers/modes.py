@@ -14,7 +14,7 @@ def _with(*effects: Effect) -> frozenset[str]:
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
 RECUTS = _with(Effect.RECUT)
 MOVES = _with(Effect.MOVE)
-TAKES = _with(Effect.RECLAIM, Effect.PREEMPT)
+TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
 STARTS = _with(Effect.ADMIT) | MOVES
 """Actions that start work: on idle GPUs, or on those of victims."""
 SHRINKS, GROWS = TAKES | RECOVERS, _with(Effect.GROW)

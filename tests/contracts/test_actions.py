@@ -140,6 +140,7 @@ def test_the_order_of_the_table_is_the_order_of_disruption() -> None:
         "defragment",
         "reclaim_borrowed",
         "preempt",
+        "make_room",
         "resize",
         "scale_ahead",
         "recover",

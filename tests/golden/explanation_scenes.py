@@ -150,11 +150,11 @@ def _built(key: Key, **more: object) -> Proposal:
 BUILT: dict[Key, Proposal] = {
     **{
         (action, "pipeline", "leaving"): _built((action, "pipeline", "leaving"), slots=GPUS)
-        for action in ("admit_gang", "defragment", "reclaim_borrowed", "preempt")
+        for action in ("admit_gang", "defragment", "reclaim_borrowed", "preempt", "make_room")
     },
     **{
         (action, "admit", ""): _built((action, "admit", ""), slots=GPUS)
-        for action in ("defragment", "reclaim_borrowed", "preempt")
+        for action in ("defragment", "reclaim_borrowed", "preempt", "make_room")
     },
     ("backfill", "evict", "advance"): _built(
         ("backfill", "evict", "advance"), victims=(replace(VICTIM, workload="w"),)
@@ -164,6 +164,25 @@ BUILT: dict[Key, Proposal] = {
     ),
     ("reclaim_borrowed", "pipeline", "moves"): _built(
         ("reclaim_borrowed", "pipeline", "moves"), slots=GPUS, victims=(MOVED,)
+    ),
+    ("make_room", "pipeline", "breach"): _built(
+        ("make_room", "pipeline", "breach"),
+        slots=GPUS,
+        victims=(VICTIM,),
+        evidence=(WAITED, Evidence("source", "batch work that saves a checkpoint"), Evidence("chance_needed", 1.0)),
+    ),
+    ("make_room", "pipeline", "foreseen"): _built(
+        ("make_room", "pipeline", "foreseen"),
+        slots=GPUS,
+        victims=(VICTIM,),
+        evidence=(
+            WAITED,
+            Evidence("source", "batch work that saves a checkpoint"),
+            Evidence("chance_needed", 0.72),
+            Evidence("delay", 20.0, "s"),
+            Evidence("lead_time", 300.0, "s"),
+            Evidence("if_not_needed", 1230.0, "GPU-s"),
+        ),
     ),
     ("recover", "evict", "hung"): _built(
         ("recover", "evict", "hung"),

@@ -43,7 +43,9 @@ RULES = Rules(
 )
 
 
-HELD = frozenset({"backfill", "preempt", "reclaim_borrowed", "defragment", "resize", "scale_ahead", "recover"})
+HELD = frozenset(
+    {"backfill", "preempt", "make_room", "reclaim_borrowed", "defragment", "resize", "scale_ahead", "recover"}
+)
 
 
 END_S = 90_000.0

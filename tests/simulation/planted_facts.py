@@ -183,11 +183,11 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ),
     ("modes", "started although backfill may not", [started(0, [0], backfill=True)]),
     ("modes", "evicted although backfill or", [started(0, [0], backfill=True), evicting(0, contract=True)]),
-    ("modes", "evicted although preempt or reclaim_borrowed may not", [evicting(0)]),
+    ("modes", "evicted although make_room or preempt or reclaim_borrowed may not", [evicting(0)]),
     ("modes", "evicted although defragment", [evicting(0, why=Why.MOVE)]),
     ("modes", "evicted although recover may not", [evicting(0, why=Why.RECOVER)]),
     ("modes", "widened although resize may not", [started(5, range(8)), *resized(5, range(16), milli=8000)]),
-    ("modes", "narrowed although preempt", [started(5, range(16)), *resized(5, range(8), milli=16000)]),
+    ("modes", "narrowed although make_room or preempt", [started(5, range(16)), *resized(5, range(8), milli=16000)]),
     ("effects", "evict", [Decided(1.0, "e1", "admit", 0), evicting(0, effect="e1")]),
 ]
 

@@ -7,6 +7,7 @@ from autopilot.core.actions import (
     backfill,
     defragment,
     enforce_limit,
+    make_room,
     preempt,
     reclaim_borrowed,
     recover,
@@ -23,6 +24,7 @@ ACTIONS: tuple[Action, ...] = (
     defragment.ACTION,  # move running gangs so that one that waits fits
     reclaim_borrowed.ACTION,  # take back what a queue is owed
     preempt.ACTION,  # displace lower priority, or share time
+    make_room.ACTION,  # displace batch work for replicas that are foreseen or late
     resize.ACTION,  # grow elastic gangs into what is left
     scale_ahead.ACTION,  # replicas before the load that is foreseen
     recover.ACTION,  # stop what cannot go on where it is

@@ -4,14 +4,13 @@ The target is the number of replicas that serve the predicted load within the le
 autoscaler of the service. A forecast can add or keep replicas; the autoscaler still scales with the load above the
 floor. A floor rises at once, falls to the highest target of the dwell time, and lapses if it is not renewed.
 
-These replicas start on free and borrowed capacity only (`Context.ahead`). Present load goes first: while a replica that
+Here these replicas start on free and borrowed capacity only (`Context.ahead`); `make_room` displaces work for them, and
+then the floor does not fall before the room may be returned. Present load goes first: while a replica that
 a load needs finds no place, no floor rises, and services with replicas above their own need give up as many as it
 takes.
 """
 
 from __future__ import annotations
-
-from math import isnan
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, ScaleDraft, Submit
-from autopilot.core.tracking.replicas import Ahead, desired_replicas, foresee, peak_quantiles
+from autopilot.core.tracking.replicas import Ahead, beyond_served, desired_replicas, foresee, room_until_s
 
 NAME = "scale_ahead"
 FLOOR = Case(
@@ -81,6 +80,8 @@ def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[
     record = ctx.memory.services.get(str(services.uid[row]), ServiceRecord())
     rules = ctx.policy.scale_ahead
     desired, stands = desired_replicas(record, ahead, ctx.now_s, rules.dwell_s), int(services.floor[row])
+    if 0 <= desired < stands and ctx.now_s < room_until_s(record, ctx.policy.room):
+        desired = stands
     if lacking_gpus:
         desired = min(desired, int(services.needed_replicas[row]) if row in yields else stands)
     desired = desired if desired > int(services.min_replicas[row]) else 0  # what the owner keeps anyway needs no floor
@@ -94,7 +95,7 @@ def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, unti
     services, row = ctx.observation.snapshot.services, ahead.row
     needed, stands = int(services.needed_replicas[row]), int(services.floor[row])
     gpus, more = _gpus_per_replica(ctx, row), max(desired - needed, 0)
-    beyond, missing = _beyond(ahead, needed * ahead.capacity_rps)
+    beyond, missing = beyond_served(ahead, needed * ahead.capacity_rps, ahead.within_s)
     return ScaleDraft(
         case=FLOOR if desired else GIVE_BACK,
         service=row,
@@ -125,24 +126,6 @@ def _model(ahead: Ahead) -> str:
     if forecast is None:
         return ""
     return forecast.chosen[ahead.series] if forecast.chosen else forecast.model
-
-
-def _beyond(ahead: Ahead, served_rps: float) -> tuple[float, float]:
-    """(probability that the demand exceeds `served_rps`, expected excess in requests/s), from the quantiles.
-
-    The quantile function is linear between two levels and constant beyond the outer ones.
-    """
-    forecast = ahead.forecast
-    if forecast is None:
-        return 0.0, 0.0
-    levels = np.array([0.0, *forecast.levels, 1.0])
-    values = peak_quantiles(forecast, ahead.series, ahead.within_s)
-    values = np.array([values[0], *values, values[-1]])
-    if isnan(float(values.sum())):
-        return 0.0, 0.0
-    grid = np.linspace(0.0, 1.0, 201)
-    excess = np.maximum(np.interp(grid, levels, values) - served_rps, 0.0)
-    return float((excess > 0).mean()), float(excess.mean())
 
 
 def _gpus_per_replica(ctx: Context, row: int) -> float:

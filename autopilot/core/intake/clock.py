@@ -61,7 +61,7 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     PipelinedStart: ("since_s", "deadline_s"),
     Approval: ("given_s",),
     Rejection: ("until_s",),
-    ServiceRecord: ("ready_since_s", "minute_s", "desired", "raised_s"),
+    ServiceRecord: ("ready_since_s", "minute_s", "desired", "raised_s", "room_s", "returned_s"),
 }
 """Fields that hold times of the controller's clock: numbers, or numbers in a mapping or tuple."""
 

@@ -166,6 +166,8 @@ class ServiceRecord:
     desired: tuple[tuple[float, int], ...] = ()
     floor: int = 0  # as last observed
     raised_s: float = float("-inf")  # when it was last observed to have risen
+    room_s: float = float("-inf")  # when work last left for one of its replicas (action make_room)
+    returned_s: float = float("-inf")  # when its floor first fell after that
 
 
 @dataclass(frozen=True, slots=True)

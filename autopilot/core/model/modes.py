@@ -29,6 +29,7 @@ class Effect(StrEnum):
     RECLAIM = "reclaim"  # evict or shrink work of other queues
     PREEMPT = "preempt"  # evict or shrink work of the same queue
     GROW = "grow"  # widen running work
+    ROOM = "room"  # evict or shrink batch work for replicas of services
     FLOOR = "floor"  # set the floor of a service
     STOP = "stop"  # stop work that cannot continue where it is
     SUSPEND = "suspend"  # stop work and keep it away
@@ -76,6 +77,11 @@ class Modes:
         Mode,
         Does(Effect.PREEMPT, Effect.MOVE),
         Doc("preempt work of lower priority in the same queue or, with time sharing, work of lower index"),
+    ] = Mode.RECOMMEND
+    make_room: Annotated[
+        Mode,
+        Does(Effect.ROOM, Effect.MOVE),
+        Doc("preempt or move batch work for replicas of services that a forecast calls for or that are late"),
     ] = Mode.RECOMMEND
     resize: Annotated[Mode, Does(Effect.GROW), Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
     scale_ahead: Annotated[

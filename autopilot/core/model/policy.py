@@ -34,6 +34,7 @@ from autopilot.core.model.policy_bounds import (
     PlacementWeights,
     Protection,
     Recovery,
+    RoomRules,
     Views,
 )
 from autopilot.core.model.policy_geometry import Regeometry
@@ -280,7 +281,7 @@ class Preemption:
 class ScaleAhead:
     """Replicas ahead of the load: a floor below which the autoscaler of the service does not go.
 
-    These replicas start on free and borrowed capacity only. A forecast alone never preempts work.
+    These replicas start on free and borrowed capacity. Only the action `make_room` preempts work for them.
     """
 
     level: Annotated[
@@ -355,6 +356,7 @@ class Policy:
     preemption: Annotated[Preemption, Doc("preemption of running work")] = field(default_factory=Preemption)
     regeometry: Annotated[Regeometry, Doc("changes of MIG geometry")] = field(default_factory=Regeometry)
     scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
+    room: Annotated[RoomRules, Doc("room for replicas")] = field(default_factory=RoomRules)
     recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
     enforcement: Annotated[Enforcement, Doc("work beyond its limits")] = field(default_factory=Enforcement)
     idle: Annotated[Idle, Doc("idle work")] = field(default_factory=Idle)

@@ -129,6 +129,35 @@ class Hysteresis:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomRules:
+    """Room for replicas of services that find no place (action `make_room`)."""
+
+    late_weight: Annotated[
+        float,
+        Interval(ge=0, le=1e6),
+        Doc("value of one GPU-second of serving capacity that a load lacks, in GPU-seconds of batch work"),
+    ] = 4.0
+    delay_s: Annotated[
+        float,
+        Interval(ge=0, le=3600),
+        Doc("a source of room that takes longer than this to deliver is not used"),
+    ] = 300.0
+    dwell_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc("room that was made for a forecast load is kept for at least this long"),
+    ] = 900.0
+    reversal_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc(
+            "the room of one service is returned at most once within this time, and a workload is stopped for room at "
+            "most once"
+        ),
+    ] = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """Limits on disruptions within a sliding window of `window_s`; evictions by contract do not count."""
 

@@ -218,7 +218,7 @@ class Context:
     def waiting(self, codes: frozenset[Code] | None = None) -> list[int]:
         """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns.
 
-        Replicas that only a forecast asks for are left out: nothing is preempted for them.
+        Replicas that only a forecast asks for are left out: only `make_room` displaces work for them.
         """
         left = self.plan.undecided()
         left = left[(self.pending_table.may_ask & ~self.ahead)[left]]

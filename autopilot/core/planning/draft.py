@@ -130,6 +130,13 @@ class WorkloadDraft(Draft):
 class WaitingDraft(WorkloadDraft):
     """For a gang that waits. If it does not stand, that is why the gang waits."""
 
+    ahead: Ahead | None = None  # the forecast that calls for it
+
+    @property
+    def foreseen(self) -> Ahead | None:
+        """The forecast of its load."""
+        return self.ahead
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitDraft(WaitingDraft):

@@ -251,7 +251,7 @@ def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now
 
 def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
     """Drop expired entries; pause after too many failures."""
-    pause = policy.pause
+    pause, kept_s = policy.pause, max(policy.budget.window_s, policy.room.reversal_s)
     failures = tuple(at for at in memory.failures if at + pause.window_s > now_s)
     reason, since_s = memory.paused_reason, memory.paused_since_s
     if reason and not memory.paused_by and now_s >= since_s + pause.length_s:
@@ -263,7 +263,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         failures=failures,
         paused_reason=reason,
         paused_since_s=since_s,
-        disrupted=tuple(entry for entry in memory.disrupted if entry.at_s + policy.budget.window_s > now_s),
+        disrupted=tuple(entry for entry in memory.disrupted if entry.at_s + kept_s > now_s),
         cooled_until_s={key: until for key, until in memory.cooled_until_s.items() if until > now_s},
         no_pipelined_until_s={key: until for key, until in memory.no_pipelined_until_s.items() if until > now_s},
         rejections={key: each for key, each in memory.rejections.items() if each.until_s > now_s},

@@ -16,8 +16,8 @@ import numpy as np
 
 from autopilot.core.model.forecast import REQUESTS, Forecast
 from autopilot.core.model.memory import ControllerMemory, ServiceRecord
-from autopilot.core.model.policy import Effect, Policy, ScaleAhead
-from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.policy import ACTIONS_WITH, Effect, Policy, ScaleAhead
+from autopilot.core.model.policy_bounds import DAY_S, RoomRules
 from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, ServiceTable, State
 
@@ -88,7 +88,10 @@ def remember_services(memory: ControllerMemory, observation: Observation, policy
         for uid, record in memory.services.items()
         if not record.minute_s < now_s - DAY_S
     }
+    room_s = _room_made_s(memory, observation)
     for row, uid in enumerate(services.uid.tolist()):
+        if row in room_s:
+            records[uid] = replace(records.get(uid, ServiceRecord()), room_s=room_s[row])
         records[uid] = _learn(records.get(uid, ServiceRecord()), services, row, now_s, policy)
     started, starting_s = _start_ups(memory, observation)
     for row, length_s in started:
@@ -99,6 +102,18 @@ def remember_services(memory: ControllerMemory, observation: Observation, policy
         uid = str(services.uid[ahead.row])
         records[uid] = _wish(records[uid], ahead)
     return replace(memory, services=records, starting_s=starting_s)
+
+
+def _room_made_s(memory: ControllerMemory, observation: Observation) -> dict[int, float]:
+    """When work was last told to leave for a replica of each service that still waits for it, by row."""
+    starts = [each for each in memory.pipelined_starts if each.action in ACTIONS_WITH[Effect.ROOM] and each.victims]
+    if not starts:
+        return {}
+    work, made_s = observation.snapshot.workloads, dict[int, float]()
+    for start in starts:
+        for service in work.service[work.uid == start.uid].tolist():
+            made_s[service] = max(made_s.get(service, -inf), start.since_s)
+    return made_s
 
 
 def _start_ups(memory: ControllerMemory, observation: Observation) -> tuple[list[tuple[int, float]], dict[str, float]]:
@@ -125,7 +140,13 @@ def _learn(record: ServiceRecord, services: ServiceTable, row: int, now_s: float
     """
     ready, stands = int(services.ready_replicas[row]), int(services.floor[row])
     if stands != record.floor:
-        record = replace(record, floor=stands, raised_s=now_s if stands > record.floor else record.raised_s)
+        falls = stands < record.floor
+        record = replace(
+            record,
+            floor=stands,
+            raised_s=record.raised_s if falls else now_s,
+            returned_s=now_s if falls and record.room_s > record.returned_s else record.returned_s,
+        )
     if ready != record.ready:
         record = replace(record, ready=ready, ready_since_s=now_s)
     age_s = float(services.age_s[row])
@@ -298,6 +319,24 @@ def demand_at(forecast: Forecast, series: int, within_s: float, level: float) ->
     return float((1.0 - share) * values[above - 1] + share * values[above])
 
 
+def beyond_served(ahead: Ahead, served_rps: float, within_s: float) -> tuple[float, float]:
+    """(probability that the demand exceeds `served_rps`, expected excess in requests/s), from the quantiles.
+
+    The quantile function is linear between two levels and constant beyond the outer ones.
+    """
+    forecast = ahead.forecast
+    if forecast is None:
+        return 0.0, 0.0
+    levels = np.array([0.0, *forecast.levels, 1.0])
+    values = peak_quantiles(forecast, ahead.series, within_s)
+    values = np.array([values[0], *values, values[-1]])
+    if isnan(float(values.sum())):
+        return 0.0, 0.0
+    grid = np.linspace(0.0, 1.0, 201)
+    excess = np.maximum(np.interp(grid, levels, values) - served_rps, 0.0)
+    return float((excess > 0).mean()), float(excess.mean())
+
+
 def _first(steps: tuple[float, ...], least: float) -> int:
     """Index of the first of ascending `steps` that is at least `least`; the last if none is."""
     return next((at for at, step in enumerate(steps) if step >= least), len(steps) - 1)
@@ -363,6 +402,15 @@ def desired_replicas(record: ServiceRecord, ahead: Ahead, now_s: float, dwell_s:
     return max(desired, record.floor) if now_s < record.raised_s + dwell_s else desired
 
 
+def room_until_s(record: ServiceRecord, rules: RoomRules) -> float:
+    """Until when the floor of a service may not fall, because room was made for it: for the dwell time, and so that
+    room is returned at most once within `rules.reversal_s`. -inf without such room.
+    """
+    if record.room_s <= record.returned_s:
+        return -inf
+    return max(record.room_s + rules.dwell_s, record.returned_s + rules.reversal_s)
+
+
 def ahead_mask(snapshot: ClusterSnapshot) -> Bools:
     """Pending replicas that the present load does not need: the youngest ones beyond the need. Shape [workloads].
 
@@ -385,6 +433,7 @@ def floor_timers_s(memory: ControllerMemory, observation: Observation, policy: P
         return []
     timers = [at_s + rules.dwell_s for record in memory.services.values() for at_s, _ in record.desired]
     timers += [record.raised_s + rules.dwell_s for record in memory.services.values() if record.floor]
+    timers += [room_until_s(record, policy.room) for record in memory.services.values() if record.floor]
     timers += (services.floor_until_s[services.floor > 0] - rules.lease_s / 2).tolist()
     timers += [each.made_s + rules.forecast_age_s for each in observation.forecasts.demand]
     return timers

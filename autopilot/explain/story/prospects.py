@@ -137,6 +137,6 @@ def verdict_ends_in_s(verdict: Verdict, ctx: Context) -> float | None:
     if verdict.code == Code.COOL_DOWN:
         return max(verdict.value, 0.0)
     if verdict.code in {Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE}:
-        made_s = [entry.at_s for entry in ctx.memory.disrupted if not entry.contract]
-        return max(min(made_s) + ctx.policy.budget.window_s - ctx.now_s, 0.0) if made_s else None
+        leave_s = [entry.at_s + ctx.policy.budget.window_s for entry in ctx.memory.disrupted if not entry.contract]
+        return min((at_s - ctx.now_s for at_s in leave_s if at_s > ctx.now_s), default=None)
     return None

@@ -1,0 +1,176 @@
+"""Make room for replicas of services that find no place: those that a forecast calls for, and those of a service that
+misses its objective.
+
+Every source of room (core/preemption/room_sources.py) is asked, and the cheapest answer by expected cost is proposed:
+what stopping the victims loses, what a late start costs, and for a replica that is only foreseen the cost of the case
+in which the load does not come. A forecast that abstains or is not trusted makes no room. The room goes back when the
+floor of the service falls, after `room.dwell_s` at the earliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autopilot.core.model.operations import StopReason
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.work import holding_mask
+from autopilot.core.planning.action import Action
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import AdmitDraft, Case, PipelineDraft, Submit
+from autopilot.core.planning.search_budget import within_steps
+from autopilot.core.preemption.displacing import displacing_timers_s
+from autopilot.core.preemption.room_sources import SOURCES, Source
+from autopilot.core.preemption.scenario import Scenario, cases_without_victims, pipelined_draft
+from autopilot.core.tracking.replicas import Ahead, beyond_served, foresee
+
+NAME = "make_room"
+FORESEEN = Case(
+    NAME,
+    "pipeline",
+    "foreseen",
+    words="start on {where}{after}, before the load that is foreseen (needed with probability {chance_needed}); "
+    "room from {source}: {victims}",
+    takes=StopReason.PREEMPT,
+)
+BREACH = Case(
+    NAME,
+    "pipeline",
+    "breach",
+    words="start on {where}{after}, because its service misses its objective; room from {source}: {victims}",
+    takes=StopReason.PREEMPT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A replica that waits: why room is made for it, and what it is worth."""
+
+    at: int
+    case: Case
+    chance: float  # that the load needs it
+    lead_s: float  # from its start to serving
+    ahead: Ahead | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What one source offers, and its expected cost in GPU-seconds."""
+
+    source: Source
+    found: Scenario
+    delay_s: float
+    cost_gpu_s: float
+    wrong_gpu_s: float  # the part of it for the case that the load does not come
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """One start for each replica that waits and is worth the room, in the order of service."""
+    refused: set[int] = set()
+    work = ctx.observation.snapshot.workloads
+    wishes = {wish.at: wish for wish in _wishes(ctx)}
+    for at in within_steps(ctx, list(wishes)):
+        service = int(work.service[ctx.pending[at]])
+        if service in refused or ctx.may_start(at, ctx.pending_table.least_gpus[at]) is not None:
+            continue
+        offer = _cheapest(ctx, wishes[at])
+        stands = offer is not None and ctx.plan.decide(at, submit(_draft(ctx, wishes[at], offer)))
+        if not stands:
+            refused.add(service)  # its other replicas are alike, and worth less
+
+
+def _wishes(ctx: Context) -> Iterator[_Wish]:
+    """Replicas that wait, with the chance that each is needed: those of services in breach, then the foreseen ones."""
+    work, services = ctx.observation.snapshot.workloads, ctx.observation.snapshot.services
+    left = ctx.plan.undecided()
+    left = left[ctx.pending_table.may_ask[left] & (work.service[ctx.pending[left]] >= 0)]
+    if not len(left):
+        return
+    records = ctx.memory.services
+    lead = {each.row: each for each in foresee(ctx.observation, records, ctx.policy)}
+    fresh = services.age_s <= ctx.policy.freshness.telemetry_s
+    breach = fresh & (services.p99_s > services.objective_s)
+    has = holding_mask(work)
+    has[[row for row, layout in ctx.whatif.layouts.items() if len(layout)]] = True  # planned, or under way
+    holding = np.bincount(work.service[has & (work.service >= 0)], minlength=len(services.id))
+    for at in left.tolist():
+        service = int(work.service[ctx.pending[at]])
+        ahead = lead.get(service)
+        if not ctx.ahead[at]:
+            if breach[service]:
+                lead_s = ahead.lead_s if ahead is not None else ctx.policy.scale_ahead.lead_s
+                yield _Wish(at, BREACH, 1.0, lead_s, None)
+            continue
+        holding[service] += 1
+        if ahead is None or ahead.replicas < 0 or ahead.code != Code.OK:
+            continue
+        chance = beyond_served(ahead, (holding[service] - 1) * ahead.capacity_rps, ahead.lead_s)[0]
+        yield _Wish(at, FORESEEN, chance, ahead.lead_s, ahead)
+
+
+def _cheapest(ctx: Context, wish: _Wish) -> _Offer | None:
+    """The cheapest offer of all sources that deliver in time; of equal ones the first."""
+    offers = []
+    for source in SOURCES:
+        found = source.find(ctx, wish.at)
+        if found is None:
+            continue
+        offer = _priced(ctx, wish, source, found)
+        if offer.delay_s <= ctx.policy.room.delay_s:
+            offers.append(offer)
+        if not found.evictions:
+            break  # nothing is cheaper than what costs nothing
+    return min(offers, key=lambda each: each.cost_gpu_s, default=None)
+
+
+def _priced(ctx: Context, wish: _Wish, source: Source, found: Scenario) -> _Offer:
+    rules, weight = ctx.policy.room, ctx.policy.preemption.waiting_weight
+    gpus = ctx.priced_gpus(found.fit.layout)
+    rows = [give.row for give in found.evictions]
+    write_s = np.nan_to_num(ctx.observation.snapshot.workloads.checkpoint_write_s[rows])
+    delay_s = float(write_s.max(initial=0.0))
+    taken = sum(ctx.gpus_of(ctx.whatif.layout_of(give.row)) for give in found.evictions if give.how != "move")
+    wrong_gpu_s = (1.0 - wish.chance) * (gpus + weight * taken) * rules.dwell_s if found.evictions else 0.0
+    late_gpu_s = wish.chance * gpus * delay_s * rules.late_weight
+    again_gpu_s = wish.chance * weight * taken * (delay_s + wish.lead_s)
+    return _Offer(source, found, delay_s, found.cost_gpu_s + late_gpu_s + wrong_gpu_s + again_gpu_s, wrong_gpu_s)
+
+
+def _draft(ctx: Context, wish: _Wish, offer: _Offer) -> AdmitDraft | PipelineDraft:
+    """The start as a draft, with the price of each part."""
+    gpus = ctx.priced_gpus(offer.found.fit.layout)
+    worth_gpu_s = wish.chance * gpus * (wish.lead_s + offer.delay_s) * ctx.policy.room.late_weight
+    draft = pipelined_draft(ctx, wish.case, wish.at, offer.found, worth_gpu_s, net_of_waiting=True)
+    return replace(
+        draft,
+        cost_gpu_s=offer.cost_gpu_s if offer.found.evictions else 0.0,
+        evidence=(
+            *draft.evidence,
+            Evidence("source", offer.source.words),
+            Evidence("chance_needed", round(wish.chance, 3)),
+            Evidence("delay", round(offer.delay_s, 3), "s"),
+            Evidence("lead_time", round(wish.lead_s, 3), "s"),
+            Evidence("if_not_needed", round(offer.wrong_gpu_s, 3), "GPU-s"),
+        ),
+        ahead=wish.ahead,
+    )
+
+
+def timers(ctx: Context) -> list[float]:
+    """While a replica waits for room: when running work may be displaced for it."""
+    if ctx.policy.modes.make_room == Mode.OFF or next(_wishes(ctx), None) is None:
+        return []
+    again_s = [entry.at_s + ctx.policy.room.reversal_s for entry in ctx.memory.disrupted]
+    return [*displacing_timers_s(ctx, on=True), *again_s]
+
+
+ACTION = Action(
+    NAME,
+    "make room for replicas that are foreseen or late",
+    propose,
+    (FORESEEN, BREACH, *cases_without_victims(NAME)),
+    timers=timers,
+)
