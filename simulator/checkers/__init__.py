@@ -25,6 +25,7 @@ from simulator.checkers.nodes import Nodes
 from simulator.checkers.order import Order
 from simulator.checkers.preemption_rate import PreemptionRate
 from simulator.checkers.protected import Protected
+from simulator.checkers.room import Room
 from simulator.checkers.slo import Slo
 
 __all__ = ["CHECKERS", "PHYSICAL", "CheckerSet", "Rules", "Violation", "World"]
@@ -49,6 +50,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Errors,
         Advance,
         Floors,
+        Room,
         Guarantees,
         Effects,
         Modes,

@@ -53,6 +53,8 @@ class Rules:
     recover_within_s: float | None = None  # work on a condemned GPU is evicted within this time
     floor_dwell_s: float | None = None  # a service's floor is not lowered within this time of its latest increase
     floor_lease_s: float | None = None  # and ends after this long at the latest
+    room_dwell_s: float | None = None  # room that was made for foreseen replicas is kept for this long
+    room_reversal_s: float | None = None  # and returned once within this time; work is stopped for it once
     advance: tuple[AdvanceSpec, ...] = ()  # advance reservations
     queues: tuple[QueueSpec, ...] = ()  # guaranteed to the tenants of the same names, and to those below them
 
@@ -94,6 +96,8 @@ class Rules:
             guarantee_within_s=policy.preemption.grace_s + 2 * TICK_S if takes_back else None,
             floor_dwell_s=policy.scale_ahead.dwell_s,
             floor_lease_s=policy.scale_ahead.lease_s,
+            room_dwell_s=policy.room.dwell_s,
+            room_reversal_s=policy.room.reversal_s,
             recover_within_s=2 * TICK_S if modes.auto(Effect.STOP) and not effects_fail else None,
             queues=queues,
             advance=advance if modes.auto(Effect.ADMIT) and not effects_fail else (),

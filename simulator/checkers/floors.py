@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import isfinite
 
 from autopilot.core.model.units import counted
-from simulator.checkers.base import Checker, World
-from simulator.world.facts import Floored, Scaled, Started, Stopped, Why
+from simulator.checkers.base import World
+from simulator.checkers.replicas import Replicas
+from simulator.world.facts import Floored, Scaled
 
 
-class Floors(Checker):
+class Floors(Replicas):
     """Follows every floor, and compares it with each autoscaler's target."""
 
     name = "floors"
@@ -17,28 +18,7 @@ class Floors(Checker):
     def __init__(self, world: World) -> None:
         """No floors yet."""
         super().__init__(world)
-        self._floor: dict[int, Floored] = {}
         self._raised_s: dict[int, float] = {}
-        self._needed: dict[int, int] = {}
-        self._serving: dict[int, int] = {}
-
-    def on_started(self, fact: Started) -> None:
-        """Count the replicas of each service."""
-        self._count(fact.job, 1)
-
-    def on_stopped(self, fact: Stopped) -> None:
-        """One replica less."""
-        if fact.why != Why.CUT:
-            self._count(fact.job, -1)
-
-    def _count(self, job: int, change: int) -> None:
-        service = self.jobs.service[job]
-        if service >= 0:
-            self._serving[service] = self._serving.get(service, 0) + change
-
-    def _any_lacks(self) -> bool:
-        """True while a service has fewer replicas than its load needs: forecasts then yield at once."""
-        return any(needed > self._serving.get(service, 0) for service, needed in self._needed.items())
 
     def on_floored(self, fact: Floored) -> None:
         """A floor expires within the lease; it is not lowered within the dwell of its latest increase, unless a need is
@@ -68,7 +48,7 @@ class Floors(Checker):
     def on_scaled(self, fact: Scaled) -> None:
         """An autoscaler's target is the need of the load or the floor in force, whichever is larger."""
         self.checked += 1
-        self._needed[fact.service] = fact.needed
+        super().on_scaled(fact)
         subject, stands = f"service {fact.service}", self._standing(fact.service, fact.at_s)
         if fact.floor != stands:
             self.violate(
@@ -89,8 +69,3 @@ class Floors(Checker):
                 f"is scaled to {counted(fact.wanted, 'replica')}, while its load needs {fact.needed} "
                 f"and its floor is {stands}",
             )
-
-    def _standing(self, service: int, at_s: float) -> int:
-        """The floor in force, neither released nor expired."""
-        floor = self._floor.get(service)
-        return floor.replicas if floor is not None and at_s < floor.until_s else 0

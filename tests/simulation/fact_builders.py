@@ -38,6 +38,8 @@ RULES = Rules(
     recover_within_s=10.0,
     floor_dwell_s=600.0,
     floor_lease_s=1800.0,
+    room_dwell_s=900.0,
+    room_reversal_s=3600.0,
     queues=(QueueSpec("a", "root", {"A100-80GB": 16}, 17, 1.0, 0, None, {"T4": 0}),),
     advance=(AdvanceSpec("launch", "a", "A100-80GB", 20, 1000.0, 600.0),),
 )

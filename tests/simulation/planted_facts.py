@@ -24,6 +24,8 @@ from tests.simulation.fact_builders import (
 THREES = (("3g.40gb", 0), ("3g.40gb", 4))
 SEVEN = (("7g.80gb", 0),)
 SUBMITS = [Submitted(0.0, job) for job in range(12)]
+ROOM: list[Fact] = [Scaled(5.0, 0, 1, 0, 0), started(0, [0]), evicting(0, 100.0), started(4, [0], 110.0)]
+AGAIN: list[Fact] = [started(0, [0], 3000.0), evicting(0, 3699.0)]
 
 PLANTED: list[tuple[str, str, list[Fact]]] = [
     ("capacity", "thousandths", [started(0, [4]), started(1, [4, 5])]),
@@ -170,6 +172,17 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ),
     ("floors", "its floor is 0", [floored(4, 10.0, 600.0), Scaled(610.0, 0, 4, 1, 0)]),
     ("floors", "the floor in force is 4", [floored(4), Scaled(20.0, 0, 4, 4, 0)]),
+    ("room", "returned its room after 899 s (dwell 900 s)", [*ROOM, floored(4, 20.0), floored(2, 999.0)]),
+    ("room", "evicted for a foreseen replica 3599 s after", [*ROOM, *AGAIN, started(4, [0], 3800.0)]),
+    (
+        "room",
+        "returned its room 3599 s after the time before",
+        [
+            *(*ROOM, floored(4, 20.0, 1820.0), floored(2, 1001.0, 2801.0), floored(4, 2000.0, 3800.0)),
+            *(started(1, [1, 2]), evicting(1, 3000.0), started(4, [1, 2], 3100.0)),
+            *(floored(4, 3700.0, 5500.0), floored(2, 4600.0, 5600.0)),
+        ],
+    ),
     ("modes", "scale_ahead may not act on its own", [floored(4)]),
     ("effects", "no accepted decision", [floored(4, effect="e1")]),
     ("effects", "was accepted to scale service 1", [Decided(1.0, "e1", "scale", 1), floored(4, effect="e1")]),
@@ -193,6 +206,11 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
 
 
 FINE: list[tuple[str, list[Fact]]] = [
+    ("room", [*ROOM, floored(4, 20.0), floored(2, 1000.0)]),
+    ("room", [*ROOM, floored(4, 20.0), Scaled(900.0, 1, 2, 1, 0), floored(2, 999.0)]),
+    ("room", [*ROOM[:-1], Scaled(120.0, 0, 1, 1, 0), ROOM[-1], floored(4, 20.0), floored(2, 999.0)]),
+    ("room", [*ROOM, started(0, [0], 3000.0), evicting(0, 3701.0), started(4, [0], 3800.0)]),
+    ("room", [*ROOM, started(0, [0], 3000.0), evicting(0, 3699.0, contract=True), started(4, [0], 3800.0)]),
     ("floors", [floored(4, 10.0, 1810.0), floored(2, 610.0, 2410.0), floored(0, 1300.0, 1300.0)]),
     ("floors", [floored(4, 10.0, 600.0), Scaled(590.0, 0, 4, 1, 4), Scaled(600.0, 0, 1, 1, 0)]),
     ("floors", [floored(4), Scaled(20.0, 0, 6, 6, 4), Scaled(50.0, 0, 4, 3, 4)]),
