@@ -17,7 +17,7 @@ from autopilot.app.commands.backtest_cli import backtest_app
 from autopilot.app.commands.journal_cli import JOURNAL_COMMANDS
 from autopilot.app.commands.json_out import JsonCommand, JsonPlace
 from autopilot.app.commands.models_cli import models_app
-from autopilot.app.commands.planner_cli import PLANNER_COMMANDS
+from autopilot.app.commands.planner_cli import PLANNER_COMMANDS, showback
 from autopilot.app.commands.run_args import (
     Cluster,
     Columns,
@@ -89,6 +89,7 @@ for _command in JOURNAL_COMMANDS:
 for _planner in PLANNER_COMMANDS:
     app.command(cls=JsonCommand)(_planner)
 add_service_commands(app)
+app.command()(showback)
 
 
 @app.command()

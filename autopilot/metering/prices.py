@@ -44,6 +44,7 @@ class Prices(BaseModel):
     pools: dict[str, str] = Field(default_factory=dict)
     burst_ratio: Amount = 1.0  # price of a GPU-hour beyond the guarantee / price of a guaranteed one
     mig_premium: Amount = 0.0  # added to the price of a MIG instance, as a part of it
+    peak_tflops: dict[str, Amount] = Field(default_factory=dict)  # by GPU model, for the MFU of work that reports FLOPs
     topology_premium: dict[Level, Amount] = Field(default_factory=dict)  # by the level that the work requires
 
     def region_of(self, pool: str) -> Region:

@@ -10,6 +10,7 @@ from typing import Any
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
 from autopilot.app.runs.group_use import group_use
+from autopilot.app.runs.metered import Metered
 from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
 from autopilot.app.runs.wiring import Managed, Running, manage
 from autopilot.app.runs.world import World, build_world
@@ -201,6 +202,7 @@ def _run(
     running: list[Running] = []
     jobs = world.jobs()
     services = world.fleet(jobs)
+    metered = Metered.of(journal, world.start_s) if policy is not None else None
 
     table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
 
@@ -221,6 +223,7 @@ def _run(
             services=table,
             scale=services.set_floor if services is not None else None,
             recorder=recorder,
+            meter=metered.meter if metered is not None else None,
             registry=options.registry,
         )
         scheduler, run = manage(cluster, managed)
@@ -238,6 +241,8 @@ def _run(
     finally:  # what was recorded stays readable however the run ends
         for run in running:
             run.journal.close()
+        if metered is not None:
+            metered.close(simulation.engine.now_s)
     if stays is not None and telemetry != "off":
         stays.know(*behaviours_of(world.seed, jobs))
     measured = _measured(simulated, stays, recorder, services, alone, world.spec.queues)

@@ -20,11 +20,12 @@ from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.ports import Collector, Forecaster, Journal
-from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeKind
+from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make
 from autopilot.core.planning.action import Action
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import InMemoryStore
+from autopilot.metering.meter import Meter
 from autopilot.registry import Registry
 from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker
@@ -114,6 +115,7 @@ class Managed:
     registry: Path | None = None  # None: every fit is used, and none is stored
     demand: Forecaster | None = None  # forecaster of service demand; None: the shipped one
     recorder: DecisionRecorder | None = None
+    meter: Meter | None = None
     actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
 
@@ -159,7 +161,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
             policy=StaticPolicySource(managed.policy),
             leadership=SoleLeader(),
             worker=InlineWorker(keep),
-            on_decision=managed.recorder.on_tick if managed.recorder else None,
+            on_decision=_observers(managed),
             actions=managed.actions,
             guards=managed.guards,
             lists=((INVENTORY, whole.name), (WORK, whole.name)),
@@ -168,6 +170,19 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
     return ControllerScheduler(managed.name, controller, actuator), Running(
         controller, occupants, journal, keep.notes if keep is not None else ()
     )
+
+
+def _observers(managed: Managed) -> Callable[[Observation, Decision], None] | None:
+    """What is called after each tick: the recorder and the meter of the run."""
+    observers = [
+        each for each in (managed.recorder and managed.recorder.on_tick, managed.meter and managed.meter.take) if each
+    ]
+
+    def call(observation: Observation, decision: Decision) -> None:
+        for observer in observers:
+            observer(observation, decision)
+
+    return call if observers else None
 
 
 def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) -> list[Forecaster]:

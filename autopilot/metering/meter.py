@@ -1,0 +1,118 @@
+"""Collects ticks into rows by interval, and hands each finished interval to a sink.
+
+    meter = Meter(sink)                 # sink: autopilot.metering.segments.Segments, or any `Sink`
+    meter.take(observation, decision)   # after every tick: `Wiring.on_decision`
+    meter.close(end_s)                  # at the end; the rows of the open interval are handed over
+
+Nothing here reads a clock or a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from autopilot.core.model.records import Decision, Observation
+from autopilot.metering.amounts import TICKS_PER_S, Row, no_amounts, to_ticks
+from autopilot.metering.holdings import Seen, seen
+from autopilot.metering.observed import NOTHING, Amounts, Extra, add_stops, between, gap_of
+
+INTERVAL_S = 300
+"""Length of an interval; intervals begin at whole multiples of it."""
+
+
+class Sink(Protocol):
+    """Where finished intervals go."""
+
+    @property
+    def end(self) -> int | None:
+        """End of the last interval that it has, in 1/1,024 s; None where it has none."""
+        ...
+
+    def put(self, begin: int, end: int, rows: Sequence[Row]) -> None:
+        """Keep the rows of the time from `begin` to `end`. Called in order, without overlap."""
+        ...
+
+
+class Meter:
+    """The meter of one controller."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        interval_s: int = INTERVAL_S,
+        longest_gap_s: float = float("inf"),
+        begin_s: float | None = None,
+    ) -> None:
+        """`longest_gap_s`: two ticks further apart were not observed between. Infinite where every change is a tick.
+
+        `begin_s`: where a sink without intervals begins; None: with the first tick.
+        """
+        self._from = None if begin_s is None else to_ticks(begin_s)
+        self._sink, self._long = sink, interval_s * TICKS_PER_S
+        self._most = longest_gap_s * TICKS_PER_S
+        self._last: Seen | None = None
+        self._amounts: Amounts = {}
+        self._begin = 0
+
+    def take(self, observation: Observation, decision: Decision, extra: Extra = NOTHING) -> None:
+        """Take in one tick. Time that has been counted is not counted again, also where the clock was set back."""
+        before = self._last
+        now = seen(observation, decision, before)
+        if before is None:
+            self._first(now)
+            return
+        if now.at < before.at:
+            return
+        self._last = now
+        edges = self._edges(before.at, now.at)
+        if now.at == before.at:
+            add_stops(self._amounts, before, now)
+        elif now.at - before.at > self._most:
+            self._add(edges, gap_of(before, edges, "no tick"))
+        else:
+            self._add(edges, between(before, now, edges, extra))
+
+    def close(self, at_s: float | None = None) -> None:
+        """Hand over the interval that is open; from the last tick to `at_s` nothing was observed."""
+        last = self._last
+        if last is None:
+            return
+        if at_s is not None and to_ticks(at_s) > last.at:
+            edges = self._edges(last.at, to_ticks(at_s))
+            self._last = replace(last, at=edges[-1])
+            self._add(edges, gap_of(last, edges, "no tick"))
+        if self._last is not None and self._last.at > self._begin:
+            self._hand_over(self._last.at)
+
+    def _first(self, now: Seen) -> None:
+        """Begin where the sink ends; the time up to the first tick is a gap."""
+        ended = self._from if self._sink.end is None else self._sink.end
+        if ended is not None and ended > now.at:
+            return  # the clock is behind what has been counted
+        self._begin, self._last = now.at if ended is None else ended, now
+        if self._begin < now.at:
+            edges = self._edges(self._begin, now.at)
+            self._add(edges, gap_of(now, edges, "not running"))
+
+    def _edges(self, begin: int, end: int) -> list[int]:
+        """Both, and the ends of intervals between them."""
+        first = (begin // self._long + 1) * self._long
+        return [begin, *range(first, end, self._long), end]
+
+    def _add(self, edges: list[int], found: Sequence[Amounts]) -> None:
+        """Add the amounts of each span, and hand over each interval that ends."""
+        for end, amounts in zip(edges[1:], found, strict=True):
+            for key, values in amounts.items():
+                into = self._amounts.setdefault(key, no_amounts())
+                for place, value in enumerate(values):
+                    into[place] += value
+            if end % self._long == 0:
+                self._hand_over(end)
+
+    def _hand_over(self, end: int) -> None:
+        rows = [Row(self._begin, end, key, tuple(values)) for key, values in sorted(self._amounts.items())]
+        self._sink.put(self._begin, end, rows)
+        self._begin, self._amounts = end, {}

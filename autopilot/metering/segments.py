@@ -1,0 +1,207 @@
+"""The rows of metering as Parquet files in a folder beside the journal.
+
+A file `s-BEGIN-END.parquet` has all rows of that time (1/1,024 s since the start of the run, or since 1970). It is
+written whole or not at all. A finished day is merged into one file with hourly rows; the merged file is in place before
+the others are removed, and a reader skips a file whose time another one covers. So no time is counted twice, and what
+is missing is known.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from autopilot.core.model.errors import InputError
+from autopilot.files import Lock, lock_beside, replace_file, write_bytes
+from autopilot.metering.amounts import AMOUNTS, KEYS, TICKS_PER_S, Row
+
+SCHEMA = "gpu-autopilot/metering/1"
+ABOUT = "about.json"
+HOUR = 3600 * TICKS_PER_S
+DAY = 24 * HOUR
+
+_NAME = re.compile(r"s-(-?\d{1,19})-(-?\d{1,19})\.parquet")
+_COLUMNS = pa.schema(
+    [
+        ("begin", pa.int64()),
+        ("end", pa.int64()),
+        *((name, pa.string()) for name in KEYS),
+        *((name, pa.int64()) for name in AMOUNTS),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """One file: its time in 1/1,024 s."""
+
+    begin: int
+    end: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A folder of segments that is read. `start_s`: its time 0 since 1970; None: not known."""
+
+    folder: Path
+    start_s: float | None
+    segments: tuple[Segment, ...]
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """Times between the first and the last segment that no segment has."""
+        return [(one.end, two.begin) for one, two in pairwise(self.segments) if two.begin > one.end]
+
+
+def open_store(folder: Path) -> Store:
+    """The segments in a folder, in order, without those that a merged one covers. Raises `InputError`."""
+    about = _about(folder)
+    kept: list[Segment] = []
+    for each in sorted(_files(folder), key=lambda segment: (segment.begin, -segment.end)):
+        if kept and each.begin < kept[-1].end:
+            if each.end > kept[-1].end:
+                raise InputError(
+                    f"{each.path}: overlaps {kept[-1].path.name}, so time would be counted twice; move one of them away"
+                )
+            continue
+        kept.append(each)
+    return Store(folder, about["start_s"], tuple(kept))
+
+
+def metering_folder(journal: Path) -> Path:
+    """The folder of the metering that belongs to a journal."""
+    return journal.with_name(f"{journal.name.removesuffix('.journal')}.metering")
+
+
+class Segments:
+    """The sink of a meter (`meter.Sink`): one process writes to a folder at a time."""
+
+    def __init__(self, folder: Path, *, start_s: float | None, every: int = 1, replace: bool = False) -> None:
+        """`every`: intervals in one file; those not yet written are lost in a crash, and are then a gap.
+
+        `replace` removes what another run left. Raises `InputError` where the folder cannot be used.
+        """
+        self.folder, self._every = folder, every
+        self._waiting: list[tuple[int, int, Sequence[Row]]] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock: Lock | None = lock_beside(folder / "segments")
+            if replace:
+                for path in (*(each.path for each in _files(folder)), folder / ABOUT):
+                    path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder}: metering cannot be written: {error.strerror}; name another folder") from error
+        if (folder / ABOUT).exists():
+            _about(folder)
+            self._ended = max((each.end for each in _files(folder)), default=None)
+        else:
+            write_bytes(json.dumps({"schema": SCHEMA, "start_s": start_s}).encode(), folder / ABOUT)
+            self._ended = None
+
+    @property
+    def end(self) -> int | None:
+        """End of the last interval that it has."""
+        return self._ended
+
+    def put(self, begin: int, end: int, rows: Sequence[Row]) -> None:
+        """Keep one interval; a file is written after `every` of them, and where a day ends."""
+        self._waiting.append((begin, end, rows))
+        self._ended = end
+        if len(self._waiting) >= self._every or end % DAY == 0:
+            self.flush()
+        if end % DAY == 0:
+            merge(self.folder, end - DAY, end)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            begin, end = self._waiting[0][0], self._waiting[-1][1]
+            _write(self.folder, begin, end, _table(row for _, _, rows in self._waiting for row in rows))
+            self._waiting = []
+
+    def close(self) -> None:
+        """Write what waits, and let another process write."""
+        if self._lock is not None:
+            self.flush()
+            self._lock.free()
+            self._lock = None
+
+
+def merge(folder: Path, begin: int, end: int) -> None:
+    """Replace the segments within a time by one with hourly rows."""
+    mine = sorted(each for each in _files(folder) if begin <= each.begin and each.end <= end)
+    if len(mine) < 2:
+        return
+    table = pa.concat_tables([_read(each.path) for each in mine])
+    hours = table["begin"].to_numpy() // HOUR * HOUR
+    hourly = table.set_column(0, "begin", pa.array(hours)).drop_columns(["end"])
+    summed = hourly.group_by(["begin", *KEYS], use_threads=False).aggregate([(name, "sum") for name in AMOUNTS])
+    summed = summed.rename_columns(["begin", *KEYS, *AMOUNTS])
+    hours = summed["begin"].to_numpy()
+    ends = pa.array(np.minimum(hours + HOUR, mine[-1].end))
+    merged = summed.set_column(0, "begin", pa.array(np.maximum(hours, mine[0].begin))).add_column(1, "end", ends)
+    merged = merged.select(_COLUMNS.names)
+    _write(folder, mine[0].begin, mine[-1].end, merged.cast(_COLUMNS))
+    for each in mine:
+        if (each.begin, each.end) != (mine[0].begin, mine[-1].end):
+            each.path.unlink(missing_ok=True)
+
+
+def _table(rows: Iterable[Row]) -> pa.Table:
+    kept = list(rows)
+    columns: list[list[Any]] = [[row.begin for row in kept], [row.end for row in kept]]
+    columns += [list(column) for column in zip(*(row.key for row in kept), strict=True)] or [[] for _ in KEYS]
+    columns += [list(column) for column in zip(*(row.amounts for row in kept), strict=True)] or [[] for _ in AMOUNTS]
+    return pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, _COLUMNS, strict=True)], schema=_COLUMNS
+    )
+
+
+def _write(folder: Path, begin: int, end: int, table: pa.Table) -> None:
+    path = folder / f"s-{begin}-{end}.parquet"
+    replace_file(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"), durable=True)
+
+
+def _read(path: Path) -> pa.Table:
+    """One segment, checked for its columns. Raises `InputError`."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(f"{path}: damaged ({why}); restore it, or remove it: its time is then a gap") from error
+    if table.schema.names != _COLUMNS.names:
+        raise InputError(f"{path}: not a segment of this version; read it with the version that wrote it")
+    return table
+
+
+def _files(folder: Path) -> list[Segment]:
+    found = []
+    for path in folder.glob("s-*.parquet"):
+        match = _NAME.fullmatch(path.name)
+        if match and int(match[1]) < int(match[2]):
+            found.append(Segment(int(match[1]), int(match[2]), path))
+    return found
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """The description of a folder. Raises `InputError` where it has no metering, or that of another version."""
+    try:
+        about = json.loads((folder / ABOUT).read_bytes())
+        known = about["schema"] == SCHEMA and (about["start_s"] is None or isinstance(about["start_s"], int | float))
+    except FileNotFoundError as error:
+        raise InputError(f"{folder}: no metering here; `autopilot simulate` writes it beside its journal") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / ABOUT}: damaged ({error}); restore it") from error
+    if not known:
+        raise InputError(f"{folder / ABOUT}: metering of another version; read it with the version that wrote it")
+    return dict(about)

@@ -1,0 +1,205 @@
+"""Segments, prices of rows made by hand, CSV without formulas, and FOCUS."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from autopilot.app.commands.showback_commands import run_showback
+from autopilot.core.model.errors import InputError
+from autopilot.metering.amounts import AMOUNTS, GRAINS_PER_GPU_S, KEYS, TICKS_PER_S, Row
+from autopilot.metering.focus import check_focus, focus_rows
+from autopilot.metering.prices import Prices, Region
+from autopilot.metering.segments import DAY, HOUR, Segments, merge, open_store
+from autopilot.metering.showback import Bill, lines_of, showback
+from tests.kits.metering_kit import stored_sums
+
+PRICES = Prices(
+    currency="EUR",
+    region="a",
+    regions={
+        "a": Region(gpu_hour={"H100-80GB": 4.0, "A100-80GB": 2.0}, energy_kwh=0.5, carbon_g_kwh=100, pue=2.0),
+        "b": Region(gpu_hour={"H100-80GB": 2.0}),
+    },
+    pools={"far": "b"},
+    burst_ratio=0.5,
+    mig_premium=0.25,
+    topology_premium={"leaf": 0.1},
+    peak_tflops={"H100-80GB": 1000.0},
+)
+GPU_H = 3600 * GRAINS_PER_GPU_S
+
+
+def row(kind: str, hours: float, begin: int = 0, **more: str | float) -> Row:
+    """A row of one hour; texts by `KEYS`, amounts in GPU-hours but for energy (mJ) and operations (GFLOP)."""
+    texts = {"kind": kind, "gpu_model": "H100-80GB", "pool": "near", **{k: v for k, v in more.items() if k in KEYS}}
+    amounts = {"gpu_time": hours, **{k: v for k, v in more.items() if k in AMOUNTS}}
+    whole = {"energy_mj", "gflop", "unmeasured_losses"}
+    return Row(
+        begin,
+        begin + HOUR,
+        tuple(str(texts.get(name, "")) for name in KEYS),
+        tuple(round(float(amounts.get(name, 0)) * (1 if name in whole else GPU_H)) for name in AMOUNTS),
+    )
+
+
+ROWS = [
+    row("capacity", 10),
+    row("reserved", 4, tenant="vision", queue="vision", pool=""),
+    row("held", 5, tenant="vision", queue="vision", workload="j1", uid="1", slo_class="batch", measured=4, active=1,
+        borrowed=1, lost=0.5, energy_mj=3.6e9, powered=5, gflop=3.6e9, gflop_time=2),
+    row("held", 2, tenant="=cmd()", queue="guest", workload="j2", uid="2", slo_class="batch", topology="leaf",
+        borrowed=2, profile="1g.10gb"),
+    row("idle", 2),
+    row("fragmented", 1),
+]  # fmt: skip
+
+
+def stored(folder: Path, rows: list[Row], start_s: float | None = 1_795_392_000.0) -> Path:
+    """A folder with one interval of these rows."""
+    segments = Segments(folder, start_s=start_s)
+    segments.put(rows[0].begin, rows[0].end, rows)
+    segments.close()
+    return folder
+
+
+def bills_of(folder: Path, by: str = "tenant") -> dict[str, Bill]:
+    """The bills of a folder by name, with the total."""
+    answer = showback(open_store(folder), PRICES, by)
+    return {bill.name: bill for bill in (*answer.bills, answer.total)}
+
+
+def test_guarantees_are_paid_by_reservation_and_bursts_by_consumption(tmp_path: Path) -> None:
+    """4 h reserved at 4, 1 h burst at half; a guest pays 2 h of burst and premiums of 10 % and 25 %."""
+    bills = bills_of(stored(tmp_path, ROWS))
+    vision, guest, total = bills["vision"], bills["=cmd()"], bills["total"]
+    assert (vision.reservation, vision.burst, vision.premium, vision.charge) == (16.0, 2.0, 0.0, 18.0)
+    assert (guest.reservation, guest.burst) == (0.0, 4.0)
+    assert guest.premium == pytest.approx(2 * 4 * 0.35)
+    assert (vision.active_gpu_h, vision.idle_gpu_h, vision.measured_gpu_h) == (1.25, 3.75, 4.0)
+    assert (guest.active_gpu_h, guest.unknown_gpu_h) == (0.0, 2.0)
+    assert (vision.goodput_ratio, vision.energy_kwh, vision.carbon_kg, vision.energy_cost) == (0.9, 2.0, 0.2, 1.0)
+    assert guest.unknown_energy_gpu_h == 2.0
+    assert vision.mfu_ratio == pytest.approx(3.6e9 / (2 * 3600 * 1e6))
+    assert guest.mfu_ratio is None
+    assert (bills["(idle)"].list_cost, bills["(fragmented)"].list_cost) == (8.0, 4.0)
+    assert total.list_cost == 40.0
+    assert total.charge == pytest.approx(18.0 + 4.0 + 2.8)
+
+
+def test_the_groups_of_every_kind_have_one_total(tmp_path: Path) -> None:
+    """By tenant, project, type and class: other rows, the same sum. The price is that of the pool's region."""
+    stored(tmp_path, [*ROWS, row("capacity", 3, pool="far"), row("held", 3, pool="far", tenant="vision", queue="x")])
+    totals = [asdict(bills_of(tmp_path, by)["total"]) for by in ("tenant", "project", "type", "class")]
+    assert all(total == totals[0] for total in totals)
+    assert set(bills_of(tmp_path, "class")) == {"batch", "(none)", "(idle)", "(fragmented)", "(reserved)", "total"}
+    assert bills_of(tmp_path, "project")["x"].list_cost == 6.0
+
+
+def test_a_merged_day_has_the_same_sums_and_hourly_rows(tmp_path: Path) -> None:
+    """Also after a crash between writing the merged file and removing the others."""
+    segments = Segments(tmp_path, start_s=None)
+    step = HOUR // 4
+    for begin in range(0, DAY - step, step):
+        segments.put(begin, begin + step, [Row(begin, begin + step, r.key, r.amounts) for r in ROWS])
+    before, files = stored_sums(open_store(tmp_path)), {path: path.read_bytes() for path in tmp_path.glob("s-*")}
+    segments.put(DAY - step, DAY, [])
+    assert [each.path.name for each in open_store(tmp_path).segments] == [f"s-0-{DAY}.parquet"]
+    assert stored_sums(open_store(tmp_path)) == before
+    assert len(lines_of(open_store(tmp_path), every=HOUR)) == 24 * len(ROWS)
+    for path, content in files.items():
+        path.write_bytes(content)
+    assert stored_sums(open_store(tmp_path)) == before
+    merge(tmp_path, DAY, 2 * DAY)
+    segments.close()
+
+
+def test_what_is_missing_is_known(tmp_path: Path) -> None:
+    """A segment that was removed is a hole; one that overlaps another is refused."""
+    segments = Segments(tmp_path, start_s=None)
+    for begin in (0, HOUR, 2 * HOUR):
+        segments.put(begin, begin + HOUR, [Row(begin, begin + HOUR, r.key, r.amounts) for r in ROWS])
+    segments.close()
+    (tmp_path / f"s-{HOUR}-{2 * HOUR}.parquet").unlink()
+    answer = showback(open_store(tmp_path), PRICES, "tenant")
+    assert answer.reconciled.missing_s == 3600.0
+    (tmp_path / f"s-{HOUR // 2}-{2 * HOUR}.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match="time would be counted twice"):
+        open_store(tmp_path)
+
+
+def test_a_second_writer_and_damaged_files_are_refused(tmp_path: Path) -> None:
+    """One message with the file and the fix."""
+    segments = Segments(tmp_path / "m", start_s=None)
+    with pytest.raises(InputError, match="another process writes"):
+        Segments(tmp_path / "m", start_s=None)
+    segments.put(0, HOUR, ROWS)
+    segments.close()
+    (tmp_path / "m" / f"s-0-{HOUR}.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(InputError, match="metering cannot be read"):
+        showback(open_store(tmp_path / "m"), PRICES, "tenant")
+    (tmp_path / "m" / "about.json").write_text("{}")
+    with pytest.raises(InputError, match=r"about\.json: damaged"):
+        open_store(tmp_path / "m")
+    with pytest.raises(InputError, match="no metering here"):
+        open_store(tmp_path)
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A tenant may be called =cmd(); a spreadsheet must not run it."""
+    prices = tmp_path / "p.yaml"
+    prices.write_text("currency: EUR\nregion: a\nregions: {a: {gpu_hour: {other: 1}}}\n")
+    stored(tmp_path / "m", ROWS)
+    for form in ("csv", "focus"):
+        run_showback(tmp_path / "m", None, None, None, "tenant", form, prices, None)
+        printed = capsys.readouterr().out
+        assert "cmd()" in printed
+        assert not [cell for line in printed.splitlines() for cell in line.split(",") if cell.startswith("=")]
+
+
+def test_focus_rows_keep_to_the_specification_and_have_the_charge(tmp_path: Path) -> None:
+    """The billed cost is the charge; the list cost of what was held and free is that of the capacity."""
+    answer = showback(open_store(stored(tmp_path, ROWS)), PRICES, "tenant")
+    frame = focus_rows(lines_of(open_store(tmp_path), every=DAY), PRICES, 1_795_392_000.0, answer.period)
+    assert check_focus(frame) == []
+    assert frame["BilledCost"].sum() == pytest.approx(answer.total.charge)
+    physical = frame[~frame["SkuMeter"].isin(["guarantee", "premium"])]
+    assert physical["ListCost"].sum() == pytest.approx(answer.capacity_cost)
+    assert physical["x_GpuHours"].sum() == pytest.approx(10.0)
+    assert set(frame["ChargePeriodStart"]) == {"2026-11-23T00:00:00Z"}
+    assert set(frame["BillingPeriodEnd"]) == {"2026-12-01T00:00:00Z"}
+    assert set(frame["CapacityReservationStatus"].dropna()) == {"Used", "Unused"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("BilledCost", None, "BilledCost is missing"),
+        ("ChargeCategory", "Use", "ChargeCategory: 'Use' is not one of"),
+        ("BillingCurrency", [None], "BillingCurrency is null"),
+        ("EffectiveCost", "1", "EffectiveCost is not a number"),
+        ("ChargePeriodEnd", "2026-11-23", "ChargePeriodEnd is not UTC"),
+        ("ChargePeriodEnd", "2026-11-22T00:00:00Z", "ChargePeriodEnd is before ChargePeriodStart"),
+        ("PricingQuantity", 7.0, "ContractedCost is not price x quantity"),
+        ("queue", "x", "own columns begin with x_"),
+    ],
+)
+def test_a_planted_defect_of_focus_is_found(column: str, value: Any, words: str, tmp_path: Path) -> None:
+    """The check sees each rule that it is about."""
+    answer = showback(open_store(stored(tmp_path, ROWS)), PRICES, "tenant")
+    frame: pd.DataFrame = focus_rows(lines_of(open_store(tmp_path), every=DAY), PRICES, 1_795_392_000.0, answer.period)
+    if value is None:
+        frame = frame.drop(columns=[column])
+    else:
+        frame[column] = None if isinstance(value, list) else value
+    assert any(words in problem for problem in check_focus(frame)), check_focus(frame)
+
+
+def test_an_hour_has_whole_ticks() -> None:
+    """Edges of hours and days are whole numbers of the unit of time."""
+    assert HOUR == 3600 * TICKS_PER_S
+    assert DAY % HOUR == 0
