@@ -25,6 +25,7 @@ SCENARIO_NAMES = (
     "demo",
     "faulty",
     "flood",
+    "fragmented",
     "gang-deadlock",
     "liar",
     "mig-churn",

@@ -25,6 +25,7 @@ _UNKNOWN = {
     "grow": "grow to {where}",
     "reserve": "hold room for it",
     "evict": "evict: {victims}",
+    "move": "move: {victims}",
     "scale": "keep at least {replicas}",
     "recut": "cut it anew",
 }

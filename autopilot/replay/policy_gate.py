@@ -27,7 +27,7 @@ GROUP_MIN_WORKLOADS = 20
 """For a group with fewer admissions the result is only advice: one of them is more than a few percent."""
 
 
-_EFFECTS = {"pipeline": "admit", "grow": "resize"}
+_EFFECTS = {"pipeline": "admit", "grow": "resize", "move": "evict"}
 """The effect of a kind of proposal, where their names differ."""
 
 

@@ -21,6 +21,7 @@ from simulator.checkers.guarantees import Guarantees
 from simulator.checkers.limits import Limits
 from simulator.checkers.min_runtime import MinRuntime
 from simulator.checkers.modes import Modes
+from simulator.checkers.moves_ahead import MovesAhead
 from simulator.checkers.nodes import Nodes
 from simulator.checkers.order import Order
 from simulator.checkers.preemption_rate import PreemptionRate
@@ -54,6 +55,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Guarantees,
         Effects,
         Modes,
+        MovesAhead,
     )
 }
 

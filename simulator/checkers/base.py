@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
+from autopilot.core.model.hours import Hours, parse_hours
 from autopilot.core.model.policy import Effect, Mode, Policy, RuleSetName
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ServiceTable
@@ -55,6 +56,8 @@ class Rules:
     floor_lease_s: float | None = None  # and ends after this long at the latest
     room_dwell_s: float | None = None  # room that was made for foreseen replicas is kept for this long
     room_reversal_s: float | None = None  # and returned once within this time; work is stopped for it once
+    ahead_dwell_s: float | None = None  # work is not moved ahead for this long after a restart
+    peak_hours: Hours | None = None  # in which nothing is moved ahead
     advance: tuple[AdvanceSpec, ...] = ()  # advance reservations
     queues: tuple[QueueSpec, ...] = ()  # guaranteed to the tenants of the same names, and to those below them
 
@@ -98,6 +101,8 @@ class Rules:
             floor_lease_s=policy.scale_ahead.lease_s,
             room_dwell_s=policy.room.dwell_s,
             room_reversal_s=policy.room.reversal_s,
+            ahead_dwell_s=policy.defragment_ahead.dwell_s,
+            peak_hours=parse_hours(policy.defragment_ahead.peak_hours, "defragment_ahead.peak_hours"),
             recover_within_s=2 * TICK_S if modes.auto(Effect.STOP) and not effects_fail else None,
             queues=queues,
             advance=advance if modes.auto(Effect.ADMIT) and not effects_fail else (),

@@ -13,9 +13,9 @@ def _with(*effects: Effect) -> frozenset[str]:
 
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
 RECUTS = _with(Effect.RECUT)
-MOVES = _with(Effect.MOVE)
+MOVES, CLEARS = _with(Effect.MOVE), _with(Effect.CLEAR)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
-STARTS = _with(Effect.ADMIT) | MOVES
+STARTS = _with(Effect.ADMIT) | MOVES | CLEARS
 """Actions that start work: on idle GPUs, or on those of victims."""
 SHRINKS, GROWS = TAKES | RECOVERS, _with(Effect.GROW)
 
@@ -54,7 +54,7 @@ class Modes(Checker):
         if fact.why == Why.RECOVER:
             actions = RECOVERS
         elif fact.why == Why.MOVE:
-            actions = MOVES
+            actions = CLEARS if fact.ahead else MOVES
         elif fact.why == Why.SUSPEND:
             actions = SUSPENDS
         else:

@@ -145,6 +145,7 @@ class ClusterActuator:
                 recover=reason.for_itself,
                 contract=cluster.backfilled[job] or reason.by_contract,
                 suspend=reason == StopReason.SUSPEND,
+                ahead=reason == StopReason.MOVE_AHEAD,
                 save=operation.save,
                 effect=instruction.id,
                 incarnation=incarnation,

@@ -21,6 +21,10 @@ jobs:                           # any of the three together
       limit_ratio: 3            # declared run time over the true one; left out: none is declared
       priority: 10
       preemptible: true
+      cpus_per_gpu: 24          # left out: none is requested
+      every: 2h                 # one after the other from `from` on; left out: at random times from `from` to `to`
+      together: 3               # jobs at each of these times; left out: one
+      jitter: 10m               # standard deviation around these times
 services:
   - name: chat
     tenant: a

@@ -140,6 +140,7 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
         gpu_milli=place.whole("gpu_milli", 1, 1000, default=1000),
         mig_profile="" if profile == "-" else profile,
         spread=place.number("spread", 0.0, 5.0, default=0.5),
+        cpus_per_gpu=place.number("cpus_per_gpu", 0.0, 1e6, default=nan),
         topology=place.text("topology", default="-", allowed=("-", "node", "island", "leaf", "block", "zone")).replace(
             "-", ""
         ),
@@ -149,6 +150,9 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
         checkpoint_interval_s=_checkpoint_interval_s(place),
         checkpoint_gib=place.number("checkpoint_gib", 0.0, 1e7, default=nan),
         limit_ratio=place.number("limit_ratio", 0.0, 1e6, default=nan, above=True),
+        every_s=seconds(place, "every", 1.0, default=0.0),
+        together=place.whole("together", 1, MOST_JOBS, default=1),
+        jitter_s=seconds(place, "jitter", 0.0, default=0.0),
     )
     place.done()
     if group.to_s < group.from_s:

@@ -42,8 +42,10 @@ class SyntheticJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGroup:
-    """`count` jobs of one kind, submitted uniformly in [from_s, to_s], of tenants and widths drawn uniformly.
+    """`count` jobs of one kind, of tenants and widths drawn uniformly.
 
+    They are submitted uniformly in [from_s, to_s]; with `every_s`, `together` of them at `from_s` and each of its
+    multiples later, each job off by a normal deviation of `jitter_s`.
     Durations are log-normal around the median `duration_s`, with `spread` as the deviation of the logarithm.
     `limit_ratio` is the declared run time over the true one; NaN: none is declared.
     """
@@ -58,6 +60,7 @@ class JobGroup:
     gpu_milli: int = 1000
     mig_profile: str = ""
     spread: float = 0.5
+    cpus_per_gpu: float = nan
     topology: str = ""
     preemptible: bool | None = None
     priority: int | None = None
@@ -67,6 +70,9 @@ class JobGroup:
     """inf: they never save and cannot resume; NaN: from the physics"""
     checkpoint_gib: float = nan
     limit_ratio: float = nan
+    every_s: float = 0.0
+    together: int = 1
+    jitter_s: float = 0.0
 
 
 def scenario_jobs(
@@ -116,13 +122,15 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
         "tenant": tenant,
         "name": np.array([group.kind] * count, object),
         "kind": np.array([group.kind] * count, object),
-        "submit_s": np.trunc(rng.uniform(group.from_s, group.to_s, count)),
+        "submit_s": np.trunc(_submitted_s(rng, group)),
         "duration_s": np.maximum(1.0, np.rint(duration_s)),
         "gpus": np.array(group.gpus, np.int64)[rng.integers(len(group.gpus), size=count)],
         "gpu_milli": np.full(count, group.gpu_milli, np.int64),
         "mig_profile": np.array([group.mig_profile] * count, object),
         "topology": np.array([group.topology] * count, object),
     }
+    if not isnan(group.cpus_per_gpu):
+        columns["cpus"] = group.cpus_per_gpu * columns["gpus"]
     if not isnan(group.limit_ratio):
         columns["limit_s"] = np.maximum(1.0, np.rint(columns["duration_s"] * group.limit_ratio))
     if group.min_gpus:
@@ -134,6 +142,13 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
     if group.priority is not None:
         columns["priority"] = np.full(count, group.priority, np.int64)
     return JobTrace(source=f"group {group.kind}", **columns, rows=count)
+
+
+def _submitted_s(rng: np.random.Generator, group: JobGroup) -> np.ndarray:
+    if not group.every_s:
+        return rng.uniform(group.from_s, group.to_s, group.count)
+    planned_s = group.from_s + group.every_s * (np.arange(group.count) // group.together)
+    return np.maximum(planned_s + group.jitter_s * rng.standard_normal(group.count), 0.0)
 
 
 def _merged(parts: Sequence[JobTrace]) -> JobTrace:

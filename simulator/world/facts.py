@@ -66,6 +66,7 @@ class Evicting(NamedTuple):
     why: Why
     contract: bool
     effect: str
+    ahead: bool = False  # moved for work that is only expected
 
 
 class Stopped(NamedTuple):

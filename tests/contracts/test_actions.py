@@ -143,6 +143,7 @@ def test_the_order_of_the_table_is_the_order_of_disruption() -> None:
         "make_room",
         "resize",
         "scale_ahead",
+        "defragment_ahead",
         "recover",
         "enforce_limit",
     ]

@@ -14,6 +14,7 @@ from autopilot.core.model.snapshot import QueueOrder, State
 from autopilot.core.quota.spending import remember_spending
 from tests.kits.core_world import HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, expecting, forecast, serving
+from tests.kits.expected_world import PATIENT, island_expected
 from tests.kits.proposals import propose
 from tests.kits.story_kit import tree, with_columns
 from tests.kits.ticking_world import EAGER, tenants
@@ -127,6 +128,7 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("resize", "grow", ""): lambda: _narrow(min_gpus=2),
     ("scale_ahead", "scale", "floor"): _floor,
     ("scale_ahead", "scale", "give_back"): _no_floor,
+    ("defragment_ahead", "move", ""): lambda: decide(island_expected(), PATIENT),
     ("recover", "evict", "broken"): lambda: _narrow(min_gpus=8, stale_since_s=100.0),
     ("recover", "evict", "bad_gpu"): lambda: _on_one_node([holds("g", 8)], xids={3: 79}),
     ("recover", "evict", "spot_stop"): lambda: _called_back([holds("g", 8, range(8), **SAVES)]),

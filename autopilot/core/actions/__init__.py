@@ -6,6 +6,7 @@ from autopilot.core.actions import (
     admit_gang,
     backfill,
     defragment,
+    defragment_ahead,
     enforce_limit,
     make_room,
     preempt,
@@ -27,6 +28,7 @@ ACTIONS: tuple[Action, ...] = (
     make_room.ACTION,  # displace batch work for replicas that are foreseen or late
     resize.ACTION,  # grow elastic gangs into what is left
     scale_ahead.ACTION,  # replicas before the load that is foreseen
+    defragment_ahead.ACTION,  # move running gangs before the gang that is foreseen comes
     recover.ACTION,  # stop what cannot go on where it is
     enforce_limit.ACTION,  # suspend what goes on for too long
 )

@@ -20,6 +20,7 @@ from autopilot.core.model.changes import (
     Change,
     EvictChange,
     GrowChange,
+    MoveChange,
     PipelineChange,
     RecutChange,
     ReserveChange,
@@ -46,6 +47,7 @@ from autopilot.core.planning.draft import (
     EvictDraft,
     Eviction,
     GrowDraft,
+    MoveDraft,
     PipelineDraft,
     RecutDraft,
     ReserveDraft,
@@ -103,7 +105,9 @@ class Planner:
             self.claimed.update(draft.victims)
             if not accepted:
                 ctx.plan.recommend({give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.taken})
-            if draft.placed is None:  # they hold their GPUs still, but their quota is free
+            if draft.placed is None and not isinstance(
+                draft, MoveDraft
+            ):  # they hold their GPUs still, but their quota is free
                 for row in draft.victims:
                     ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
                     ctx.quota.leaving.add(row)
@@ -112,11 +116,13 @@ class Planner:
                 case AdmitDraft():
                     _start(draft, ctx)
                 case PipelineDraft():
-                    self.waits[proposal.id] = _make_room(draft, ctx)
+                    self.waits[proposal.id] = _make_room(draft, ctx, (draft.fit.layout,))
                     _start(draft, ctx)
                 case RecutDraft() if accepted:  # what is only recommended leaves the GPU to others
                     ctx.whatif.set_aside(np.array([draft.gpu], np.int32))
                     ctx.plan.recut(draft.pool)
+                case MoveDraft():
+                    self.waits[proposal.id] = _make_room(draft, ctx)
                 case GrowDraft():
                     ctx.whatif.move(draft.row, ctx.whatif.layout_of(draft.row).joined(draft.fit.layout))
                     ctx.quota.book(draft.row, draft.fit.layout)
@@ -136,21 +142,24 @@ def _start(draft: AdmitDraft | PipelineDraft, ctx: Context) -> None:
     ctx.occupy(draft.row, draft.fit.layout, ctx.now_s + run_s)
 
 
-def _make_room(draft: PipelineDraft, ctx: Context) -> tuple[Victim, ...]:
-    """Victims leave the what-if and the quota ledger, or take their new place. Returns others that leave for it."""
+def _make_room(draft: PipelineDraft | MoveDraft, ctx: Context, starts: tuple[Layout, ...] = ()) -> tuple[Victim, ...]:
+    """Victims leave the what-if and the quota ledger, or take their new place. Returns others that leave for it.
+
+    `starts`: the place of the gang that starts there.
+    """
     whatif, quota = ctx.whatif, ctx.quota
-    for give in draft.evictions:
+    for give in draft.taken:
         quota.book(give.row, whatif.layout_of(give.row), -1)
         quota.leaving.add(give.row)
         if give.keeps is not None:
             quota.book(give.row, give.keeps)
-    moves = _moves(draft.evictions)
+    moves = _moves(draft.taken)
     for row, target in moves.items():
         ctx.foresee(target, float(ctx.end_s[row]), row)
-    gone = vacate(whatif, [*draft.victims, *ctx.plan.leaving], [draft.fit.layout, *moves.values()], moves)
+    gone = vacate(whatif, [*draft.victims, *ctx.plan.leaving], [*starts, *moves.values()], moves)
     others = sorted(gone.difference(draft.victims))
     waits = tuple(_victim(_leaver(row, ctx.plan.leaving[row]), True, ctx) for row in others)
-    for give in draft.evictions:
+    for give in draft.taken:
         if give.how != "move":
             ctx.plan.leave(give.row, give.keeps)
     return waits
@@ -285,6 +294,8 @@ def _change(draft: Draft, ctx: Context) -> Change:
             return ReserveChange(start_s=start_s)
         case EvictDraft(gone_s=gone_s):
             return EvictChange(victims=victims, gone_s=gone_s)
+        case MoveDraft():
+            return MoveChange(victims=victims)
         case ScaleDraft(replicas=replicas, until_s=until_s):
             return ScaleChange(replicas=replicas, until_s=until_s)
         case RecutDraft(pool=pool, before=before, after=after):

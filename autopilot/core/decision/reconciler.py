@@ -25,6 +25,7 @@ from autopilot.core.model.changes import (
     AdmitChange,
     EvictChange,
     GrowChange,
+    MoveChange,
     PipelineChange,
     RecutChange,
     ReserveChange,
@@ -201,7 +202,7 @@ def _commit(
             moves_tried[key] = memory.proposed_since_s.get(key, now_s)
         if not proposal.accepted:
             continue
-        if isinstance(proposal.change, PipelineChange):
+        if isinstance(proposal.change, PipelineChange | MoveChange):
             pipelined_starts.append(_landing(proposal, planner, observation, policy))
         shape = _shape_of(proposal, observation, planner)
         for effect in _effects(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
@@ -273,7 +274,9 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
     def shape(uid: str) -> str:
         return shape_digest(observation.snapshot, planner.rows[uid])
 
-    parts = [Part(subject.name, subject.revision, proposal.slots, subject.uid, shape(subject.uid))]
+    parts = []
+    if isinstance(proposal.change, PipelineChange):
+        parts.append(Part(subject.name, subject.revision, proposal.slots, subject.uid, shape(subject.uid)))
     parts += [
         Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid, shape(victim.uid))
         for victim in proposal.victims
@@ -314,7 +317,8 @@ def _effects(proposal: Proposal, case: Case, observation: Observation, policy: P
         shrinks = victim.how == "shrink"
         reason = case.takes
         if victim.how == "move":
-            reason = StopReason.RECLAIM_MOVE if victim.contract else StopReason.MOVE
+            moving = case.takes if case.takes.continues_elsewhere else StopReason.MOVE
+            reason = StopReason.RECLAIM_MOVE if victim.contract else moving
         may_lose = victim.contract or Code.WITHOUT_CHECKPOINT in case.exempt or rules.without_checkpoint
         effects.append(
             Instruction(

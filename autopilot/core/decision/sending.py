@@ -33,6 +33,7 @@ from autopilot.core.planning.draft import (
     EvictDraft,
     Eviction,
     GrowDraft,
+    MoveDraft,
     PipelineDraft,
     ScaleDraft,
     WorkloadDraft,
@@ -194,7 +195,7 @@ class Sender:
         ]
         pipelined = next((each for each in ctx.memory.pipelined_starts if each.proposal_id == proposal_id), None)
         code: Code | None = None
-        if first.kind == PipelineDraft.kind and pipelined is None and not all(map(self._leaves, due)):
+        if first.kind in {PipelineDraft.kind, MoveDraft.kind} and pipelined is None and not all(map(self._leaves, due)):
             code = Code.CHANGED  # what it was to make room for was given up
         evictions, victims = [], []
         for entry in entries:
@@ -329,7 +330,8 @@ def _origin_of(entry: InFlight) -> _Origin:
 
 def _needed(pipelined: PipelinedStart | None, evictions: Sequence[Eviction]) -> int:
     """GPUs that start on what is taken, rounded up; where nothing starts, the GPUs that are taken."""
-    slots = [slot for part in pipelined.parts if part.uid == pipelined.uid for slot in part.slots] if pipelined else []
+    moved = {victim.uid for victim in pipelined.victims} if pipelined else set()
+    slots = [slot for part in pipelined.parts if part.uid not in moved for slot in part.slots] if pipelined else []
     if not slots:
         return max(sum(give.gpus for give in evictions), 1)
     return max(-(-sum(slot.milli if not slot.instance else GPU_MILLI for slot in slots) // GPU_MILLI), 1)

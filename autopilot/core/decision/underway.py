@@ -135,7 +135,7 @@ def _start(
     effect = Instruction(
         f"{observation.tick}/{pipelined.proposal_id}/{part.workload}",
         Subject(SubjectKind.WORKLOAD, part.workload, part.uid, part.incarnation),
-        AdmitOperation(slots=part.slots, moved=part.uid != pipelined.uid),
+        AdmitOperation(slots=part.slots, moved=any(victim.uid == part.uid for victim in pipelined.victims)),
         now_s + policy.limits.deadline_s,
         memory.fence,
         pipelined.proposal_id,

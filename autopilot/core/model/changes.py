@@ -81,6 +81,14 @@ class EvictChange(Change):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoveChange(Change):
+    """Move running gangs: each stops, and continues in another place."""
+
+    victims: tuple[Victim, ...] = field()
+    kind: Literal["move"] = field(default="move", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleChange(Change):
     """Set the floor of a service, or give it back."""
 
@@ -105,6 +113,7 @@ CHANGES: Mapping[str, type[Change]] = {
     "grow": GrowChange,
     "reserve": ReserveChange,
     "evict": EvictChange,
+    "move": MoveChange,
     "scale": ScaleChange,
     "recut": RecutChange,
 }

@@ -30,6 +30,7 @@ class Effect(StrEnum):
     PREEMPT = "preempt"  # evict or shrink work of the same queue
     GROW = "grow"  # widen running work
     ROOM = "room"  # evict or shrink batch work for replicas of services
+    CLEAR = "clear"  # move running work out of the way of work that is only expected
     FLOOR = "floor"  # set the floor of a service
     STOP = "stop"  # stop work that cannot continue where it is
     SUSPEND = "suspend"  # stop work and keep it away
@@ -86,6 +87,11 @@ class Modes:
     resize: Annotated[Mode, Does(Effect.GROW), Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
     scale_ahead: Annotated[
         Mode, Does(Effect.FLOOR), Doc("raise the replicas of a service before the forecast load arrives")
+    ] = Mode.RECOMMEND
+    defragment_ahead: Annotated[
+        Mode,
+        Does(Effect.CLEAR),
+        Doc("move running gangs so that a gang which the demand mix expects fits when it comes"),
     ] = Mode.RECOMMEND
     recover: Annotated[
         Mode,

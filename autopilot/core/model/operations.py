@@ -19,6 +19,7 @@ class StopReason(StrEnum):
     PREEMPT = "preempt"  # for other work, weighed
     RECLAIM = "reclaim"  # it holds what another queue is owed
     MOVE = "move"  # it continues in another place, weighed
+    MOVE_AHEAD = "move-ahead"  # it continues in another place, for work that is only expected
     RECLAIM_MOVE = "reclaim-move"  # it continues in another place, by contract
     BACKFILL = "backfill"  # the reservation that it started before is due
     RECOVER = "recover"  # it cannot continue where it is
@@ -44,7 +45,7 @@ class StopReason(StrEnum):
 _BY_CONTRACT = frozenset(
     {StopReason.RECLAIM, StopReason.RECLAIM_MOVE, StopReason.BACKFILL, StopReason.RECOVER, StopReason.SUSPEND}
 )
-_MOVES = frozenset({StopReason.MOVE, StopReason.RECLAIM_MOVE})
+_MOVES = frozenset({StopReason.MOVE, StopReason.MOVE_AHEAD, StopReason.RECLAIM_MOVE})
 _FOR_ITSELF = frozenset({StopReason.RECOVER, StopReason.RESTART})
 
 

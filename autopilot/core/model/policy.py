@@ -15,10 +15,12 @@ from annotated_types import Interval
 from typing_extensions import Doc
 
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.hours import parse_hours
 from autopilot.core.model.modes import ACTIONS_WITH as ACTIONS_WITH  # noqa: PLC0414 - exported with the policy
 from autopilot.core.model.modes import Effect as Effect  # noqa: PLC0414 - exported with the policy
 from autopilot.core.model.modes import Mode as Mode  # noqa: PLC0414
 from autopilot.core.model.modes import Modes as Modes  # noqa: PLC0414
+from autopilot.core.model.policy_ahead import DefragmentAhead
 from autopilot.core.model.policy_bounds import (
     DAY_S,
     ApprovalRules,
@@ -357,6 +359,9 @@ class Policy:
     regeometry: Annotated[Regeometry, Doc("changes of MIG geometry")] = field(default_factory=Regeometry)
     scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
     room: Annotated[RoomRules, Doc("room for replicas")] = field(default_factory=RoomRules)
+    defragment_ahead: Annotated[DefragmentAhead, Doc("moves ahead of the demand")] = field(
+        default_factory=DefragmentAhead
+    )
     recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
     enforcement: Annotated[Enforcement, Doc("work beyond its limits")] = field(default_factory=Enforcement)
     idle: Annotated[Idle, Doc("idle work")] = field(default_factory=Idle)
@@ -389,6 +394,7 @@ def check_policy(policy: Policy) -> None:
             f"budget.concurrent: {policy.budget.concurrent} exceeds budget.per_cluster "
             f"({policy.budget.per_cluster}); lower it or raise the other"
         )
+    parse_hours(policy.defragment_ahead.peak_hours, "defragment_ahead.peak_hours")
     if not policy.tenancy.fair_preemption_rules:
         raise InputError("tenancy.fair_preemption_rules: the list is empty; name final_share, initial_share or both")
     for model, weight in policy.price_weight.items():

@@ -27,7 +27,7 @@ class Case:
     """
 
     action: str
-    kind: str  # admit | pipeline | grow | reserve | evict | scale | recut
+    kind: str  # admit | pipeline | grow | reserve | evict | move | scale | recut
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -222,6 +222,26 @@ class EvictDraft(WorkloadDraft):
     def gained_gpus(self) -> int | None:
         """GPUs that start there, where that is known."""
         return self.needed_gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveDraft(WorkloadDraft):
+    """Move running gangs, of which `row` is the first, so that `cleared_gpus` become usable together."""
+
+    kind: ClassVar[str] = "move"
+
+    moves: tuple[Eviction, ...]
+    cleared_gpus: int
+
+    @property
+    def taken(self) -> tuple[Eviction, ...]:
+        """The gangs that move."""
+        return self.moves
+
+    @property
+    def gained_gpus(self) -> int:
+        """GPUs that become usable together."""
+        return self.cleared_gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

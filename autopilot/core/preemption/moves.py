@@ -57,7 +57,7 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
     most_gpus = np.inf if shape.profile >= 0 else min(free, most_given_up(ctx, shape))
     search = search_for(ctx, at, shape)
     search.patience = ctx.policy.limits.search_steps
-    ranked_targets = _movers(ctx, search, most_gpus, without, instances=shape.profile >= 0)
+    ranked_targets = movers(ctx, search, most_gpus, without, instances=shape.profile >= 0)
     found = _without_stuck(ctx, at, shape, search, ranked_targets)
     ctx.plan.spend(search.steps)
     parts = [ranked_target for ranked_target in ranked_targets if not ranked_target.target.whole]
@@ -82,25 +82,27 @@ def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list
     return found
 
 
-def _movers(
-    ctx: Context, search: Search, most_gpus: float, without: Collection[int], *, instances: bool
+def movers(
+    ctx: Context, search: Search, most_gpus: float, without: Collection[int] = (), *, instances: bool = False
 ) -> list[RankedTarget]:
-    """Gangs of at most `most_gpus` that may be moved; with `instances`, those that hold instances."""
-    movers = ctx.once(Movers, lambda: _all_movers(ctx))
-    may = np.where(movers.elastic, movers.member_gpus, movers.gpus) <= most_gpus
-    may &= _could_go(movers, ctx.room(np.inf))
+    """Gangs of at most `most_gpus` that may be moved, without these rows; with `instances`, those that hold
+    instances.
+    """
+    every = ctx.once(Movers, lambda: _all_movers(ctx))
+    may = np.where(every.elastic, every.member_gpus, every.gpus) <= most_gpus
+    may &= _could_go(every, ctx.room(np.inf))
     if instances:
-        may &= ctx.observation.snapshot.workloads.mig_profile[movers.rows] >= 0
+        may &= ctx.observation.snapshot.workloads.mig_profile[every.rows] >= 0
     if ctx.quota.leaving or without:
-        may &= ~np.isin(movers.rows, [*ctx.quota.leaving, *without])
-    if movers.columns is not None and search.by_gpus:
-        places = search.near(movers.columns, may)
+        may &= ~np.isin(every.rows, [*ctx.quota.leaving, *without])
+    if every.columns is not None and search.by_gpus:
+        places = search.near(every.columns, may)
     else:
         places = np.flatnonzero(may).tolist()
     ranked_targets = []
     for place in places:
-        claim, rank = movers.claims[place], int(movers.rank[place])
-        if movers.elastic[place]:  # one member may go and the rest stay
+        claim, rank = every.claims[place], int(every.rank[place])
+        if every.elastic[place]:  # one member may go and the rest stay
             count = round(claim.spare_gpus / claim.member_gpus)
             part = RankedTarget(
                 Target(claim.row, claim.member_gpus, whole=False), rank, claim.price_gpu_s / count, claim.queue
