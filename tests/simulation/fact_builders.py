@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autopilot.core.hardware.mig import Placement
+from autopilot.core.model.hours import parse_hours
 from autopilot.core.model.snapshot import ServiceTable, make
 from simulator.checkers import CHECKERS, Rules, World
 from simulator.specs.advance_spec import AdvanceSpec
@@ -40,6 +41,8 @@ RULES = Rules(
     floor_lease_s=1800.0,
     room_dwell_s=900.0,
     room_reversal_s=3600.0,
+    ahead_dwell_s=5000.0,
+    peak_hours=parse_hours("Thu 02:00-03:00", "peak_hours"),
     queues=(QueueSpec("a", "root", {"A100-80GB": 16}, 17, 1.0, 0, None, {"T4": 0}),),
     advance=(AdvanceSpec("launch", "a", "A100-80GB", 20, 1000.0, 600.0),),
 )
@@ -47,6 +50,7 @@ RULES = Rules(
 
 HELD = frozenset(
     {"backfill", "preempt", "make_room", "reclaim_borrowed", "defragment", "resize", "scale_ahead", "recover"}
+    | {"defragment_ahead"}
 )
 
 
@@ -126,10 +130,15 @@ def stopped(job: int, why: Why = Why.PREEMPT, at_s: float = 100.0, start_s: floa
 
 
 def evicting(
-    job: int, at_s: float = 2000.0, contract: bool = False, effect: str = "", why: Why = Why.PREEMPT
+    job: int,
+    at_s: float = 2000.0,
+    contract: bool = False,
+    effect: str = "",
+    why: Why = Why.PREEMPT,
+    ahead: bool = False,
 ) -> Evicting:
     """Told to leave."""
-    return Evicting(at_s, job, 0, why, contract, effect)
+    return Evicting(at_s, job, 0, why, contract, effect, ahead)
 
 
 def resized(job: int, gpus: Sequence[int], at_s: float = 100.0, **more: Any) -> tuple[Stopped, Started]:

@@ -35,8 +35,8 @@ NAME = "defragment_ahead"
 CLEAR = Case(
     NAME,
     "move",
-    words="make room for a gang of {expected} ({arrivals:gang is|gangs are} expected within {ahead}; without moves none "
-    "fits for {by_itself}): {victims}",
+    words="make room for a gang of {expected} ({arrivals:gang is|gangs are} expected within {ahead}; without moves "
+    "none fits for {by_itself}): {victims}",
     takes=StopReason.MOVE_AHEAD,
     by_telemetry=True,
 )
