@@ -164,9 +164,31 @@ def test_nothing_moves_in_peak_hours() -> None:
 
 def test_one_set_of_moves_is_under_way_at_a_time() -> None:
     """While a gang saves, its island is not seen as free; nothing else moves for it."""
-    step = decide(island_expected(), PATIENT)
-    again = decide(replace(island_expected(), tick=1, now_s=NOW_S + 10.0), PATIENT, step.memory)
+    work = [*STRAGGLERS, holds("c", 3, range(32, 35), gpus_per_member=3, **SAVES)]
+    seen = island_expected(work, total_s={**LASTING, "c": 100 * HOUR_S}, islands=(0, 0, 1, 1, 2, 2))
+    step = decide(seen, PATIENT)
+    assert [each.subject.name for each in step.instructions] == ["b"]
+    again = decide(replace(seen, tick=1, now_s=NOW_S + 10.0), PATIENT, step.memory)
     assert not [each for each in again.decision.plan.proposals if each.kind == "move"]
+
+
+def test_the_expected_gang_keeps_its_island() -> None:
+    """What moves does not stay inside of it, although it is as empty as the other place."""
+    work = [holds("b", 2, range(2), gpus_per_member=2, **SAVES), holds("full", 8, range(16, 24), **SAVES)]
+    found = moved(island_expected(work, total_s=dict.fromkeys(("b", "full"), 100 * HOUR_S)))
+    assert found is not None
+    assert {slot.node for slot in found.victims[0].keeps} == {"node-3"}
+
+
+def test_nothing_moves_onto_what_is_still_held() -> None:
+    """The only other GPUs come free soon, but not yet."""
+    work = [
+        holds("full", 14, range(14), gpus_per_member=2, preemptible=False),
+        holds("soon", 2, range(14, 16), gpus_per_member=2, **SAVES),
+        STRAGGLERS[1],
+    ]
+    total_s = {"full": 100 * HOUR_S, "b": 100 * HOUR_S, "soon": NOW_S + 1200.0}
+    assert moved(island_expected(work, total_s=total_s)) is None
 
 
 def test_switched_off_it_leaves_no_trace() -> None:
