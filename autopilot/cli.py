@@ -41,6 +41,7 @@ from autopilot.app.commands.run_args import (
 )
 from autopilot.app.options import SHIPPED_NAMES, SimulateOptions
 from autopilot.core.model.errors import AutopilotError, InputError, shown
+from autopilot.operate.oncall_cli import add_oncall_commands
 from autopilot.operate.service_cli import add_service_commands
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
@@ -90,6 +91,7 @@ for _planner in PLANNER_COMMANDS:
     app.command(cls=JsonCommand)(_planner)
 add_service_commands(app)
 app.command()(showback)
+add_oncall_commands(app)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from autopilot.http.desk import Desk
-from autopilot.http.routers import commands, decisions, health, recommendations, state
+from autopilot.http.routers import alerts, commands, decisions, health, recommendations, state
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
@@ -18,6 +18,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     recommendations.router,
     decisions.router,
     commands.router,
+    alerts.router,
 )
 """All routers. A router checks the role of its callers itself (`autopilot/http/auth.py`)."""
 

@@ -29,7 +29,9 @@ class Caller:
     role: Role
 
     def may(self, role: Role) -> bool:
-        """Whether the caller has this role or a higher one."""
+        """Whether the caller has this role or a higher one. `alerts` is a role beside the others."""
+        if Role.ALERTS in {self.role, role}:
+            return self.role in {role, Role.ADMIN}
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -88,4 +90,5 @@ def need(role: Role) -> Callable[..., Caller]:
 
 Viewer = Annotated[Caller, Depends(need(Role.VIEWER))]
 Approver = Annotated[Caller, Depends(need(Role.APPROVER))]
+Deliverer = Annotated[Caller, Depends(need(Role.ALERTS))]
 Admin = Annotated[Caller, Depends(need(Role.ADMIN))]

@@ -13,6 +13,7 @@ from autopilot.app.when import When
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.http.auth import Caller, Tokens
+from autopilot.oncall.follow import Follower
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.published import Published, Publisher
@@ -32,6 +33,7 @@ class Desk:
     silent_s: float = 60.0  # after this wall time without a tick the service is not ready
     when: When = field(default_factory=When)
     wall_s: Callable[[], float] = time
+    follower: Follower | None = None  # follows alerts
 
     def latest(self) -> Published:
         """The last tick. Raises 503 before the first one."""

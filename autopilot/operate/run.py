@@ -18,6 +18,7 @@ from autopilot.http.app import service_app
 from autopilot.http.auth import Caller, Tokens, read_tokens
 from autopilot.http.desk import Desk
 from autopilot.http.metrics_app import metrics_app
+from autopilot.oncall.wiring import open_follower
 from autopilot.service.listeners import Listener
 from autopilot.service.logs import set_up_logs
 from autopilot.service.settings import Role, Settings
@@ -74,6 +75,9 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
     tokens, token_file = read_tokens(settings.http.tokens), None
     if not tokens:
         tokens, token_file = [(own_token(own.token), Caller("admin", Role.ADMIN))], own.token
+    follower = open_follower(settings, own.alerts, service.publisher)
+    follower.start()
+    stack.callback(follower.close)
     desk = Desk(
         service.publisher,
         service.inbox,
@@ -83,6 +87,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         service.loop.wake,
         settings.http.answer_s,
         when=when,
+        follower=follower,
     )
     listeners = [Listener(service_app(desk), settings.http.listen, "http.listen")]
     if settings.metrics.listen is not None:

@@ -94,6 +94,10 @@ class Publisher:
             found = self._news.wait_for(lambda: self._latest is not None and done(self._latest), timeout_s)
             return self._latest if found else None
 
+    def wait_for_next(self, last: Published | None, timeout_s: float) -> Published | None:
+        """The first published step that is not `last`; None when there is none in time."""
+        return self.wait_for(lambda each: each is not last, timeout_s)
+
 
 class WatchedCollector:
     """A collector that keeps how its last read went (port `Collector`)."""

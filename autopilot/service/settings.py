@@ -17,7 +17,10 @@ from autopilot.service.listeners import parse_listen
 
 
 def _seconds(value: Any) -> Any:
-    return parse_duration_s(value) if isinstance(value, str) else value
+    try:
+        return parse_duration_s(value) if isinstance(value, str) else value
+    except InputError as error:
+        raise ValueError(str(error)) from error
 
 
 def _listens(value: str) -> str:
@@ -50,18 +53,35 @@ class Section(BaseModel):
 
 
 class Role(StrEnum):
-    """What the owner of a token may do; each role includes those before it."""
+    """What the owner of a token may do; viewer, approver and admin each include the one before.
 
+    `alerts` delivers alerts and nothing else; of the others only admin may deliver them too.
+    """
+
+    ALERTS = "alerts"
     VIEWER = "viewer"
     APPROVER = "approver"
     ADMIN = "admin"
+
+
+class Alerts(Section):
+    """Alerts that Alertmanager or Grafana delivers, and their runbooks."""
+
+    prometheus: Address | None = Field(
+        None, description="address of the Prometheus that answers the queries of runbooks; null: collectors.prometheus"
+    )
+    token_file: Path | None = Field(None, description="file with a bearer token for it")
+    runbooks: Path | None = Field(None, description="folder of runbooks; null: the shipped ones")
 
 
 class Token(Section):
     """One bearer token."""
 
     name: str = Field(min_length=1, max_length=64, description="who it belongs to; kept with every command")
-    role: Role = Field(description="what it allows: viewer reads, approver also decides, admin also resumes")
+    role: Role = Field(
+        description="what it allows: viewer reads, approver also decides, admin also resumes; alerts only delivers "
+        "alerts"
+    )
     file: Path = Field(description="file with the token, readable by its owner only")
 
 
@@ -197,6 +217,7 @@ class Settings(Section):
     loop: LoopSettings = Field(LoopSettings(), description="when the controller decides")
     collectors: Collectors = Field(Collectors(), description="sources of telemetry")
     forecasting: Forecasting = Field(Forecasting(), description="forecasters and their worker")
+    alerts: Alerts = Field(Alerts(), description="alerts and runbooks")
     kill_switch: KillSwitch = Field(KillSwitch(), description="where the kill switch is read")
     http: Http = Field(Http(), description="the HTTP API")
     metrics: Metrics = Field(Metrics(), description="the metrics of the controller")

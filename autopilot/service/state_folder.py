@@ -45,6 +45,11 @@ class Places:
         return self.run / "inbox.db"
 
     @property
+    def alerts(self) -> Path:
+        """The alerts that were delivered."""
+        return self.run / "alerts.db"
+
+    @property
     def registry(self) -> Path:
         """The models."""
         return self.run / "models"

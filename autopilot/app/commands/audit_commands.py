@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from autopilot.app.commands.json_out import write_json, write_lines
-from autopilot.app.commands.run_commands import out, print_rows, state_folder
+from autopilot.app.commands.run_commands import out, print_rows, printable, state_folder
 from autopilot.app.when import When, parse_moment_s
 from autopilot.audit.entry import Entry, Kind
 from autopilot.audit.keys import public_key
@@ -136,15 +136,10 @@ def _cells(entry: Entry) -> tuple[str, ...]:
         str(entry.sequence),
         entry.at[:19].replace("T", " "),
         str(event.kind),
-        *(_printable(text) for text in texts),
+        *(printable(text) for text in texts),
     )
 
 
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 16 else f"{text[:12]}..."
-
-
-def _printable(text: str) -> str:
-    """The text on one line, without control characters that could act on a terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)

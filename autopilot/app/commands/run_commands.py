@@ -230,6 +230,11 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figure
         out.print("  ".join(cells).rstrip())
 
 
+def printable(text: str) -> str:
+    """The text on one line, without control characters that could act on a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
 def print_outcome(outcome: SimulationOutcome) -> None:
     """Print the comparison as a table, and what was assumed or dropped."""
     from autopilot.report.words import fared_lines, fared_words  # imports numpy, which help does without

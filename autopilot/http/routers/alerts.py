@@ -1,0 +1,144 @@
+"""Alerts come in here; what happens about them, and their runbooks, are read here.
+
+A delivery is answered once it is on disk. The work on it follows the next tick (`autopilot/oncall/follow.py`).
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Annotated, Any
+
+import structlog
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.concurrency import run_in_threadpool
+
+from autopilot.core.model.errors import InputError, nearest
+from autopilot.http.auth import Deliverer, Viewer
+from autopilot.http.desk import Asked, Desk
+from autopilot.oncall.book import AlertRecord, Answer
+from autopilot.oncall.follow import Follower, Round
+from autopilot.oncall.payload import MAX_BYTES, parse_payload
+from autopilot.oncall.runbook import SUBJECTS, Runbook
+
+router = APIRouter(prefix="/api/v1", tags=["alerts"])
+log: Any = structlog.get_logger("alerts")
+
+
+@router.post("/alerts")
+async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str, Any]:
+    """Receive alerts of Alertmanager (webhook, version 4) or Grafana. A repeated delivery changes nothing."""
+    follower = _follower(desk)
+    body = await _body(request)
+    try:
+        alerts, truncated = await run_in_threadpool(parse_payload, body)
+    except InputError as error:
+        log.warning("delivery refused", sender=caller.name, error=str(error))
+        raise HTTPException(400, str(error)) from error
+    try:
+        changed = await run_in_threadpool(follower.book.receive, alerts, desk.clock_s())
+    except InputError as error:
+        raise HTTPException(503, str(error), {"Retry-After": "30"}) from error
+    if truncated:
+        log.warning("delivery was truncated by its sender", missing=truncated, fix="raise max_alerts of the receiver")
+    if changed:
+        follower.wake()
+    return {"received": len(alerts), "changed": changed, "truncated": truncated}
+
+
+@router.get("/alerts")
+def alerts(desk: Asked, _caller: Viewer, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> dict[str, Any]:
+    """The latest alerts, newest first, with their stage, evidence and proposals."""
+    try:
+        return {"alerts": [_document(each, desk) for each in _follower(desk).book.recent(limit)]}
+    except InputError as error:
+        raise HTTPException(503, str(error)) from error
+
+
+@router.get("/runbooks")
+def runbooks(desk: Asked, _caller: Viewer) -> dict[str, Any]:
+    """The runbooks, each with its actions."""
+    books = _follower(desk).runbooks.values()
+    return {
+        "runbooks": [
+            {
+                "alert": book.alert,
+                "subject": book.front.subject,
+                "actions": [each.action for each in book.front.actions],
+            }
+            for book in books
+        ]
+    }
+
+
+@router.get("/runbooks/{alert}")
+def runbook(desk: Asked, _caller: Viewer, alert: str, request: Request) -> dict[str, Any]:
+    """One runbook with live answers to its queries. Labels of the alert are query parameters, such as `?pool=a100`."""
+    follower = _follower(desk)
+    book = follower.runbooks.get(alert)
+    if book is None:
+        raise HTTPException(404, f"{alert}: no such runbook; {nearest(alert, follower.runbooks)}".rstrip("; "))
+    labels = {name: value for name, value in request.query_params.items() if name in SUBJECTS}
+    evidence = Round(desk.latest(), follower.runbooks, follower.ask).evidence(book, labels)
+    return _book_document(book) | {"labels": labels, "evidence": [_answer_document(each) for each in evidence]}
+
+
+def _follower(desk: Desk) -> Follower:
+    if desk.follower is None:
+        raise HTTPException(503, "alerts are not followed in this service")
+    return desk.follower
+
+
+async def _body(request: Request) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_BYTES:
+            raise HTTPException(413, f"a delivery has at most {MAX_BYTES:,} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _document(alert: AlertRecord, desk: Desk) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "fingerprint": alert.fingerprint,
+        "started": alert.started,
+        "firing": alert.firing,
+        "labels": alert.labels,
+        "summary": alert.summary,
+        "stage": alert.stage.value,
+        "reason": alert.reason,
+        "proposals": list(alert.proposals),
+        "deliveries": alert.deliveries,
+        "evidence": [_answer_document(each) for each in alert.evidence],
+        "history": [
+            {"at_s": each.at_s, "at": desk.when.stamp(each.at_s), "stage": each.stage.value, "reason": each.reason}
+            for each in alert.history
+        ],
+    }
+
+
+def _answer_document(answer: Answer) -> dict[str, Any]:
+    series = [
+        {"labels": labels, "value": value if isfinite(value) else None, "text": f"{value:g}"}
+        for labels, value in answer.series
+    ]
+    return {
+        "title": answer.title,
+        "query": answer.query,
+        "unit": answer.unit,
+        "at_s": answer.at_s,
+        "series": series,
+        "problem": answer.problem or None,
+    }
+
+
+def _book_document(book: Runbook) -> dict[str, Any]:
+    front = book.front
+    return {
+        "alert": book.alert,
+        "subject": front.subject,
+        "actions": [each.model_dump() for each in front.actions],
+        "undo": front.undo,
+        "text": book.text,
+    }

@@ -1,0 +1,217 @@
+"""The alerts that were delivered, on disk before a delivery is confirmed.
+
+One row per (fingerprint, start). A repeat updates nothing but the count; a late `firing` after the end is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from autopilot.core.model.errors import InputError
+from autopilot.oncall.payload import Delivered
+
+MOST_OPEN = 20_000
+KEPT_ENDED = 20_000
+MOST_HISTORY = 50
+
+
+class Stage(StrEnum):
+    """How far the work on an alert is."""
+
+    RECEIVED = "received"
+    NO_RUNBOOK = "no_runbook"
+    WAITING = "waiting"  # nothing that helps is proposed now
+    PROPOSED = "proposed"  # a proposal waits for a person
+    ACTING = "acting"  # its effects are under way
+    VERIFYING = "verifying"  # the effects ended; the cause should go away
+    VERIFIED = "verified"
+    NOT_VERIFIED = "not_verified"  # the effects ended, and the cause is still there
+    ENDED = "ended"  # the alert resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one query of a runbook: (labels, value) of each series, or why there is none."""
+
+    title: str
+    query: str
+    unit: str
+    at_s: float  # time of the cluster
+    series: tuple[tuple[dict[str, str], float], ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A change of the stage, with its reason."""
+
+    at_s: float  # time of the cluster
+    stage: Stage
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRecord:
+    """One alert and the work on it."""
+
+    fingerprint: str
+    started: str
+    labels: dict[str, str]
+    summary: str
+    firing: bool
+    received_s: float  # time of the cluster
+    stage: Stage = Stage.RECEIVED
+    deliveries: int = 1
+    reason: str = ""
+    proposals: tuple[str, ...] = ()
+    evidence: tuple[Answer, ...] = ()
+    verify_by_s: float = float("inf")
+    history: tuple[Moment, ...] = field(default_factory=tuple)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What identifies the alert."""
+        return self.fingerprint, self.started
+
+    @property
+    def name(self) -> str:
+        """The name of the alert."""
+        return self.labels["alertname"]
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """How far the work is, for the log."""
+        return {"stage": self.stage.value, "reason": self.reason, "proposals": list(self.proposals)}
+
+    def to(self, stage: Stage, reason: str, at_s: float, **changes: Any) -> AlertRecord:
+        """The record at another stage. A stage with the same reason as before leaves the history as it is."""
+        history = self.history
+        if (stage, reason) != (self.stage, self.reason):
+            history = (*history, Moment(at_s, stage, reason))[-MOST_HISTORY:]
+        return replace(self, stage=stage, reason=reason, history=history, **changes)
+
+
+_TABLE = """CREATE TABLE IF NOT EXISTS alerts (
+    fingerprint TEXT NOT NULL, started TEXT NOT NULL, firing INTEGER NOT NULL, ended INTEGER NOT NULL,
+    deliveries INTEGER NOT NULL, record TEXT NOT NULL, PRIMARY KEY (fingerprint, started))"""
+_COLUMNS = "firing, deliveries, record"
+
+
+class AlertBook:
+    """The store of alerts. Its methods may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file. Raises `InputError`."""
+        self._path, self._lock = path, threading.Lock()
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute(_TABLE)
+            self._db.execute("CREATE INDEX IF NOT EXISTS open_alerts ON alerts (ended)")
+        except sqlite3.Error as error:
+            raise self._refusal(error) from error
+
+    def receive(self, alerts: Sequence[Delivered], now_s: float) -> int:
+        """Store the alerts of one delivery in one transaction; returns how many changed something.
+
+        Raises `InputError` where they cannot be stored: nothing of the delivery is then.
+        """
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    changed = sum(self._receive(alert, now_s) for alert in alerts)
+                    (open_alerts,) = self._db.execute("SELECT count(*) FROM alerts WHERE ended = 0").fetchone()
+                    _check_room(open_alerts)
+                    self._db.execute("COMMIT")
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise self._refusal(error) from error
+        return changed
+
+    def _receive(self, alert: Delivered, now_s: float) -> bool:
+        key = (alert.fingerprint, alert.started)
+        row = self._db.execute("SELECT firing FROM alerts WHERE fingerprint = ? AND started = ?", key).fetchone()
+        if row is None:
+            record = AlertRecord(*key, alert.labels, alert.summary, firing=True, received_s=now_s)
+            self._db.execute("INSERT INTO alerts VALUES (?, ?, ?, 0, 1, ?)", (*key, alert.firing, _text(record)))
+            return True
+        ends = bool(row[0]) and not alert.firing
+        self._db.execute(
+            "UPDATE alerts SET deliveries = deliveries + 1, firing = ? WHERE fingerprint = ? AND started = ?",
+            (row[0] and alert.firing, *key),
+        )
+        return ends
+
+    def open_alerts(self) -> list[AlertRecord]:
+        """Alerts that have not ended, in the order of receipt."""
+        return self._read(f"SELECT {_COLUMNS} FROM alerts WHERE ended = 0 ORDER BY rowid", ())  # noqa: S608
+
+    def recent(self, limit: int) -> list[AlertRecord]:
+        """The latest alerts, newest first."""
+        return self._read(f"SELECT {_COLUMNS} FROM alerts ORDER BY rowid DESC LIMIT ?", (limit,))  # noqa: S608
+
+    def keep(self, records: Sequence[AlertRecord]) -> None:
+        """Store the work on alerts. Whether one fires, and how often it was delivered, stays as delivered."""
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.executemany(
+                    "UPDATE alerts SET record = ?, ended = ? WHERE fingerprint = ? AND started = ?",
+                    [(_text(each), each.stage == Stage.ENDED, *each.key) for each in records],
+                )
+                self._db.execute(
+                    "DELETE FROM alerts WHERE ended = 1 AND rowid NOT IN "
+                    "(SELECT rowid FROM alerts WHERE ended = 1 ORDER BY rowid DESC LIMIT ?)",
+                    (KEPT_ENDED,),
+                )
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._db.execute("ROLLBACK")
+                raise self._refusal(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    def _read(self, query: str, values: tuple[object, ...]) -> list[AlertRecord]:
+        with self._lock:
+            try:
+                rows = self._db.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._refusal(error) from error
+        return [replace(_record(text), firing=bool(firing), deliveries=count) for firing, count, text in rows]
+
+    def _refusal(self, error: sqlite3.Error) -> InputError:
+        return InputError(f"{self._path}: alerts cannot be kept: {error}; free some space or make the folder writable")
+
+
+def _check_room(open_alerts: int) -> None:
+    if open_alerts > MOST_OPEN:
+        raise InputError(f"over {MOST_OPEN:,} alerts are open; resolve some, then send these again")
+
+
+def _text(record: AlertRecord) -> str:
+    return json.dumps(asdict(record))
+
+
+def _record(text: str) -> AlertRecord:
+    content = json.loads(text)
+    evidence = tuple(
+        Answer(**{**each, "series": tuple((labels, value) for labels, value in each["series"])})
+        for each in content.pop("evidence")
+    )
+    history = tuple(Moment(each["at_s"], Stage(each["stage"]), each["reason"]) for each in content.pop("history"))
+    stage, proposals = Stage(content.pop("stage")), tuple(content.pop("proposals"))
+    return AlertRecord(**content, stage=stage, proposals=proposals, evidence=evidence, history=history)

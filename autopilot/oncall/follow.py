@@ -1,0 +1,259 @@
+"""What happens about an alert: evidence, the proposals that may help, their effects, and whether the cause went away.
+
+The actions propose at every tick anyway. Following an alert means to find those proposals that its runbook asks for and
+that concern its object. Nothing here changes a decision.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+import structlog
+
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.records import Proposal
+from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.explain.proposals import Answer as Verdict
+from autopilot.explain.proposals import answer_of, code_words, refusing_codes
+from autopilot.oncall.book import AlertBook, AlertRecord, Answer, Stage
+from autopilot.oncall.queries import Asker, QueryError, Series
+from autopilot.oncall.runbook import Runbook, bound
+from autopilot.service.published import Published
+
+MOST_QUERIES = 200
+"""Queries of one round; the rest waits for the next."""
+
+LOOK_EVERY_S = 0.5
+"""Longest wall time between a delivery and the look at it, where no tick ends meanwhile."""
+
+_FINAL = frozenset({Stage.ENDED, Stage.NO_RUNBOOK, Stage.VERIFIED})
+
+log: Any = structlog.get_logger("oncall")
+
+
+class Round:
+    """One look at all open alerts, after one tick. The same query is asked once."""
+
+    def __init__(self, published: Published, runbooks: Mapping[str, Runbook], ask: Asker) -> None:
+        self.published, self._runbooks, self._ask = published, runbooks, ask
+        self.now_s = published.observation.now_s
+        self._known: dict[str, Series | str] = {}
+        self._pools = _pools(published.observation.snapshot)
+
+    def look(self, alert: AlertRecord) -> AlertRecord:
+        """The alert as it is now."""
+        if not alert.firing:
+            return alert.to(Stage.ENDED, "the alert resolved", self.now_s)
+        book = self._runbooks.get(alert.name)
+        if book is None:
+            reason = f"there is no runbook for {alert.name}; a person must act"
+            return alert.to(Stage.NO_RUNBOOK, reason, self.now_s)
+        if not alert.evidence and self._may_ask(book):
+            alert = alert.to(alert.stage, alert.reason, self.now_s, evidence=self.evidence(book, alert.labels))
+        if alert.stage == Stage.ACTING:
+            return self._acting(alert, book)
+        if alert.stage == Stage.VERIFYING:
+            return self._verified(alert, book)
+        return alert if alert.stage in _FINAL else self._proposed(alert, book)
+
+    def evidence(self, book: Runbook, labels: Mapping[str, str]) -> tuple[Answer, ...]:
+        """The answers to the queries of a runbook for the labels of an alert."""
+        found = []
+        for each in book.front.diagnosis:
+            query = bound(each.query, labels)
+            if query is None:
+                problem = f"the alert has no label {book.front.subject or 'that the query needs'}"
+                found.append(Answer(each.title, each.query, each.unit, self.now_s, problem=problem))
+                continue
+            answer = self._answer(query)
+            known = (answer, "") if isinstance(answer, tuple) else ((), answer)
+            found.append(Answer(each.title, query, each.unit, self.now_s, *known))
+        return tuple(found)
+
+    def _may_ask(self, book: Runbook) -> bool:
+        return len(self._known) + len(book.front.diagnosis) <= MOST_QUERIES
+
+    def _answer(self, query: str) -> Series | str:
+        """The series of a query, or why there are none."""
+        if query not in self._known:
+            try:
+                self._known[query] = self._ask(query)
+            except QueryError as error:
+                self._known[query] = str(error)
+        return self._known[query]
+
+    def _proposed(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
+        """Look for proposals that the runbook asks for."""
+        if not book.front.actions:
+            return alert.to(
+                Stage.WAITING, "the runbook asks for no action of the controller: a person must act", self.now_s
+            )
+        decision = self.published.decision
+        related = [each for each in decision.plan.proposals if self._concerns(each, alert, book)]
+        accepted = [each for each in related if each.accepted and not decision.halted]
+        if accepted:
+            return self._act(alert, accepted)
+        waiting = [
+            each
+            for each in related
+            if answer_of(each, decision.halted) in {Verdict.NEEDS_APPROVAL, Verdict.RECOMMENDED}
+        ]
+        if waiting:
+            waiting.sort(key=lambda each: -each.benefit_gpu_s)
+            approvable = any(answer_of(each, decision.halted) == Verdict.NEEDS_APPROVAL for each in waiting)
+            reason = (
+                "approve or reject the recommendation"
+                if approvable
+                else "recommended only: the mode takes no approvals"
+            )
+            return alert.to(Stage.PROPOSED, reason, self.now_s, proposals=tuple(each.id for each in waiting[:5]))
+        if alert.stage == Stage.NOT_VERIFIED:
+            return alert
+        return alert.to(Stage.WAITING, self._why_nothing(book, related), self.now_s, proposals=())
+
+    def _act(self, alert: AlertRecord, accepted: Sequence[Proposal]) -> AlertRecord:
+        ids = tuple(each.id for each in accepted)
+        return alert.to(Stage.ACTING, f"{', '.join(ids)}: effects were sent", self.now_s, proposals=ids)
+
+    def _acting(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
+        """Wait until no effect of the proposals is under way."""
+        open_effects = [
+            each.instruction.id
+            for each in self.published.memory.in_flight.values()
+            if each.instruction.proposal_id in alert.proposals
+        ]
+        if open_effects:
+            return alert
+        until_s = self.now_s + book.front.verification.within
+        return self._verified(alert.to(Stage.VERIFYING, "the effects ended", self.now_s, verify_by_s=until_s), book)
+
+    def _verified(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
+        """Whether the cause is gone, as the runbook's query or the end of the alert shows."""
+        check = book.front.verification
+        query = bound(check.query, alert.labels) if check.query else None
+        if query:
+            series = self._answer(query)
+            values = [value for _, value in series] if isinstance(series, tuple) else []
+            if values and all(isfinite(value) and check.holds(value) for value in values):
+                return alert.to(Stage.VERIFIED, f"verified: {_values(values)}", self.now_s)
+        if self.now_s < alert.verify_by_s:
+            return alert
+        later = self._proposed(alert, book)
+        if later.stage in {Stage.ACTING, Stage.PROPOSED}:
+            return later
+        reason = f"the alert still fires after the effects. {book.front.undo}"
+        return alert.to(Stage.NOT_VERIFIED, reason, self.now_s)
+
+    def _concerns(self, proposal: Proposal, alert: AlertRecord, book: Runbook) -> bool:
+        """Whether the runbook asks for such a proposal, and it is about the object of the alert."""
+        if proposal.action not in {each.action for each in book.front.actions}:
+            return False
+        label = book.front.subject
+        wanted = alert.labels.get(label, "") if label else ""
+        if not wanted:
+            return not label  # an alert without the label of its object concerns nothing
+        nodes = {slot.node for slot in proposal.slots}
+        nodes |= {slot.node for victim in proposal.victims for slot in victim.keeps}
+        found: Mapping[str, set[str]] = {
+            "tenant": {proposal.tenant},
+            "queue": {proposal.queue},
+            "service": {proposal.subject.name},
+            "action": {proposal.action},
+            "node": nodes,
+            "pool": {self._pools.get(node, "") for node in nodes},
+        }
+        return wanted in found.get(label, set())
+
+    def _why_nothing(self, book: Runbook, related: Sequence[Proposal]) -> str:
+        halted = self.published.decision.halted
+        if halted:
+            return f"nothing acts: {halted}"
+        actions = " or ".join(each.action for each in book.front.actions)
+        if not related:
+            return f"{actions} proposes nothing for it now"
+        first = max(related, key=lambda each: each.benefit_gpu_s)
+        codes = set(refusing_codes(first))
+        refusals = [each for each in first.verdicts if not each.allowed and each.code in codes]
+        words = "; ".join(code_words(each.code, each.value, each.threshold) for each in refusals)
+        return f"{first.id} is refused: {words}"
+
+
+class Follower:
+    """Follows all open alerts in a thread of its own, so that a slow Prometheus delays no tick and no delivery."""
+
+    def __init__(
+        self,
+        book: AlertBook,
+        runbooks: Mapping[str, Runbook],
+        ask: Asker,
+        next_tick: Callable[[Published | None, float], Published | None],
+    ) -> None:
+        """`next_tick(last, timeout_s)` returns a tick newer than `last`, or None after the time."""
+        self.book, self.runbooks, self.ask, self._next_tick = book, runbooks, ask, next_tick
+        self._stopped, self._woken = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="oncall", daemon=True)
+
+    def wake(self) -> None:
+        """Look now: an alert was delivered."""
+        self._woken.set()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the current look."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(15.0)
+
+    def close(self) -> None:
+        """Stop, and close the book."""
+        self.stop()
+        self.book.close()
+
+    def _run(self) -> None:
+        last: Published | None = None
+        while not self._stopped.is_set():
+            latest = self._next_tick(last, LOOK_EVERY_S)
+            woken = self._woken.is_set()
+            self._woken.clear()
+            last = latest or last
+            if last is None or (latest is None and not woken):
+                continue
+            try:
+                self.look(last)
+            except InputError as error:
+                log.warning("alerts cannot be followed", error=str(error))
+            except Exception as error:  # a defect here must not end the thread
+                log.exception("alerts cannot be followed", error=f"{type(error).__name__}: {error}")
+
+    def look(self, published: Published) -> None:
+        """Follow every open alert once."""
+        alerts = self.book.open_alerts()
+        if not alerts:
+            return
+        one = Round(published, self.runbooks, self.ask)
+        moved = [(before, after) for before in alerts if (after := one.look(before)) != before]
+        if not moved:
+            return
+        self.book.keep([after for _, after in moved])
+        for before, after in moved:
+            if (before.stage, before.reason) != (after.stage, after.reason):
+                log.info("alert", alert=after.name, fingerprint=after.fingerprint, **after.position)
+
+
+def _pools(snapshot: ClusterSnapshot) -> dict[str, str]:
+    """The pool of each node."""
+    names = snapshot.names.pools
+    return {
+        node: names[pool] if pool >= 0 else ""
+        for node, pool in zip(snapshot.nodes.id.tolist(), snapshot.nodes.pool.tolist(), strict=True)
+    }
+
+
+def _values(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values[:5])

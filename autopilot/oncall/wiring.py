@@ -1,0 +1,36 @@
+"""The follower of alerts from the settings of the service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autopilot.core.model.errors import InputError
+from autopilot.oncall.book import AlertBook
+from autopilot.oncall.follow import Follower
+from autopilot.oncall.queries import Asker, PrometheusAsker, no_prometheus
+from autopilot.oncall.runbook import load_runbooks
+from autopilot.service.published import Publisher
+from autopilot.service.settings import Settings
+
+
+def open_follower(settings: Settings, path: Path, publisher: Publisher) -> Follower:
+    """The follower with its book at `path`. Raises `InputError` for a broken runbook or an unreadable token."""
+    runbooks = load_runbooks(settings.alerts.runbooks)
+    return Follower(AlertBook(path), runbooks, asker_of(settings), publisher.wait_for_next)
+
+
+def asker_of(settings: Settings) -> Asker:
+    """The Prometheus that answers the queries of runbooks."""
+    own, source = settings.alerts, settings.collectors.prometheus
+    if own.prometheus is not None:
+        return PrometheusAsker(own.prometheus, _token(own.token_file))
+    if source is not None:
+        return PrometheusAsker(source.url, _token(source.token_file))
+    return no_prometheus
+
+
+def _token(path: Path | None) -> str:
+    try:
+        return path.read_text("utf-8").strip() if path is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"alerts.token_file: {path}: the token cannot be read: {error}") from error

@@ -1,0 +1,56 @@
+"""The command line of alerts and runbooks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autopilot.app.commands.json_out import JsonCommand, JsonPlace
+from autopilot.operate.service_cli import Config, Server, TokenFile
+
+
+def alerts(
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most this many alerts, the latest.")] = 20,
+    config: Config = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+    json_out: JsonPlace = None,
+) -> None:
+    """List the alerts that the running service received, and what happens about each."""
+    from autopilot.operate.client import find_api
+    from autopilot.operate.oncall_client import show_alerts
+
+    show_alerts(find_api(config, server, token_file), limit, json_out)
+
+
+def runbook(
+    alert: Annotated[
+        str | None, typer.Argument(metavar="ALERT", help="Name of the alert.", show_default="lists all runbooks")
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", help="A label of the alert, NAME=VALUE, for example pool=a100; repeat it for more."),
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Print the text without asking the service.")] = False,
+    config: Config = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Print the runbook of an alert, with live answers to its queries from the running service."""
+    from autopilot.operate.oncall_client import list_runbooks, print_runbook, show_runbook
+
+    if alert is None:
+        list_runbooks(config)
+    elif offline:
+        print_runbook(config, alert)
+    else:
+        from autopilot.operate.client import find_api
+
+        show_runbook(find_api(config, server, token_file), alert, labels or [])
+
+
+def add_oncall_commands(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for each in (alerts, runbook):
+        app.command(cls=JsonCommand if each is alerts else None)(each)
