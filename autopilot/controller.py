@@ -55,8 +55,8 @@ from autopilot.core.planning.action import Action
 from autopilot.core.tracking import lifecycle
 from autopilot.core.usage.plausibility import gaps_of
 
-STAGES = ("collect", "forecast", "decide", "record", "act", "conclude")
-"""The stages of a tick, in their order."""
+STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply")
+"""The stages of a tick, in their order; `record` is entered again for the outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,9 @@ class Controller:
         wiring.memory.save(step.memory)
         self.memory, self._commands, self._read_s = step.memory, (), read_s
         self._trust(observation.views)
-        self._enter("act")
+        self._enter("apply")
         self._outcomes = tuple(self._apply(instruction, now_s) for instruction in step.instructions)
-        self._enter("conclude")
+        self._enter("record")
         wiring.journal.conclude(observation.tick, self._outcomes)
         self._enter("")
         if wiring.on_decision is not None:
@@ -138,6 +138,7 @@ class Controller:
             not_of_the_future(_collect(collector, now_s), now_s, policy.clock.max_skew_s)
             for collector in wiring.collectors
         ]
+        self._enter("assemble")
         snapshot, gaps = assemble(batches, now_s)
         views, self._listed = views_of(batches, self._expected(), self._known, self._listed)
         self._commands += wiring.inbox.drain(now_s)

@@ -91,7 +91,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
     )
     listeners = [Listener(service_app(desk), settings.http.listen, "http.listen")]
     if settings.metrics.listen is not None:
-        app = metrics_app(service.publisher, None if settings.metrics.open else desk.tokens)
+        app = metrics_app(service.exposed, None if settings.metrics.open else desk.tokens)
         listeners.append(Listener(app, settings.metrics.listen, "metrics.listen"))
     for listener in listeners:
         listener.start()

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
@@ -19,6 +20,7 @@ from autopilot.app.runs.world import World, build_world
 from autopilot.core.model.errors import InputError
 from autopilot.service.listeners import Listener
 from autopilot.service.state_folder import write_note
+from simulator.inference.services import ServiceFleet
 from simulator.running.cluster_actuator import ClusterActuator
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.faults import Faults
@@ -27,6 +29,7 @@ from simulator.running.simulation import Simulation
 from simulator.serving.exporters import Exporters
 from simulator.serving.http import Exposition, cluster_app
 from simulator.serving.served import ServedCluster, Unattended
+from simulator.serving.servers import Servers
 from simulator.signals.occupants import Occupants
 from simulator.specs.advance_spec import advance_table
 from simulator.world.physics import PHYSICS
@@ -35,7 +38,9 @@ PACE_S = 0.02
 """Wall time between two steps of the pace."""
 
 
-def serve_world(world: World, speed: float, run: str = "") -> tuple[ServedCluster, dict[str, Exposition]]:
+def serve_world(
+    world: World, speed: float, run: str = "", wall_s: Callable[[], float] = time.monotonic
+) -> tuple[ServedCluster, dict[str, Exposition]]:
     """The world of a scenario behind the protocol, at virtual time 0, and its metrics targets."""
     if not 0 < speed <= 100_000:
         raise InputError(
@@ -43,7 +48,13 @@ def serve_world(world: World, speed: float, run: str = "") -> tuple[ServedCluste
         )
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
     jobs = world.jobs()
-    services = world.fleet(jobs)
+    servers = Servers(world.services)
+    services = None
+    if world.services.deployments:
+        services = ServiceFleet(
+            servers.watched, jobs, world.inventory, PHYSICS[world.physics], on_served=servers.on_served
+        )
+        servers.load = services.load
     unattended = Unattended()
     simulation = Simulation(
         world.inventory, jobs, lambda _: unattended, PHYSICS[world.physics], checkers=(), ready_wakes=True
@@ -67,12 +78,15 @@ def serve_world(world: World, speed: float, run: str = "") -> tuple[ServedCluste
         run=run or token_hex(6),
         scenario=world.title,
         speed=speed,
-        wall_s=time.monotonic,
+        wall_s=wall_s,
         lists=PatchyCollector(whole, faults.view) if faults is not None else None,
         telemetry=(TelemetryFeed(Occupants(cluster, world.seed), generator, full=False),),
         start_s=world.start_s,
     )
-    return served, {"exporters": Exporters(Occupants(cluster, world.seed), generator)}
+    return served, {
+        "exporters": Exporters(Occupants(cluster, world.seed), generator),
+        "servers": servers,
+    }
 
 
 def serve_cluster(scenario: str, speed: float, listen: str, seed: int | None = None, ready: Path | None = None) -> None:

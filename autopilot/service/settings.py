@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -15,29 +16,30 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
 from autopilot.service.listeners import parse_listen
 
+T = TypeVar("T")
+
+
+def _fix_of(check: Callable[..., T], *given: Any) -> T:
+    """The result of a check; its error as pydantic expects it."""
+    try:
+        return check(*given)
+    except InputError as error:
+        raise ValueError(str(error).rpartition("; ")[2]) from error
+
 
 def _seconds(value: Any) -> Any:
-    try:
-        return parse_duration_s(value) if isinstance(value, str) else value
-    except InputError as error:
-        raise ValueError(str(error)) from error
+    return _fix_of(parse_duration_s, value) if isinstance(value, str) else value
 
 
 def _listens(value: str) -> str:
-    try:
-        parse_listen(value, "listen")
-    except InputError as error:
-        raise ValueError(str(error)) from error
+    _fix_of(parse_listen, value, "listen")
     return value
 
 
 def _address(value: str) -> str:
     from collectors.exporter import check_url
 
-    try:
-        check_url(value, "address")
-    except InputError as error:
-        raise ValueError(str(error)) from error
+    _fix_of(check_url, value, "address")
     return value.rstrip("/")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 from autopilot.app.backtests.gate import bootstrap_rng
@@ -13,22 +14,23 @@ from autopilot.app.backtests.promotion import Promoter
 from autopilot.controller import Controller, Wiring
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.memory import Step
+from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Collector, Forecaster, PolicySource
-from autopilot.core.model.records import Decision, Observation
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import FileMemoryStore
 from autopilot.registry import Registry
+from autopilot.service.exposed import Exposed
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.leadership import FileLeadership
 from autopilot.service.loop import Loop
-from autopilot.service.published import Published, Publisher, WatchedCollector
+from autopilot.service.published import Publisher, WatchedCollector
 from autopilot.service.settings import Settings, Telemetry
 from autopilot.service.simulated import SimulatedCluster
 from autopilot.service.state_folder import Places
+from autopilot.service.ticks import Stopwatch, Ticks
 from autopilot.settings import FilePolicySource, StaticPolicySource, policy_names, shipped_policy
 from autopilot.worker import BackgroundWorker
 from collectors import load
@@ -43,14 +45,13 @@ class Service:
     """A wired controller. `close` releases everything, in the order in which nothing is lost."""
 
     settings: Settings
-    places: Places
     controller: Controller
     loop: Loop
     publisher: Publisher
+    exposed: Exposed
     inbox: SqliteInbox
     kill_switch: KillSwitch
     leadership: FileLeadership
-    policy: PolicySource
     journal: SqliteJournal
     clock_s: Callable[[], float]  # time of the cluster now, as far as known without asking it
     closers: list[Callable[[], None]] = field(default_factory=list)
@@ -73,138 +74,91 @@ def policy_source(name: str) -> PolicySource:
     return FilePolicySource(name)
 
 
-class Stopwatch:
-    """Wall time of each stage of the last tick."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the controller keeps on disk, opened."""
 
-    def __init__(self) -> None:
-        self.stages_s: dict[str, float] = {}
-        self._stage, self._since_s = "", 0.0
-
-    def enter(self, stage: str) -> None:
-        """A stage begins, and the one before it ends."""
-        now_s = time.perf_counter()
-        if self._stage:
-            self.stages_s[self._stage] = self.stages_s.get(self._stage, 0.0) + now_s - self._since_s
-        elif stage:
-            self.stages_s = {}
-        self._stage, self._since_s = stage, now_s
-
-
-class _Ticks:
-    """Joins what the controller shows during a tick with what the loop knows after it, and publishes both."""
-
-    def __init__(self, publisher: Publisher, policy: PolicySource, kill: KillSwitch, watch: Stopwatch) -> None:
-        self._publisher, self._policy, self._kill, self._watch = publisher, policy, kill, watch
-        self._shown: tuple[Observation, Decision] | None = None
-        self.collectors: tuple[WatchedCollector, ...] = ()
-        self.concluded: Callable[[], None] | None = None
-        self.controller: Controller | None = None
-
-    def on_decision(self, observation: Observation, decision: Decision) -> None:
-        """The tick is recorded and its effects are sent."""
-        self._shown = (observation, decision)
-        if self.concluded is not None:
-            self.concluded()
-
-    def after_tick(self, step: Step | None, took_s: float) -> None:
-        """Publish the tick; while another controller leads, the last one of this process stays."""
-        if step is None or self._shown is None or self.controller is None:
-            latest = self._publisher.latest
-            if latest is not None and latest.leads:
-                self._publisher.publish(replace(latest, leads=False))
-            return
-        observation, decision = self._shown
-        self._publisher.publish(
-            Published(
-                observation=observation,
-                decision=decision,
-                memory=step.memory,
-                policy=self._policy.current(),
-                wake_at_s=self.controller.wake_at_s,
-                ended_wall_s=time.time(),
-                took_s=took_s,
-                stages_s=dict(self._watch.stages_s),
-                collectors=tuple(each.health for each in self.collectors),
-                policy_problem=getattr(self._policy, "problem", None) or "",
-                kill_reason=self._kill.reason(),
-            )
-        )
+    memory: FileMemoryStore
+    before: ControllerMemory | None  # the memory of the last run
+    leadership: FileLeadership
+    inbox: SqliteInbox
+    journal: SqliteJournal
+    kill: KillSwitch
 
 
 def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -> Service:
     """Everything connected, nothing running. Raises `InputError` for what is missing, with the fix."""
-    policy = policy_source(settings.policy)
-    with _released_on_error() as opened:
-        if cluster is None:
-            raise InputError(
-                "simulation: no cluster is configured; this version manages simulated clusters only: give --simulate "
-                "SCENARIO, or set `simulation` in the settings"
-            )
-        client = ServedClient(cluster.url)
-        memory = FileMemoryStore(places.memory)
-        before = memory.load()
-        leadership = FileLeadership(places.lock, before.fence if before is not None else 0)
-        opened.append(leadership.release)
-        if leadership.fence() is None:
-            raise InputError(f"{places.lock}: another controller leads here; stop it, or give another state folder")
-        kill = KillSwitch(settings.kill_switch.file or places.kill)
-        inbox = SqliteInbox(places.inbox, kill.reason, before.last_sequence if before is not None else -1)
-        opened.append(inbox.close)
-        rules = policy.current()
-        journal = SqliteJournal(places.journal, durable=True, rules=rules.journal, run=_run_of(settings, cluster))
-        opened.append(journal.close)
-        publisher, watch = Publisher(), Stopwatch()
-        ticks = _Ticks(publisher, policy, kill, watch)
-        collectors = tuple(
-            WatchedCollector(each, time.perf_counter)
-            for each in (*_lists(client), *_telemetry(settings, cluster, client))
+    if cluster is None:
+        raise InputError(
+            "simulation: no cluster is configured; this version manages simulated clusters only: give --simulate "
+            "SCENARIO, or set `simulation` in the settings"
         )
+    policy, client = policy_source(settings.policy), ServedClient(cluster.url)
+    with ExitStack() as opened:
+        kept = _open(settings, places, cluster, policy.current(), opened)
+        watch, publisher = Stopwatch(), Publisher()
+        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), client.last_now_s)
+        ticks = Ticks(publisher, policy, kept.kill, watch, exposed)
+        sources = (ServedCollector(client, SIMULATED), *_telemetry(settings, cluster, client))
+        ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in sources)
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
         controller = Controller(
             Wiring(
-                collectors=collectors,
-                forecasters=_forecasters(settings, rules, keep),
+                collectors=ticks.collectors,
+                forecasters=_forecasters(settings, policy.current(), keep),
                 actuators=dict.fromkeys(OPERATIONS, ServedActuator(client)),
-                journal=journal,
-                memory=memory,
-                inbox=inbox,
+                journal=kept.journal,
+                memory=kept.memory,
+                inbox=kept.inbox,
                 policy=policy,
-                leadership=leadership,
+                leadership=kept.leadership,
                 worker=BackgroundWorker(keep) if settings.forecasting.fit else None,
                 on_decision=ticks.on_decision,
                 on_stage=watch.enter,
                 lists=((INVENTORY, SIMULATED), (WORK, SIMULATED)),
             )
         )
-        ticks.collectors, ticks.controller, ticks.concluded = collectors, controller, client.conclude
-        opened.clear()
+        ticks.controller, ticks.concluded = controller, client.conclude
+        opened.pop_all()
+    least_s = settings.loop.least_s if settings.loop.least_s is not None else LEAST_SIMULATED_S
     loop = Loop(
         controller,
         client.now_s,
         ticks.after_tick,
         interval_s=settings.loop.interval_s,
-        least_s=settings.loop.least_s if settings.loop.least_s is not None else LEAST_SIMULATED_S,
+        least_s=least_s,
         speed=cluster.clock.speed,
     )
     changes = ChangeWatch(cluster.url, loop.wake)
     return Service(
-        settings,
-        places,
-        controller,
-        loop,
-        publisher,
-        inbox,
-        kill,
-        leadership,
-        policy,
-        journal,
-        client.last_now_s,
-        [changes.close],
+        settings=settings,
+        controller=controller,
+        loop=loop,
+        publisher=publisher,
+        exposed=exposed,
+        inbox=kept.inbox,
+        kill_switch=kept.kill,
+        leadership=kept.leadership,
+        journal=kept.journal,
+        clock_s=client.last_now_s,
+        closers=[changes.close],
     )
 
 
-def _lists(client: ServedClient) -> list[Collector]:
-    return [ServedCollector(client, SIMULATED)]
+def _open(settings: Settings, places: Places, cluster: SimulatedCluster, policy: Policy, opened: ExitStack) -> _Kept:
+    """Take the lead, then open memory, inbox and journal; `opened` releases them when the wiring fails."""
+    memory = FileMemoryStore(places.memory)
+    before = memory.load()
+    leadership = FileLeadership(places.lock, before.fence if before is not None else 0)
+    opened.callback(leadership.release)
+    if leadership.fence() is None:
+        raise InputError(f"{places.lock}: another controller leads here; stop it, or give another state folder")
+    kill = KillSwitch(settings.kill_switch.file or places.kill)
+    inbox = SqliteInbox(places.inbox, kill.reason, before.last_sequence if before is not None else -1)
+    opened.callback(inbox.close)
+    journal = SqliteJournal(places.journal, durable=True, rules=policy.journal, run=_run_of(settings, cluster))
+    opened.callback(journal.close)
+    return _Kept(memory, before, leadership, inbox, journal, kill)
 
 
 def _telemetry(settings: Settings, cluster: SimulatedCluster | None, client: ServedClient) -> Iterator[Collector]:
@@ -273,18 +227,6 @@ def _run_of(settings: Settings, cluster: SimulatedCluster) -> dict[str, object]:
         "speed": cluster.clock.speed,
         "start_s": cluster.clock.start_s,
     }
-
-
-@contextmanager
-def _released_on_error() -> Iterator[list[Callable[[], None]]]:
-    """Release what was opened when the wiring fails half-way."""
-    opened: list[Callable[[], None]] = []
-    try:
-        yield opened
-    except BaseException:
-        for close in reversed(opened):
-            close()
-        raise
 
 
 def wiring_lines(settings: Settings) -> list[str]:

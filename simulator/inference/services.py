@@ -10,8 +10,7 @@ Not modelled: a draining replica that is hit by a fault still finishes the reque
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import isnan, nan
 
@@ -24,8 +23,9 @@ from autopilot.core.model.snapshot import ServiceTable, SloClass, empty
 from simulator.inference.autoscaler import Autoscaler, metric_between
 from simulator.inference.deployments import Deployment, Services
 from simulator.inference.requests import ArrivalSource
+from simulator.inference.service_series import ServiceSeriesRow, series_row
 from simulator.inference.serving import ServiceSim, serving_totals
-from simulator.inference.serving_records import ServingTotals
+from simulator.inference.serving_records import Served, ServingTotals
 from simulator.running.engine import Engine
 from simulator.world.facts import REQUEUED, Floored, Scaled, Started, Stopped, Why
 from simulator.world.physics import IDEAL, Physics
@@ -38,9 +38,6 @@ WINDOW_S = 60.0
 RECENT_WINDOWS = 5
 """Windows over which the service table shows latency, rate and violations: five minutes."""
 
-MOST_POINTS = 2000
-"""Points of one service's series."""
-
 AFTERWARDS_S = 3600.0
 """The autoscalers keep running for this long after the last request; then replicas stay as they are."""
 
@@ -50,30 +47,19 @@ GENERATION = 1
 """Services do not change during a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSeriesRow:
-    """One service over time, one value per step, valid from `t_s` to the next. NaN: no request completed.
-
-    Steps are minutes, or longer so that there are at most `MOST_POINTS`; `p99_s` is then the worst of them, `rate_rps`
-    their mean and `replicas` the ready ones at the start.
-    """
-
-    name: str
-    t_s: Floats
-    p99_s: Floats
-    objective_s: float | None
-    rate_rps: Floats
-    replicas: Floats
-    late: Floats
-    """requests over the objective that completed in the step"""
-
-
 class _Service:
     """One service of a run: its queue, its autoscaler, and the state of each of its replicas."""
 
-    def __init__(self, row: int, deployment: Deployment, shape: Shape, source: ArrivalSource) -> None:
+    def __init__(
+        self,
+        row: int,
+        deployment: Deployment,
+        shape: Shape,
+        source: ArrivalSource,
+        on_served: Callable[[Served], None] | None = None,
+    ) -> None:
         self.row, self.deployment, self.shape = row, deployment, shape
-        self.sim = ServiceSim(deployment.serving, source, window_s=WINDOW_S)
+        self.sim = ServiceSim(deployment.serving, source, window_s=WINDOW_S, on_served=on_served)
         self.autoscaler = Autoscaler(deployment.autoscaler)
         self.looked_at = self.sim.counters()
         self.waiting: dict[int, None] = {}  # pending, wanted
@@ -144,15 +130,19 @@ class ServiceFleet:
         inventory: Inventory,
         physics: Physics = IDEAL,
         queue_of_tenant: Mapping[str, int] | None = None,
+        on_served: Callable[[str], Callable[[Served], None]] | None = None,
     ) -> None:
         """Adds the first replicas to `jobs`, and later ones as they are needed: one `Jobs` per run.
 
-        `queue_of_tenant` gives the row of each tenant's queue (0, the root, for missing tenants). Raises `InputError`
-        when a service requires a GPU model that `inventory` lacks.
+        `queue_of_tenant` gives the row of each tenant's queue (0, the root, for missing tenants). `on_served` returns
+        the receiver of the completed requests of a service. Raises `InputError` when a service requires a GPU model
+        that `inventory` lacks.
         """
         self._jobs, self._physics, self.horizon_s = jobs, physics, services.horizon_s
         self._services = [
-            _Service(row, deployment, deployment.shape(inventory), source)
+            _Service(
+                row, deployment, deployment.shape(inventory), source, on_served(deployment.name) if on_served else None
+            )
             for row, (deployment, source) in enumerate(zip(services.deployments, services.sources(), strict=True))
         ]
         queues = queue_of_tenant or {}
@@ -409,6 +399,13 @@ class ServiceFleet:
             tokens_per_s=recent[5].copy(),
         )
 
+    def load(self, name: str, now_s: float) -> tuple[int, int, int]:
+        """Waiting and running requests of a service, and the slots of its ready replicas."""
+        service = next(each for each in self._services if each.deployment.name == name)
+        service.sim.advance(max(now_s, service.sim.now_s))
+        slots = len(service.ready) * service.deployment.serving.slots
+        return service.sim.queue_depth, service.sim.in_service, slots
+
     def totals(self, end_s: float) -> ServingTotals | None:
         """All services from the start to the end of the run; None when there are none."""
         if not self._services:
@@ -419,27 +416,7 @@ class ServiceFleet:
 
     def series(self) -> tuple[ServiceSeriesRow, ...]:
         """Each service over time, up to the last time it was advanced (`totals` advances to the end)."""
-        return tuple(_series(service) for service in self._services)
-
-
-def _series(service: _Service) -> ServiceSeriesRow:
-    windows = service.sim.windows()
-    count = len(windows.end_s)
-    step = max(1, -(-count // MOST_POINTS))
-    starts = np.arange(0, count, step)
-    t_s = windows.end_s[starts] - WINDOW_S
-    worst = np.fmax.reduceat(windows.p99_latency_s, starts) if count else np.empty(0)
-    rate = np.add.reduceat(windows.arrival_rate_rps, starts) if count else np.empty(0)
-    late = np.add.reduceat(np.nan_to_num(windows.violations), starts) if count else np.empty(0)
-    sizes = np.diff([*starts.tolist(), count]) if count else np.empty(0)
-    log = np.array(service.ready_log)
-    at = np.searchsorted(log[:, 0], t_s, side="right") - 1
-    return ServiceSeriesRow(
-        name=service.deployment.name,
-        t_s=t_s,
-        p99_s=worst,
-        objective_s=service.deployment.serving.objective_s,
-        rate_rps=rate / sizes,
-        replicas=log[at, 1],
-        late=late,
-    )
+        return tuple(
+            series_row(service.deployment.serving, service.sim.windows(), WINDOW_S, service.ready_log)
+            for service in self._services
+        )

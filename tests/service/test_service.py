@@ -6,14 +6,24 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
 
 from autopilot.service.state_folder import read_note
-from tests.service.kit import APPROVE, Running, poll, service, settings, write_yaml
+from tests.service.kit import APPROVE, Running, poll, service, settings, start, write_yaml
 from tests.tidy.tree import ROOT
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service that acts by itself, for the tests that only ask."""
+    folder = tmp_path_factory.mktemp("service")
+    with service(folder, settings(folder / "state", policy="autopilot")) as found:
+        poll(found.tick, "the first tick")
+        yield found
 
 
 def _cli(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -34,62 +44,79 @@ def _open(running: Running) -> list[dict[str, object]]:
     return [each for each in answer.json()["recommendations"] if each["approvable"]]
 
 
-def test_a_recommendation_is_shown_approved_and_carried_out(tmp_path: Path) -> None:
-    """The whole way: cluster and controller start, a proposal waits, a person approves, work starts, both end."""
+def _accepted(running: Running) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = running.ask("/api/v1/decisions?answer=accepted").json()["decisions"]
+    return found
+
+
+def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_on(tmp_path: Path) -> None:
+    """A person approves what waits; the service is killed and started again beside its cluster; Ctrl-C ends both."""
     policy = write_yaml(tmp_path / "policy.yaml", APPROVE)
-    with service(tmp_path, settings(tmp_path / "state", policy=str(policy))) as running:
+    simulation = {"scenario": "quickstart", "speed": 30}
+    content = settings(tmp_path / "state", policy=str(policy), simulation=simulation)
+    with service(tmp_path, content) as running:
         shown = poll(lambda: _open(running), "a recommendation waits")[0]
         listed = _cli(tmp_path, "recommendations")
-        assert listed.returncode == 0, listed.stderr
+        assert str(shown["id"]) in listed.stdout, listed.stderr
         approved = _cli(tmp_path, "approve", str(shown["id"]))
-        if approved.returncode:  # time goes on at speed 600: the state may have changed since it was shown
-            assert "no longer what was shown" in approved.stderr or "was not approved" in approved.stderr
-            shown = poll(lambda: _open(running), "another recommendation waits")[0]
-            answer = running.ask(f"/api/v1/recommendations/{shown['id']}/approve", "POST")
-            assert answer.status_code in {200, 409}, answer.text
-        decided = poll(
-            lambda: running.ask("/api/v1/decisions?answer=accepted").json()["decisions"],
-            "a decision is accepted",
-        )
-        assert decided
-        cluster = read_note(running.state / "cluster.json")
-        assert running.end(signal.SIGINT) == 0, running.log.read_text("utf-8")
+        assert "its effects were sent" in approved.stdout, approved.stderr
+        assert str(shown["id"]) in {each["id"] for each in _accepted(running)}
+        again = running.ask(f"/api/v1/recommendations/{shown['id']}/approve", "POST")
+        assert (again.status_code, "is no longer what was shown" in again.json()["detail"]) == (409, True), again.text
+        cluster, tick = read_note(running.state / "cluster.json"), running.tick()
+        assert running.end(signal.SIGKILL) == -signal.SIGKILL
+        assert requests.get(f"{cluster['url']}/v1/clock", timeout=5).json()["run"] == cluster["run"]
+        second = start(tmp_path, content)
+        assert poll(second.tick, "it decides again") >= tick
+        assert read_note(running.state / "cluster.json")["pid"] == cluster["pid"]
+        assert second.end(signal.SIGINT) == 0, second.log.read_text("utf-8")
         with pytest.raises(requests.ConnectionError):
             requests.get(f"{cluster['url']}/healthz", timeout=5)
-        assert not (running.state / "cluster.json").exists()
-        assert not (running.state / "service.json").exists()
+        assert not list(running.state.glob("*.json")), "the notes of what runs are gone"
 
 
-def test_pause_resume_and_kill_reach_the_next_tick(tmp_path: Path) -> None:
+def test_pause_resume_and_kill_reach_the_next_tick(running: Running) -> None:
     """Each command is obeyed by the tick that follows, and shown; the kill switch file needs no command."""
-    with service(tmp_path, settings(tmp_path / "state", policy="autopilot")) as running:
-        poll(running.tick, "the first tick")
-        for verb, halted in (("pause", "paused by admin"), ("resume", None), ("kill", "kill switch"), ("resume", None)):
-            answer = running.ask(f"/api/v1/{verb}", "POST").json()
-            assert (answer["result"], answer["halted"]) == ("obeyed", halted)
-        file = running.state / "kill"
-        file.touch()
-        poll(lambda: running.ask("/api/v1/state").json()["halted"] == "kill switch", "the switch is read")
-        assert "still on" in running.ask("/api/v1/resume", "POST").json()["message"]
-        file.write_text("off\n", "utf-8")
-        poll(lambda: running.ask("/api/v1/state").json()["halted"] is None, "the switch is off")
+    for verb, halted in (("pause", "paused by admin"), ("resume", None), ("kill", "kill switch"), ("resume", None)):
+        answer = running.ask(f"/api/v1/{verb}", "POST").json()
+        assert (answer["result"], answer["halted"]) == ("obeyed", halted)
+    file = running.state / "kill"
+    file.touch()
+    poll(lambda: running.ask("/api/v1/state").json()["halted"] == "kill switch", "the switch is read")
+    assert "still on" in running.ask("/api/v1/resume", "POST").json()["message"]
+    file.write_text("off\n", "utf-8")
+    poll(lambda: running.ask("/api/v1/state").json()["halted"] is None, "the switch is off")
 
 
-def test_nothing_is_open_but_health(tmp_path: Path) -> None:
-    """Without a token only health answers; metrics have a listener and a token of their own."""
-    with service(tmp_path, settings(tmp_path / "state")) as running:
-        poll(running.tick, "the first tick")
-        assert requests.get(f"{running.url}/healthz", timeout=5).json() == {"status": "ok"}
-        assert requests.get(f"{running.url}/readyz", timeout=5).status_code == 200
-        for method, path in (
-            ("GET", "/api/v1/state"),
-            ("GET", "/api/v1/recommendations"),
-            ("GET", "/api/v1/decisions"),
-            ("POST", "/api/v1/kill"),
-            ("POST", "/api/v1/recommendations/admit-x-1/approve"),
-        ):
-            assert requests.request(method, f"{running.url}{path}", timeout=5).status_code == 401
-            assert running.ask(path, method, token="x" * 43).status_code == 401
-        metrics = read_note(running.state / "service.json")["metrics"]
-        assert requests.get(f"{metrics}/metrics", timeout=5).status_code == 401
-        assert running.token not in running.log.read_text("utf-8")
+def test_nothing_is_open_but_health(running: Running) -> None:
+    """Without a token only health answers; metrics have a listener of their own, and want the token too."""
+    assert requests.get(f"{running.url}/healthz", timeout=5).json() == {"status": "ok"}
+    assert requests.get(f"{running.url}/readyz", timeout=5).status_code == 200
+    for method, path in (
+        ("GET", "/api/v1/state"),
+        ("GET", "/api/v1/recommendations"),
+        ("GET", "/api/v1/decisions"),
+        ("POST", "/api/v1/kill"),
+        ("POST", "/api/v1/recommendations/admit-x-1/approve"),
+    ):
+        assert requests.request(method, f"{running.url}{path}", timeout=5).status_code == 401
+        assert running.ask(path, method, token="x" * 43).status_code == 401
+    metrics = f"{read_note(running.state / 'service.json')['metrics']}/metrics"
+    assert requests.get(metrics, timeout=5).status_code == 401
+    text = requests.get(metrics, headers={"Authorization": f"Bearer {running.token}"}, timeout=5).text
+    assert "gpu_autopilot_fleet_capacity_gpus 32.0" in text
+    assert running.token not in running.log.read_text("utf-8")
+
+
+def test_the_simulated_cluster_serves_exporters_and_inference_servers(running: Running) -> None:
+    """Prometheus finds each node and each service, and reads metrics of their real names."""
+    url = read_note(running.state / "cluster.json")["url"]
+    found = {}
+    for kind in ("exporters", "servers"):
+        targets = requests.get(f"{url}/sd/{kind}", timeout=5).json()
+        path = targets[0]["labels"]["__metrics_path__"]
+        found[kind] = len(targets), requests.get(f"http://{targets[0]['targets'][0]}{path}", timeout=5).text
+    assert found["exporters"][0] == 4
+    assert 'DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-' in found["exporters"][1]
+    assert found["servers"][0] == 1
+    assert 'vllm:num_requests_waiting{model_name="chat",engine="0"}' in found["servers"][1]

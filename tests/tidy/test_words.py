@@ -22,7 +22,14 @@ MARKERS = re.compile(
 )
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 CODE = re.compile(r"```.*?```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)|https?://\S+", re.DOTALL)
-GENERATED = {"docs/policy.md", "docs/workload-contract.md", "docs/output.md", "docs/metrics.md", "docs/alerts.md"}
+GENERATED = {
+    "docs/policy.md",
+    "docs/settings.md",
+    "docs/workload-contract.md",
+    "docs/output.md",
+    "docs/metrics.md",
+    "docs/alerts.md",
+}
 
 LIMITS: dict[str, float] = {
     "autopilot/explain": 1.5,

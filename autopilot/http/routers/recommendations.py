@@ -95,6 +95,8 @@ def _open(latest: Published) -> list[Proposal]:
 def _current(desk: Desk, proposal_id: str, seen: Seen | None) -> Proposal:
     """The recommendation as it is now, if it is what the person saw. Raises 404, or 409 with what changed."""
     latest = desk.latest()
+    if latest.decision.halted:
+        raise HTTPException(409, f"nothing acts now: {latest.decision.halted}; resume first")
     found = next((each for each in _open(latest) if each.id == proposal_id), None)
     if found is not None and (seen is None or seen.state_digest in {"", found.state_digest}):
         return found

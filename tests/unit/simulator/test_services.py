@@ -16,7 +16,8 @@ from simulator.baselines.textbook import Textbook, by_submit, fifo, fifo_skip
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Services
 from simulator.inference.requests import ListedArrivals
-from simulator.inference.services import MOST_POINTS, ServiceFleet
+from simulator.inference.service_series import MOST_POINTS
+from simulator.inference.services import ServiceFleet
 from simulator.inference.serving import ServiceSim
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.engine import Scheduler

@@ -1,0 +1,36 @@
+"""The metrics of the controller between the loop, which feeds them, and the scrapes, which may come at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.metrics.exposition import Exposition
+from autopilot.service.published import Published, Publisher
+
+
+class Exposed:
+    """Feeds the exposition with each tick, and renders it with the present ages."""
+
+    def __init__(
+        self, publisher: Publisher, memory: ControllerMemory | None, version: str, clock_s: Callable[[], float]
+    ) -> None:
+        """`memory` is that with which the controller started; `clock_s` is the cluster's clock."""
+        self._publisher, self._clock_s = publisher, clock_s
+        self._exposition = Exposition(memory, version)
+
+    def tick(self, published: Published) -> None:
+        """One tick of this controller ended."""
+        durations_s = {**published.stages_s, "whole": published.took_s}
+        self._exposition.tick(
+            published.observation, published.decision, published.memory, published.policy, durations_s
+        )
+
+    def text(self) -> bytes:
+        """The text of a scrape."""
+        latest = self._publisher.latest
+        collectors = latest.collectors if latest is not None else ()
+        collected_s = {each.name: each.fresh_s for each in collectors if isfinite(each.fresh_s)}
+        leads = latest is None or latest.leads
+        return self._exposition.render(self._clock_s(), leads=leads, collected_s=collected_s)

@@ -1,0 +1,44 @@
+"""What a tick changed, as events of the log: each once when it begins and once when it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from autopilot.explain.proposals import Answer, answer_of
+from autopilot.service.published import Published
+
+log: Any = structlog.get_logger("tick")
+
+
+class TickLog:
+    """Writes accepted decisions, and what differs from the tick before."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, str] = {}
+
+    def tick(self, published: Published) -> None:
+        """One tick ended."""
+        decision = published.decision
+        log.debug("tick", tick=decision.tick, now_s=decision.now_s, took_s=round(published.took_s, 4))
+        for proposal in decision.plan.proposals:
+            if answer_of(proposal, decision.halted) == Answer.ACCEPTED:
+                log.info("accepted", tick=decision.tick, id=proposal.id, action=proposal.action)
+        for outcome in published.observation.outcomes:
+            if outcome.reason:
+                kind = outcome.kind.value
+                log.warning("effect", id=outcome.instruction_id, outcome=kind, reason=outcome.reason)
+        holds = {"halted": decision.halted, "policy": published.policy_problem, "kill switch": published.kill_reason}
+        holds |= {f"collector {each.name}": each.problem for each in published.collectors}
+        self._say(holds, decision.tick)
+
+    def _say(self, holds: dict[str, str], tick: int) -> None:
+        for what, reason in holds.items():
+            if reason == self._held.get(what, ""):
+                continue
+            if reason:
+                log.warning("trouble begins", what=what, tick=tick, reason=reason)
+            else:
+                log.info("trouble ends", what=what, tick=tick)
+        self._held = holds

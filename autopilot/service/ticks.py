@@ -1,0 +1,79 @@
+"""Joins what the controller shows during a tick with what the loop knows after it, and hands both on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from autopilot.controller import Controller
+from autopilot.core.model.memory import Step
+from autopilot.core.model.ports import PolicySource
+from autopilot.core.model.records import Decision, Observation
+from autopilot.service.exposed import Exposed
+from autopilot.service.kill_switch import KillSwitch
+from autopilot.service.published import Published, Publisher, WatchedCollector
+from autopilot.service.tick_log import TickLog
+
+
+class Stopwatch:
+    """Wall time of each stage of the last tick."""
+
+    def __init__(self) -> None:
+        self.stages_s: dict[str, float] = {}
+        self._stage, self._since_s = "", 0.0
+
+    def enter(self, stage: str) -> None:
+        """A stage begins, and the one before it ends."""
+        now_s = time.perf_counter()
+        if self._stage:
+            self.stages_s[self._stage] = self.stages_s.get(self._stage, 0.0) + now_s - self._since_s
+        elif stage:
+            self.stages_s = {}
+        self._stage, self._since_s = stage, now_s
+
+
+class Ticks:
+    """Joins what the controller shows during a tick with what the loop knows after it, and publishes both."""
+
+    def __init__(
+        self, publisher: Publisher, policy: PolicySource, kill: KillSwitch, watch: Stopwatch, exposed: Exposed
+    ) -> None:
+        self._publisher, self._policy, self._kill, self._watch = publisher, policy, kill, watch
+        self._exposed = exposed
+        self._shown: tuple[Observation, Decision] | None = None
+        self._log = TickLog()
+        self.collectors: tuple[WatchedCollector, ...] = ()
+        self.concluded: Callable[[], None] | None = None
+        self.controller: Controller | None = None
+
+    def on_decision(self, observation: Observation, decision: Decision) -> None:
+        """The tick is recorded and its effects are sent."""
+        self._shown = (observation, decision)
+        if self.concluded is not None:
+            self.concluded()
+
+    def after_tick(self, step: Step | None, took_s: float) -> None:
+        """Publish the tick; while another controller leads, the last one of this process stays."""
+        if step is None or self._shown is None or self.controller is None:
+            latest = self._publisher.latest
+            if latest is not None and latest.leads:
+                self._publisher.publish(replace(latest, leads=False))
+            return
+        observation, decision = self._shown
+        published = Published(
+            observation=observation,
+            decision=decision,
+            memory=step.memory,
+            policy=self._policy.current(),
+            wake_at_s=self.controller.wake_at_s,
+            ended_wall_s=time.time(),
+            took_s=took_s,
+            stages_s=dict(self._watch.stages_s),
+            collectors=tuple(each.health for each in self.collectors),
+            policy_problem=getattr(self._policy, "problem", None) or "",
+            kill_reason=self._kill.reason(),
+        )
+        self._publisher.publish(published)
+        self._log.tick(published)
+        self._exposed.tick(published)
