@@ -26,6 +26,7 @@ from simulator.checkers.nodes import Nodes
 from simulator.checkers.order import Order
 from simulator.checkers.preemption_rate import PreemptionRate
 from simulator.checkers.protected import Protected
+from simulator.checkers.regeometry_rate import RegeometryRate
 from simulator.checkers.room import Room
 from simulator.checkers.slo import Slo
 
@@ -53,6 +54,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Floors,
         Room,
         Guarantees,
+        RegeometryRate,
         Effects,
         Modes,
         MovesAhead,

@@ -58,6 +58,9 @@ class Rules:
     room_reversal_s: float | None = None  # and returned once within this time; work is stopped for it once
     ahead_dwell_s: float | None = None  # work is not moved ahead for this long after a restart
     peak_hours: Hours | None = None  # in which nothing is moved ahead
+    recuts_per_hour: int | None = None  # changes of MIG geometry that begin in a pool within any hour
+    recut_dwell_s: float = 0.0  # a GPU keeps a geometry for this long
+    recut_return_s: float = 0.0  # and does not return to the one before for this long
     advance: tuple[AdvanceSpec, ...] = ()  # advance reservations
     queues: tuple[QueueSpec, ...] = ()  # guaranteed to the tenants of the same names, and to those below them
 
@@ -104,6 +107,9 @@ class Rules:
             ahead_dwell_s=policy.defragment_ahead.dwell_s,
             peak_hours=parse_hours(policy.defragment_ahead.peak_hours, "defragment_ahead.peak_hours"),
             recover_within_s=2 * TICK_S if modes.auto(Effect.STOP) and not effects_fail else None,
+            recuts_per_hour=policy.regeometry.per_pool_hour,
+            recut_dwell_s=policy.regeometry.dwell_s,
+            recut_return_s=policy.regeometry.return_s,
             queues=queues,
             advance=advance if modes.auto(Effect.ADMIT) and not effects_fail else (),
             held_actions=frozenset(

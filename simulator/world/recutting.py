@@ -76,6 +76,12 @@ class Recuts:
         cuts = [hardware.instances[row] for row in hardware.cut.get(gpu, ())]
         return tuple(sorted(((cut.profile, cut.start) for cut in cuts), key=lambda cut: (cut[1], cut[0])))
 
+    def in_use(self, gpu: int) -> list[tuple[str, int]]:
+        """The instances of a GPU that hold work."""
+        hardware = self._cluster.hardware
+        rows = [row for row in hardware.cut.get(gpu, ()) if hardware.instance_holder[row] != FREE]
+        return [(hardware.instances[row].profile, hardware.instances[row].start) for row in rows]
+
     def begin(
         self, gpu: int, before: Geometry | None, after: Geometry | None, now_s: float, *, effect: str = ""
     ) -> Refusal | None:
@@ -91,11 +97,7 @@ class Recuts:
             return Refusal.GPU_BROKEN
         if gpu in self._open or (self.present(gpu) if hardware.mig[gpu] else None) != _sorted(before):
             return Refusal.OTHER_GEOMETRY
-        used = [
-            (hardware.instances[row].profile, hardware.instances[row].start)
-            for row in hardware.cut.get(gpu, ())
-            if hardware.instance_holder[row] != FREE
-        ]
+        used = self.in_use(gpu)
         if (not hardware.mig[gpu] and hardware.holder[gpu] != FREE) or not set(used) <= set(after or ()):
             return Refusal.NOT_IDLE
         if after is None and used:

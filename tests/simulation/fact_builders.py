@@ -17,6 +17,7 @@ from simulator.world.facts import (
     Evicting,
     Fact,
     Floored,
+    Recutting,
     Started,
     Stopped,
     Why,
@@ -43,18 +44,43 @@ RULES = Rules(
     room_reversal_s=3600.0,
     ahead_dwell_s=5000.0,
     peak_hours=parse_hours("Thu 02:00-03:00", "peak_hours"),
+    recuts_per_hour=2,
+    recut_dwell_s=900.0,
+    recut_return_s=3600.0,
     queues=(QueueSpec("a", "root", {"A100-80GB": 16}, 17, 1.0, 0, None, {"T4": 0}),),
     advance=(AdvanceSpec("launch", "a", "A100-80GB", 20, 1000.0, 600.0),),
 )
 
 
 HELD = frozenset(
-    {"backfill", "preempt", "make_room", "reclaim_borrowed", "defragment", "resize", "scale_ahead", "recover"}
-    | {"defragment_ahead"}
+    {
+        "backfill",
+        "preempt",
+        "make_room",
+        "reclaim_borrowed",
+        "defragment",
+        "defragment_ahead",
+        "resize",
+        "scale_ahead",
+        "recover",
+        "regeometry",
+    }
 )
 
 
 END_S = 90_000.0
+
+
+def recut(
+    gpu: int,
+    at_s: float,
+    before: tuple[tuple[str, int], ...],
+    after: tuple[tuple[str, int], ...],
+    *,
+    ends: bool = False,
+) -> Recutting:
+    """The begin or the end of a change of geometry."""
+    return Recutting(at_s, gpu, not ends, before, after, f"e-{gpu}")
 
 
 def services(_now_s: float) -> ServiceTable:

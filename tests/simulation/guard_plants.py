@@ -10,6 +10,7 @@ import numpy as np
 
 from autopilot.app.runs.world import World
 from autopilot.controller import Controller
+from autopilot.core.hardware.mig import Placement
 from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Batch
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass, State
@@ -18,19 +19,30 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Case, EvictDraft, Eviction, PipelineDraft, Propose, Submit
+from autopilot.core.planning.draft import (
+    AdmitDraft,
+    Case,
+    EvictDraft,
+    Eviction,
+    PipelineDraft,
+    Propose,
+    RecutDraft,
+    Submit,
+)
+from autopilot.core.tracking.recuts import geometry_of
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment, requests_for
 from simulator.inference.serving_records import ServiceSpec
 from simulator.inference.synthetic_requests import ServiceLoad
 from simulator.running.simulation import Simulation
-from simulator.specs.clusterfile import shape_cluster
+from simulator.specs.clusterfile import ClusterSpec, MigSpec, shape_cluster
 from simulator.specs.inventory import build_inventory
 from simulator.world.facts import NodeChanged
 from simulator.world.hardware import Hardware, Held, Refusal
+from simulator.world.recutting import Recuts
 from simulator.world.work import Jobs, Shape
-from tests.kits.cluster_kit import gang
+from tests.kits.cluster_kit import gang, pool
 from tests.simulation.kit import AUTOPILOT
 
 HOUR_S = 3600.0
@@ -40,9 +52,9 @@ CALM = replace(shipped_policy("recommend"), name="calm", modes=AUTOPILOT.modes)
 """What we advise on a real cluster, and every action acts by itself."""
 
 
-def world_of(jobs: Jobs, nodes: int = 2) -> World:
+def world_of(jobs: Jobs, nodes: int = 2, spec: ClusterSpec | None = None) -> World:
     """Nodes of eight GPUs, run times known, no overheads: what goes wrong was planted."""
-    spec = shape_cluster(nodes, 8)
+    spec = spec or shape_cluster(nodes, 8)
     return World("planted", 0, "ideal", spec, build_inventory(spec), (), durations="exact", telemetry="off", _jobs=jobs)
 
 
@@ -126,6 +138,65 @@ def overrun_service() -> World:
     jobs = Jobs()
     jobs.add("job", "web", gang(8), 10.0, 600.0)
     return replace(world_of(jobs), services=requests_for((chat,), horizon_s=HOUR_S))
+
+
+def cut_gpus() -> World:
+    """Two GPUs in MIG mode with seven small instances each; a small job passes every ten minutes."""
+    small = MigSpec(2, tuple(Placement("1g.10gb", start) for start in range(7)))
+    jobs = Jobs()
+    for number in range(24):
+        jobs.add(f"job-{number:02d}", "a", gang(1, profile="1g.10gb"), 600.0 * number, 900.0)
+    world = world_of(jobs, spec=ClusterSpec("test", (pool("cut", 1, 2, mig=(small,)),), ()))
+    world.physics = "real"  # a change takes time
+    return world
+
+
+def swap(ctx: Context, submit: Submit) -> None:
+    """Wants to cut every GPU into what it is not: large instances, then small ones."""
+    _cut_all(ctx, submit, range(len(ctx.observation.snapshot.gpus.uuid)))
+
+
+def demolish(ctx: Context, submit: Submit) -> None:
+    """Wants to cut the GPUs that hold work."""
+    _cut_all(ctx, submit, np.unique(ctx.observation.snapshot.placements.gpu).tolist())
+
+
+def _cut_all(ctx: Context, submit: Submit, gpus: Sequence[int]) -> None:
+    snapshot = ctx.observation.snapshot
+    for gpu in gpus:
+        present = geometry_of(snapshot, gpu)
+        after = tuple(("1g.10gb", start) for start in range(7))
+        if present == after:
+            after = (("3g.40gb", 0), ("3g.40gb", 4))
+        draft = RecutDraft(
+            case=Case("regeometry", "recut"),
+            benefit_gpu_s=1e9,
+            cost_gpu_s=1.0,
+            evidence=(),
+            gpu=gpu,
+            pool="cut",
+            before=present,
+            after=after,
+        )
+        submit(draft)
+
+
+def three_hours(simulation: Simulation, _controller: Controller) -> None:
+    """End the run then: without its guard the swap never ends."""
+    simulation.engine.horizon_s = 3 * HOUR_S
+
+
+class Destroys(Recuts):
+    """Cuts GPUs without a look at what runs there."""
+
+    def in_use(self, gpu: int) -> list[tuple[str, int]]:
+        return []
+
+
+def destroys(simulation: Simulation, controller: Controller) -> None:
+    """The engine of the cluster destroys instances in use."""
+    simulation.cluster.recuts.__class__ = Destroys
+    three_hours(simulation, controller)
 
 
 def churn(benefit_gpu_s: float) -> Propose:

@@ -16,6 +16,7 @@ from simulator.world.facts import (
 from tests.simulation.fact_builders import (
     evicting,
     floored,
+    recut,
     resized,
     started,
     stopped,
@@ -217,6 +218,19 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ("modes", "evicted although recover may not", [evicting(0, why=Why.RECOVER)]),
     ("modes", "widened although resize may not", [started(5, range(8)), *resized(5, range(16), milli=8000)]),
     ("modes", "narrowed although make_room or preempt", [started(5, range(16)), *resized(5, range(8), milli=16000)]),
+    ("modes", "cut anew although regeometry", [Recutting(5.0, 24, True, THREES, SEVEN, "")]),
+    ("effects", "recut: effect 'e1' has no", [Recutting(5.0, 24, True, THREES, SEVEN, "e1")]),
+    ("regeometry-rate", "3 changes of MIG geometry", [recut(24, 1000.0 * k, THREES, ()) for k in (1, 2, 3)]),
+    (
+        "regeometry-rate",
+        "cut again 899 s after",
+        [recut(24, 10.0, THREES, SEVEN), recut(24, 70.0, THREES, SEVEN, ends=True), recut(24, 969.0, SEVEN, ())],
+    ),
+    (
+        "regeometry-rate",
+        "that it left 3599 s ago",
+        [recut(24, 10.0, THREES, SEVEN), recut(24, 70.0, THREES, SEVEN, ends=True), recut(24, 3669.0, SEVEN, THREES)],
+    ),
     ("effects", "evict", [Decided(1.0, "e1", "admit", 0), evicting(0, effect="e1")]),
 ]
 
@@ -248,6 +262,17 @@ FINE: list[tuple[str, list[Fact]]] = [
             started(0, [0], 70.0),
         ],
     ),
+    (
+        "regeometry-rate",
+        [
+            recut(24, 10.0, THREES, SEVEN),
+            recut(24, 70.0, THREES, SEVEN, ends=True),
+            recut(24, 970.0, SEVEN, ()),
+            recut(24, 1000.0, SEVEN, (), ends=True),
+            recut(24, 3670.0, (), THREES),
+        ],
+    ),
+    ("effects", [Decided(1.0, "e1", "recut", 24), Recutting(5.0, 24, True, THREES, SEVEN, "e1")]),
     ("gangs", [started(2, range(16)), started(7, [24], instances=(0,))]),
     ("gangs", [started(5, range(16)), *resized(5, range(8)), *resized(5, range(16), 200.0)]),
     ("order", [*SUBMITS, started(0, [0]), stopped(0), started(0, [0], 200.0)]),

@@ -12,7 +12,7 @@ from autopilot.app.runs.world import World
 from autopilot.controller import Controller
 from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.policy_bounds import Protection
 from autopilot.core.planning.action import Action
 from autopilot.settings import shipped_policy
@@ -23,6 +23,9 @@ from tests.simulation.guard_plants import (
     careless,
     churn,
     cordoned_node,
+    cut_gpus,
+    demolish,
+    destroys,
     full_with_backlog,
     half_empty,
     halves,
@@ -34,6 +37,8 @@ from tests.simulation.guard_plants import (
     sledgehammer,
     slow_to_leave,
     steady_arrivals,
+    swap,
+    three_hours,
     wide_gangs,
 )
 from tests.simulation.kit import Setup, run, verdict_codes, without
@@ -63,6 +68,10 @@ UNSHELTERED = replace(CALM, name="unsheltered", protection=Protection(classes=()
 
 GAIN = (*ACTIONS, Action("churn", "", churn(1e9)))
 VAIN = (*ACTIONS, Action("churn", "", churn(1.0)))
+
+CUTS = (*(action for action in ACTIONS if action.name != "regeometry"), Action("swap", "", swap))
+DEMOLISHES = (*CUTS[:-1], Action("demolish", "", demolish))
+CUTTING = replace(CALM, modes=replace(CALM.modes, regeometry=Mode.AUTO))
 
 PLANTS = (
     Plant(
@@ -144,6 +153,24 @@ PLANTS = (
         caught_by="budgets",
         actions=GAIN,
         policy=allowing(per_node=9, per_tenant=9, per_cluster=18, concurrent=1),
+    ),
+    Plant(
+        guard="regeometry",
+        world=cut_gpus,
+        codes=frozenset({"dwell", "recut_in_use"}),
+        caught_by="regeometry-rate",
+        actions=CUTS,
+        policy=CUTTING,
+        change=three_hours,
+    ),
+    Plant(
+        guard="regeometry",
+        world=cut_gpus,
+        codes=frozenset({"recut_in_use"}),
+        caught_by="capacity",
+        actions=DEMOLISHES,
+        policy=CUTTING,
+        change=destroys,
     ),
     Plant(
         guard="mode",

@@ -190,6 +190,8 @@ class WhatIf:
     def place(self, workload: int, layout: Layout) -> None:
         """Put a gang that holds nothing onto `layout`. Raises InvariantError when it does not fit."""
         invariant(len(self.layout_of(workload)) == 0, f"workload row {workload} already holds GPUs")
+        cuts = layout.instance[~layout.plain]
+        invariant(bool(self.instance_alive[cuts].all()), "an instance that was destroyed cannot be used")
         self._apply(workload, layout, +1)
         self.layouts[workload] = layout
         self._note(Change("place", workload, layout))
@@ -253,7 +255,6 @@ class WhatIf:
             np.subtract.at(self.node_free, gpu_node[changed], sign)
 
     def _apply_instances(self, rows: I32, sign: int) -> None:
-        invariant(bool(self.instance_alive[rows].all()), "an instance that was destroyed cannot be used")
         np.add.at(self.instance_used, rows, sign * GPU_MILLI)
         now = self.instance_used[rows]
         if ((now < 0) | (now > GPU_MILLI)).any():
