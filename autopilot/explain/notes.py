@@ -23,6 +23,10 @@ WORDS: Mapping[str, str] = {
     NoteCode.VICTIM_CANNOT_SAVE: "{subject} cannot save within its grace and stays; the start of {start_of} there is "
     "given up",
     NoteCode.NO_TURN_TO_SAVE: "{subject} has no turn to save before it leaves; it loses {value}",
+    NoteCode.STORM_BEGAN: "the action {subject} reversed itself, failed or cut GPUs anew {events:time} within an hour "
+    "(limit {limit}) and is paused until {calm} have passed without such an event, or a person resumes the "
+    "autopilot; proposals by contract and stops of broken work continue",
+    NoteCode.STORM_ENDED: "the storm of the action {subject} has ended; it continues",
     NoteCode.EFFECT_WAITS: "{effect} {subject} of {proposal} is not sent yet: {why}",
     NoteCode.EFFECT_WITHDRAWN: "{effect} {subject} of {proposal} is withdrawn: {why}",
     NoteCode.ADVANCE_HELD: "advance reservation {subject} holds {gpus:GPU}; what is not used is released in {value}",

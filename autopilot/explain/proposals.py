@@ -103,6 +103,8 @@ REASONS: Mapping[Code, str] = {
     Code.BLAST_RADIUS: "it would take {value:GPU} for each that it needs, at most {threshold} are allowed",
     Code.WITHOUT_CHECKPOINT: "{value} of its victims cannot save within the grace, and policy lets only those be "
     "taken that can",
+    Code.STORM: "its action is paused: it reversed itself, failed or cut GPUs anew {value} times within an hour "
+    "(limit {threshold}); it continues after a time without such an event, or when a person resumes the autopilot",
     Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well "
     "(limit {threshold})",
     Code.FORECAST_UNKNOWN: "nothing is foreseen",

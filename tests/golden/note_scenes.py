@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory import ControllerMemory, Step, StormRecord
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Command, CommandKind, Note, NoteCode, Observation
@@ -47,6 +47,10 @@ def _no_turn() -> Step:
     work = [holds(name, 8, queue=2, checkpoint_write_s=60.0) for name in "vx"]
     queues = tenants(("a", 0, 16), ("b", 0, 0))
     return decide(world("2x8", [*work, waits("w", 16, queue=1)], 9000.0, queues=queues), policy)
+
+
+def _storm(record: StormRecord) -> Step:
+    return decide(world("1x8", GANG, 660.0), EAGER, ControllerMemory(storms={"defragment": record}))
 
 
 def _retried(now_s: float, gpus: int) -> Step:
@@ -146,6 +150,8 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.CONFIRM_REFUSED: lambda: _commanded(CommandKind.CONFIRM, "kubernetes"),
     NoteCode.VICTIM_CANNOT_SAVE: _victim_cannot_save,
     NoteCode.NO_TURN_TO_SAVE: _no_turn,
+    NoteCode.STORM_BEGAN: lambda: _storm(StormRecord(((600.0, 61),), last_s=600.0)),
+    NoteCode.STORM_ENDED: lambda: _storm(StormRecord(last_s=600.0 - 7200.0, since_s=-6000.0, events=61)),
     NoteCode.EFFECT_WAITS: lambda: _retried(1.0, 8),
     NoteCode.EFFECT_WITHDRAWN: lambda: _retried(1.0, 4),
     NoteCode.ADVANCE_HELD: lambda: _advance([]),

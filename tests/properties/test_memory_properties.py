@@ -21,6 +21,8 @@ from autopilot.core.model.memory import (
     PipelinedStart,
     RecutRecord,
     Rejection,
+    StormRecord,
+    Touched,
     ViewRecord,
 )
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
@@ -110,6 +112,7 @@ view_records = st.builds(
     st.integers(0, 9),
     st.booleans(),
 )
+bins = st.lists(st.tuples(numbers, st.integers(0, 99)), max_size=2).map(tuple)
 memories = st.builds(
     ControllerMemory,
     tick=st.integers(-1, 1 << 40),
@@ -138,6 +141,8 @@ memories = st.builds(
     pipelined_starts=st.lists(pipelined_starts, max_size=2).map(tuple),
     views=st.dictionaries(texts, view_records, max_size=3),
     recuts=st.dictionaries(texts, recuts, max_size=2),
+    storms=st.dictionaries(texts, st.builds(StormRecord, bins, bins, numbers, numbers, st.integers(0, 99)), max_size=2),
+    touched=st.lists(st.builds(Touched, texts, texts, numbers), max_size=2).map(tuple),
     open_proposals=st.dictionaries(texts, st.builds(OpenProposal, texts, numbers, numbers), max_size=3),
     approvals=st.dictionaries(texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3),
     rejections=st.dictionaries(texts, st.builds(Rejection, texts, numbers, texts), max_size=3),

@@ -79,6 +79,7 @@ from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.lifecycle import absorb, halted
 from autopilot.core.tracking.recuts import begun, follow_recuts, recut_timers_s
 from autopilot.core.tracking.replicas import floor_timers_s, remember_services
+from autopilot.core.tracking.storms import count_acts, judge_storms, storm_notes, storm_timers_s
 
 
 def reconcile(
@@ -112,10 +113,12 @@ def reconcile(
     moving = follow(memory, observation, policy, actions, guards, halted=bool(held_by))
     chosen, planner = plan_on(moving.ctx, actions, guards)
     memory, instructions = _commit(moving.memory, observation, policy, chosen, planner)
+    memory = judge_storms(count_acts(memory, chosen, observation), observation.now_s, policy)
     instructions = () if held_by else (*moving.again, *instructions, *moving.starts)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner, actions)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     notes = (*notes, *recut_notes, *moving.notes, *_notes(before, observation, planner, instructions))
+    notes += storm_notes(before.storms, memory, policy)
     return Step(
         memory,
         Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
@@ -372,6 +375,7 @@ def _wake_at(
     timers += [pipelined.deadline_s for pipelined in memory.pipelined_starts]
     timers += floor_timers_s(memory, observation, policy)
     timers += recut_timers_s(memory, policy, now_s)
+    timers += storm_timers_s(memory, policy)
     timers += planner.ctx.plan.wake_s
     timers += _guaranteed_until_s(observation, chosen, policy)
     timers += [timer for action in actions for timer in action.timers(planner.ctx)]

@@ -14,6 +14,7 @@ from autopilot.core.guards import (
     protected,
     regeometry,
     slo,
+    storm,
     telemetry,
 )
 from autopilot.core.guards.base import Check
@@ -30,5 +31,6 @@ GUARDS: tuple[tuple[str, Check], ...] = (
     (budget.NAME, budget.check),  # disruptions per window and at once
     (regeometry.NAME, regeometry.check),  # MIG geometries: legal, rare, and never under running work
     (confidence.NAME, confidence.check),  # a forecast that is worth its promise
+    (storm.NAME, storm.check),  # the action does not reverse itself or fail again and again
     (mode.NAME, mode.check),  # kill switch, pause, off .. auto
 )

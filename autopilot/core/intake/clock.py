@@ -28,6 +28,8 @@ from autopilot.core.model.memory import (
     Rejection,
     ServiceRecord,
     Stop,
+    StormRecord,
+    Touched,
     ViewRecord,
 )
 from autopilot.core.model.operations import EvictOperation, ScaleOperation
@@ -55,6 +57,8 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     Reservation: ("since_s", "start_s", "promised_s", "planned_s"),
     Noted: ("since_s",),
     Disruption: ("at_s",),
+    StormRecord: ("minutes", "hours", "last_s", "since_s"),
+    Touched: ("at_s",),
     Stop: ("at_s",),
     RecutRecord: ("since_s", "deadline_s", "starts_s", "viewed_s"),
     ViewRecord: ("listed_s", "counted_s"),

@@ -80,6 +80,7 @@ class Code(StrEnum):
     FORECAST_UNCALIBRATED = "forecast_uncalibrated"
     FORECAST_DRIFTING = "forecast_drifting"
     WITHOUT_CHECKPOINT = "without_checkpoint"
+    STORM = "storm"  # its action is paused (core/tracking/storms.py)
     RECUT = "recut"  # an instance for it is being made
     RECUT_RATE = "recut_rate"  # geometries of its pool changed too often within the hour
     RECUT_RETURN = "recut_return"  # the GPU would return to the geometry that it left
@@ -100,6 +101,7 @@ class About(StrEnum):
     GPU = "gpu"
     POOL = "pool"
     RESERVATION = "reservation"  # one made in advance
+    ACTION = "action"
 
 
 class NoteCode(StrEnum):
@@ -111,6 +113,8 @@ class NoteCode(StrEnum):
     CONFIRM_REFUSED = "confirm_refused"
     VICTIM_CANNOT_SAVE = "victim_cannot_save"
     NO_TURN_TO_SAVE = "no_turn_to_save"
+    STORM_BEGAN = "storm_began"
+    STORM_ENDED = "storm_ended"
     EFFECT_WAITS = "effect_waits"
     EFFECT_WITHDRAWN = "effect_withdrawn"
     ADVANCE_HELD = "advance_held"

@@ -189,6 +189,29 @@ class RecutRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StormRecord:
+    """What one action had to repeat (core/tracking/storms.py). `minutes` and `hours` are (start, events).
+
+    `minutes` has those of the last hour with events, `hours` those of the last 7 days in which the action acted.
+    """
+
+    minutes: tuple[tuple[float, int], ...] = ()
+    hours: tuple[tuple[float, int], ...] = ()
+    last_s: float = float("-inf")  # time of the latest event
+    since_s: float = float("inf")  # when the storm began; inf: there is none
+    events: int = 0  # of the worst hour of the storm
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A workload that an action stopped or moved, or a service whose floor it lowered, within the last hour."""
+
+    action: str
+    uid: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """Something that holds for a workload."""
 
@@ -233,6 +256,8 @@ class ControllerMemory:
     rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by proposal id
     last_sequence: int = -1  # the highest sequence number of a command so far
     failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
+    storms: Mapping[str, StormRecord] = field(default_factory=dict)  # by action
+    touched: tuple[Touched, ...] = ()
     pipelined_starts: tuple[PipelinedStart, ...] = ()
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)  # decayed past use, by queue
     standing_use_gpu_s: Mapping[str, float] = field(default_factory=dict)  # the same at the review's start

@@ -41,6 +41,7 @@ from autopilot.core.model.policy_bounds import (
 )
 from autopilot.core.model.policy_geometry import Regeometry
 from autopilot.core.model.policy_idle import Idle
+from autopilot.core.model.policy_storms import Storms
 
 Seconds = Annotated[float, Interval(ge=0.0, le=366 * DAY_S)]
 Count = Annotated[int, Interval(ge=0, le=1_000_000)]
@@ -362,6 +363,7 @@ class Policy:
     defragment_ahead: Annotated[DefragmentAhead, Doc("moves ahead of the demand")] = field(
         default_factory=DefragmentAhead
     )
+    storms: Annotated[Storms, Doc("storms")] = field(default_factory=Storms)
     recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
     enforcement: Annotated[Enforcement, Doc("work beyond its limits")] = field(default_factory=Enforcement)
     idle: Annotated[Idle, Doc("idle work")] = field(default_factory=Idle)

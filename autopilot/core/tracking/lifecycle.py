@@ -30,6 +30,7 @@ from autopilot.core.model.records import Instruction, Observation, Outcome, Outc
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.units import counted
 from autopilot.core.tracking.recuts import shows_geometry
+from autopilot.core.tracking.storms import count_failed, judge_storms, resume_all
 
 _OPEN = frozenset({"reported", "held", "done", "conflict", "failed"})
 TRANSITIONS: dict[str, frozenset[str]] = {
@@ -73,7 +74,7 @@ def absorb(
     if memory.in_flight or observation.outcomes:
         memory = _follow_effects(memory, observation, policy, blind=blind)
     if resumed:
-        memory = replace(memory, failures=())
+        memory = resume_all(replace(memory, failures=()))
     return memory if blind else _expire(memory, observation.now_s, policy)
 
 
@@ -118,7 +119,7 @@ def _follow_effects(
     now_s = observation.now_s
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
     open_effects: dict[str, InFlight] = {}
-    failures, declined = list(memory.failures), []
+    failures, declined, failed = list(memory.failures), [], []
     for after in followed(memory, observation, policy, blind=blind):
         key = after.instruction.id
         outcome = outcomes.get(key)
@@ -126,9 +127,11 @@ def _follow_effects(
             declined.append(after.instruction)
         if after.state == "failed":
             failures.append(now_s)
+            failed.append(after)
         if after.state not in ENDED:
             open_effects[key] = after
     memory = replace(memory, in_flight=open_effects, failures=tuple(failures))
+    memory = count_failed(memory, failed, now_s)
     return _without_declined(memory, declined, now_s, policy) if declined else memory
 
 
@@ -259,7 +262,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
     if not reason and len(failures) >= pause.failures:
         reason, since_s = f"{counted(len(failures), 'effect')} failed within {pause.window_s:g} s", now_s
     return replace(
-        memory,
+        judge_storms(memory, now_s, policy),
         failures=failures,
         paused_reason=reason,
         paused_since_s=since_s,

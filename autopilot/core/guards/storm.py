@@ -1,0 +1,33 @@
+"""Whether the action is paused by a storm: it reversed itself, failed or cut GPUs anew too often."""
+
+from __future__ import annotations
+
+from math import inf
+
+from autopilot.core.guards.base import allow, deny, waive
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, ReserveDraft
+from autopilot.core.tracking.storms import events_in_hour, limit_of
+
+NAME = "storm"
+UNIT = "reversals, failures and changes of geometry in an hour"
+
+
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Refuse what a paused action proposes.
+
+    Contracts and stops of broken or hanging work continue. So do reservations, which have no effect, and starts in the
+    place of victims that have left.
+    """
+    rules = ctx.policy.storms
+    record = ctx.memory.storms.get(draft.action)
+    if record is None:
+        return allow(NAME, 0.0, UNIT, float(rules.per_hour))
+    begun = isinstance(draft, ReserveDraft) or bool(draft.resent and draft.placed is not None)
+    if record.since_s == inf or begun or draft.case.takes.for_itself:
+        return allow(NAME, float(events_in_hour(record, ctx.now_s)), UNIT, float(rules.per_hour))
+    limit = limit_of(record, ctx.now_s, rules)
+    if draft.contract:
+        return waive(NAME, float(record.events), UNIT, limit)
+    return deny(NAME, Code.STORM, float(record.events), UNIT, limit)

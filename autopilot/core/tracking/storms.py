@@ -1,0 +1,133 @@
+"""Storms: an action that reverses itself, fails or cuts GPUs anew again and again.
+
+What counts, by action: an effect that failed; a reversal, which is a stop or move of a workload that the same action
+stopped or moved within the hour before, or the rise of a floor that it lowered within the hour before; and each change
+of MIG geometry. More of these within an hour than policy allows is a storm (`Storms` in core/model/policy_storms.py).
+The guard `storm` pauses the action until a person resumes or nothing was counted for a while.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import inf
+from statistics import median
+
+from autopilot.core.model.changes import RecutChange, ReserveChange, ScaleChange
+from autopilot.core.model.memory import ControllerMemory, InFlight, StormRecord, Touched
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_storms import Storms
+from autopilot.core.model.records import About, Evidence, Note, NoteCode, Observation, Plan
+
+MINUTE_S, HOUR_S, WEEK_S = 60.0, 3600.0, 7 * 86_400.0
+LEAST_HOURS = 24
+"""The median is known once the action acted in this many hours."""
+
+Bins = tuple[tuple[float, int], ...]
+"""(start, events) of bins that follow each other."""
+
+
+def count_failed(memory: ControllerMemory, failed: Iterable[InFlight], now_s: float) -> ControllerMemory:
+    """Memory after these effects failed."""
+    return _counted(memory, Counter(entry.action for entry in failed), now_s)
+
+
+def count_acts(memory: ControllerMemory, plan: Plan, observation: Observation) -> ControllerMemory:
+    """Memory after the accepted proposals of a tick: their reversals and changes of geometry."""
+    now_s, services = observation.now_s, observation.snapshot.services
+    touched = {(each.action, each.uid): each for each in memory.touched if each.at_s + HOUR_S > now_s}
+    acts: Counter[str] = Counter()
+    for proposal in plan.proposals:
+        events, action, change = 0, proposal.action, proposal.change
+        if not proposal.accepted or isinstance(change, ReserveChange):
+            continue
+        for victim in change.victims:
+            events += (action, victim.uid) in touched
+            touched[action, victim.uid] = Touched(action, victim.uid, now_s)
+        if isinstance(change, ScaleChange):
+            uid = proposal.subject.uid
+            if change.replicas < int(services.floor[services.uid == uid].sum()):
+                touched[action, uid] = Touched(action, uid, now_s)
+            else:
+                events += touched.pop((action, uid), None) is not None
+        acts[action] += events + isinstance(change, RecutChange)
+    if touched or memory.touched:
+        memory = replace(memory, touched=tuple(touched.values()))
+    return _counted(memory, acts, now_s)
+
+
+def _counted(memory: ControllerMemory, acts: Counter[str], now_s: float) -> ControllerMemory:
+    """Memory after acts, with the number of events that those of each action count as."""
+    storms = dict(memory.storms)
+    for action, events in acts.items():
+        record = storms.get(action, StormRecord())
+        storms[action] = replace(record, hours=_added(record.hours, HOUR_S, WEEK_S, events, now_s))
+        if events:
+            minutes = _added(record.minutes, MINUTE_S, HOUR_S, events, now_s)
+            storms[action] = replace(storms[action], minutes=minutes, last_s=now_s)
+    return replace(memory, storms=storms) if acts else memory
+
+
+def _added(bins: Bins, width_s: float, kept_s: float, events: int, now_s: float) -> Bins:
+    """The bins of the last `kept_s` with these events in the newest one."""
+    kept = tuple(each for each in bins if each[0] + kept_s > now_s)
+    if kept and now_s < kept[-1][0] + width_s:
+        return (*kept[:-1], (kept[-1][0], kept[-1][1] + events))
+    return (*kept, (now_s, events))
+
+
+def events_in_hour(record: StormRecord, now_s: float) -> int:
+    """Events within the last hour, to the minute."""
+    return sum(events for at_s, events in record.minutes if at_s + HOUR_S > now_s)
+
+
+def limit_of(record: StormRecord, now_s: float, rules: Storms) -> float:
+    """The most events that an hour may have."""
+    past = [events for at_s, events in record.hours if now_s - WEEK_S < at_s <= now_s - HOUR_S]
+    if len(past) < LEAST_HOURS:
+        return float(rules.per_hour)
+    return min(float(rules.per_hour), max(float(rules.least), rules.median_ratio * median(past)))
+
+
+def judge_storms(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
+    """Memory with the storms that begin and end now."""
+    if not memory.storms:
+        return memory
+    return replace(memory, storms={name: _judged(each, now_s, policy.storms) for name, each in memory.storms.items()})
+
+
+def _judged(record: StormRecord, now_s: float, rules: Storms) -> StormRecord:
+    if record.since_s < inf and now_s >= record.last_s + rules.calm_s:
+        record = replace(record, since_s=inf, events=0)
+    events = events_in_hour(record, now_s)
+    if record.since_s < inf:
+        return replace(record, events=max(events, record.events))
+    if events > limit_of(record, now_s, rules):
+        return replace(record, since_s=now_s, events=events)
+    return record
+
+
+def resume_all(memory: ControllerMemory) -> ControllerMemory:
+    """Memory after a person resumed: no storm, and the events so far count for no new one."""
+    ended = {name: replace(each, since_s=inf, events=0, minutes=()) for name, each in memory.storms.items()}
+    return replace(memory, storms=ended) if ended else memory
+
+
+def storm_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
+    """When calm ends a storm."""
+    return [each.last_s + policy.storms.calm_s for each in memory.storms.values() if each.since_s < inf]
+
+
+def storm_notes(before: Mapping[str, StormRecord], memory: ControllerMemory, policy: Policy) -> tuple[Note, ...]:
+    """A note on each storm that began or ended since."""
+    notes = []
+    for action, record in memory.storms.items():
+        was, now = before.get(action, StormRecord()).since_s < inf, record.since_s < inf
+        if now and not was:
+            limit = Evidence("limit", limit_of(record, memory.now_s, policy.storms))
+            facts = (Evidence("events", record.events), limit, Evidence("calm", policy.storms.calm_s, "s"))
+            notes.append(Note(NoteCode.STORM_BEGAN, About.ACTION, action, facts=facts))
+        elif was and not now:
+            notes.append(Note(NoteCode.STORM_ENDED, About.ACTION, action))
+    return tuple(notes)
