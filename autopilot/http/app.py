@@ -1,16 +1,32 @@
-"""The application: the table of routers, the headers of every answer, and errors that show no internals."""
+"""The application: the table of routers, and errors that show no internals."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from autopilot.http.desk import Desk
-from autopilot.http.routers import alerts, commands, decisions, health, recommendations, state
+from autopilot.http.edge import Edge
+from autopilot.http.routers import (
+    alerts,
+    commands,
+    decisions,
+    events,
+    fleet,
+    forecasts,
+    health,
+    nodes,
+    page,
+    queue,
+    recommendations,
+    schema,
+    session,
+    state,
+    tenants,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
@@ -19,33 +35,28 @@ ROUTERS: tuple[APIRouter, ...] = (
     decisions.router,
     commands.router,
     alerts.router,
+    session.router,
+    events.router,
+    fleet.router,
+    tenants.router,
+    queue.router,
+    nodes.router,
+    forecasts.router,
+    schema.router,
+    page.router,
 )
 """All routers. A router checks the role of its callers itself (`autopilot/http/auth.py`)."""
-
-HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-"""Headers of every answer; a router may set a policy of its own."""
 
 log: Any = structlog.get_logger("http")
 
 
 def service_app(desk: Desk) -> FastAPI:
-    """The API of one service."""
+    """The API and the page of one service."""
     app = FastAPI(title="gpu-autopilot", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.desk = desk
     for router in ROUTERS:
         app.include_router(router)
-
-    @app.middleware("http")
-    async def headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        answer = await call_next(request)
-        for name, value in HEADERS.items():
-            answer.headers.setdefault(name, value)
-        return answer
+    app.add_middleware(Edge, desk=desk)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:

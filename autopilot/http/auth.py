@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -72,11 +72,12 @@ def token_of(path: Path, field: str) -> str:
 
 
 def need(role: Role) -> Callable[..., Caller]:
-    """A dependency: the caller, if the token allows `role`; else 401 or 403."""
+    """A dependency: the caller by bearer token, else by session, if that allows `role`; else 401 or 403."""
 
     def check(request: Request, given: Given) -> Caller:
-        tokens: Tokens = request.app.state.desk.tokens
-        caller = tokens.caller(given.credentials) if given is not None else None
+        desk: Any = request.app.state.desk
+        caller: Caller | None
+        caller = desk.tokens.caller(given.credentials) if given is not None else desk.sessions.caller(request)
         if caller is None:
             raise HTTPException(
                 401, "give a token of the service: `Authorization: Bearer TOKEN`", {"WWW-Authenticate": "Bearer"}

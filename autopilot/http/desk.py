@@ -1,4 +1,4 @@
-"""What the routers work with: the latest step, the way in for commands, and the tokens."""
+"""What the routers work with: the latest step and the last day, the way in for commands, tokens and sessions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from autopilot.app.when import When
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.http.auth import Caller, Tokens
+from autopilot.http.documents import Documents
+from autopilot.http.history import History
+from autopilot.http.sessions import Sessions
 from autopilot.oncall.follow import Follower
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
@@ -34,6 +37,9 @@ class Desk:
     when: When = field(default_factory=When)
     wall_s: Callable[[], float] = time
     follower: Follower | None = None  # follows alerts
+    history: History = field(default_factory=History)
+    sessions: Sessions = field(default_factory=Sessions)
+    documents: Documents = field(default_factory=Documents)
 
     def latest(self) -> Published:
         """The last tick. Raises 503 before the first one."""

@@ -89,6 +89,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         when=when,
         follower=follower,
     )
+    service.publisher.follow(desk.history.take)
     listeners = [Listener(service_app(desk), settings.http.listen, "http.listen")]
     if settings.metrics.listen is not None:
         app = metrics_app(service.exposed, None if settings.metrics.open else desk.tokens)

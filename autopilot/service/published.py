@@ -59,6 +59,11 @@ class Publisher:
         self._fresh = Fresh()
         self._recent: deque[Row] = deque(maxlen=RECENT)
         self._news = threading.Condition()
+        self._followers: list[Callable[[Published], None]] = []
+
+    def follow(self, take: Callable[[Published], None]) -> None:
+        """Call `take` with each tick that follows, in the thread of the loop."""
+        self._followers.append(take)
 
     @property
     def latest(self) -> Published | None:
@@ -77,6 +82,8 @@ class Publisher:
                 self._recent.extend(self._fresh.of(published.decision))
             self._latest = published
             self._news.notify_all()
+        for take in self._followers:
+            take(published)
 
     def recent(self) -> list[Row]:
         """The latest decisions, newest first; one that repeats at the next tick is listed once."""

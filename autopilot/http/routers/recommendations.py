@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Path, Request
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
 
-from autopilot.app.decisions.decision_rows import case_document, row_of
+from autopilot.app.decisions.decision_rows import case_document, row_document, row_of
 from autopilot.core.model.records import CommandKind, NoteCode, Proposal
-from autopilot.explain.proposals import Answer, answer_of, code_words, refusing_codes
+from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes, where
 from autopilot.http.auth import Approver, Viewer
 from autopilot.http.desk import Asked, Desk, origin_of
 from autopilot.service.changes import what_changed
@@ -27,17 +28,31 @@ class Seen(BaseModel):
 
 
 @router.get("/recommendations")
-def recommendations(desk: Asked, _caller: Viewer) -> dict[str, Any]:
-    """What the controller would do if a person agreed, with gain, cost and reason."""
+def recommendations(
+    desk: Asked,
+    _caller: Viewer,
+    details: Annotated[bool, Query(description="with placement, evidence and all verdicts")] = True,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
+) -> dict[str, Any]:
+    """What the controller would do if a person agreed, with gain, cost and reason; with a limit the best ones."""
     latest = desk.latest()
-    rows = [row_of(each, latest.decision) for each in _open(latest)]
+    found = _open(latest)
+    if len(found) > limit:
+        found = sorted(found, key=lambda each: (answer_of(each) == Answer.RECOMMENDED, -each.benefit_gpu_s))[:limit]
+    rows, document = [row_of(each, latest.decision) for each in found], case_document if details else row_document
     return {
         "tick": latest.decision.tick,
         "now_s": latest.observation.now_s,
         "halted": latest.decision.halted or None,
+        "in_total": len(_open(latest)),
         "recommendations": [
-            case_document(row, desk.when)
-            | {"state_digest": row.proposal.state_digest, "approvable": row.answer == Answer.NEEDS_APPROVAL}
+            document(row, desk.when)
+            | {
+                "state_digest": row.proposal.state_digest,
+                "approvable": row.answer == Answer.NEEDS_APPROVAL,
+                "why": proposal_words(replace(row.proposal, verdicts=())),
+                "place": where(row.proposal.slots) if row.proposal.slots else None,
+            }
             for row in rows
         ],
     }

@@ -1,0 +1,108 @@
+"""The fleet over the last day: one point a minute in a ring of fixed size, from what the loop publishes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from math import isfinite, isnan
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.model.records import Observation, Signals
+from autopilot.service.published import Published
+
+BUCKET_S = 60.0
+KEPT = 24 * 60
+MOST_SERVICES = 500
+
+SERIES = ("capacity_gpus", "held_gpus", "active_gpus", "gap_gpus", "pending_gpus")
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The ticks of one minute: sums, and how many of them had each value."""
+
+    number: int
+    at_s: float = 0.0
+    sums: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(len(SERIES)))
+    counts: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(len(SERIES), np.int64))
+    rates_rps: dict[str, float] = field(default_factory=dict)  # of the last tick, by service
+
+    def means(self) -> list[float | None]:
+        """The mean of each series; None where no tick measured it."""
+        pairs = zip(self.sums.tolist(), self.counts.tolist(), strict=True)
+        return [round(total / count, 3) if count else None for total, count in pairs]
+
+
+class History:
+    """Points of the last day. `take` is called by the loop, the rest from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._buckets: deque[_Bucket] = deque(maxlen=KEPT)
+
+    def take(self, published: Published) -> None:
+        """Add one tick. A tick of another process, and one without a view of the cluster, adds nothing."""
+        observation = published.observation
+        if not published.leads or isnan(observation.signals.capacity_gpus):
+            return
+        number, values = int(observation.now_s // BUCKET_S), _values(observation.signals)
+        with self._lock:
+            if self._buckets and number < self._buckets[-1].number:
+                self._buckets.clear()  # the clock was set back: older points have no place on the axis
+            if not self._buckets or number != self._buckets[-1].number:
+                self._buckets.append(_Bucket(number))
+            bucket, known = self._buckets[-1], np.isfinite(values)
+            bucket.at_s = observation.now_s
+            bucket.sums += np.where(known, values, 0.0)
+            bucket.counts += known
+            bucket.rates_rps = _rates(observation)
+
+    def document(self, after_s: float = float("-inf")) -> dict[str, Any]:
+        """Columns of the points after `after_s`; None: not measured. A minute without a tick is one point of None."""
+        with self._lock:
+            chosen = [each for each in self._buckets if each.at_s > after_s]
+            rows = [(each.number, each.at_s, each.means()) for each in chosen]
+        out: dict[str, list[float | None]] = {name: [] for name in ("at_s", *SERIES)}
+        before: int | None = None
+        for number, at_s, means in rows:
+            if before is not None and number > before + 5:
+                _put(out, (before + 1) * BUCKET_S, [None] * len(SERIES))
+            _put(out, at_s, means)
+            before = number
+        return {"bucket_s": BUCKET_S, **out}
+
+    def rates(self, service: str, since_s: float) -> tuple[list[float], list[float]]:
+        """Times and requests/s of a service."""
+        with self._lock:
+            found = [(each.at_s, each.rates_rps[service]) for each in self._buckets if service in each.rates_rps]
+        kept = [pair for pair in found if pair[0] >= since_s]
+        return [at_s for at_s, _ in kept], [rate for _, rate in kept]
+
+
+def _put(out: dict[str, list[float | None]], at_s: float, means: list[float | None]) -> None:
+    out["at_s"].append(at_s)
+    for name, value in zip(SERIES, means, strict=True):
+        out[name].append(value)
+
+
+def _values(signals: Signals) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The series at one tick, in GPUs. NaN: not measured."""
+    capacity = signals.capacity_gpus
+    return np.array(
+        [
+            capacity,
+            signals.allocated_gpus,
+            signals.real_utilization_ratio * capacity,
+            signals.gap_ratio * capacity,
+            signals.pending_gpus,
+        ]
+    )
+
+
+def _rates(observation: Observation) -> dict[str, float]:
+    table = observation.snapshot.services
+    pairs = zip(table.id.tolist()[:MOST_SERVICES], table.recent_rps.tolist()[:MOST_SERVICES], strict=True)
+    return {str(name): rate for name, rate in pairs if isfinite(rate)}

@@ -1,0 +1,88 @@
+"""News for the page: a summary of each tick as server-sent events. Views ask for the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, HTTPException, Request
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from autopilot.explain.proposals import Answer, answer_of
+from autopilot.http.auth import Viewer
+from autopilot.http.desk import Asked, Desk
+from autopilot.http.sessions import COOKIE
+from autopilot.service.published import Published
+
+router = APIRouter(prefix="/api/v1", tags=["events"])
+
+MOST_STREAMS = 200
+LOOKS_EVERY_S = 0.2
+AT_MOST_EVERY_S = 1.0
+TRIES_AGAIN_MS = 2000
+OPEN = (Answer.NEEDS_APPROVAL, Answer.RECOMMENDED)
+
+
+@router.get("/summary")
+def summary(desk: Asked, _caller: Viewer) -> dict[str, Any]:
+    """The state of the controller in a few fields, as each event has it."""
+    return summary_of(desk)
+
+
+@router.get("/events", response_class=EventSourceResponse)
+async def events(desk: Asked, _caller: Viewer, request: Request) -> EventSourceResponse:
+    """One event `tick` for each tick, at most one a second, until the session or the service ends."""
+    streams: set[object] = request.app.state.__dict__.setdefault("streams", set())
+    if len(streams) >= MOST_STREAMS:
+        raise HTTPException(503, f"{MOST_STREAMS} pages are open already; close one", {"Retry-After": "30"})
+    cookie = None if "Authorization" in request.headers else request.cookies.get(COOKIE)
+    return EventSourceResponse(_news(desk, cookie, streams), ping=15)
+
+
+async def _news(desk: Desk, cookie: str | None, streams: set[object]) -> AsyncIterator[ServerSentEvent]:
+    mine = object()
+    streams.add(mine)
+    try:
+        shown: tuple[Published | None, str] | None = None
+        while cookie is None or desk.sessions.find(cookie) is not None:
+            now = desk.publisher.latest, desk.kill_switch.reason()
+            if shown is not None and now[0] is shown[0] and now[1] == shown[1]:
+                await asyncio.sleep(LOOKS_EVERY_S)
+                continue
+            shown = now
+            body = msgspec.json.encode(summary_of(desk)).decode()
+            yield ServerSentEvent(body, event="tick", retry=TRIES_AGAIN_MS)
+            await asyncio.sleep(AT_MOST_EVERY_S)
+        yield ServerSentEvent("{}", event="signed-out")
+    finally:
+        streams.discard(mine)
+
+
+def summary_of(desk: Desk) -> dict[str, Any]:
+    """The state of the controller in a few fields. Before the first tick most are None."""
+    latest, reason = desk.publisher.latest, desk.kill_switch.reason()
+    shared = {"kill_switch": reason or None, "silent_s": desk.silent_s}
+    if latest is None:
+        return {"tick": None, **shared}
+    decision, memory = latest.decision, latest.memory
+    answers = [answer_of(each, decision.halted) for each in decision.plan.proposals]
+    return {
+        "tick": decision.tick,
+        "now_s": decision.now_s,
+        "at": desk.when.stamp(decision.now_s),
+        "start_s": desk.when.start_s,
+        "age_s": max(desk.wall_s() - latest.ended_wall_s, 0.0),
+        "took_s": latest.took_s,
+        "leads": latest.leads,
+        "halted": decision.halted or None,
+        "killed": memory.killed,
+        "paused": memory.paused_reason or None,
+        "policy": latest.policy.name,
+        "policy_problem": latest.policy_problem or None,
+        "recommendations": sum(each in OPEN for each in answers),
+        "approvable": sum(each == Answer.NEEDS_APPROVAL for each in answers),
+        "collectors_failing": sum(bool(each.problem) for each in latest.collectors),
+        **shared,
+    }

@@ -1,0 +1,103 @@
+"""Forecasts with their bands and their record: demand of services, and the expected mix of work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Response
+
+from autopilot.core.model.forecast import ExpectedMix, Forecast, kind_words, pool_words
+from autopilot.http.auth import Viewer
+from autopilot.http.desk import Asked, Desk
+from autopilot.http.documents import json_answer
+from autopilot.service.published import Published
+
+router = APIRouter(prefix="/api/v1", tags=["forecasts"])
+
+PAST_S = 3 * 3600.0
+MOST_SERVICES = 200
+
+
+@router.get("/forecasts")
+def forecasts(desk: Asked, _caller: Viewer) -> Response:
+    """Each service with its objective, demand forecast and past rate; the expected mix; run times. null: unknown."""
+    return json_answer(desk.documents.body("forecasts", desk.latest(), lambda latest: _forecasts(desk, latest)))
+
+
+def _forecasts(desk: Desk, latest: Published) -> dict[str, Any]:
+    observation = latest.observation
+    given, table = observation.forecasts, observation.snapshot.services
+    runtimes, jobs = given.runtimes, observation.snapshot.workloads.service < 0
+    known = None
+    if runtimes is not None and len(runtimes.known) == len(jobs) and jobs.any():
+        known = float(runtimes.known[jobs].mean())
+    return {
+        "tick": latest.decision.tick,
+        "now_s": observation.now_s,
+        "services": [_service(desk, latest, row) for row in range(min(len(table.id), MOST_SERVICES))],
+        "services_in_total": len(table.id),
+        "mix": None if given.mix is None else _mix(given.mix),
+        "runtimes": None if runtimes is None else {"model": runtimes.model, "known_ratio": known},
+    }
+
+
+def _service(desk: Desk, latest: Published, row: int) -> dict[str, Any]:
+    observation = latest.observation
+    table, name = observation.snapshot.services, str(observation.snapshot.services.id[row])
+    at_s, rates_rps = desk.history.rates(name, observation.now_s - PAST_S)
+    return {
+        "name": name,
+        "objective_s": table.objective_s[row],
+        "p99_s": table.p99_s[row],
+        "late_ratio": table.recent_violation_ratio[row],
+        "rate": table.recent_rps[row],
+        "queued": table.queue_depth[row],
+        "replicas": int(table.replicas[row]),
+        "ready_replicas": int(table.ready_replicas[row]),
+        "floor": int(table.floor[row]),
+        "past": {"at_s": at_s, "requests_per_s": rates_rps},
+        "demand": [found for each in observation.forecasts.demand if (found := _demand(each, name)) is not None],
+    }
+
+
+def _demand(forecast: Forecast, service: str) -> dict[str, Any] | None:
+    """The forecast of one service; None where the forecast has no row for it."""
+    if service not in forecast.series:
+        return None
+    row = forecast.series.index(service)
+    return {
+        "kind": forecast.kind,
+        "model": forecast.chosen[row] if len(forecast.chosen) > row else forecast.model,
+        "made_s": forecast.made_s,
+        "horizons_s": forecast.horizons_s,
+        "levels": forecast.levels,
+        "values": forecast.values[row].tolist(),
+        "coverage": forecast.coverage[row].tolist() if forecast.coverage.size else None,
+        "outcomes": forecast.outcomes[row].tolist() if forecast.outcomes.size else None,
+        "drifting": bool(forecast.drifting[row]) if len(forecast.drifting) else None,
+        "abstains": (forecast.reasons[row] if len(forecast.reasons) > row else "") or None,
+    }
+
+
+def _mix(mix: ExpectedMix) -> dict[str, Any]:
+    """The kinds of gangs that are expected, the most GPUs first."""
+    if mix.reason or not mix.kinds:
+        return {"reason": mix.reason or "it expects nothing", "kinds": [], "horizons_s": mix.horizons_s}
+    order = np.argsort(-mix.expected[:, -1] * np.array([kind.gpus for kind in mix.kinds]), kind="stable")[:20]
+    return {
+        "reason": None,
+        "made_s": mix.made_s,
+        "watched_h": mix.watched_h,
+        "horizons_s": mix.horizons_s,
+        "levels": mix.levels,
+        "kinds": [
+            {
+                "words": kind_words(mix.kinds[row]),
+                "models": pool_words(mix.kinds[row]),
+                "expected": mix.expected[row].tolist(),
+                "counts": mix.counts[row].tolist(),
+            }
+            for row in order.tolist()
+        ],
+    }

@@ -1,0 +1,145 @@
+"""The map of nodes, GPUs and MIG instances, and one node in detail."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, HTTPException, Path, Response
+
+from autopilot.core.hardware.dcgm import profile_slices
+from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
+from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, Recut
+from autopilot.core.usage.parts import plausible
+from autopilot.http.auth import Viewer
+from autopilot.http.desk import Asked
+from autopilot.http.documents import json_answer
+from autopilot.service.published import Published
+
+router = APIRouter(prefix="/api/v1", tags=["nodes"])
+
+
+@router.get("/nodes")
+def nodes(desk: Asked, _caller: Viewer) -> Response:
+    """All nodes and GPUs in columns, and the MIG instances in rows [gpu, profile, first slice, held]."""
+    return json_answer(desk.documents.body("nodes", desk.latest(), _nodes))
+
+
+@router.get("/nodes/{node_id:path}")
+def node(desk: Asked, _caller: Viewer, node_id: Annotated[str, Path(max_length=500)]) -> Response:
+    """One node with its GPUs, what runs on each, and its instances."""
+    latest = desk.latest()
+    found = np.flatnonzero(latest.observation.snapshot.nodes.id == node_id)
+    if not len(found):
+        raise HTTPException(404, f"{node_id}: no such node now")
+    return json_answer(_node(latest, int(found[0])))
+
+
+def activity_of(snapshot: ClusterSnapshot) -> F64:
+    """SM activity of each GPU, then of each instance, over the short window. NaN: not measured. Shape [entities]."""
+    table, count = snapshot.telemetry, len(snapshot.gpus.uuid) + len(snapshot.instances.id)
+    out = np.full(count, np.nan)
+    if "sm_active_ratio" in table.signals and ACTIVITY_WINDOW_S in table.windows_s:
+        row = table.mean[table.signals.index("sm_active_ratio"), table.windows_s.index(ACTIVITY_WINDOW_S)]
+        known = plausible("sm_active_ratio", row)
+        size = min(count, len(row))
+        out[:size] = np.where(known, np.minimum(row, 1.0), np.nan)[:size]
+    return out
+
+
+def held_milli(snapshot: ClusterSnapshot) -> tuple[F64, Bools]:
+    """Thousandths of each whole GPU that workloads hold, and which instances are held."""
+    held = snapshot.placements
+    whole = held.instance < 0
+    gpus: F64 = np.bincount(held.gpu[whole], held.milli[whole], len(snapshot.gpus.uuid)).astype(np.float64)
+    taken = np.zeros(len(snapshot.instances.id), np.bool_)
+    taken[held.instance[~whole]] = True
+    return gpus, taken
+
+
+def _nodes(latest: Published) -> dict[str, Any]:
+    snapshot = latest.observation.snapshot
+    table, gpus, cut = snapshot.nodes, snapshot.gpus, snapshot.instances
+    held, taken = held_milli(snapshot)
+    percent = np.rint(100.0 * activity_of(snapshot))
+    slices = [profile_slices(name) for name in snapshot.names.profiles]
+    return {
+        "tick": latest.decision.tick,
+        "now_s": latest.observation.now_s,
+        "window_s": ACTIVITY_WINDOW_S,
+        "pools": snapshot.names.pools,
+        "models": snapshot.names.gpu_models,
+        "profiles": [
+            {"name": name, "slices": count} for name, count in zip(snapshot.names.profiles, slices, strict=True)
+        ],
+        "nodes": {
+            "id": table.id.tolist(),
+            "pool": table.pool.tolist(),
+            "model": table.gpu_model.tolist(),
+            "gpus": table.gpus.tolist(),
+            "ready": table.ready.tolist(),
+            "cordoned": table.cordoned.tolist(),
+            "spot": table.spot.tolist(),
+            "reclaimed": (~np.isnan(table.reclaim_at_s)).tolist(),
+        },
+        "gpus": {  # by node, in the order of `nodes`
+            "held_milli": np.minimum(held, GPU_MILLI).astype(int).tolist(),
+            "activity_percent": [None if isnan(value) else int(value) for value in percent[: len(gpus.uuid)].tolist()],
+            "healthy": gpus.healthy.astype(int).tolist(),
+            "mig": gpus.mig.astype(int).tolist(),
+            "recut": gpus.recut.tolist(),
+        },
+        "instances": np.stack([cut.gpu, cut.profile, cut.start, taken.astype(np.int32)], axis=1).tolist(),
+    }
+
+
+def _node(latest: Published, row: int) -> dict[str, Any]:
+    snapshot = latest.observation.snapshot
+    table, gpus, cut, held = snapshot.nodes, snapshot.gpus, snapshot.instances, snapshot.placements
+    names, activity, count = snapshot.names, activity_of(snapshot), len(snapshot.gpus.uuid)
+    work = snapshot.workloads
+    out = []
+    for gpu in np.flatnonzero(gpus.node == row).tolist():
+        holders = np.flatnonzero(held.gpu == gpu).tolist()
+        out.append(
+            {
+                "uuid": str(gpus.uuid[gpu]),
+                "index": int(gpus.index[gpu]),
+                "healthy": bool(gpus.healthy[gpu]),
+                "xid": int(gpus.xid[gpu]) if gpus.xid[gpu] > 0 else None,
+                "mig": bool(gpus.mig[gpu]),
+                "recut": Recut(int(gpus.recut[gpu])).name.lower(),
+                "activity_ratio": activity[gpu],
+                "workloads": [
+                    {
+                        "id": str(work.id[held.workload[place]]),
+                        "tenant": names.tenants[work.tenant[held.workload[place]]]
+                        if work.tenant[held.workload[place]] >= 0
+                        else "",
+                        "gpu_share": int(held.milli[place]) / GPU_MILLI,
+                        "instance": str(cut.id[held.instance[place]]) if held.instance[place] >= 0 else None,
+                    }
+                    for place in holders
+                ],
+                "instances": [
+                    {
+                        "id": str(cut.id[each]),
+                        "profile": names.profiles[cut.profile[each]] if cut.profile[each] >= 0 else "",
+                        "start": int(cut.start[each]),
+                        "activity_ratio": activity[count + each],
+                    }
+                    for each in np.flatnonzero(cut.gpu == gpu).tolist()
+                ],
+            }
+        )
+    return {
+        "id": str(table.id[row]),
+        "pool": names.pools[table.pool[row]],
+        "model": names.gpu_models[table.gpu_model[row]],
+        "ready": bool(table.ready[row]),
+        "cordoned": bool(table.cordoned[row]),
+        "spot": bool(table.spot[row]),
+        "reclaim_at_s": float(table.reclaim_at_s[row]),
+        "gpus": out,
+    }

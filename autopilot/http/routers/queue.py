@@ -1,0 +1,111 @@
+"""Work that waits, in the order in which it will be served, each with the reason; and the story of one workload."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, HTTPException, Path, Query, Response
+
+from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, State
+from autopilot.explain.proposals import answer_of, code_words, proposal_words
+from autopilot.explain.story.telling import tell
+from autopilot.http.auth import Viewer
+from autopilot.http.desk import Asked
+from autopilot.http.documents import json_answer
+from autopilot.service.published import Published
+
+router = APIRouter(prefix="/api/v1", tags=["queue"])
+
+
+@router.get("/queue")
+def queue(
+    desk: Asked,
+    _caller: Viewer,
+    limit: Annotated[int, Query(ge=1, le=2000)] = 200,
+    find: Annotated[str, Query(max_length=200, description="part of a name, tenant, queue or reason")] = "",
+) -> Response:
+    """Pending workloads with why each waits: work with a proposal first, then the order of service."""
+    latest = desk.latest()
+    wanted = find.casefold()
+    rows = [
+        row
+        for row in _rows(latest)
+        if not wanted or any(wanted in str(row[name]).casefold() for name in ("id", "tenant", "queue", "code", "words"))
+    ]
+    return json_answer(
+        {
+            "tick": latest.decision.tick,
+            "now_s": latest.observation.now_s,
+            "halted": latest.decision.halted or None,
+            "in_total": int((latest.observation.snapshot.workloads.state == State.PENDING).sum()),
+            "found": len(rows),
+            "reasons": _reasons(latest),
+            "workloads": rows[:limit],
+        }
+    )
+
+
+@router.get("/workloads/{workload_id:path}")
+def workload(desk: Asked, _caller: Viewer, workload_id: Annotated[str, Path(max_length=500)]) -> dict[str, Any]:
+    """What happens to one workload and why, in words."""
+    latest = desk.latest()
+    if workload_id not in latest.observation.snapshot.workloads.id.tolist():
+        raise HTTPException(404, f"{workload_id}: no such workload now; `autopilot explain` reads the journal")
+    return {"id": workload_id, "lines": tell(workload_id, latest.observation, latest.decision)}
+
+
+def _reasons(latest: Published) -> list[dict[str, Any]]:
+    """How many workloads wait for each reason, the most frequent first."""
+    refusals = latest.decision.plan.refusals
+    codes, counts = np.unique(refusals.code, return_counts=True)
+    pairs = sorted(zip(counts.tolist(), codes.tolist(), strict=True), reverse=True)
+    return [{"code": refusals.codes[code].value, "workloads": count} for count, code in pairs]
+
+
+def _rows(latest: Published) -> list[dict[str, Any]]:
+    observation, decision = latest.observation, latest.decision
+    work, refusals = observation.snapshot.workloads, decision.plan.refusals
+    proposals = {each.subject.name: each for each in decision.plan.proposals}
+    row_of = {str(name): row for row, name in enumerate(work.id.tolist()) if work.state[row] == State.PENDING}
+    refused = dict(zip(refusals.workload.tolist(), range(len(refusals.code)), strict=True))
+    proposed = [row_of[name] for name in proposals if name in row_of]
+    rest = [row for row in refused if row not in set(proposed)]
+    others = [row for row in row_of.values() if row not in refused and row not in set(proposed)]
+    out = []
+    for row in (*proposed, *rest, *others):
+        proposal = proposals.get(str(work.id[row]))
+        code, words = ("halted", decision.halted) if decision.halted else ("", "not judged at this tick")
+        if proposal is not None:
+            code, words = str(answer_of(proposal, decision.halted)), proposal_words(proposal)
+        elif row in refused:
+            place = refused[row]
+            reason = refusals.codes[int(refusals.code[place])]
+            code = reason.value
+            words = code_words(reason, float(refusals.value[place]), float(refusals.threshold[place]))
+        out.append(_row(latest, row) | {"code": code, "words": words, "proposal": proposal.id if proposal else None})
+    return out
+
+
+def _row(latest: Published, row: int) -> dict[str, Any]:
+    observation = latest.observation
+    snapshot, work = observation.snapshot, observation.snapshot.workloads
+    profile = int(work.mig_profile[row])
+    members = max(int(work.gpus[row]) // max(int(work.gpus_per_member[row]), 1), 1)
+    return {
+        "id": str(work.id[row]),
+        "tenant": _name(snapshot.names.tenants, int(work.tenant[row])),
+        "queue": str(snapshot.queues.id[work.queue[row]]) if work.queue[row] >= 0 else "",
+        "gpus": int(work.gpus[row]),
+        "gpu_share": int(work.gpu_milli[row]) / GPU_MILLI or None,
+        "profile": snapshot.names.profiles[profile] if profile >= 0 else None,
+        "members": members,
+        "class": SLO_CLASS_NAMES[int(work.slo_class[row])],
+        "priority": int(work.priority[row]),
+        "waited_s": observation.now_s - float(work.submit_s[row]),
+        "restart": int(work.incarnation[row]),
+    }
+
+
+def _name(names: tuple[str, ...], code: int) -> str:
+    return names[code] if 0 <= code < len(names) else ""

@@ -1,0 +1,69 @@
+"""The status page in a real browser, against a service that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kits.browser import chromium, page_of, sign_in
+from tests.service.kit import APPROVE, poll, service, settings, write_yaml
+
+WAITING = {
+    "name": "waiting",
+    "description": "Jobs that wait from the first second on.",
+    "seed": 1,
+    "horizon": "2h",
+    "cluster": "2x8",
+    "jobs": {
+        "groups": [
+            {
+                "kind": "train",
+                "count": 6,
+                "tenants": ["vision"],
+                "gpus": [2],
+                "duration": "1h",
+                "from": "0s",
+                "to": "1s",
+            }
+        ]
+    },
+    "physics": "charged",
+    "telemetry": "windowed",
+    "policies": ["autopilot"],
+}
+SPEED = 5
+"""Slow enough that a state lasts while a person decides."""
+
+
+def test_a_person_approves_a_recommendation_and_sees_it_carried_out(tmp_path: Path) -> None:
+    """Sign in, read, approve by clicks; the work starts, the card goes, and nothing is stored that scripts can read."""
+    policy = write_yaml(tmp_path / "policy.yaml", APPROVE)
+    given = settings(tmp_path / "state", policy=str(policy))
+    given["simulation"] = {"scenario": str(write_yaml(tmp_path / "waiting.yaml", WAITING)), "speed": SPEED}
+    with service(tmp_path, given) as running, chromium() as browser, page_of(browser, allowed=("409",)) as page:
+        sign_in(page, running.url, running.token)
+        assert running.token not in page.evaluate("document.cookie + JSON.stringify(localStorage)")
+        page.get_by_role("link", name="Recommendations").click()
+
+        def approved() -> str:
+            """The name of a workload whose approval was carried out; "" where the state had changed."""
+            button = page.get_by_role("button", name="Approve").first
+            button.wait_for()
+            button.click()
+            dialog = page.get_by_role("dialog")
+            title = str(dialog.get_by_role("heading").inner_text())
+            dialog.get_by_role("button", name="Approve").click()
+            dialog.get_by_role("button", name="Close").wait_for()
+            result = dialog.get_by_role("status").inner_text()
+            dialog.get_by_role("button", name="Close").click()
+            changed = "no longer what was shown" in result or "was not approved" in result
+            assert changed or "Carried out" in result, result
+            return "" if changed else title.removesuffix("?").rpartition(" ")[2]
+
+        workload = poll(approved, "an approval is carried out")
+        assert workload in {
+            each["workload"] for each in running.ask("/api/v1/decisions?answer=accepted").json()["decisions"]
+        }
+        page.locator("li.rec:not(.gone) h2", has_text=workload).wait_for(state="detached")
+        lines = running.ask(f"/api/v1/workloads/{workload}").json()["lines"]
+        assert lines
+        assert "pending" not in lines[0], lines
