@@ -243,6 +243,7 @@ def _jobs(simulated: Simulated, unusable: Mapping[str, int], worst: tuple[float 
         "jct_s_p99": quantile(waits.jct_s, 0.99),
         "queue_wait_s_mean": mean(waits.queue_s),
         "queue_wait_s_p50": quantile(waits.queue_s, 0.50),
+        "queue_wait_s_p90": quantile(waits.queue_s, 0.90),
         "queue_wait_s_p95": quantile(waits.queue_s, 0.95),
         "queue_wait_s_p99": quantile(waits.queue_s, 0.99),
         "total_wait_s_mean": mean(waits.total_s),

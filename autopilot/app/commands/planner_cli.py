@@ -1,4 +1,4 @@
-"""Options of the planner's commands: `compare` and `showback`."""
+"""Options of the planner's commands: `compare`, `size` and `showback`."""
 
 from __future__ import annotations
 
@@ -72,6 +72,10 @@ Nodes = Annotated[
         "--nodes", help="Also run with more or fewer nodes: +4, -2 or 20; POOL=+4 where there are several (repeatable)."
     ),
 ]
+RecordedJournal = Annotated[
+    Path | None,
+    typer.Option("--journal", help="Take jobs and cluster from this recorded journal, instead of --jobs."),
+]
 PageDir = Annotated[
     Path | None,
     typer.Option(
@@ -102,6 +106,7 @@ def compare(
     prices: PriceFile = None,
     workers: Workers = None,
     results: Results = None,
+    journal: RecordedJournal = None,
     report: PageDir = None,
     json_out: JsonPlace = None,
 ) -> None:
@@ -114,6 +119,8 @@ def compare(
     from autopilot.app.commands.planner_commands import Desk, run_compare
     from autopilot.app.compare.cases import Comparison, parse_seeds
 
+    if journal is not None:
+        jobs, cluster, physics = recorded(journal, scenario, jobs, requests, cluster, physics)
     base = SimulateOptions(
         scenario=scenario,
         jobs=jobs,
@@ -138,6 +145,83 @@ def compare(
         changes=changes_of(change, nodes),
     )
     run_compare(comparison, Desk(price, prices, workers, results, report), json_out)
+
+
+def size(
+    wait_p90: Annotated[
+        str, typer.Option("--wait-p90", help="Target: 90 % of the jobs start within this time, for example 30m.")
+    ],
+    scenario: Scenario = None,
+    jobs: Jobs = None,
+    columns: Columns = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", help="Where the search begins: 7x8, or a YAML file.", show_default="the scenario's"),
+    ] = None,
+    policy: Policies = None,
+    seeds: Seeds = "3",
+    tenant: Tenants = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="The pool that grows or shrinks.", show_default="the only one")
+    ] = None,
+    least: Annotated[int, typer.Option("--from", help="Least nodes of that pool.")] = 1,
+    most: Annotated[int, typer.Option("--to", help="Most nodes of that pool.")] = 256,
+    physics: PhysicsName = None,
+    durations: Durations = None,
+    jitter: Jitter = 0.0,
+    telemetry: TelemetryMode = None,
+    price: Price = None,
+    prices: PriceFile = None,
+    workers: Workers = None,
+    results: Results = None,
+    journal: RecordedJournal = None,
+    json_out: JsonPlace = None,
+) -> None:
+    """Find the smallest cluster on which each policy keeps a target for waits, with every seed.
+
+    Example: autopilot size --wait-p90 30m --scenario demo --policy fifo-skip,autopilot --seeds 3
+    """
+    from autopilot.app.commands.planner_commands import Desk
+    from autopilot.app.commands.size_commands import Target, run_size
+    from autopilot.app.compare.cases import Comparison, parse_seeds
+
+    clusters = [cluster] if cluster is not None else None
+    if journal is not None:
+        jobs, clusters, physics = recorded(journal, scenario, jobs, None, clusters, physics)
+    base = SimulateOptions(
+        scenario=scenario,
+        jobs=jobs,
+        columns=columns,
+        cluster=clusters[0] if clusters else None,
+        tenants=tuple(tenant or ()),
+        physics=physics,
+        durations=durations,
+        jitter_ratio=jitter,
+        telemetry=telemetry,
+        series=False,
+    )
+    comparison = Comparison(base=base, policies=names_of(policy), seeds=parse_seeds(seeds))
+    run_size(comparison, Target(wait_p90, pool, least, most), Desk(price, prices, workers, results), json_out)
+
+
+def recorded(
+    journal: Path,
+    scenario: str | None,
+    jobs: Path | None,
+    requests: Path | None,
+    cluster: list[str] | None,
+    physics: str | None,
+) -> tuple[Path, list[str], str | None]:
+    """Job file, clusters and physics of a recorded journal; other clusters may be given. Raises `InputError`."""
+    from autopilot.app.commands.run_commands import err, state_folder
+    from autopilot.app.compare.from_journal import from_journal
+
+    if scenario is not None or jobs is not None or requests is not None:
+        raise InputError("--journal: it has jobs and a cluster; leave out --scenario, --jobs and --requests")
+    found = from_journal(journal, state_folder() / "compare" / "recorded")
+    for note in found.notes:
+        err.print(f"{journal}: {note}")
+    return found.jobs, cluster or [str(found.cluster)], physics or found.physics or None
 
 
 def names_of(policy: str | None) -> tuple[str, ...]:
@@ -190,4 +274,4 @@ def showback(
     run_showback(metering, journal, since, until, by, form, prices, target)
 
 
-PLANNER_COMMANDS = (compare,)
+PLANNER_COMMANDS = (compare, size)

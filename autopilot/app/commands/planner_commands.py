@@ -117,7 +117,7 @@ def document(
                 "change": group.change,
                 "policies": {
                     policy: {
-                        figure.title: {"median": spreads[at].middle, "by_seed": list(spreads[at].values)}
+                        figure.title: {"median": spreads[at].middle, "by_seed": list(spreads[at].by_seed)}
                         for figure, spreads in group.rows
                     }
                     for at, policy in enumerate(group.policies)

@@ -86,7 +86,7 @@ def check(comparison: Comparison) -> Checked:
     for cluster, changes in product(comparison.clusters, ((), *comparison.changes)):
         options = replace(base, cluster=cluster if cluster is not None else base.cluster, changes=changes)
         world = build_world(options)
-        place = (cluster or cluster_name(options, world), ", ".join(changes) or UNCHANGED)
+        place = (cluster_name(options, world), ", ".join(changes) or UNCHANGED)
         if place in worlds:
             raise InputError(f"--cluster, --set: {', '.join(place)} is named twice; leave one out")
         worlds[place] = world

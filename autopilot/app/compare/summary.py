@@ -52,14 +52,14 @@ COMPARED = (FIGURES[0], FIGURES[1], FIGURES[9], FIGURES[18])
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure over the seeds: its median and its range; `values` by seed, None where it does not apply."""
+    """A figure over the seeds: its median and its range; `by_seed`, None where it does not apply."""
 
-    values: tuple[float | None, ...]
+    by_seed: tuple[float | None, ...]
 
     @property
     def known(self) -> list[float]:
         """The values that there are."""
-        return [value for value in self.values if value is not None]
+        return [value for value in self.by_seed if value is not None]
 
     @property
     def middle(self) -> float | None:
@@ -188,7 +188,7 @@ def _differences(words: str, ours: tuple[Group, str], theirs: tuple[Group, str],
         one, two = (group.spread(figure, policy) for group, policy in (ours, theirs))
         if one is None or two is None or one.middle is None or two.middle is None:
             continue
-        pairs = [(a, b) for a, b in zip(one.values, two.values, strict=True) if a is not None and b is not None]
+        pairs = [(a, b) for a, b in zip(one.by_seed, two.by_seed, strict=True) if a is not None and b is not None]
         better = sum((a - b) * figure.better > 0 for a, b in pairs)
         worse = sum((a - b) * figure.better < 0 for a, b in pairs)
         texts = [number_text(figure.kind, each.middle) for each in (one, two)]

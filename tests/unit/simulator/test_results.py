@@ -53,7 +53,8 @@ INNER = {
     "reservations": "made kept late released",
     "gpu_s": "capacity handed_out useful lost overhead idle",
     "jobs": "submitted finished unusable unusable_by_reason jct_s_mean jct_s_p50 jct_s_p99 queue_wait_s_mean "
-    "queue_wait_s_p50 queue_wait_s_p95 queue_wait_s_p99 total_wait_s_mean total_wait_s_p99 longest_wait_s "
+    "queue_wait_s_p50 queue_wait_s_p90 queue_wait_s_p95 queue_wait_s_p99 total_wait_s_mean total_wait_s_p99 "
+    "longest_wait_s "
     "longest_waits "
     "slowdown_worst slowdown_worst_tenant",
     "utilization": "allocation_ratio to_last_arrival_ratio bound_ratio hardware_ratio real_utilization_ratio "
