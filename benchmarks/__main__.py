@@ -29,6 +29,7 @@ BENCHMARKS = {
     "forecast_speed": "CPU of a minute's forecasts, of a job's, and of a retrain, and the memory of it",
     "mig_regeometry": "requests for MIG instances accepted, against the best static cuts (B9)",
     "fragmentation": "the fragmentation index against an exact loss, on states of real placements",
+    "defragmentation": "moves ahead of demand: waiting of wide gangs, and useful share of other work (long)",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "bursts_slo": "the value of demand forecasts to services: late requests under autopilot and reactive (long)",
     "burst_full": "room before a burst: late requests under reactive, autopilot and the true demand (long)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autopilot.core.fragmentation.measure import CAUSES
 from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio
 from autopilot.report.data import PolicyRun, ReportData
 from autopilot.report.markup import box, pairs, table, text
@@ -231,6 +232,32 @@ USE_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 def use(data: ReportData) -> str:
     """What tenants, queues, pools and services did with the GPUs that they held; empty where it was not measured."""
     return "".join(_use_of(level, name, ordered(data)) for level, name in USE_LEVELS)
+
+
+def fragmentation(data: ReportData) -> str:
+    """The mean fragmentation index of each pool and its parts by cause; empty where it was not measured."""
+    rows = []
+    for run in ordered(data):
+        for pool, found in _pools_of(run).items():
+            causes = found.get("index_by_cause")
+            parts = [pick(causes, cause) if isinstance(causes, Mapping) else None for cause in CAUSES]
+            values = [pick(found, "index_ratio"), pick(found, "index_ratio_max"), *parts]
+            cells = "".join(f"<td>{'-' if value is None else f'{value:.3f}'}</td>" for value in values)
+            free = pick(found, "free_gpus") or 0.0
+            rows.append(f"<tr><th scope=row>{text(run.name)}</th><td>{text(pool)}</td><td>{free:,.1f}</td>{cells}</tr>")
+    if not rows:
+        return ""
+    names = ("policy", "pool", "free GPUs", "index", "highest", *(cause.replace("_", " ") for cause in CAUSES))
+    head = "<tr>" + "".join(f"<th scope=col>{text(name)}</th>" for name in names) + "</tr>"
+    return box("Fragmentation index by pool and cause", table(head, rows, "tenants"))
+
+
+def _pools_of(run: PolicyRun) -> dict[str, Mapping[str, object]]:
+    block = run.result.get("fragmentation")
+    pools = block.get("pools") if isinstance(block, Mapping) else None
+    if not isinstance(pools, Mapping):
+        return {}
+    return {str(name): found for name, found in pools.items() if isinstance(found, Mapping)}
 
 
 def _use_of(level: str, title: str, runs: Sequence[PolicyRun]) -> str:

@@ -108,6 +108,7 @@ def _page(data: ReportData, pictures: tuple[Picture, ...], parts: tuple[Part, ..
         section("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
         section("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
         section("use", "Use of the GPUs", html_tables.use(data), _USE_NOTE),
+        section("shape", "Free GPUs that cannot be used", html_tables.fragmentation(data), _SHAPE_NOTE),
         section("decisions", "Decisions and their reasons", _decisions(parts), _DECISIONS_NOTE),
         section("assumed", "What was assumed", _assumed(data)),
         section("repeat", "How to repeat it", _repeat(data)),
@@ -170,6 +171,10 @@ _USE_NOTE = (
     "What each group did with the GPUs that it held over the whole run. Hardware is the SM-active part of what it "
     "held, real the SM-active part of the capacity (of its own GPUs for a pool, else of the cluster). The gap is what "
     "it held without SM activity; the largest comes first. A queue includes the queues below it."
+)
+_SHAPE_NOTE = (
+    "The fragmentation index is the share of the free GPUs that the expected demand mix cannot use, as a mean over the "
+    "hours of the run. Its parts by cause add up to it. A dash means that the mix was unknown."
 )
 _TENANTS_NOTE = "Means per job. Slowdown compares with the tenant alone on its own guarantee."
 

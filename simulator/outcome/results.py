@@ -44,6 +44,7 @@ class Measured:
     p99_latency_s: float | None = None
     violation_ratio: float | None = None
     stranded_gpu_s: float | None = None
+    fragmentation: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # means of the index, by pool
     reservations: Reservations | None = None
     alone_jct_s: Mapping[str, float] = field(default_factory=dict)  # by tenant: its mean job time alone
     # level -> group -> its GPU-seconds and ratios; empty: not measured
@@ -120,7 +121,10 @@ def policy_result(
             "violation_ratio": _finite(measured.violation_ratio),
         },
         "disruptions": _disruptions(simulated),
-        "fragmentation": {"stranded_gpu_s": _finite(measured.stranded_gpu_s)},
+        "fragmentation": {
+            "stranded_gpu_s": _finite(measured.stranded_gpu_s),
+            "pools": dict(measured.fragmentation) or None,
+        },
         "invariants": {
             "checked": simulated.found.checked + measured.checked,
             "violated": len(simulated.found.violations) + measured.violated,

@@ -22,6 +22,14 @@ DAY_S = 86400.0
 POLICIES = ("fifo-skip", "autopilot", "sjf-skip")
 
 
+SHAPE = {
+    "free_gpus": 12.5,
+    "index_ratio": 0.375,
+    "index_ratio_max": 0.75,
+    "index_by_cause": {"node_remainder": 0.25, "topology": 0.125},
+}
+
+
 def make_report(
     policies: tuple[str, ...] = POLICIES,
     *,
@@ -183,6 +191,7 @@ def _result(policy: str, waits_s: np.ndarray, series: Series, nodes: int, span_s
             }
             for level, names in (("tenant", ("vision", "language")), ("pool", ("main",)), ("service", ("chat",)))
         },
+        "fragmentation": {"stranded_gpu_s": 7.0, "pools": {"main": SHAPE if ours else {"free_gpus": 3.0}}},
         "reservations": {"made": 41, "kept": 38, "late": 2, "released": 1} if ours else None,
         "gpu_s": {
             "capacity": capacity,

@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 
 from autopilot.app.decisions.decision_log import DecisionLog
+from autopilot.app.runs.fragmentation_means import FragmentationMeans
 from autopilot.core.model.changes import AdmitChange, PipelineChange, ReserveChange
 from autopilot.core.model.forecast import REQUESTS, Forecast
 from autopilot.core.model.records import Decision, Observation
@@ -164,6 +165,7 @@ class DecisionRecorder:
         """`log` keeps the decisions as text."""
         self.log = log
         self.stranded: list[tuple[float, float]] = []
+        self.fragmentation = FragmentationMeans()
         self._promised: dict[str, float] = {}
         self._foreseen: dict[str, list[tuple[float, float]]] = {}
         self._band = ""
@@ -172,6 +174,7 @@ class DecisionRecorder:
 
     def on_tick(self, observation: Observation, decision: Decision) -> None:
         """Take in one decision."""
+        self.fragmentation.on_tick(observation)
         stranded = observation.signals.stranded_gpus
         if not self.stranded or self.stranded[-1][1] != stranded:
             self.stranded.append((observation.now_s, stranded))

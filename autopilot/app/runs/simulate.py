@@ -315,6 +315,7 @@ def _measured(
         p99_latency_s=slo.p99_latency_s if slo else None,
         violation_ratio=slo.violation_ratio if slo else None,
         stranded_gpu_s=recorder.stranded_gpu_s(end_s) if recorder else None,
+        fragmentation=recorder.fragmentation.result() if recorder else {},
         reservations=recorder.reservations() if recorder else None,
         alone_jct_s=alone,
     )

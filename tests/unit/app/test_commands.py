@@ -121,7 +121,7 @@ def test_a_baseline_is_named_as_one_where_it_cannot_decide(capsys: pytest.Captur
     """Not as unknown; the message has what is taken."""
     said = refusal(capsys, command, "--policy", "kueue")
     assert "kueue is a baseline, which only `autopilot simulate` runs" in said
-    assert "recommend, autopilot, admission, reactive, regeometry or a policy file" in said
+    assert "recommend, autopilot, admission, reactive, regeometry, defragment-ahead or a policy file" in said
     for name in SHIPPED_NAMES:
         assert name in said
 
@@ -409,7 +409,7 @@ def test_json_holds_every_key_and_null_where_nothing_was_measured(folder: Path) 
     assert block["reservations"] == {"made": None, "kept": None, "late": None, "released": None}
     assert block["utilization"]["hardware_ratio"] is None
     assert block["utilization"]["to_last_arrival"]["real_utilization_ratio"] is None
-    assert block["fragmentation"] == {"stranded_gpu_s": None}
+    assert block["fragmentation"] == {"stranded_gpu_s": None, "pools": None}
 
 
 def test_a_job_is_as_busy_under_every_policy(folder: Path) -> None:

@@ -102,10 +102,18 @@ def test_the_page_holds_its_sections_in_order(page: str) -> None:
         "reservations",
         "tenants",
         "use",
+        "shape",
         "decisions",
         "assumed",
         "repeat",
     ]
+
+
+def test_the_index_is_shown_by_pool_and_cause(page: str) -> None:
+    """A row for each policy and pool; what is unknown is a dash."""
+    assert "<th scope=col>node remainder</th>" in page
+    assert "<td>main</td><td>12.5</td><td>0.375</td><td>0.750</td>" in page
+    assert "<td>main</td><td>3.0</td><td>-</td><td>-</td>" in page
 
 
 def test_the_page_holds_no_address(page: str) -> None:

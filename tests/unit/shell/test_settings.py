@@ -121,14 +121,14 @@ def test_every_shipped_policy_is_named_as_its_file_and_holds_together() -> None:
 
 
 def test_each_action_acts_by_itself_in_the_simulation_and_none_on_a_real_cluster() -> None:
-    """`autopilot` has every mode of the tree on auto but limits, which the baselines do not enforce, and MIG geometry,
-    which the policy `regeometry` adds; `recommend` none.
+    """`autopilot` has every mode of the tree on auto but limits, which the baselines do not enforce, and what the
+    policies `regeometry` and `defragment-ahead` add; `recommend` none.
 
     A new action must be written in both.
     """
     auto, careful = shipped_policy("autopilot").modes, shipped_policy("recommend").modes
     held = {field.name for field in fields(auto) if getattr(auto, field.name) != Mode.AUTO}
-    assert held == {"enforce_limit", "regeometry"}
+    assert held == {"enforce_limit", "regeometry", "defragment_ahead"}
     assert auto.enforce_limit == Mode.RECOMMEND
     assert {getattr(careful, field.name) for field in fields(careful)} == {Mode.RECOMMEND}
 
@@ -137,7 +137,9 @@ def test_each_action_acts_by_itself_in_the_simulation_and_none_on_a_real_cluster
 def test_an_unknown_name_is_refused_with_the_table(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What is neither a shipped name nor a file is refused with the names that there are."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="one of admission, autopilot, reactive, recommend, regeometry") as caught:
+    with pytest.raises(
+        InputError, match="one of admission, autopilot, defragment-ahead, reactive, recommend, regeometry"
+    ) as caught:
         load_policy(name)
     assert ("did you mean autopilot?" in str(caught.value)) == (name == "autopilt")
 
@@ -224,9 +226,12 @@ BAD_VALUES = [
     ("per_node: 1", ["per_node: no such field", "did you mean budget.per_node?"]),
     ("reservation: {qqqq: 1}", ["reservation.qqqq: no such field", "reservation has depth"]),
     ("'a\\nb': 1", ["no such field"]),
-    ("base: autopilt", ['base: "autopilt"', "did you mean autopilot?", "autopilot, reactive, recommend, regeometry"]),
-    ("base: [x]", ["base: ", "autopilot, reactive, recommend, regeometry"]),
-    ("base:", ["base: null", "autopilot, reactive, recommend, regeometry"]),
+    (
+        "base: autopilt",
+        ['base: "autopilt"', "did you mean autopilot?", "autopilot, defragment-ahead, reactive, recommend, regeometry"],
+    ),
+    ("base: [x]", ["base: ", "autopilot, defragment-ahead, reactive, recommend, regeometry"]),
+    ("base:", ["base: null", "autopilot, defragment-ahead, reactive, recommend, regeometry"]),
     ("hysteresis: {dwell_s: 1h}\nhorizon_s: 10m", ["hysteresis.dwell_s", "horizon_s"]),
     ("budget: {concurrent: 5, per_cluster: 4}", ["budget.concurrent: 5", "budget.per_cluster"]),
 ]

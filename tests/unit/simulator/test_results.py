@@ -64,7 +64,7 @@ INNER = {
     "disruptions": "preemptions migrations regeometries lost_gpu_s reversals resizes recoveries "
     "lost_since_checkpoint_gpu_s lost_no_bandwidth_gpu_s preemptions_per_1000_jobs migrations_per_1000_jobs "
     "evictions_per_job_mean evictions_per_job_max most_evicted_job",
-    "fragmentation": "stranded_gpu_s",
+    "fragmentation": "stranded_gpu_s pools",
     "invariants": "checked violated",
 }
 SETTING = Setting(1, "ideal", None, 0.0, None, 2, 16, {"kind": 3}, {})
@@ -178,6 +178,7 @@ def test_what_others_measured_is_taken_in() -> None:
         p99_latency_s=0.5,
         violation_ratio=0.1,
         stranded_gpu_s=7.0,
+        fragmentation={"main": {"index_ratio": 0.25}},
         reservations=Reservations(4, 3, 1, 1),
         alone_jct_s={"t": 9.0},
         checked=5,
@@ -190,6 +191,7 @@ def test_what_others_measured_is_taken_in() -> None:
         0.5,
         1 / 3,
     )
+    assert entry["fragmentation"] == {"stranded_gpu_s": 7.0, "pools": {"main": {"index_ratio": 0.25}}}
     assert entry["slo"] == {"requests": 10, "p99_latency_s": 0.5, "violation_ratio": 0.1}
     assert entry["reservations"] == {"made": 4, "kept": 3, "late": 1, "released": 1}
     assert entry["tenants"]["t"]["slowdown"] == 2.0
