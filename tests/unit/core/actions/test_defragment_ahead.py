@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import MixKind, abstaining_mix
@@ -211,6 +213,29 @@ def test_moved_work_continues_in_its_new_place() -> None:
     assert (start.kind, start.subject.name, start.operation.moved) == ("admit", "b", True)  # type: ignore[attr-defined]
     assert {slot.node for slot in start.operation.slots} <= {"node-0", "node-1"}
     assert not after.memory.pipelined_starts
+
+
+@given(
+    at_s=st.floats(NOW_S, NOW_S + 2 * HOUR_S),
+    start_s=st.floats(0.0, NOW_S),
+    end_s=st.floats(NOW_S, NOW_S + 6 * HOUR_S),
+    peak=st.sampled_from(["", "Thu 05:10-05:50", "Thu 00:00-06:20"]),
+    later=st.floats(0.0, 1.0),
+)
+@settings(max_examples=60, deadline=None)
+def test_nothing_changes_before_it_wakes(at_s: float, start_s: float, end_s: float, peak: str, later: float) -> None:
+    """Between two wake-ups the answer is the same: what changes with time alone is announced."""
+    again = replace(STRAGGLERS[1], columns={**STRAGGLERS[1].columns, "incarnation": 1, "start_s": start_s})
+    policy, total_s = patient(peak_hours=peak), {"a": 100 * HOUR_S, "b": end_s - start_s}
+
+    def seen(now_s: float) -> Observation:
+        return island_expected([STRAGGLERS[0], again], now_s=now_s, total_s=total_s, mix=mix_of(ISLAND, made_s=NOW_S))
+
+    step = decide(seen(at_s), policy)
+    until_s = min(step.wake_at_s, at_s + HOUR_S)
+    between_s = at_s + later * (until_s - at_s) * 0.999
+    first, second = moved(seen(at_s), policy), moved(seen(between_s), policy)
+    assert (first and (first.id, first.accepted)) == (second and (second.id, second.accepted))
 
 
 def test_hours() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,3 +107,30 @@ def test_lines_name_the_action_and_its_mode() -> None:
     document = fragmentation_document(found, Modes())
     assert document["largest_gang_gpus"] == {"A100-80GB": 4}
     assert document["pools"][0]["index_ratio"] == 1.0
+
+
+def test_whole_gpus_take_shares_too() -> None:
+    """What nobody uses may be shared."""
+    expected = pool(snapshot("1x8"), mix_of(MixKind((), 1, 1, 500))).expected
+    assert expected is not None
+    assert expected.fits_gpus == pytest.approx(8.0, abs=0.5)
+
+
+def test_a_pool_is_measured_against_the_work_that_may_use_it() -> None:
+    """Work for another GPU model is the business of the other pool."""
+    snap = snapshot("2x8", [waits("w", 8, gpu_models=0b10)], nodes={"pool": [0, 1], "gpu_model": [0, 1]})
+    snap = replace(snap, names=replace(snap.names, pools=("a", "b")))
+    first, second = measure_fragmentation(snap, WhatIf(snap), None).pools
+    assert (first.pending.demand_gpus, second.pending.demand_gpus) == (0.0, 8.0)
+
+
+def test_no_gpu_is_lost_to_two_causes() -> None:
+    """Halves of nodes on two islands: nodes are lost to the remainder, islands to the topology, and no GPU twice."""
+    work = [holds(f"h{node}", 4, on=range(8 * node, 8 * node + 4)) for node in range(4)]
+    island = MixKind((), 16, 8, topology=int(Topology.ISLAND))
+    found = pool(snapshot("4x8", work, nodes={"island": [0, 0, 1, 1]}), mix_of(NODE, island))
+    assert found.expected is not None
+    causes = dict(found.expected.by_cause)
+    assert causes[NODE_REMAINDER] > 0.0
+    assert causes[TOPOLOGY] > 0.0
+    assert found.expected.fits_gpus + found.expected.stranded_gpus <= found.free_gpus + 1e-6
