@@ -17,6 +17,7 @@ BENCHMARKS = {
     "parity": "the textbook orders reproduce the published table",
     "sim_speed": "jobs simulated per second (B6)",
     "tick": "CPU of one tick at 100,000 GPUs",
+    "tick_cut": "CPU of one tick of 50,000 GPUs with a fifth of them cut and every action on",
     "metrics": "the controller's own metrics at 4,000 GPUs: series, and the time of a scrape",
     "serving_speed": "requests simulated per second",
     "journal_size": "size of the journal of a day",

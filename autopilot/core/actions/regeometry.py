@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autopilot.core.geometry.cutting import Cut, Cuts, PoolState, Prices, Wishes, chances_of, choose_cuts
-from autopilot.core.geometry.layouts import bits_of, placements_of
+from autopilot.core.geometry.layouts import bits_of, placements_of, unpacked
 from autopilot.core.geometry.pools import Books, Pool, pools_of, shares_of
 from autopilot.core.hardware import mig
 from autopilot.core.model.memory import RecutRecord
@@ -259,7 +259,7 @@ def _choose(
 ) -> Cuts:
     """The changes; gangs that would get only a part of their instances are left out, the last first."""
     worth = _worth_gpu_s(ctx, pool, waiting, asks)
-    free = np.array([_counts(pool, int(bits)) for bits in state.free.tolist()]).sum(axis=0) + state.coming
+    free = unpacked(state.free, len(pool.layouts.of_bit)).sum(axis=0) @ pool.layouts.of_bit + state.coming
     steps, spent = ctx.policy.regeometry.steps, 0
     while True:
         pending = np.zeros(len(pool.layouts.profiles), np.int64)

@@ -47,7 +47,7 @@ class Cause:
 
 
 CAUSES: dict[str, Cause] = {
-    MIG_GEOMETRY: Cause("on MIG GPUs that are cut into other profiles"),
+    MIG_GEOMETRY: Cause("on MIG GPUs that are cut into other profiles", Effect.RECUT),
     GPU_REMAINDER: Cause("in parts of GPUs beside shares or instances in use"),
     NODE_REMAINDER: Cause("on nodes that are in part in use", Effect.CONSOLIDATE),
     TOPOLOGY: Cause("spread over islands or leaves of the network", Effect.CONSOLIDATE),

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import F64, I32, Topology
@@ -117,7 +116,9 @@ def _find_instances(whatif: WhatIf, team: Team, level: I32 | None) -> Fit | Miss
     """The same with free instances: the instances of one member lie on one node."""
     node_of = whatif.snapshot.gpus.node
     least, pods = int(whatif.snapshot.workloads.min_gpus[team.row]), _pods(whatif, team)
-    free = fullest_first(whatif, np.flatnonzero(free_instances(whatif) & whatif.gpu_ok[whatif.instance_gpu]))
+    free = fullest_first(
+        whatif, np.flatnonzero(free_instances(whatif) & whatif.gpu_ok[whatif.instance_gpu]).astype(np.int32)
+    )
     node = node_of[whatif.instance_gpu[free]]
     domains = (
         [np.ones(len(free), np.bool_)]
@@ -155,7 +156,7 @@ def _pods(whatif: WhatIf, team: Team) -> list[_Pod]:
     return sorted(pods, key=lambda pod: -pod.rank)
 
 
-def _seat_instances(whatif: WhatIf, team: Team, pods: Sequence[_Pod], free: NDArray[np.intp]) -> list[int]:
+def _seat_instances(whatif: WhatIf, team: Team, pods: Sequence[_Pod], free: I32) -> list[int]:
     """Instances of the members in this order, as many as fit; beyond the minimum as far as quotas go."""
     snapshot = whatif.snapshot
     node_of, base, least = snapshot.gpus.node, shape_of(snapshot, team.row), int(snapshot.workloads.min_gpus[team.row])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools
@@ -41,9 +40,10 @@ def find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | 
 def find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Fit | Miss:
     """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
     gpus = whatif.snapshot.gpus
-    healthy = whatif.gpu_ok & suits[gpus.node]
-    free = free_instances(whatif) & (whatif.instance_profile == shape.profile) & healthy[whatif.instance_gpu]
-    found = np.flatnonzero(free)
+    found = whatif.instances_of(shape.profile)
+    found = found[whatif.instance_used[found] == 0]
+    gpu = whatif.instance_gpu[found]
+    found = found[whatif.gpu_ok[gpu] & suits[gpus.node[gpu]]]
     if len(found) < shape.gpus:
         return Miss(Code.MIG_GEOMETRY, float(len(found)), float(shape.gpus))
     if shape.per_member > 1:  # the instances of one member lie on one node
@@ -67,21 +67,15 @@ def free_instances(whatif: WhatIf) -> Bools:
     return np.asarray(whatif.instance_alive & (whatif.instance_used == 0))
 
 
-def fullest_first(whatif: WhatIf, instances: NDArray[np.intp]) -> NDArray[np.intp]:
+def fullest_first(whatif: WhatIf, instances: I32) -> I32:
     """These instances, those on the GPU with most instances in use first."""
-    return instances[np.argsort(-_in_use(whatif)[whatif.instance_gpu[instances]], kind="stable")]
-
-
-def _in_use(whatif: WhatIf) -> NDArray[np.integer]:
-    """Instances in use on each GPU. Shape [gpus]."""
-    in_use = (whatif.instance_used > 0) & whatif.instance_alive
-    return np.bincount(whatif.instance_gpu[in_use], minlength=len(whatif.gpu_used))
+    return instances[np.argsort(-whatif.gpu_cuts_used[whatif.instance_gpu[instances]], kind="stable")]
 
 
 def on_instances(whatif: WhatIf, order: I32) -> Fit:
     """These free instances as a place."""
     gpu = whatif.instance_gpu[order]
-    busy = float(_in_use(whatif)[gpu].mean())
+    busy = float(whatif.gpu_cuts_used[gpu].mean())
     layout = Layout(gpu, order, np.zeros(len(order), np.int32))
     evidence = Evidence("instances_in_use_on_gpu", busy, "instances")
     return Fit(layout, whatif.snapshot.gpus.node[gpu], busy, (evidence,))

@@ -117,7 +117,8 @@ class WhatIf:
     not under a change of geometry;
     `gpu_usable` [gpus] such, whole (not MIG), on a ready node that is not cordoned nor called back by the cloud;
     `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`, `node_memory` [nodes] free milli-CPU and MiB;
-    `instance_gpu`, `instance_profile`, `instance_start`, `instance_used` (milli), `instance_alive` [instances].
+    `instance_gpu`, `instance_profile`, `instance_start`, `instance_used` (milli), `instance_alive` [instances];
+    `gpu_cuts`, `gpu_cuts_used` [gpus] instances, and those in use.
     """
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
@@ -137,6 +138,11 @@ class WhatIf:
         plain = held.instance < 0
         np.add.at(self.gpu_used, held.gpu[plain], held.milli[plain])
         np.add.at(self.instance_used, held.instance[~plain], GPU_MILLI)
+        in_use = (self.instance_used > 0) & self.instance_alive
+        self.gpu_cuts_used = np.bincount(self.instance_gpu[in_use], minlength=len(gpus.uuid))
+        alive = self.instance_gpu[self.instance_alive]
+        self.gpu_cuts = np.bincount(alive, minlength=len(gpus.uuid))
+        self._of_profile: dict[int, I32] = {}
         free = self.gpu_usable & (self.gpu_used == 0)
         self.node_free: I32 = np.bincount(gpus.node[free], minlength=len(nodes.id)).astype(np.int32)
         self.node_cpu, self.node_memory = self._free_host_capacity(held.workload, held.node)
@@ -260,6 +266,16 @@ class WhatIf:
         if ((now < 0) | (now > GPU_MILLI)).any():
             np.subtract.at(self.instance_used, rows, sign * GPU_MILLI)
             invariant(False, "a MIG instance is handed out twice")
+
+        there = rows[self.instance_alive[rows]]
+        np.add.at(self.gpu_cuts_used, self.instance_gpu[there], sign)
+
+    def instances_of(self, profile: int) -> I32:
+        """Rows of the instances of a profile (code)."""
+        if profile not in self._of_profile:
+            rows = np.flatnonzero(self.instance_alive & (self.instance_profile == profile))
+            self._of_profile[profile] = rows.astype(np.int32)
+        return self._of_profile[profile]
 
     def _note(self, change: Change) -> None:
         self._log.append(change)

@@ -302,8 +302,7 @@ class Context:
     def instance_share(self, instances: I32) -> float:
         """GPUs that these MIG instances amount to: each an equal part of the instances on its GPU."""
         whatif = self.whatif
-        cut = np.bincount(whatif.instance_gpu[whatif.instance_alive], minlength=len(whatif.gpu_used))
-        return float((1.0 / np.maximum(cut[whatif.instance_gpu[instances]], 1)).sum())
+        return float((1.0 / np.maximum(whatif.gpu_cuts[whatif.instance_gpu[instances]], 1)).sum())
 
     def gpus_of(self, layout: Layout) -> float:
         """GPUs of a layout: shares are their part, and so are MIG instances."""

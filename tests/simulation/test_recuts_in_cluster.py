@@ -1,0 +1,73 @@
+"""MIG geometry in whole runs: requests that otherwise wait are served, and changes that go wrong do no harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autopilot.app.runs.world import World
+from autopilot.core.model.records import NoteCode
+from autopilot.replay import replay
+from autopilot.settings import shipped_policy
+from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
+
+REGEOMETRY = shipped_policy("regeometry")
+
+CHURN = """
+name: small-churn
+horizon: 100m
+cluster:
+  pools:
+    - {name: a100, nodes: 1, gpus_per_node: 4, gpu_model: A100-80GB,
+       mig: [{gpus_per_node: 3, geometry: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}}]}
+jobs:
+  groups:
+    - {kind: notebook, count: 12, tenants: [a, b], gpus: [1], mig_profile: 1g.10gb, duration: 15m, to: 30m}
+    - {kind: train, count: 10, tenants: [a, b], gpus: [1], mig_profile: 3g.40gb, duration: 15m, from: 35m, to: 90m}
+    - {kind: train, count: 2, tenants: [a], gpus: [1], duration: 20m, to: 60m}
+faults: {until: 100m, %s}
+physics: real
+telemetry: windowed
+durations: exact
+policies: [regeometry]
+"""
+
+WRONG = (
+    "recut_failure_ratio: 0.3, recut_stuck_ratio: 0.2, recut_ignored_ratio: 0.3, recut_repair: 10m, node_mtbf: 4h, "
+    "node_mttr: 8m, gpu_mtbf: 20h, view_loss_ratio: 0.02, conflict_ratio: 0.05, failure_ratio: 0.05, delay_ratio: 0.05"
+)
+
+
+def world(folder: Path, faults: str = "conflict_ratio: 0", seed: int = 0) -> World:
+    """Small instances are asked for first, large ones later."""
+    return scenario(CHURN % faults, folder, seed)
+
+
+def waited_s(ran: Ran) -> float:
+    """Mean wait for the first start."""
+    cluster = ran.cluster
+    first_s = np.array([cluster.first_start_s[job] for job in range(len(cluster.jobs))], float)
+    return float((first_s - np.array(cluster.jobs.submit_s)).mean())
+
+
+def test_requests_wait_less_than_under_static_cuts(tmp_path: Path) -> None:
+    """Less than half as long, and no checker finds anything."""
+    static = run(world(tmp_path), Setup(policy=AUTOPILOT))
+    cut = run(world(tmp_path), Setup(policy=REGEOMETRY))
+    assert cut.violated == static.violated == set()
+    assert waited_s(cut) < waited_s(static) / 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_that_go_wrong_do_no_harm(tmp_path: Path, seed: int) -> None:
+    """GPUs are quarantined and used again, all work ends, no checker finds anything, and replay decides the same."""
+    journal = tmp_path / "run.journal"
+    ran = run(world(tmp_path, WRONG, seed), Setup(policy=REGEOMETRY, journal=journal))
+    assert ran.violated == set()
+    assert ran.simulated.run.complete
+    codes = {note.code for moment in ran.tape.moments for note in moment.decision.notes}
+    assert NoteCode.GPU_QUARANTINED in codes
+    ran.close()
+    assert replay(journal).identical
