@@ -34,9 +34,13 @@ class Replicas(Checker):
         if service >= 0:
             self._serving[service] = self._serving.get(service, 0) + change
 
+    def _lacks(self, service: int) -> bool:
+        """True while a service has fewer replicas than its load needs."""
+        return self._needed[service] > self._serving.get(service, 0)
+
     def _any_lacks(self) -> bool:
-        """True while a service has fewer replicas than its load needs: forecasts then yield at once."""
-        return any(needed > self._serving.get(service, 0) for service, needed in self._needed.items())
+        """True while any service does: forecasts then yield at once."""
+        return any(map(self._lacks, self._needed))
 
     def _standing(self, service: int, at_s: float) -> int:
         """The floor in force, neither released nor expired."""

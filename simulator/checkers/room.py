@@ -1,30 +1,33 @@
 """Room that was made for foreseen replicas is kept for its dwell time, and reversed at most once within an hour.
 
-Room is made where a replica that no load needs starts on GPUs that a weighed eviction took. Two things reverse it: the
-floor of the service falls, or the evicted job runs again and is evicted for such a replica again. A floor may fall at
-once while a service lacks replicas that its load needs.
+Room is made where a replica that no load needs, neither at its start nor at the eviction, starts in the place of
+weighed evictions. Two things reverse it: the floor of the service falls, or the evicted job runs again and is evicted
+for such a replica again. A floor may fall at once while a service lacks replicas that its load needs.
 """
 
 from __future__ import annotations
 
+import re
 from math import inf
 
 from simulator.checkers.base import World, weighed
 from simulator.checkers.replicas import Replicas
 from simulator.world.facts import Decided, Evicting, Floored, Started
 
+_PROPOSAL = re.compile(r"\d+/(.+?-[0-9a-f]{8})(?:/|$)")
+
 
 class Room(Replicas):
-    """Follows every GPU from an evicted job to a foreseen replica, and the floor of its service."""
+    """Follows each proposal from its evictions to the start of a foreseen replica, and the floor of its service."""
 
     name = "room"
 
     def __init__(self, world: World) -> None:
         """No room was made yet."""
         super().__init__(world)
-        self._on: dict[int, tuple[int, ...]] = {}  # job -> GPUs that it holds
         self._decided_s: dict[str, float] = {}  # evictions that were decided and have not happened
-        self._taken: dict[int, tuple[int, float]] = {}  # GPU -> (job evicted from it, when that was decided)
+        # proposal -> jobs evicted for it, with the time of the decision, and the services that lacked nothing then
+        self._evicted: dict[str, tuple[dict[int, float], frozenset[int]]] = {}
         self._stopped_s: dict[int, float] = {}  # job -> when it was last evicted for a foreseen replica
         self._made_s: dict[int, float] = {}  # service -> when room was last made for it
         self._returned_s: dict[int, float] = {}  # service -> when its floor first fell after that
@@ -35,20 +38,21 @@ class Room(Replicas):
             self._decided_s.setdefault(fact.effect, fact.at_s)
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Its GPUs are taken for the next job on them."""
-        at_s = self._decided_s.pop(fact.effect, fact.at_s)
-        if weighed(fact):
-            self._taken.update(dict.fromkeys(self._on.get(fact.job, ()), (fact.job, at_s)))
+        """Remember for which proposal it leaves."""
+        at_s, proposal = self._decided_s.pop(fact.effect, fact.at_s), _proposal(fact.effect)
+        if weighed(fact) and proposal:
+            served = frozenset(each for each in self._needed if not self._lacks(each))
+            jobs, before = self._evicted.get(proposal, ({}, served))
+            self._evicted[proposal] = ({**jobs, fact.job: at_s}, before & served)
 
     def on_started(self, fact: Started) -> None:
-        """A replica beyond the need of its service: the jobs before it made room."""
+        """A replica that its service does not lack: the jobs that left for its proposal made room."""
         service = self.jobs.service[fact.job]
-        foreseen = service >= 0 and self._serving.get(service, 0) >= self._needed.get(service, inf)
+        jobs, served = self._evicted.get(_proposal(fact.effect), ({}, frozenset[int]()))
+        foreseen = service in served and not self._lacks(service)
         super().on_started(fact)
-        self._on[fact.job] = fact.gpus
-        for job, at_s in sorted({self._taken.pop(gpu) for gpu in fact.gpus if gpu in self._taken}):
-            if foreseen and job != fact.job:
-                self._made(fact.at_s, service, job, at_s)
+        for job, at_s in jobs.items() if foreseen else ():
+            self._made(fact.at_s, service, job, at_s)
 
     def _made(self, now_s: float, service: int, job: int, at_s: float) -> None:
         """`job` was evicted at `at_s` for a replica of `service`."""
@@ -85,3 +89,9 @@ class Room(Replicas):
                 subject,
                 f"returned its room {ago_s:g} s after the time before (limit {rules.room_reversal_s:g} s)",
             )
+
+
+def _proposal(effect: str) -> str:
+    """The proposal in the id of an effect, which is `tick/proposal` and perhaps `/` with more."""
+    found = _PROPOSAL.match(effect)
+    return found[1] if found else ""

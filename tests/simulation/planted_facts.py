@@ -25,8 +25,17 @@ from tests.simulation.fact_builders import (
 THREES = (("3g.40gb", 0), ("3g.40gb", 4))
 SEVEN = (("7g.80gb", 0),)
 SUBMITS = [Submitted(0.0, job) for job in range(12)]
-ROOM: list[Fact] = [Scaled(5.0, 0, 1, 0, 0), started(0, [0]), evicting(0, 100.0), started(4, [0], 110.0)]
-AGAIN: list[Fact] = [started(0, [0], 3000.0), evicting(0, 3699.0)]
+
+
+def room(job: int, at_s: float, name: str, *between: Fact, contract: bool = False) -> list[Fact]:
+    """A job is evicted, and a replica of service 0 starts in its place."""
+    evicted = evicting(job, at_s, contract, f"1/pipeline-{name}-0123abcd/evict-x")
+    return [evicted, *between, started(4, [0], at_s + 10.0, effect=f"2/pipeline-{name}-0123abcd/x")]
+
+
+SERVED: list[Fact] = [Scaled(5.0, 0, 1, 0, 0), started(0, [0])]
+ROOM = [*SERVED, *room(0, 100.0, "a/b")]
+BACK = started(0, [0], 3000.0)
 
 PLANTED: list[tuple[str, str, list[Fact]]] = [
     ("capacity", "thousandths", [started(0, [4]), started(1, [4, 5])]),
@@ -190,13 +199,13 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ("floors", "its floor is 0", [floored(4, 10.0, 600.0), Scaled(610.0, 0, 4, 1, 0)]),
     ("floors", "the floor in force is 4", [floored(4), Scaled(20.0, 0, 4, 4, 0)]),
     ("room", "returned its room after 899 s (dwell 900 s)", [*ROOM, floored(4, 20.0), floored(2, 999.0)]),
-    ("room", "evicted for a foreseen replica 3599 s after", [*ROOM, *AGAIN, started(4, [0], 3800.0)]),
+    ("room", "evicted for a foreseen replica 3599 s after", [*ROOM, BACK, *room(0, 3699.0, "c")]),
     (
         "room",
         "returned its room 3599 s after the time before",
         [
             *(*ROOM, floored(4, 20.0, 1820.0), floored(2, 1001.0, 2801.0), floored(4, 2000.0, 3800.0)),
-            *(started(1, [1, 2]), evicting(1, 3000.0), started(4, [1, 2], 3100.0)),
+            *(started(1, [1, 2]), *room(1, 3000.0, "c")),
             *(floored(4, 3700.0, 5500.0), floored(2, 4600.0, 5600.0)),
         ],
     ),
@@ -238,9 +247,11 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
 FINE: list[tuple[str, list[Fact]]] = [
     ("room", [*ROOM, floored(4, 20.0), floored(2, 1000.0)]),
     ("room", [*ROOM, floored(4, 20.0), Scaled(900.0, 1, 2, 1, 0), floored(2, 999.0)]),
-    ("room", [*ROOM[:-1], Scaled(120.0, 0, 1, 1, 0), ROOM[-1], floored(4, 20.0), floored(2, 999.0)]),
-    ("room", [*ROOM, started(0, [0], 3000.0), evicting(0, 3701.0), started(4, [0], 3800.0)]),
-    ("room", [*ROOM, started(0, [0], 3000.0), evicting(0, 3699.0, contract=True), started(4, [0], 3800.0)]),
+    ("room", [*SERVED, *room(0, 100.0, "b", Scaled(105.0, 0, 2, 2, 0)), floored(4, 120.0), floored(2, 999.0)]),
+    ("room", [*SERVED, Scaled(99.0, 0, 2, 2, 0), *room(0, 100.0, "b", Scaled(105.0, 0, 2, 0, 0)), floored(2, 999.0)]),
+    ("room", [*ROOM, BACK, *room(0, 3701.0, "c")]),
+    ("room", [*ROOM, BACK, *room(0, 3699.0, "c", contract=True)]),
+    ("room", [*ROOM, BACK, evicting(0, 3699.0, effect="1/pipeline-x-0123abcd/evict-x"), started(4, [0], 3800.0)]),
     ("floors", [floored(4, 10.0, 1810.0), floored(2, 610.0, 2410.0), floored(0, 1300.0, 1300.0)]),
     ("floors", [floored(4, 10.0, 600.0), Scaled(590.0, 0, 4, 1, 4), Scaled(600.0, 0, 1, 1, 0)]),
     ("floors", [floored(4), Scaled(20.0, 0, 6, 6, 4), Scaled(50.0, 0, 4, 3, 4)]),
