@@ -37,6 +37,7 @@ BENCHMARKS = {
     "burst_fill": "batch beside services: idle GPUs used, and stops of batch work (B10) (long)",
     "foresight": "the value of run-time forecasts to decisions: exact, last-two and predicted (long)",
     "hoarding": "the verdict on idle work against the truth of the generator, and on real telemetry",
+    "idle_reclaim": "idle GPU-hours returned to others, and owners who come back early (long)",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 

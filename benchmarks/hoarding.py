@@ -26,7 +26,7 @@ from autopilot.core.idle.verdict import Activity, Window, combine, judge
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_idle import Idle
 from benchmarks.kit import data_folder, judged, options, table, write_json
-from simulator.signals.behaviours import BEHAVIOURS, LEVEL_POINTS, Archetype, effective_level
+from simulator.signals.behaviours import BEHAVIOURS, LEVEL_POINTS, Archetype, absent_look, effective_level
 from simulator.signals.owners import absences
 from simulator.signals.telemetry import TelemetryGenerator
 from simulator.signals.telemetry_entities import Entities, GpuState, TelemetryFaults, entities_of
@@ -65,8 +65,6 @@ FLEET: tuple[tuple[str, Archetype, int, int], ...] = (
     ("spinning collective", A.HUNG, 1, 8),
 )
 NEVER = ("memory-bound decoder", "memory-bound, low load", "data loading")
-ABSENT = (A.HOARDER, A.HOARDER, A.HOARDER, A.WARM_STANDBY, A.KEEP_ALIVE)
-"""What a GPU looks like while its owner is away, drawn uniformly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +126,8 @@ def draw_day(seed: int) -> Day:
             state.archetype[:, mine], state.level[:, mine] = archetype, level
             if archetype == A.INTERMITTENT:
                 gone = _away(seed, row, slots * SCRAPE_S)
-                look = ABSENT[int(rng.integers(len(ABSENT)))]
-                state.archetype[np.ix_(gone, mine)] = look
-                quiet = BEHAVIOURS[look].levels
-                state.level[np.ix_(gone, mine)] = float(np.interp(rng.random(), LEVEL_POINTS, quiet))
+                look, quiet = absent_look(seed, f"w-{row}")
+                state.archetype[np.ix_(gone, mine)], state.level[np.ix_(gone, mine)] = look, quiet
             if kind == "idle part of a gang":
                 state.archetype[:, mine[2:]] = A.HOARDER
             if kind == "training, with saves":

@@ -23,6 +23,7 @@ from simulator.checkers.min_runtime import MinRuntime
 from simulator.checkers.modes import Modes
 from simulator.checkers.moves_ahead import MovesAhead
 from simulator.checkers.nodes import Nodes
+from simulator.checkers.notices import Notices
 from simulator.checkers.order import Order
 from simulator.checkers.preemption_rate import PreemptionRate
 from simulator.checkers.protected import Protected
@@ -58,6 +59,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Effects,
         Modes,
         MovesAhead,
+        Notices,
     )
 }
 

@@ -20,7 +20,7 @@ from simulator.world.physics import TICKS_PER_S, Physics, on_grid, up_to_grid
 KEEPS_ALL = (Why.END, Why.CUT, Why.RETIRE, Why.RESIZE)
 """Stops that lose nothing."""
 
-GOES_ON = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER, Why.RESIZE)
+GOES_ON = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER, Why.PARK, Why.RESIZE)
 """Stops after which the work runs again, so that a later stop may lose what it did before."""
 
 

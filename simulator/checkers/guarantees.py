@@ -20,7 +20,7 @@ from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.checkers.floor import Counts, Floor
 from simulator.checkers.owners import MILLI, Owners, by_width, least_gpus, least_milli, sole_model
-from simulator.world.facts import Evicting, GpuChanged, NodeChanged, Recut, Started, Stopped, Submitted, Why
+from simulator.world.facts import Evicting, GpuChanged, NodeChanged, Recut, Resumed, Started, Stopped, Submitted, Why
 
 
 @dataclass(slots=True)
@@ -89,8 +89,14 @@ class Guarantees(Checker):
         if fact.why == Why.RESIZE:
             return
         del self._held[job]
-        if fact.why not in (Why.END, Why.FAIL, Why.RETIRE, Why.SUSPEND):
+        if fact.why not in (Why.END, Why.FAIL, Why.RETIRE, Why.SUSPEND, Why.PARK):
             self._wait(job, 1)
+
+    def on_resumed(self, fact: Resumed) -> None:
+        """Parked work waits again."""
+        if self._asked:
+            self._advance(fact.at_s)
+            self._wait(fact.job, 1)
 
     def on_evicting(self, fact: Evicting) -> None:
         """An eviction by contract must serve an owner, or end backfilled work."""

@@ -13,7 +13,7 @@ def _with(*effects: Effect) -> frozenset[str]:
 
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
 RECUTS = _with(Effect.RECUT)
-MOVES, CLEARS = _with(Effect.MOVE), _with(Effect.CLEAR)
+MOVES, CLEARS, PARKS = _with(Effect.MOVE), _with(Effect.CLEAR), _with(Effect.PARK)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
 STARTS = _with(Effect.ADMIT) | MOVES | CLEARS
 """Actions that start work: on idle GPUs, or on those of victims."""
@@ -57,6 +57,8 @@ class Modes(Checker):
             actions = CLEARS if fact.ahead else MOVES
         elif fact.why == Why.SUSPEND:
             actions = SUSPENDS
+        elif fact.why == Why.PARK:
+            actions = PARKS
         else:
             actions = TAKES | FILLS if fact.job in self._filler else TAKES
         self._effect(fact.at_s, fact.job, "was evicted", actions)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Started, Stopped, Submitted, Why
+from simulator.world.facts import Resumed, Started, Stopped, Submitted, Why
 
-_GONE = (Why.END, Why.FAIL, Why.RETIRE, Why.SUSPEND)
+_GONE = (Why.END, Why.FAIL, Why.RETIRE, Why.SUSPEND, Why.PARK)
 
 
 class Order(Checker):
@@ -49,6 +49,10 @@ class Order(Checker):
             self._resizing[fact.job] = fact.at_s
         if fact.why not in _GONE and fact.why != Why.CUT:
             self._waiting.add(fact.job)
+
+    def on_resumed(self, fact: Resumed) -> None:
+        """Parked work waits again."""
+        self._waiting.add(fact.job)
 
     def at_end(self, end_s: float) -> None:
         """No job is left in the middle of a resize."""

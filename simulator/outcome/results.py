@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import fsum, isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.outcome.fared import evictions, longest_waits, submitted_jobs, waited_s
+from simulator.outcome.idle_use import IdleUse
 from simulator.running.accounting import gpu_s
 from simulator.running.simulation import Simulated, bound_ratio
 from simulator.traces.table_files import write_table, write_text
@@ -49,6 +50,7 @@ class Measured:
     alone_jct_s: Mapping[str, float] = field(default_factory=dict)  # by tenant: its mean job time alone
     # level -> group -> its GPU-seconds and ratios; empty: not measured
     use: Mapping[str, Mapping[str, Mapping[str, float | None]]] = field(default_factory=dict)
+    idle: IdleUse | None = None  # None: no owner was away
     checked: int = 0  # invariants checked elsewhere (replay, for example)
     violated: int = 0
     wall_s: float | None = None  # instead of the engine's own
@@ -121,6 +123,7 @@ def policy_result(
             "violation_ratio": _finite(measured.violation_ratio),
         },
         "disruptions": _disruptions(simulated),
+        "idle": _idle(measured.idle),
         "fragmentation": {
             "stranded_gpu_s": _finite(measured.stranded_gpu_s),
             "pools": dict(measured.fragmentation) or None,
@@ -176,6 +179,10 @@ def _disruptions(simulated: Simulated) -> dict[str, Any]:
         "lost_since_checkpoint_gpu_s": gpu_s(lost - accounts.lost_no_bandwidth),
         "lost_no_bandwidth_gpu_s": gpu_s(accounts.lost_no_bandwidth),
     }
+
+
+def _idle(idle: IdleUse | None) -> dict[str, Any] | None:
+    return None if idle is None else {**asdict(idle), "returned_ratio": idle.returned_ratio}
 
 
 def _finite(value: float | None) -> float | None:

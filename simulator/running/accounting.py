@@ -24,7 +24,7 @@ REVERSAL_S = 300.0
 """Work that returns within this time to the same GPUs from which it was moved counts as a futile move."""
 
 _DISRUPTED = (Why.PREEMPT, Why.MOVE)
-_GOES_ON = (*REQUEUED, Why.RESIZE)
+_GOES_ON = (*REQUEUED, Why.PARK, Why.RESIZE)
 
 
 def gpu_s(units: int) -> float:

@@ -11,6 +11,7 @@ from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import (
     AdmitOperation,
     EvictOperation,
+    NotifyOperation,
     RecutOperation,
     ScaleOperation,
     StopReason,
@@ -146,12 +147,15 @@ class ClusterActuator:
                 contract=cluster.backfilled[job] or reason.by_contract,
                 suspend=reason == StopReason.SUSPEND,
                 ahead=reason == StopReason.MOVE_AHEAD,
+                park=reason == StopReason.IDLE,
                 save=operation.save,
                 effect=instruction.id,
                 incarnation=incarnation,
             )
             self.changed |= refusal is None
             return refusal
+        if isinstance(operation, NotifyOperation):
+            return cluster.notify(job, now_s, operation.grace_s, effect=instruction.id, incarnation=incarnation)
         gpus = [self._gpu[slot.gpu] for slot in operation.slots]
         if isinstance(operation, AdmitOperation):
             instances = [self._instance_row(slot.instance) for slot in operation.slots if slot.instance]

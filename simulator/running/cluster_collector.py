@@ -16,6 +16,7 @@ import numpy as np
 from autopilot.core.model.records import Batch, Inventory, Listing, Work
 from autopilot.core.model.snapshot import (
     AdvanceTable,
+    Gate,
     GpuTable,
     InstanceTable,
     PlacementTable,
@@ -131,7 +132,7 @@ class ClusterCollector:
 
     def _live_rows(self) -> np.ndarray:
         cluster = self.cluster
-        rows = np.fromiter(chain(cluster.pending, cluster.holding, self._ended), np.int64)
+        rows = np.fromiter(chain(cluster.pending, cluster.holding, cluster.parked, self._ended), np.int64)
         rows.sort()
         return rows
 
@@ -219,7 +220,7 @@ class ClusterCollector:
             selector=static["selector"],
             preemptible=static["preemptible"],
             excluded=static["excluded"],
-            gate=static["gate"],
+            gate=np.where(np.isin(rows, list(cluster.parked)), Gate.REJECTED, Gate.OPEN).astype(np.int8),
             over_quota=static["over_quota"],
             preemption_delay_s=static["preemption_delay_s"],
             backfilled=np.array(pick(cluster.backfilled), bool),
@@ -299,7 +300,6 @@ class ClusterCollector:
             "selector": np.zeros(count, np.int64),
             "preemptible": np.array(jobs.preemptible, bool),
             "excluded": np.zeros(count, bool),
-            "gate": np.zeros(count, np.int8),
             "over_quota": np.zeros(count, bool),
             "preemption_delay_s": np.array(jobs.preemption_delay_s, float),
             "limit_s": np.array(jobs.limit_s, float),

@@ -17,7 +17,7 @@ from math import inf
 from typing import Protocol
 
 from simulator.world.cluster import END, READY, VACATE, Cluster
-from simulator.world.facts import REQUEUED, Stopped, Why
+from simulator.world.facts import REQUEUED, Resumed, Stopped, Why, Withdrawn
 from simulator.world.physics import TICKS_PER_S, up_to_grid
 from simulator.world.placing import never_fits
 from simulator.world.recutting import RECUT
@@ -267,10 +267,23 @@ class Engine:
         job, why = fact.job, fact.why
         if why in REQUEUED:
             self.scheduler.on_requeue(job, fact.at_s)
+        elif why == Why.PARK:  # its GPUs are free, and it does not wait
+            self.scheduler.on_change(fact.at_s)
         elif why not in _GOES_ON:
             self._ended += self.cluster.jobs.service[job] < 0
             self._remaining -= self.cluster.jobs.service[job] < 0
             self.scheduler.on_end(job, fact.at_s)
+
+    def on_resumed(self, fact: Resumed) -> None:
+        """Its owner is back: parked work waits again."""
+        self.scheduler.on_requeue(fact.job, fact.at_s)
+
+    def on_withdrawn(self, fact: Withdrawn) -> None:
+        """Its owner gave waiting work up."""
+        if self.cluster.jobs.service[fact.job] < 0:
+            self._ended += 1
+            self._remaining -= 1
+            self.scheduler.on_end(fact.job, fact.at_s)
 
 
 @contextmanager

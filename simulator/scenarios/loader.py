@@ -25,6 +25,9 @@ jobs:                           # any of the three together
       every: 2h                 # one after the other from `from` on; left out: at random times from `from` to `to`
       together: 3               # jobs at each of these times; left out: one
       jitter: 10m               # standard deviation around these times
+      name: work                # of its jobs, where the kind (their behaviour) must not show
+      users: 6                  # of each tenant; left out: not stated
+      slo_class: interactive
 services:
   - name: chat
     tenant: a

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.core.model.units import parse_duration_s
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment
@@ -153,6 +154,9 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
         every_s=seconds(place, "every", 1.0, default=0.0),
         together=place.whole("together", 1, MOST_JOBS, default=1),
         jitter_s=seconds(place, "jitter", 0.0, default=0.0),
+        name=place.text("name", default=""),
+        users=place.whole("users", 1, 10_000) if place.get("users") is not None else 0,
+        slo_class=place.text("slo_class", default="batch", allowed=SLO_CLASS_NAMES).replace("batch", ""),
     )
     place.done()
     if group.to_s < group.from_s:

@@ -73,6 +73,11 @@ class JobGroup:
     every_s: float = 0.0
     together: int = 1
     jitter_s: float = 0.0
+    name: str = ""
+    """of its jobs, which a snapshot shows; "": the kind"""
+    users: int = 0
+    """users of each tenant that submit them; 0: not stated"""
+    slo_class: str = ""
 
 
 def scenario_jobs(
@@ -117,10 +122,11 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
     columns = empty_columns(count)
     tenant = np.array(group.tenants, object)[rng.integers(len(group.tenants), size=count)]
     duration_s = np.exp(np.log(group.duration_s) + group.spread * rng.standard_normal(count))
+    name = group.name or group.kind
     columns |= {
-        "job_id": np.array([f"{group.kind}-{number}-{k:04d}" for k in range(count)], object),
+        "job_id": np.array([f"{name}-{number}-{k:04d}" for k in range(count)], object),
         "tenant": tenant,
-        "name": np.array([group.kind] * count, object),
+        "name": np.array([name] * count, object),
         "kind": np.array([group.kind] * count, object),
         "submit_s": np.trunc(_submitted_s(rng, group)),
         "duration_s": np.maximum(1.0, np.rint(duration_s)),
@@ -139,6 +145,11 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
     columns["checkpoint_gib"] = np.full(count, group.checkpoint_gib)
     if group.preemptible is not None:
         columns["preemptible"] = np.full(count, int(group.preemptible), np.int8)
+    if group.users:
+        whose = rng.integers(group.users, size=count).tolist()
+        columns["user"] = np.array([f"{each}-{user:02d}" for each, user in zip(tenant, whose, strict=True)], object)
+    if group.slo_class:
+        columns["slo_class"] = np.array([group.slo_class] * count, object)
     if group.priority is not None:
         columns["priority"] = np.full(count, group.priority, np.int64)
     return JobTrace(source=f"group {group.kind}", **columns, rows=count)

@@ -262,6 +262,30 @@ _NAMED = (  # a name that identifies the archetype
 )
 
 
+KINDS = {
+    "intermittent": Archetype.INTERMITTENT,
+    "keep-alive": Archetype.KEEP_ALIVE,
+    "warm-standby": Archetype.WARM_STANDBY,
+    "sparse-service": Archetype.SPARSE_SERVICE,
+    "trickle-decode": Archetype.TRICKLE_DECODE,
+    "data-loading": Archetype.DATA_LOADING,
+    "hoarder": Archetype.HOARDER,
+    "compute-training": Archetype.COMPUTE_TRAINING,
+}
+"""Kinds of jobs that are exactly one archetype: the truth of a scenario, which no snapshot shows."""
+
+ABSENT = (Archetype.HOARDER, Archetype.HOARDER, Archetype.HOARDER, Archetype.WARM_STANDBY, Archetype.KEEP_ALIVE)
+"""What a GPU looks like while its owner is away, drawn uniformly by job. The shares are [assumed]."""
+
+
+def absent_look(seed: int, job_id: str) -> tuple[int, float]:
+    """(archetype, level) of the GPUs of a job while its owner is away."""
+    bits = np.frombuffer(blake2b(f"away/{seed}/{job_id}".encode(), digest_size=16).digest(), "<u8")
+    share = bits.astype(np.float64) * 2.0**-64
+    look = ABSENT[min(int(share[0] * len(ABSENT)), len(ABSENT) - 1)]
+    return int(look), float(np.interp(share[1], LEVEL_POINTS, BEHAVIOURS[look].levels))
+
+
 def mix_of(kind: str = "", slo_class: str = "", name: str = "") -> str:
     """The key of `MIXES` for the hints of a job; "unknown" without usable hints."""
     for text in (kind.lower(), name.lower()):
@@ -274,6 +298,8 @@ def mix_of(kind: str = "", slo_class: str = "", name: str = "") -> str:
 @lru_cache(maxsize=1 << 16)
 def _hinted(kind: str, slo_class: str, name: str) -> Archetype | str:
     """The archetype that the hints name, else the mix that they indicate."""
+    if kind in KINDS:
+        return KINDS[kind]
     named = next((a for word, a in _NAMED if word in name.lower() or word in kind.lower()), None)
     return mix_of(kind, slo_class, name) if named is None else named
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, InstanceTable
-from simulator.signals.behaviours import F32, I8, draw_jobs
+from simulator.signals.behaviours import F32, I8, absent_look, draw_jobs
 from simulator.signals.dcgm_text import PodLabels
 from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
 from simulator.world.cluster import Cluster
@@ -30,6 +30,7 @@ class Occupants:
         self.entities = entities_of(cluster.inventory)
         self.state: GpuState = idle_state(len(self.entities.id))
         self._gpus = len(cluster.inventory.gpus.uuid)
+        self._away: set[int] = set()  # jobs whose owner is away
         self.archetype, self.level = np.empty(0, np.int8), np.empty(0, np.float32)
         self.pods: list[tuple[PodLabels, ...]] = [()] * len(self.entities.id)
         self._recut = False
@@ -81,6 +82,19 @@ class Occupants:
             self.archetype = np.concatenate([self.archetype, archetype])
             self.level = np.concatenate([self.level, level])
 
+    def on_owner(self, job: int, now_s: float, away: bool) -> None:
+        """The owner of a job left or came back: its GPUs change what they do."""
+        (self._away.add if away else self._away.discard)(job)
+        rows = np.flatnonzero(self.state.job_code == job)
+        self.state.archetype[rows], self.state.level[rows] = self._look(job)
+        self.state.since_s[rows] = np.maximum(self.state.since_s[rows], now_s)
+
+    def _look(self, job: int) -> tuple[int, float]:
+        """(archetype, level) of the GPUs of a job at present."""
+        if job in self._away:
+            return absent_look(self._seed, self._cluster.jobs.id[job])
+        return int(self.archetype[job]), float(self.level[job])
+
     def on_started(self, fact: Started) -> None:
         """Its GPUs are busy from the end of its start-up."""
         self.behaviours()
@@ -88,8 +102,7 @@ class Occupants:
         rows = [self._gpus + row for row in fact.instances] or list(fact.gpus)
         state, jobs = self.state, self._cluster.jobs
         state.job_code[rows] = fact.job
-        state.archetype[rows] = self.archetype[fact.job]
-        state.level[rows] = self.level[fact.job]
+        state.archetype[rows], state.level[rows] = self._look(fact.job)
         state.since_s[rows] = self._cluster.ready_s[fact.job]
         state.gpus[rows] = len(fact.gpus)
         for row in rows:

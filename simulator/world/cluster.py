@@ -15,7 +15,18 @@ from autopilot.core.hardware.mig import find_gpu_model, is_legal
 from autopilot.core.model.records import Inventory, Save
 from autopilot.core.model.snapshot import State
 from simulator.world.breakable import Breakable
-from simulator.world.facts import Decided, Evicting, Recut, Started, Stopped, Submitted, Why, Withdrawn
+from simulator.world.facts import (
+    Decided,
+    Evicting,
+    Notified,
+    Recut,
+    Resumed,
+    Started,
+    Stopped,
+    Submitted,
+    Why,
+    Withdrawn,
+)
 from simulator.world.hardware import FREE, Hardware, Held, Refusal
 from simulator.world.jobstate import UNSUBMITTED
 from simulator.world.physics import IDEAL, TICKS_PER_S, Physics, up_to_grid
@@ -94,7 +105,7 @@ class Cluster(Breakable):
         incarnation: int | None = None,
     ) -> Refusal | None:
         """Start a pending job on these GPU rows (with `instances`, the GPU of each instance), all or none."""
-        if self.state[job] != _PENDING:
+        if self.state[job] != _PENDING or job in self.parked:
             return Refusal.NOT_PENDING
         if incarnation is not None and incarnation != self.incarnation[job]:
             return Refusal.OTHER_INCARNATION
@@ -202,6 +213,7 @@ class Cluster(Breakable):
         contract: bool = False,
         suspend: bool = False,
         ahead: bool = False,
+        park: bool = False,
         save: Save = Save.TRY,
         effect: str = "",
         incarnation: int | None = None,
@@ -210,8 +222,9 @@ class Cluster(Breakable):
 
         `moving`: it is stopped to be started elsewhere, with `ahead` for work that is only expected. `recover`: its
         hardware failed or is about to; stuck work (see there) is then removed by force. `contract`: an eviction by
-        contract. `suspend`: it exceeded its limit, and does not wait again: its owner has to start it anew. `save`:
-        what happens when it cannot save its progress within the grace period, which it knows when it is evicted.
+        contract. `suspend`: it exceeded its limit, and does not wait again: its owner has to start it anew. `park`:
+        it does nothing, and waits for its owner (`resume`). `save`: what happens when it cannot save its progress
+        within the grace period, which it knows when it is evicted.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
@@ -221,7 +234,8 @@ class Cluster(Breakable):
         number = self.incarnation[job]
         if incarnation is not None and incarnation != number:
             return Refusal.OTHER_INCARNATION
-        why = Why.RECOVER if recover else Why.MOVE if moving else Why.SUSPEND if suspend else Why.PREEMPT
+        asked = {Why.RECOVER: recover, Why.MOVE: moving, Why.SUSPEND: suspend, Why.PARK: park}
+        why = next((why for why, wanted in asked.items() if wanted), Why.PREEMPT)
         write = NO_WRITE
         if not forced and job not in self.stale and self._gain_s(job, now_s) > 0:
             skips = save == Save.SKIP
@@ -238,6 +252,23 @@ class Cluster(Breakable):
                 self.schedule(gone_s, VACATE, job, number)
                 return None
         self._leave(job, now_s)
+        return None
+
+    def resume(self, job: int, now_s: float) -> bool:
+        """Its owner resumes parked work; False when it is not parked."""
+        if self.parked.pop(job, None) is None:
+            return False
+        self.pending[job] = None
+        self.publish(Resumed(now_s, job))
+        return True
+
+    def notify(self, job: int, now_s: float, grace_s: float, effect: str, incarnation: int) -> Refusal | None:
+        """Notify the owner of running work."""
+        if self.held[job] is None:
+            return Refusal.NOT_HOLDING
+        if incarnation != self.incarnation[job]:
+            return Refusal.OTHER_INCARNATION
+        self.publish(Notified(now_s, job, grace_s, effect))
         return None
 
     def stuck(self, job: int, now_s: float) -> bool:
@@ -290,6 +321,7 @@ class Cluster(Breakable):
             self._stop(job, now_s, Why.RETIRE, self._gain_s(job, now_s), 0.0, _SUCCEEDED)
         elif self.state[job] in {_PENDING, UNSUBMITTED}:
             self.pending.pop(job, None)
+            self.parked.pop(job, None)
             self.state[job], self.end_s[job] = _SUCCEEDED, now_s
             self.publish(Withdrawn(now_s, job))
 
@@ -322,7 +354,10 @@ class Cluster(Breakable):
         self.backfilled[job] = False
         if state == _PENDING:
             self.evictions[job] += 1
-            self.pending[job] = None
+            if why == Why.PARK:
+                self.parked[job] = now_s
+            else:
+                self.pending[job] = None
         else:
             self.end_s[job] = now_s
         for hook in self.hooks[Stopped]:

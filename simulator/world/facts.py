@@ -24,6 +24,7 @@ class Why(IntEnum):
     RESIZE = 7  # it continues at the same instant with more or fewer GPUs
     RECOVER = 8  # its hardware failed or was about to, and it was stopped to run again; it waits again
     SUSPEND = 9  # it exceeded its limit; its owner has to start it again
+    PARK = 10  # it did nothing; it waits until its owner resumes it
 
 
 REQUEUED = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER)
@@ -42,6 +43,22 @@ class Withdrawn(NamedTuple):
 
     at_s: float
     job: int
+
+
+class Resumed(NamedTuple):
+    """Its owner resumes parked work: it waits again."""
+
+    at_s: float
+    job: int
+
+
+class Notified(NamedTuple):
+    """The owner of work was notified."""
+
+    at_s: float
+    job: int
+    grace_s: float  # before the next step
+    effect: str
 
 
 class Started(NamedTuple):
@@ -158,6 +175,8 @@ class Scaled(NamedTuple):
 Fact = (
     Submitted
     | Withdrawn
+    | Resumed
+    | Notified
     | Started
     | Evicting
     | Stopped
@@ -173,6 +192,8 @@ Fact = (
 HOOKS = {
     Submitted: "on_submitted",
     Withdrawn: "on_withdrawn",
+    Resumed: "on_resumed",
+    Notified: "on_notified",
     Started: "on_started",
     Evicting: "on_evicting",
     Stopped: "on_stopped",

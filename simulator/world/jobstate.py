@@ -40,6 +40,7 @@ class JobState:
         self.held: list[Held | None] = []
         self.holding: dict[int, None] = {}
         self.pending: dict[int, None] = {}
+        self.parked: dict[int, float] = {}  # stopped for doing nothing, until its owner returns: since when
         self.leaving: dict[int, Leaving] = {}  # evicted, and still on its GPUs
         self.stale: dict[int, float] = {}  # a member is dead, the others keep their GPUs: since when
         self.hooks: dict[type, list[Callable[[Any], None]]] = {fact: [] for fact in HOOKS}

@@ -15,6 +15,7 @@ from autopilot.core.quota.spending import remember_spending
 from tests.kits.core_world import HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, expecting, forecast, serving
 from tests.kits.expected_world import PATIENT, island_expected
+from tests.kits.idle_world import NOW_S, idle_scene, look, notified
 from tests.kits.proposals import propose
 from tests.kits.story_kit import tree, with_columns
 from tests.kits.ticking_world import EAGER, tenants
@@ -114,6 +115,15 @@ def _cut(work: list, *profiles: str) -> Step:  # type: ignore[type-arg]
     return decide(expecting(seen, *profiles) if profiles else seen, EAGER)
 
 
+def _idle(guarantee: int, graces: int) -> Step:
+    """Idle work after its notice and this many graces."""
+    snap = idle_scene(guarantee)
+    step = notified(snap)
+    for number in range(1, graces + 1):
+        step = look(snap, NOW_S + number * (HOUR_S + 300.0), step)
+    return step
+
+
 REAL: dict[Key, Callable[[], Step]] = {
     ("admit_gang", "admit", ""): lambda: _on_one_node([waits("w", 8)]),
     ("admit_gang", "reserve", ""): lambda: _gap(2000.0),
@@ -122,6 +132,9 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("regeometry", "recut", "waiting"): lambda: _cut([waits("w", 1, mig_profile=2)]),
     ("regeometry", "recut", "expected"): lambda: _cut([], "3g.40gb"),
     ("defragment", "pipeline", ""): _scattered,
+    ("notify_idle", "notify", ""): lambda: look(idle_scene(), NOW_S),
+    ("mark_idle", "mark", ""): lambda: _idle(8, 1),
+    ("suspend_idle", "pipeline", ""): lambda: _idle(0, 1),
     ("reclaim_borrowed", "pipeline", "guarantee"): _guarantee,
     ("preempt", "pipeline", "priority"): lambda: _on_one_node([holds("v", 8, priority=1), waits("w", 8, priority=9)]),
     ("preempt", "pipeline", "time_sharing"): _time_sharing,

@@ -16,6 +16,7 @@ from autopilot.core.quota.spending import remember_spending
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.hang_world import fleet, measured, training
+from tests.kits.idle_world import NOW_S, idle_scene, look
 from tests.kits.ticking_world import EAGER, Ticking, tenants
 
 HOUR_S = 3600.0
@@ -174,6 +175,9 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     "hung_again": _hung_again,
     "limit_warning": lambda: decide(world("1x8", [holds("g", 8, limit_s=HOUR_S)], HOUR_S + 60.0), EAGER),
     "spending_warning": _spending,
+    "idle_score": lambda: look(idle_scene(guarantee=4), NOW_S + 3600.0, look(idle_scene(guarantee=4), NOW_S)),
+    "idle_size": lambda: look(idle_scene(), 8 * DAY_S, look(idle_scene(), NOW_S)),
+    "idle_advice": lambda: look(idle_scene(guarantee=8, preemptible=False), NOW_S),
 }
 """Small worlds whose decision has the note."""
 

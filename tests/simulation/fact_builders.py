@@ -64,6 +64,7 @@ HELD = frozenset(
         "scale_ahead",
         "recover",
         "regeometry",
+        "suspend_idle",
     }
 )
 

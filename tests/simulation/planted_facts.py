@@ -7,6 +7,7 @@ from simulator.world.facts import (
     Fact,
     GpuChanged,
     NodeChanged,
+    Notified,
     Recut,
     Recutting,
     Scaled,
@@ -240,6 +241,15 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         "that it left 3599 s ago",
         [recut(24, 10.0, THREES, SEVEN), recut(24, 70.0, THREES, SEVEN, ends=True), recut(24, 3669.0, SEVEN, THREES)],
     ),
+    ("modes", "evicted although suspend_idle may not", [started(0, [0]), evicting(0, why=Why.PARK)]),
+    ("order", "without waiting", [*SUBMITS, started(0, [0]), stopped(0, Why.PARK), started(0, [0], 200.0)]),
+    (
+        "notices",
+        "without a notice",
+        [started(0, [0]), Notified(1.0, 0, 0.0, "e1"), stopped(0), started(0, [0], 200.0), evicting(0, why=Why.PARK)],
+    ),
+    ("notices", "without a notice", [started(0, [0]), evicting(0, why=Why.PARK)]),
+    ("notices", "before the grace", [started(0, [0]), Notified(1.0, 0, 3600.0, "e1"), evicting(0, why=Why.PARK)]),
     ("effects", "evict", [Decided(1.0, "e1", "admit", 0), evicting(0, effect="e1")]),
 ]
 
@@ -421,6 +431,7 @@ FINE: list[tuple[str, list[Fact]]] = [
         ],
     ),
     ("modes", [started(0, [0]), stopped(0, Why.END)]),
+    ("notices", [started(0, [0]), Notified(1.0, 0, 0.0, "e1"), evicting(0, why=Why.PARK)]),
     (
         "effects",
         [

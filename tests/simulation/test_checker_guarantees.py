@@ -8,7 +8,7 @@ from autopilot.core.model.policy import Mode, Modes, Policy, RuleSetName
 from autopilot.core.model.snapshot import SloClass
 from simulator.checkers import CHECKERS, Rules, World
 from simulator.specs.clusterqueues import QueueSpec
-from simulator.world.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Submitted, Why
+from simulator.world.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Resumed, Submitted, Why
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory
 from tests.simulation.fact_builders import evicting, resized, started, stopped
@@ -46,6 +46,15 @@ def found(
             hook(fact)
     checker.at_end(end_s)
     return [f"{violation.at_s:g} {violation.object}: {violation.message}" for violation in checker.violations]
+
+
+def test_parked_work_is_owed_again_once_its_owner_resumes_it() -> None:
+    """Until then it does not wait, whoever holds the GPUs of its guarantee."""
+    parked = [*runs(NARROW, range(4)), *runs(GUEST_WIDE, range(8, 16)), stopped(NARROW, Why.PARK, 50.0)]
+    guest = started(GUEST_PARTS, range(4), 60.0)
+    assert found([*parked, Submitted(55.0, GUEST_PARTS), guest]) == []
+    late = found([*parked, Submitted(55.0, GUEST_PARTS), guest, Resumed(70.0, NARROW)])
+    assert [words.split(":")[0] for words in late] == ["200 tenant owner"]
 
 
 def come(job: int, at_s: float = 20.0) -> Fact:

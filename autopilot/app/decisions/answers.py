@@ -16,10 +16,10 @@ from autopilot.app.options import past_end
 from autopilot.app.when import When
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.fragmentation.measure import fragmentation_of
-from autopilot.core.model.changes import PipelineChange, ReserveChange
+from autopilot.core.model.changes import MarkChange, PipelineChange, ReserveChange
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import AdmitOperation, ResizeOperation
+from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ResizeOperation
 from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
 from autopilot.core.model.units import counted, format_duration
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
@@ -329,8 +329,8 @@ class _Past:
             self.recent.append(record)
 
     def _open_proposal(self, record: DecisionRecord, proposal: Proposal) -> None:
-        """A proposal for it without an instruction yet: refused, a reservation, or a pipelined start."""
-        if proposal.accepted and not isinstance(proposal.change, ReserveChange | PipelineChange):
+        """A proposal for it without an instruction yet: refused, a mark, a reservation, or a pipelined start."""
+        if proposal.accepted and not isinstance(proposal.change, MarkChange | ReserveChange | PipelineChange):
             return
         codes = tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
         key = (proposal.action, proposal.kind, codes)
@@ -360,6 +360,9 @@ class _Past:
             self.stops[victim.how] += not again
             beneficiary = "" if own else f", for {proposal.subject.name}"
             return f"{again}{how_words(victim)}{beneficiary}: {by}"
+        if isinstance(effect.operation, NotifyOperation):
+            idle, grace = format_duration(effect.operation.idle_s), format_duration(effect.operation.grace_s)
+            return f"{again}notify its owner: nothing done for {idle}, grace {grace}: {by}"
         if isinstance(effect.operation, ResizeOperation):
             return f"{again}go on with {where(slots)} ({by_node(slots, 4)}): {by}"
         return f"{again}stopped ({effect.operation.takes or 'evicted'}): {by}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -15,10 +16,11 @@ from autopilot.core.model.snapshot import F64
 from autopilot.core.model.units import format_duration
 from autopilot.report.data import HEAT_NODES, HEAT_TIMES, Heat, Series, resample
 from simulator.outcome.results import Reservations
+from simulator.running.owners import Absence
 from simulator.running.simulation import width_gpus
 from simulator.signals.behaviours import effective_level
 from simulator.world.cluster import Cluster
-from simulator.world.facts import Started, Stopped, Submitted, Why
+from simulator.world.facts import Resumed, Started, Stopped, Submitted, Why
 
 STARTS = (AdmitChange, PipelineChange)
 """Changes that start a gang: at once, or as soon as its victims have left."""
@@ -35,6 +37,7 @@ class StayRecorder:
         self._level: np.ndarray | None = None
         self._open: dict[int, tuple[float, tuple[int, ...], float]] = {}
         self.stays: list[tuple[int, float, float, tuple[int, ...], float]] = []  # job, from, to, gpus, width
+        self._away: dict[int, list[tuple[float, float]]] = {}  # absences of the owner of a job
         self._ready_s: list[float] = []  # end of start-up, by stay: before it the GPUs do no work
         self.waiting: list[tuple[float, float]] = []  # (time, change of the GPUs requested)
         self._width: dict[int, float] = {}
@@ -65,14 +68,24 @@ class StayRecorder:
         from_s, gpus, held = opened
         self.stays.append((fact.job, from_s, fact.at_s, gpus, held))
         self._ready_s.append(min(fact.ready_s, fact.at_s))
-        if self._cluster.state[fact.job] == 0 or fact.why == Why.RESIZE:  # a resize: it starts again at once
+        again = self._cluster.state[fact.job] == 0 and fact.why != Why.PARK
+        if again or fact.why == Why.RESIZE:  # a resize: it starts again at once
             self.waiting.append((fact.at_s, self._width_of(fact.job)))
+
+    def on_resumed(self, fact: Resumed) -> None:
+        """Parked work waits again."""
+        self.waiting.append((fact.at_s, self._width_of(fact.job)))
 
     # --- results --------------------------------------------------------------------------
 
-    def know(self, archetype: np.ndarray, level: np.ndarray) -> None:
-        """Set the behaviour of each job (by row) on its GPUs; without it the true SM activity is unknown."""
+    def know(self, archetype: np.ndarray, level: np.ndarray, absences: Sequence[Absence] = ()) -> None:
+        """Set the behaviour of each job (by row) on its GPUs; without it the true SM activity is unknown.
+
+        While the owner of a job is away, its GPUs do no work worth counting.
+        """
         self._archetype, self._level = archetype, level
+        for each in absences:
+            self._away.setdefault(each.job, []).append((each.from_s, each.to_s))
 
     def active_gpu_s(self, until_s: float = inf) -> float | None:
         """Expected SM-active GPU-seconds up to `until_s`, stay by stay; None without behaviours.
@@ -87,7 +100,23 @@ class StayRecorder:
         """GPU-seconds handed out, and the SM-active ones among them, of each stay; NaN without behaviours."""
         begins_s, ends_s = (np.minimum([stay[at] for stay in self.stays], until_s) for at in (1, 2))
         held_gpu_s = (ends_s - begins_s) * np.array([stay[4] for stay in self.stays])
-        return held_gpu_s, self._rates() * np.maximum(ends_s - np.array(self._ready_s), 0.0)
+        begin_s, end_s, rate, stay = self._active().T
+        active_gpu_s = rate * np.maximum(np.minimum(end_s, until_s) - begin_s, 0.0)
+        return held_gpu_s, np.bincount(stay.astype(int), active_gpu_s, len(self.stays)).astype(float)
+
+    def _active(self) -> np.ndarray:
+        """(begin, end, SM-active GPUs, number of the stay) of each stretch of work: stays without absences."""
+        rows = []
+        for number, (stay, ready_s, rate) in enumerate(
+            zip(self.stays, self._ready_s, self._rates().tolist(), strict=True)
+        ):
+            at_s = ready_s
+            for from_s, to_s in self._away.get(stay[0], ()):
+                if to_s > at_s and from_s < stay[2]:
+                    rows.append((at_s, max(from_s, at_s), rate, number))
+                    at_s = min(to_s, stay[2])
+            rows.append((at_s, stay[2], rate, number))
+        return np.array(rows, float).reshape(-1, 4)
 
     def _rates(self) -> np.ndarray:
         """SM-active GPUs during each stay."""
@@ -101,16 +130,14 @@ class StayRecorder:
         """The cluster over time; `stranded` are (time, GPUs) steps, empty when not measured."""
         at = np.array([(s[1], s[4]) for s in self.stays] + [(s[2], -s[4]) for s in self.stays]).reshape(-1, 2)
         used = _steps(at)
-        rates = self._rates()
-        busy = np.array(
-            list(zip(self._ready_s, rates, strict=True)) + [(s[2], -r) for s, r in zip(self.stays, rates, strict=True)]
-        ).reshape(-1, 2)
+        active = self._active()
+        busy = np.concatenate([active[:, [0, 2]], active[:, [1, 2]] * (1.0, -1.0)])
         t_s, allocation = resample(*used, until_s)
-        active = (
+        working = (
             resample(*_steps(busy), until_s)[1] if len(busy) and not np.isnan(busy).any() else np.full(len(t_s), np.nan)
         )
         with np.errstate(invalid="ignore", divide="ignore"):
-            hardware = np.where(allocation > 1e-9, active / allocation, np.nan)
+            hardware = np.where(allocation > 1e-9, working / allocation, np.nan)
         pending = resample(*_steps(np.array(self.waiting).reshape(-1, 2)), until_s)[1]
         lost = (
             resample(np.array([s[0] for s in stranded]), np.array([s[1] for s in stranded]), until_s)[1]

@@ -27,9 +27,11 @@ from simulator.baselines.static import Static
 from simulator.baselines.textbook import fifo_skip
 from simulator.checkers import CHECKERS, PHYSICAL, Rules
 from simulator.outcome.fared import compare, reference_name
+from simulator.outcome.idle_use import IdleUse, idle_use
 from simulator.outcome.results import Measured, Setting, document, job_rows, policy_result
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
+from simulator.running.owners import Owners
 from simulator.running.simulation import Simulated, Simulation, alone_jct_s
 from simulator.signals.occupants import behaviours_of
 from simulator.specs.clusterqueues import QueueSpec
@@ -203,7 +205,6 @@ def _run(
     jobs = world.jobs()
     services = world.fleet(jobs)
     metered = Metered.of(journal, world.start_s) if policy is not None else None
-
     table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
 
     def make(cluster: Cluster) -> Scheduler:
@@ -232,6 +233,7 @@ def _run(
 
     simulation = _simulation(world, jobs, make, policy, table, progress)
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
+    owners = _owners(simulation, world.seed, running)
     if services is not None:
         services.arm(simulation.engine)
     if faults is not None:
@@ -244,8 +246,8 @@ def _run(
         if metered is not None:
             metered.close(simulation.engine.now_s)
     if stays is not None and telemetry != "off":
-        stays.know(*behaviours_of(world.seed, jobs))
-    measured = _measured(simulated, stays, recorder, services, alone, world.spec.queues)
+        stays.know(*behaviours_of(world.seed, jobs), owners.absences)
+    measured = _measured(simulated, stays, owners, recorder, services, alone, world.spec.queues)
     outcome = PolicyOutcome(
         name,
         policy_result(simulated, measured, world.unusable_by_reason),
@@ -298,6 +300,7 @@ def _baseline(name: str, world: World) -> Scheduler:
 def _measured(
     simulated: Simulated,
     stays: StayRecorder | None,
+    owners: Owners,
     recorder: DecisionRecorder | None,
     services: Any,
     alone: Mapping[str, float],
@@ -318,7 +321,26 @@ def _measured(
         fragmentation=recorder.fragmentation.result() if recorder else {},
         reservations=recorder.reservations() if recorder else None,
         alone_jct_s=alone,
+        idle=_idle_use(simulated, stays, owners),
     )
+
+
+def _owners(simulation: Simulation, seed: int, running: Sequence[Running]) -> Owners:
+    """The owners of interactive work, whose absences the telemetry shows."""
+    owners = Owners(simulation.cluster, seed)
+    owners.arm(simulation.engine)
+    owners.listeners += [run.occupants.on_owner for run in running if run.occupants is not None]
+    return owners
+
+
+def _idle_use(simulated: Simulated, stays: StayRecorder | None, owners: Owners) -> IdleUse | None:
+    """What absent owners left unused, and what of it others used; None without absences."""
+    if stays is None or not owners.absences:
+        return None
+    held = [(job, from_s, to_s, gpus) for job, from_s, to_s, _, gpus in stays.stays]
+    until_s = min(simulated.run.last_submit_s, simulated.run.end_s)
+    gpus = simulated.cluster.hardware.capacity_milli / 1000
+    return idle_use(owners.absences, owners.suspensions, held, gpus, until_s)
 
 
 def _pictures(

@@ -9,12 +9,15 @@ from autopilot.core.actions import (
     defragment_ahead,
     enforce_limit,
     make_room,
+    mark_idle,
+    notify_idle,
     preempt,
     reclaim_borrowed,
     recover,
     regeometry,
     resize,
     scale_ahead,
+    suspend_idle,
 )
 from autopilot.core.planning.action import Action
 
@@ -22,7 +25,10 @@ ACTIONS: tuple[Action, ...] = (
     admit_gang.ACTION,  # start what fits whole; hold room for the head of the order
     backfill.ACTION,  # use the gaps before reservations; give them back when due
     regeometry.ACTION,  # cut idle MIG capacity for what waits and what is expected
+    notify_idle.ACTION,  # notify the owners of idle work
+    mark_idle.ACTION,  # mark it as open to suspension
     defragment.ACTION,  # move running gangs so that one that waits fits
+    suspend_idle.ACTION,  # suspend it while other work waits
     reclaim_borrowed.ACTION,  # take back what a queue is owed
     preempt.ACTION,  # displace lower priority, or share time
     make_room.ACTION,  # displace batch work for replicas that are foreseen or late

@@ -20,7 +20,9 @@ from autopilot.core.model.changes import (
     Change,
     EvictChange,
     GrowChange,
+    MarkChange,
     MoveChange,
+    NotifyChange,
     PipelineChange,
     RecutChange,
     ReserveChange,
@@ -47,7 +49,9 @@ from autopilot.core.planning.draft import (
     EvictDraft,
     Eviction,
     GrowDraft,
+    MarkDraft,
     MoveDraft,
+    NotifyDraft,
     PipelineDraft,
     RecutDraft,
     ReserveDraft,
@@ -300,6 +304,10 @@ def _change(draft: Draft, ctx: Context) -> Change:
             return ScaleChange(replicas=replicas, until_s=until_s)
         case RecutDraft(pool=pool, before=before, after=after):
             return RecutChange(pool=pool, before=before, after=after)
+        case NotifyDraft(gpus=gpus, idle_s=idle_s, grace_s=grace_s):
+            return NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=grace_s)
+        case MarkDraft():
+            return MarkChange()
     raise InvariantError(f"the planner has no proposal for a {type(draft).__name__}")
 
 

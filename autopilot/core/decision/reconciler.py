@@ -18,6 +18,7 @@ from autopilot.core.decision.planner import Planner, plan_on
 from autopilot.core.decision.underway import follow
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
+from autopilot.core.idle.evidence import remember_idle, settle_notices, with_marks
 from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight, look
@@ -26,6 +27,7 @@ from autopilot.core.model.changes import (
     EvictChange,
     GrowChange,
     MoveChange,
+    NotifyChange,
     PipelineChange,
     RecutChange,
     ReserveChange,
@@ -34,7 +36,6 @@ from autopilot.core.model.changes import (
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import (
     ControllerMemory,
-    Disruption,
     InFlight,
     Noted,
     Part,
@@ -44,6 +45,7 @@ from autopilot.core.model.memory import (
 from autopilot.core.model.operations import (
     AdmitOperation,
     EvictOperation,
+    NotifyOperation,
     Operation,
     RecutOperation,
     ResizeOperation,
@@ -72,7 +74,7 @@ from autopilot.core.model.work import progress_s, running_since
 from autopilot.core.ordering.predicted_ends import review_start
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.disruption import proposal_key
+from autopilot.core.planning.disruption import enter_in_ledger, proposal_key
 from autopilot.core.planning.draft import Case
 from autopilot.core.quota.past_use import remember_use
 from autopilot.core.quota.spending import remember_spending
@@ -92,7 +94,7 @@ def reconcile(
 ) -> Step:
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests pass others."""
     clock = read_clock(memory, observation.now_s, observation.elapsed_s, policy)
-    memory = before = clock.memory
+    memory = before = settle_notices(clock.memory, observation)
     if clock.doubt:
         return _stand_still(memory, observation, policy, clock.doubt)
     obeyed = obey(memory, observation.commands, observation.now_s, policy)
@@ -106,7 +108,7 @@ def reconcile(
     memory, losses = settle_stops(memory, observation)
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
-    memory = remember_services(memory, observation, policy)
+    memory = remember_idle(remember_services(memory, observation, policy), observation, policy)
     if policy.modes.on(Effect.SUSPEND):
         memory = remember_spending(memory, observation.snapshot, observation.now_s)
     held_by = halted(memory, observation)
@@ -228,7 +230,7 @@ def _commit(
             (admissions if effect.operation.needs_room else evictions).append(effect)
             if isinstance(proposal.change, RecutChange):
                 recuts = begun(recuts, effect.subject.uid, proposal.change, now_s, effect.deadline_s)
-        _enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
+        enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
     for record in planner.ctx.standing.values():
         if record.workload in chosen.released:
             cooled[record.uid] = now_s + policy.reservation.cool_down_s
@@ -238,7 +240,7 @@ def _commit(
     )
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
-    memory = remember_stops(memory, in_turns, chosen.proposals, observation)
+    memory = with_marks(remember_stops(memory, in_turns, chosen.proposals, observation), chosen.proposals, now_s)
     memory = replace(
         memory,
         in_flight=in_flight,
@@ -252,15 +254,6 @@ def _commit(
         recuts=recuts,
     )
     return memory, (*in_turns, *admissions)
-
-
-def _enter_in_ledger(
-    entries: tuple[Disruption, ...], disrupted: list[Disruption], cooled: dict[str, float], now_s: float, policy: Policy
-) -> None:
-    for entry in entries:
-        disrupted.append(entry)
-        if not entry.contract:
-            cooled[entry.uid] = now_s + policy.hysteresis.cool_down_s
 
 
 def _shape_of(proposal: Proposal, observation: Observation, planner: Planner) -> str:
@@ -346,6 +339,8 @@ def _effects(proposal: Proposal, case: Case, observation: Observation, policy: P
         case RecutChange(before=before, after=after):
             operation = RecutOperation(before=before, after=after)
             deadline_s = observation.now_s + policy.regeometry.deadline_s
+        case NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=noticed_s):
+            operation = NotifyOperation(gpus=gpus, idle_s=idle_s, grace_s=noticed_s)
     if operation is not None:
         effects.append(Instruction(prefix, proposal.subject, operation, deadline_s, fence, proposal.id))
     return effects

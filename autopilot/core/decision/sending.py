@@ -13,11 +13,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autopilot.core.guards.base import Check
-from autopilot.core.model.changes import AdmitChange, Change, EvictChange, GrowChange, ScaleChange
+from autopilot.core.idle.ladder import rungs
+from autopilot.core.model.changes import AdmitChange, Change, EvictChange, GrowChange, NotifyChange, ScaleChange
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import EvictOperation, RecutOperation, ResizeOperation, ScaleOperation
+from autopilot.core.model.operations import (
+    EvictOperation,
+    NotifyOperation,
+    RecutOperation,
+    ResizeOperation,
+    ScaleOperation,
+    StopReason,
+)
 from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.placement.search_cache import SearchCache
@@ -34,6 +42,7 @@ from autopilot.core.planning.draft import (
     Eviction,
     GrowDraft,
     MoveDraft,
+    NotifyDraft,
     PipelineDraft,
     ScaleDraft,
     WorkloadDraft,
@@ -103,6 +112,8 @@ class Sender:
                 answers[effect.id] = self._scaling(entry, effect.operation)
             elif isinstance(effect.operation, RecutOperation):
                 answers[effect.id] = Code.CHANGED  # it is planned anew
+            elif isinstance(effect.operation, NotifyOperation):
+                answers[effect.id] = self._notice(entry, effect.operation)
             else:
                 answers[effect.id] = self._start(
                     _origin_of(entry),
@@ -197,6 +208,8 @@ class Sender:
         code: Code | None = None
         if first.kind in {PipelineDraft.kind, MoveDraft.kind} and pipelined is None and not all(map(self._leaves, due)):
             code = Code.CHANGED  # what it was to make room for was given up
+        if any(self._awake(entry) for entry in due):
+            code = Code.CHANGED
         evictions, victims = [], []
         for entry in entries:
             found = self._give(entry)
@@ -297,6 +310,36 @@ class Sender:
             state_digest=entry.digest,
         )
         return self._ask(proposal, draft)
+
+    # --- idle work --------------------------------------------------------------------------------
+
+    def _notice(self, entry: InFlight, notice: NotifyOperation) -> Code | None:
+        subject, work = entry.instruction.subject, self.ctx.observation.snapshot.workloads
+        row = self.names.workload.get(subject.uid)
+        if row is None or int(work.incarnation[row]) != subject.revision or not self._idle(subject.uid):
+            return Code.CHANGED
+        draft = NotifyDraft(
+            case=self._case_of(entry),
+            row=row,
+            benefit_gpu_s=entry.benefit_gpu_s,
+            cost_gpu_s=entry.cost_gpu_s,
+            evidence=(),
+            gpus=notice.gpus,
+            idle_s=notice.idle_s,
+            grace_s=notice.grace_s,
+            resent=entry.instruction.proposal_id,
+        )
+        change = NotifyChange(gpus=notice.gpus, idle_s=notice.idle_s, grace_s=notice.grace_s)
+        return self._ask(self._proposal(_origin_of(entry), draft, change), draft)
+
+    def _awake(self, entry: InFlight) -> bool:
+        """Whether work that is to be suspended for doing nothing is no longer known to do nothing."""
+        return entry.instruction.operation.takes == StopReason.IDLE and not self._idle(entry.instruction.subject.uid)
+
+    def _idle(self, uid: str) -> bool:
+        """Whether work is still idle, as of the newest look and now."""
+        ctx = self.ctx
+        return any(rung.uid == uid for rung in rungs(ctx.memory, ctx.observation.snapshot, ctx.policy))
 
     # --- guards -----------------------------------------------------------------------------------
 

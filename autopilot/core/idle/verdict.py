@@ -89,19 +89,29 @@ def entity_activity(snapshot: ClusterSnapshot, policy: Policy) -> I8:
     count = len(snapshot.gpus.uuid) + len(snapshot.instances.id)
     if not table.windows_s or tuple(table.signals) != SIGNALS or table.mean.shape[2] != count:
         return np.zeros(count, np.int8)
-    return judge(
-        window_of(table, _idle_power(snapshot)), policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s
-    )
+    window = window_of(table, _idle_power(snapshot), int(np.argmax(table.windows_s)))
+    return judge(window, policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s)
 
 
-def window_of(table: SignalTable, idle_w: F64) -> Window:
-    """The longest window of a table. The shortest one says how often samples come."""
-    longest, shortest = int(np.argmax(table.windows_s)), int(np.argmin(table.windows_s))
-    wanted = table.samples[shortest] * (table.windows_s[longest] / table.windows_s[shortest])
+def awake_mask(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
+    """Work that is busy in the shortest window, whatever the longer ones say. Shape [workloads]."""
+    table, parts = snapshot.telemetry, parts_of(snapshot)
+    awake = np.zeros(len(snapshot.workloads.id), np.bool_)
+    if table.windows_s and tuple(table.signals) == SIGNALS:
+        window = window_of(table, _idle_power(snapshot), int(np.argmin(table.windows_s)))
+        busy = judge(window, policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s) == Activity.BUSY
+        awake[parts.workload[busy[parts.entity]]] = True
+    return awake
+
+
+def window_of(table: SignalTable, idle_w: F64, at: int) -> Window:
+    """One window of a table, by index. The shortest one shows how often samples come."""
+    shortest = int(np.argmin(table.windows_s))
+    wanted = table.samples[shortest] * (table.windows_s[at] / table.windows_s[shortest])
     return Window(
-        table.mean[:, longest],
-        table.maximum[:, longest],
-        table.samples[longest],
+        table.mean[:, at],
+        table.maximum[:, at],
+        table.samples[at],
         wanted.astype(float),
         table.age_s,
         table.quality,

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, SizeRecord
 from autopilot.core.model.memory import (
     Approval,
     ClockDoubt,
@@ -65,6 +66,10 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     PipelinedStart: ("since_s", "deadline_s"),
     Approval: ("given_s",),
     Rejection: ("until_s",),
+    IdleMemory: ("look_s", "hour_s"),
+    IdleOwner: ("last_s",),
+    IdleRecord: ("since_s", "seen_s", "step_s", "gone_s"),
+    SizeRecord: ("since_s",),
     ServiceRecord: ("ready_since_s", "minute_s", "desired", "raised_s", "room_s", "returned_s"),
 }
 """Fields that hold times of the controller's clock: numbers, or numbers in a mapping or tuple."""
@@ -75,6 +80,8 @@ NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
     ScaleOperation: ("until_s",),
     ClockDoubt: ("first_s", "last_s", "passed_s"),
     ServiceRecord: ("cold_starts_s",),
+    IdleMemory: ("held_gpu_s",),
+    IdleOwner: ("freed_gpu_s", "waited_gpu_s"),
 }
 """Fields in seconds that do not move: durations, and times of another clock. `spent_gpu_s` moves by whole days."""
 

@@ -107,6 +107,23 @@ class RecutChange(Change):
     kind: Literal["recut"] = field(default="recut", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyChange(Change):
+    """Notify the owner of running work that it does nothing."""
+
+    gpus: float  # that it holds
+    idle_s: float  # for how long it has done nothing
+    grace_s: float  # before the next step
+    kind: Literal["notify"] = field(default="notify", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkChange(Change):
+    """Mark idle work as open to suspension, in memory."""
+
+    kind: Literal["mark"] = field(default="mark", init=False)
+
+
 CHANGES: Mapping[str, type[Change]] = {
     "admit": AdmitChange,
     "pipeline": PipelineChange,
@@ -116,5 +133,7 @@ CHANGES: Mapping[str, type[Change]] = {
     "move": MoveChange,
     "scale": ScaleChange,
     "recut": RecutChange,
+    "notify": NotifyChange,
+    "mark": MarkChange,
 }
 """The kinds of proposals. A new kind is a class above and a row here."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.idle_memory import IdleMemory
 from autopilot.core.model.records import Command, Decision, Geometry, Instruction, Reservation, Slot, Victim
 
 
@@ -279,6 +280,7 @@ class ControllerMemory:
     clock_doubt: ClockDoubt | None = None
     clock_drift_s: float = 0.0  # wall clock minus monotonic clock, not applied yet; under 0.5 s
     wake_at_s: float = float("-inf")
+    idle: IdleMemory = field(default_factory=IdleMemory)
     views: Mapping[str, ViewRecord] = field(default_factory=dict)  # "<kind>/<source>" -> its record
 
 

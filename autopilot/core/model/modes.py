@@ -35,6 +35,9 @@ class Effect(StrEnum):
     STOP = "stop"  # stop work that cannot continue where it is
     SUSPEND = "suspend"  # stop work and keep it away
     RECUT = "recut"  # change the MIG geometry of idle capacity
+    NOTIFY = "notify"  # notify the owner of work
+    MARK = "mark"  # note that work may be suspended
+    PARK = "park"  # stop work until its owner resumes it
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -64,10 +67,21 @@ class Modes:
         Does(Effect.RECUT),
         Doc("change the MIG geometry of idle instances for requests that wait and for those that are expected"),
     ] = Mode.RECOMMEND
+    notify_idle: Annotated[
+        Mode, Does(Effect.NOTIFY), Doc("notify the owner of work that holds GPUs and does not use them")
+    ] = Mode.RECOMMEND
+    mark_idle: Annotated[
+        Mode, Does(Effect.MARK), Doc("mark idle work inside a guarantee as open to suspension, after its notice")
+    ] = Mode.RECOMMEND
     defragment: Annotated[
         Mode,
         Does(Effect.CONSOLIDATE, Effect.MOVE),
         Doc("move running gangs so that a waiting gang fits; every moved gang continues elsewhere"),
+    ] = Mode.RECOMMEND
+    suspend_idle: Annotated[
+        Mode,
+        Does(Effect.PARK),
+        Doc("suspend idle work with a checkpoint, after its notice, while other work waits; its owner resumes it"),
     ] = Mode.RECOMMEND
     reclaim_borrowed: Annotated[
         Mode,

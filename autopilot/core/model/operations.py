@@ -25,6 +25,7 @@ class StopReason(StrEnum):
     RECOVER = "recover"  # it cannot continue where it is
     RESTART = "restart"  # it hangs, and starts again
     SUSPEND = "suspend"  # it stays away until a person lets it continue
+    IDLE = "idle"  # it does nothing: it waits until its owner resumes it
 
     @property
     def by_contract(self) -> bool:
@@ -147,11 +148,22 @@ class RecutOperation(Operation):
     kind: Literal["recut"] = field(default="recut", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyOperation(Operation):
+    """Notify the owner of a workload that it does nothing. It is done when the owner has the notice."""
+
+    gpus: float  # that it holds
+    idle_s: float  # for how long it has done nothing
+    grace_s: float  # before the next step
+    kind: Literal["notify"] = field(default="notify", init=False)
+
+
 OPERATIONS: Mapping[str, type[Operation]] = {
     "admit": AdmitOperation,
     "evict": EvictOperation,
     "resize": ResizeOperation,
     "scale": ScaleOperation,
     "recut": RecutOperation,
+    "notify": NotifyOperation,
 }
 """The kinds of instructions. A new kind is a class above and a row here."""

@@ -45,3 +45,43 @@ class Idle:
         Interval(ge=1, le=4),
         Doc("power up to which a GPU is idle, over that of a loaded GPU of its model without work"),
     ] = 1.25
+    interactive_grace_s: Annotated[
+        float, Interval(ge=0, le=30 * DAY_S), Doc("time between two steps for interactive work; each step waits for it")
+    ] = 7200.0
+    batch_grace_s: Annotated[float, Interval(ge=0, le=30 * DAY_S), Doc("the same for batch work")] = 3600.0
+    gone_s: Annotated[
+        float,
+        Interval(ge=0, le=30 * DAY_S),
+        Doc("time without activity before a suspension; of measured owners gone that long 1 % return in the next hour"),
+    ] = 14400.0
+    working_hours: Annotated[
+        str,
+        Doc(
+            "hours in which the grace of interactive work passes, such as `Mon-Fri 08:00-18:00 +01:00` (days, times, "
+            "offset of the time zone from UTC); empty: always"
+        ),
+    ] = ""
+    early_s: Annotated[
+        float, Interval(ge=0, le=DAY_S), Doc("a return this soon after a suspension counts as early")
+    ] = 3600.0
+    most_patience: Annotated[
+        float,
+        Interval(ge=1, le=100),
+        Doc(
+            "bound on the factor by which early returns, and the wait that they cost, lengthen the window and the "
+            "graces of an owner"
+        ),
+    ] = 8.0
+    size_s: Annotated[
+        float,
+        Interval(ge=3600, le=90 * DAY_S),
+        Doc("time for which work must use at most half of its GPUs before a smaller size is advised"),
+    ] = 7 * DAY_S
+    rename_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc("new work of the same owner on the same GPUs within this time continues the evidence of the old"),
+    ] = 3600.0
+    forget_s: Annotated[
+        float, Interval(ge=DAY_S, le=366 * DAY_S), Doc("how long the record of an owner is kept after the last event")
+    ] = 30 * DAY_S

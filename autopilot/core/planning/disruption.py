@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autopilot.core.model.memory import Disruption
+from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.context import Context
@@ -59,3 +60,13 @@ def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruptio
             )
         )
     return tuple(entries)
+
+
+def enter_in_ledger(
+    entries: tuple[Disruption, ...], disrupted: list[Disruption], cooled: dict[str, float], now_s: float, policy: Policy
+) -> None:
+    """Add stops to the ledger and, unless by contract, to the cool-downs."""
+    for entry in entries:
+        disrupted.append(entry)
+        if not entry.contract:
+            cooled[entry.uid] = now_s + policy.hysteresis.cool_down_s

@@ -27,7 +27,7 @@ class Case:
     """
 
     action: str
-    kind: str  # admit | pipeline | grow | reserve | evict | move | scale | recut
+    kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -242,6 +242,24 @@ class MoveDraft(WorkloadDraft):
     def gained_gpus(self) -> int:
         """GPUs that become usable together."""
         return self.cleared_gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyDraft(WorkloadDraft):
+    """Notify the owner of running work that it does nothing."""
+
+    kind: ClassVar[str] = "notify"
+
+    gpus: float  # that it holds
+    idle_s: float  # for how long it has done nothing
+    grace_s: float  # before the next step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkDraft(WorkloadDraft):
+    """Mark idle work as open to suspension. The mark lives in memory; nothing is sent."""
+
+    kind: ClassVar[str] = "mark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.work import gpu_parts, overdue_mask
+from autopilot.core.idle.evidence import returning_rows
+from autopilot.core.model.snapshot import Bools
+from autopilot.core.model.work import gpu_part, gpu_parts, overdue_mask
 from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import claim_kinds
@@ -15,7 +17,7 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
     """The order of service over these positions, which follows the books as they change."""
     work = ctx.observation.snapshot.workloads
     rows = ctx.pending[positions]
-    overdue = overdue_mask(work, rows, ctx.review_now_s, ctx.policy.order)
+    overdue = overdue_mask(work, rows, ctx.review_now_s, ctx.policy.order) | _returning(ctx, rows)
     groups = []
     # what is needed comes before what is foreseen
     ranks = 2 * work.slo_class[rows] + ctx.ahead[positions]
@@ -49,3 +51,25 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
         head_key,
         host if quota.ledger.host_use else None,
     )
+
+
+def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:
+    """Suspended work whose owner is back, as far as the guarantee of its queue reaches. Shape [rows].
+
+    It comes before other work of its class, oldest first, as overdue gangs do; above the guarantee it keeps its place.
+    """
+    first = np.zeros(len(rows), np.bool_)
+    back = returning_rows(ctx.memory, ctx.observation.snapshot)
+    if not back:
+        return first
+    work, ledger = ctx.observation.snapshot.workloads, ctx.quota.ledger
+    more: dict[int, float] = {}
+    for place in sorted(range(len(rows)), key=lambda place: (work.submit_s[rows[place]], rows[place])):
+        row = int(rows[place])
+        if row in back:
+            queue = int(work.queue[row])
+            gpus = more.get(queue, 0.0) + float(work.gpus[row]) * gpu_part(work, row)
+            kinds = claim_kinds(ledger.kind_of_model, int(work.gpu_models[row]))
+            if all(ledger.within_guarantee(each, gpus, kinds) for each in ledger.paths[queue]):
+                more[queue], first[place] = gpus, True
+    return first

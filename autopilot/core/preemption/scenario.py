@@ -113,10 +113,13 @@ def _apply(ctx: Context, search: Search, target: Target) -> Layout | None:
     return keeps
 
 
-def find_scenario(ctx: Context, at: int, targets: Takes, *, contract: bool = False) -> Scenario | Refusal | Miss:
+def find_scenario(
+    ctx: Context, at: int, targets: Takes, *, contract: bool = False, moves: bool = True
+) -> Scenario | Refusal | Miss:
     """How the gang at `at` could start at its least width if victims leave as `targets` allows.
 
-    GPUs of leaving work count as free: no victim is chosen for GPUs that come free by themselves.
+    GPUs of leaving work count as free: no victim is chosen for GPUs that come free by themselves. `moves`: victims
+    continue elsewhere where they fit and the policy allows it.
     """
     row = int(ctx.pending[at])
     gpus = ctx.pending_table.least_gpus[at]
@@ -126,7 +129,7 @@ def find_scenario(ctx: Context, at: int, targets: Takes, *, contract: bool = Fal
     quota = ctx.quota
     running = quota.running() if contract else ctx.settled(most_given_up(ctx, shape))
     answer = targets(quota.ledger, quota.claim(row, gpus), running, search)
-    found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer)
+    found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer, moves=moves)
     ctx.whatif.rollback(mark)
     ctx.plan.spend(search.steps + len(quota.snapshot.queues.id) * STEPS_A_QUEUE)
     return found
@@ -162,11 +165,19 @@ def after_leaving(ctx: Context, at: int) -> Scenario | Miss:
 
 
 def on_paper(
-    ctx: Context, at: int, shape: Shape, search: Search, targets: Sequence[Target], *, parts_move: bool = False
+    ctx: Context,
+    at: int,
+    shape: Shape,
+    search: Search,
+    targets: Sequence[Target],
+    *,
+    parts_move: bool = False,
+    moves: bool = True,
 ) -> Scenario | Miss:
     """Try it on the what-if: victims off, the gang on, victims elsewhere where they fit; then undo it all.
 
     `parts_move`: members taken from a gang are placed elsewhere too; otherwise the gang goes on without them.
+    `moves`: victims may be placed elsewhere.
     """
     whatif = ctx.whatif
     search.steps += (len(targets) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
@@ -176,7 +187,7 @@ def on_paper(
     kept = {target.row: _apply(ctx, search, target) for target in targets}
     fit = place(ctx, at, shape, displacing=True, spared=spared)
     moved: dict[int, Layout] = {}
-    if isinstance(fit, Fit) and ctx.policy.preemption.move_victims:
+    if isinstance(fit, Fit) and moves and ctx.policy.preemption.move_victims:
         row = int(ctx.pending[at])
         whatif.place(row, fit.layout)
         ledger = ctx.quota.ledger.saved()

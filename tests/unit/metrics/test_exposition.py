@@ -22,9 +22,9 @@ from autopilot.metrics.table import METRICS, MOST_RECOMMENDATIONS, MOST_SERIES, 
 from autopilot.settings import shipped_policy
 from benchmarks.metrics import large_observation, large_step, series_of
 from tests.kits.core_world import AUTO, decide, done, holds, observe, snapshot, waits
+from tests.kits.idle_world import measured
 from tests.kits.proposals import propose
 from tests.kits.ticking_world import tenants
-from tests.unit.core.idle.test_verdict import measured
 
 NOW_S = 10_000.0
 RECOMMEND = shipped_policy("recommend")

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PATHS = {field.path for field in policy_fields()}
 
 
-SHIPPED = "admission, autopilot, defragment-ahead, reactive, recommend, regeometry"
+SHIPPED = "admission, autopilot, defragment-ahead, reactive, reclaim-idle, recommend, regeometry"
 
 
 def written(folder: Path, text: str | bytes, name: str = "mine.yaml") -> Path:
@@ -128,13 +128,13 @@ def test_every_shipped_policy_is_named_as_its_file_and_holds_together() -> None:
 
 def test_each_action_acts_by_itself_in_the_simulation_and_none_on_a_real_cluster() -> None:
     """`autopilot` has every mode of the tree on auto but limits, which the baselines do not enforce, and what the
-    policies `regeometry` and `defragment-ahead` add; `recommend` none.
+    policies `regeometry`, `defragment-ahead` and `reclaim-idle` add; `recommend` none.
 
     A new action must be written in both.
     """
     auto, careful = shipped_policy("autopilot").modes, shipped_policy("recommend").modes
     held = {field.name for field in fields(auto) if getattr(auto, field.name) != Mode.AUTO}
-    assert held == {"enforce_limit", "regeometry", "defragment_ahead"}
+    assert held == {"enforce_limit", "regeometry", "defragment_ahead", "notify_idle", "mark_idle", "suspend_idle"}
     assert auto.enforce_limit == Mode.RECOMMEND
     assert {getattr(careful, field.name) for field in fields(careful)} == {Mode.RECOMMEND}
 

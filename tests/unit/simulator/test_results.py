@@ -45,6 +45,7 @@ KEYS = {
     "slo",
     "disruptions",
     "fragmentation",
+    "idle",
     "invariants",
     "wall_s",
     "fared_worse",

@@ -8,40 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.hardware.dcgm import SIGNALS, Quality
+from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.snapshot import ClusterSnapshot, SignalTable, State
+from autopilot.core.model.snapshot import ClusterSnapshot, State
 from tests.kits.core_world import holds, snapshot
-
-NOW_S = 10_000.0
-STILL = {
-    "sm_active_ratio": 0.0,
-    "tensor_active_ratio": 0.0,
-    "dram_active_ratio": 1e-5,
-    "nvlink_bytes_s": 0.0,
-    "pcie_bytes_s": 1e6,
-    "fb_used_mib": 20_000.0,
-    "power_w": 96.0,
-}
-
-
-def measured(snap: ClusterSnapshot, gpus: dict[int, dict[str, float]], **table: Any) -> ClusterSnapshot:
-    """The snapshot with telemetry: GPUs rest, except for the means named by row; a maximum is 2 % above its mean."""
-    count = len(snap.gpus.uuid) + len(snap.instances.id)
-    mean = np.full((len(SIGNALS), 2, count), np.nan, np.float32)
-    for row in range(count):
-        for name, value in {**STILL, **gpus.get(row, {})}.items():
-            mean[SIGNALS.index(name), :, row] = value
-    samples = np.repeat(np.array([[2], [60]], np.int32), count, axis=1)
-    columns: dict[str, Any] = {
-        "samples": samples,
-        "age_s": np.full(count, 30.0, np.float32),
-        "quality": np.full(count, Quality.SM_ACTIVE, np.int8),
-        "maximum": mean * 1.02,
-        **table,
-    }
-    return replace(snap, telemetry=SignalTable(SIGNALS, (60.0, 1800.0), 0.0, mean, **columns))
+from tests.kits.idle_world import NOW_S, measured
 
 
 def verdicts(snap: ClusterSnapshot, now_s: float = NOW_S) -> list[int]:

@@ -1,0 +1,44 @@
+"""Mark idle work inside a guarantee as open to suspension, once the grace of its notice has passed.
+
+The mark lives in memory and in explanations; the owner's object does not change. Work above the guarantee of its queue
+needs no mark.
+"""
+
+from __future__ import annotations
+
+from autopilot.core.actions.notify_idle import borrowed, facts, idle_rungs, worth_gpu_s
+from autopilot.core.model.idle_memory import IdleStep
+from autopilot.core.model.records import Evidence
+from autopilot.core.planning.action import Action
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Case, MarkDraft, Submit
+
+NAME = "mark_idle"
+MARK = Case(
+    NAME,
+    "mark",
+    words="mark it as open to suspension: {owner} was notified {since} ago, and it has still done nothing on "
+    "{gpus:GPU}, held {held}, for {idle_for}",
+    by_telemetry=True,
+)
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """One mark for each workload whose notice has stood for its grace."""
+    preemptible = ctx.observation.snapshot.workloads.preemptible
+    for rung in idle_rungs(ctx):
+        due = rung.record.step == IdleStep.NOTIFIED and ctx.now_s >= rung.next_s and not rung.advice
+        if due and preemptible[rung.row] and not borrowed(ctx, rung):
+            since = Evidence("since", round(ctx.now_s - rung.record.step_s, 3), "s")
+            submit(
+                MarkDraft(
+                    case=MARK,
+                    row=rung.row,
+                    benefit_gpu_s=worth_gpu_s(ctx, rung),
+                    cost_gpu_s=0.0,
+                    evidence=(*facts(ctx, rung), since),
+                )
+            )
+
+
+ACTION = Action(NAME, "mark idle work as open to suspension", propose, (MARK,))

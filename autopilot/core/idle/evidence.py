@@ -1,0 +1,243 @@
+"""Evidence over hours: since when work does nothing, what its owner did about it, and what it costs.
+
+All work is looked at once in each `idle.scan_s`, at multiples of it, so ticks in between change nothing. A look that
+shows a workload busy ends its record. A look that knows nothing (blackout, start-up, re-cut) neither ends it nor counts
+for it. Outcomes of notices, suspensions and returns are followed at every tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import floor, inf
+
+import numpy as np
+
+from autopilot.core.idle.sizing import watched
+from autopilot.core.idle.verdict import Activity, Holdings, entity_activity, idle_mask, work_activity
+from autopilot.core.model.changes import MarkChange
+from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import NotifyOperation
+from autopilot.core.model.policy import Effect, Policy
+from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.records import Observation, OutcomeKind, Proposal
+from autopilot.core.model.snapshot import F64, ClusterSnapshot, Gate, State
+from autopilot.core.model.work import held_gpus, holding_mask
+
+DAYS = 8
+"""Days of the score that are kept."""
+STEPS = (Effect.NOTIFY, Effect.MARK, Effect.PARK)
+"""Effects of the actions on idle work."""
+HOUR_S = 3600.0
+_STANDS = (IdleStep.SEEN, IdleStep.NOTIFIED, IdleStep.MARKED)
+
+
+def remember_idle(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
+    """Memory with what this observation shows of idle work; empty where no action on it is on."""
+    known = memory.idle
+    if not any(policy.modes.on(effect) for effect in STEPS):
+        return memory if known == IdleMemory() else replace(memory, idle=IdleMemory())
+    snapshot, now_s = observation.snapshot, observation.now_s
+    rows = {str(uid): row for row, uid in enumerate(snapshot.workloads.uid.tolist())} if known.records else {}
+    known = _followed(known, snapshot, rows, now_s, policy)
+    grid_s = floor(now_s / policy.idle.scan_s) * policy.idle.scan_s
+    if grid_s > known.look_s and snapshot.telemetry.windows_s:
+        known = _looked(known, snapshot, now_s, grid_s, policy)
+    return memory if known is memory.idle else replace(memory, idle=known)
+
+
+def settle_notices(memory: ControllerMemory, observation: Observation) -> ControllerMemory:
+    """Memory with the notices that were given. An outcome counts in a blind tick too."""
+    done = {each.instruction_id: each for each in observation.outcomes if each.kind == OutcomeKind.DONE}
+    if not done or not memory.idle.records:
+        return memory
+    records = dict(memory.idle.records)
+    for key, entry in memory.in_flight.items():
+        uid = entry.instruction.subject.uid
+        record = records.get(uid) if isinstance(entry.instruction.operation, NotifyOperation) else None
+        if key in done and record is not None and record.step == IdleStep.SEEN:
+            records[uid] = replace(record, step=IdleStep.NOTIFIED, step_s=done[key].at_s)
+    return replace(memory, idle=replace(memory.idle, records=records))
+
+
+def next_look_s(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -> float:
+    """When all work is looked at next; inf without telemetry or work."""
+    if not snapshot.telemetry.windows_s or not len(snapshot.placements.gpu):
+        return inf
+    return memory.idle.look_s + policy.idle.scan_s
+
+
+def owner_of(snapshot: ClusterSnapshot, row: int) -> str:
+    """Whose work it is: the tenant, and the user where one is stated."""
+    work = snapshot.workloads
+    return f"{snapshot.names.tenants[int(work.tenant[row])]}/{work.user[row]}"
+
+
+def patience(owner: IdleOwner | None, policy: Policy) -> float:
+    """By what the window and the graces of an owner are multiplied: returns raise it, and so does their cost."""
+    if owner is None:
+        return 1.0
+    cost = owner.waited_gpu_s / max(owner.freed_gpu_s, 1.0)
+    return float(min(1.0 + owner.early_returns + cost, policy.idle.most_patience))
+
+
+def with_marks(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
+    """Memory with the accepted marks of a plan."""
+    uids = {each.subject.uid for each in proposals if isinstance(each.change, MarkChange) and each.accepted}
+    if not uids:
+        return memory
+    records = {
+        uid: replace(record, step=IdleStep.MARKED, step_s=now_s) if uid in uids else record
+        for uid, record in memory.idle.records.items()
+    }
+    return replace(memory, idle=replace(memory.idle, records=records))
+
+
+def returning_rows(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[int]:
+    """Rows of suspended work whose owner is back and that waits for GPUs."""
+    uids = [uid for uid, record in memory.idle.records.items() if record.step == IdleStep.RETURNED]
+    rows: list[int] = np.flatnonzero(np.isin(snapshot.workloads.uid, uids)).tolist() if uids else []
+    return set(rows)
+
+
+# --- at every tick ------------------------------------------------------------------------------------
+
+
+def _followed(
+    known: IdleMemory, snapshot: ClusterSnapshot, rows: Mapping[str, int], now_s: float, policy: Policy
+) -> IdleMemory:
+    """Suspensions, returns and restarts, as the objects show them."""
+    work = snapshot.workloads
+    records, owners = dict(known.records), dict(known.owners)
+    for uid, record in known.records.items():
+        row = rows.get(uid)
+        if row is None:
+            if record.step not in _STANDS or now_s >= record.gone_s + policy.idle.rename_s:
+                del records[uid]
+            elif record.gone_s == inf:
+                records[uid] = replace(record, gone_s=now_s)
+            continue
+        owner, pending = owners.get(record.owner, IdleOwner()), int(work.state[row]) == State.PENDING
+        if record.step in _STANDS and pending:
+            if record.step != IdleStep.SEEN and work.gate[row] == Gate.REJECTED:
+                records[uid] = replace(record, step=IdleStep.SUSPENDED, step_s=now_s)
+                owners[record.owner] = replace(owner, suspensions=owner.suspensions + 1, last_s=now_s)
+            else:
+                del records[uid]  # it was stopped for another reason
+        elif record.step == IdleStep.SUSPENDED and not (pending and work.gate[row] == Gate.REJECTED):
+            away_s = now_s - record.step_s
+            records[uid] = replace(record, step=IdleStep.RETURNED, step_s=now_s)
+            owners[record.owner] = replace(
+                owner,
+                returns=owner.returns + 1,
+                early_returns=owner.early_returns + (away_s < policy.idle.early_s),
+                freed_gpu_s=owner.freed_gpu_s + away_s * record.gpus,
+                last_s=now_s,
+            )
+        elif record.step == IdleStep.RETURNED and work.state[row] not in {State.PENDING, State.STARTING}:
+            waited_s = max(now_s - record.step_s, 0.0)
+            owners[record.owner] = replace(
+                owner, waited_gpu_s=owner.waited_gpu_s + waited_s * record.gpus, last_s=now_s
+            )
+            del records[uid]
+    owners = {name: each for name, each in owners.items() if now_s < each.last_s + policy.idle.forget_s}
+    if records == known.records and owners == known.owners:
+        return known
+    return replace(known, records=records, owners=owners)
+
+
+# --- at a look ----------------------------------------------------------------------------------------
+
+
+def _looked(known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, grid_s: float, policy: Policy) -> IdleMemory:
+    """Records and score after a look at all work."""
+    work = snapshot.workloads
+    found = work_activity(snapshot, entity_activity(snapshot, policy), now_s)
+    records = dict(known.records)
+    concerned = idle_mask(found.activity) | (np.isin(work.uid, list(records)) if records else False)
+    if any(record.gone_s < inf for record in records.values()):
+        concerned = concerned | holding_mask(work)
+    held = _entities(snapshot, np.flatnonzero(concerned))
+    window_s = max(snapshot.telemetry.windows_s)
+    for row in np.flatnonzero(concerned & holding_mask(work)).tolist():
+        uid, activity = str(work.uid[row]), int(found.activity[row])
+        record = records.get(uid) or _inherited(records, owner_of(snapshot, row), held[row])
+        if activity == Activity.BUSY:
+            records.pop(uid, None)
+        elif activity == Activity.UNKNOWN and record is not None:
+            records[uid] = replace(record, entities=held[row], gone_s=inf)
+        elif activity != Activity.UNKNOWN:
+            fresh = IdleRecord(owner_of(snapshot, row), held[row], 0.0, now_s - window_s, now_s, estimated=False)
+            records[uid] = replace(
+                record or fresh,
+                entities=held[row],
+                gpus=float(found.held_gpus[row]),
+                seen_s=now_s,
+                estimated=activity == Activity.ESTIMATED,
+                gone_s=inf,
+            )
+    score = _score(known, snapshot, found, now_s)
+    first = floor(grid_s / HOUR_S) > floor(known.look_s / HOUR_S) if known.look_s > -inf else True
+    return replace(
+        known,
+        records=records,
+        held_gpu_s=score,
+        sizes=watched(known.sizes, snapshot, now_s),
+        look_s=grid_s,
+        hour_s=now_s if first else known.hour_s,
+    )
+
+
+def _inherited(records: dict[str, IdleRecord], owner: str, entities: tuple[str, ...]) -> IdleRecord | None:
+    """The record of a deleted object of the same owner on one of the same GPUs; it moves to the new object."""
+    for uid, record in records.items():
+        if record.gone_s < inf and record.owner == owner and not set(record.entities).isdisjoint(entities):
+            del records[uid]
+            return record
+    return None
+
+
+def _entities(snapshot: ClusterSnapshot, rows: np.ndarray) -> dict[int, tuple[str, ...]]:
+    """Names of the GPUs and instances that each of these workloads holds, by row."""
+    held = snapshot.placements
+    found: dict[int, list[str]] = {row: [] for row in rows.tolist()}
+    for entry in np.flatnonzero(np.isin(held.workload, rows)).tolist():
+        instance = int(held.instance[entry])
+        name = snapshot.instances.id[instance] if instance >= 0 else snapshot.gpus.uuid[int(held.gpu[entry])]
+        found[int(held.workload[entry])].append(str(name))
+    return {row: tuple(sorted(names)) for row, names in found.items()}
+
+
+def _score(
+    known: IdleMemory, snapshot: ClusterSnapshot, found: Holdings, now_s: float
+) -> dict[str, tuple[tuple[int, float, float], ...]]:
+    """GPU-seconds held idle by tenant and day, with the time since the last look added to its day."""
+    past_s = min(now_s - known.look_s, DAY_S) if known.look_s > -inf else 0.0
+    today, names = floor(now_s / DAY_S), snapshot.names.tenants
+    idle = np.where(found.activity == Activity.IDLE, found.idle_gpus, 0.0) * past_s
+    above = idle * borrowed_share(snapshot)[snapshot.workloads.queue]
+    tenant, count = snapshot.workloads.tenant, len(names)
+    borrowed = np.bincount(tenant, above, minlength=count)
+    owned = np.bincount(tenant, idle - above, minlength=count)
+    score = {
+        name: tuple(each for each in days if each[0] > today - DAYS)
+        for name, days in known.held_gpu_s.items()
+        if days[-1][0] > today - DAYS
+    }
+    for code in np.flatnonzero(owned + borrowed > 0).tolist():
+        days = score.get(names[code], ())
+        last = days[-1] if days and days[-1][0] == today else (today, 0.0, 0.0)
+        kept = days[:-1] if days and days[-1][0] == today else days
+        score[names[code]] = (*kept, (today, last[1] + float(owned[code]), last[2] + float(borrowed[code])))
+    return score
+
+
+def borrowed_share(snapshot: ClusterSnapshot) -> F64:
+    """The share of what each queue holds that is above its guarantee. Shape [queues]."""
+    queues = snapshot.queues
+    held = held_gpus(snapshot, snapshot.workloads.queue, len(queues.id))
+    owned = queues.guarantee.sum(axis=1) if queues.guarantee.size else np.zeros(len(queues.id))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.where(held > 0, (held - owned) / held, 0.0)
+    return np.asarray(np.clip(share, 0.0, 1.0))

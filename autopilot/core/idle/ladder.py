@@ -1,0 +1,90 @@
+"""The ladder: notify the owner, mark the work, suspend it. No step is due before the one before it is done.
+
+A step waits for its grace, by SLO class, multiplied by the patience that the owner has earned. For interactive work
+only working hours count. No work is suspended before `idle.gone_s`: owners who are away for longer seldom come back
+soon. Work that is known to be idle by weak evidence only, that belongs to a service, that is of a
+protected class or opted out is left to a person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from autopilot.core.idle.evidence import patience
+from autopilot.core.idle.hours import parse_hours, passed_at
+from autopilot.core.idle.verdict import awake_mask
+from autopilot.core.model.idle_memory import IdleRecord, IdleStep
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, SloClass, State
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One workload on the ladder, as of the newest look.
+
+    `notice_s` is when its owner may be notified, `next_s` when the grace of its latest step ends (inf before the
+    notice), `suspend_s` when it may be suspended if that step allows it.
+    """
+
+    row: int
+    uid: str
+    record: IdleRecord
+    notice_s: float
+    next_s: float
+    suspend_s: float
+    grace_s: float
+    advice: str = ""  # why only a person may act; "" where the ladder may
+
+
+def rungs(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -> tuple[Rung, ...]:
+    """All work that the newest look showed idle and that still is, most idle GPU-seconds first."""
+    work, known = snapshot.workloads, memory.idle
+    if not known.records:
+        return ()
+    rows = np.flatnonzero(np.isin(work.uid, list(known.records)) & (work.state == State.RUNNING)).tolist()
+    found: list[Rung] = []
+    awake = awake_mask(snapshot, policy) if rows else np.zeros(0, np.bool_)
+    for row in rows:
+        if awake[row]:
+            continue  # its owner is back since the newest look
+        uid = str(work.uid[row])
+        record = known.records[uid]
+        if record.seen_s >= known.look_s and record.gone_s == inf:
+            found.append(_rung(memory, snapshot, policy, row, uid, record))
+    now_s = known.look_s
+    return tuple(sorted(found, key=lambda rung: (-rung.record.gpus * (now_s - rung.record.since_s), rung.row)))
+
+
+def _rung(
+    memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy, row: int, uid: str, record: IdleRecord
+) -> Rung:
+    work, rules = snapshot.workloads, policy.idle
+    factor = patience(memory.idle.owners.get(record.owner), policy)
+    interactive = work.slo_class[row] == SloClass.INTERACTIVE
+    grace_s = (rules.interactive_grace_s if interactive else rules.batch_grace_s) * factor
+    hours = parse_hours(rules.working_hours) if interactive else None
+    next_s = inf if record.step == IdleStep.SEEN else passed_at(hours, record.step_s, grace_s)
+    if record.estimated:
+        advice = "estimated"
+    elif work.excluded[row]:
+        advice = "opted out"
+    elif SLO_CLASS_NAMES[int(work.slo_class[row])] in policy.protection.classes:
+        advice = "protected class"
+    else:
+        advice = "replica of a service" if work.service[row] >= 0 else ""
+    notice_s, gone_s = (record.since_s + length_s * factor for length_s in (rules.window_s, rules.gone_s))
+    return Rung(row, uid, record, notice_s, next_s, max(next_s, gone_s), grace_s, advice)
+
+
+def ladder_timers_s(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -> list[float]:
+    """When a step becomes due by time alone."""
+    return [
+        time_s
+        for rung in rungs(memory, snapshot, policy)
+        for time_s in (rung.notice_s, rung.next_s, rung.suspend_s)
+        if time_s < inf
+    ]

@@ -1,0 +1,75 @@
+"""The right size of under-used work: what it used at most over days, and what would do.
+
+Work is watched while it uses at most half of the GPUs that it holds: SM activity over the longest window, all parts
+measured. Any window above that, a shared GPU and a coarse counter end the watch, so the figures are the most that
+any window showed. What would do is the smallest MIG instance of the GPU model, or the fewest whole GPUs, with
+`HEADROOM` on activity and memory. It is advice; nothing acts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+import numpy as np
+
+from autopilot.core.hardware.dcgm import SIGNALS, Quality
+from autopilot.core.hardware.mig_profiles import compute_share, find_gpu_model, memory_mib
+from autopilot.core.model.idle_memory import SizeRecord
+from autopilot.core.model.snapshot import ClusterSnapshot, State
+from autopilot.core.usage.table import usage_of
+
+LOW_RATIO = 0.5
+"""Use of what is held up to which work is watched: half of it would do."""
+HEADROOM = 1.25
+"""On the most that was used: the longest window is a mean, and use grows."""
+
+SM, MEMORY = SIGNALS.index("sm_active_ratio"), SIGNALS.index("fb_used_mib")
+
+
+def watched(known: Mapping[str, SizeRecord], snapshot: ClusterSnapshot, now_s: float) -> dict[str, SizeRecord]:
+    """Records after a look at all work; those of work that is gone or used more are dropped."""
+    work, table = snapshot.workloads, snapshot.telemetry
+    if not table.windows_s:
+        return dict(known)
+    at, use = int(np.argmax(table.windows_s)), usage_of(snapshot, now_s)
+    held, sm, used_mib = use.held_gpus, use.mean[SM, at], use.mean[MEMORY, at]
+    running = (work.state == State.RUNNING) & (held > 0)
+    with np.errstate(invalid="ignore"):
+        sure = running & use.covered[at] & (use.measured_ratio[at] == 1.0) & (use.quality == Quality.SM_ACTIVE)
+        sure &= (used_mib >= 0) & ~use.estimated[SM, at] & ~use.estimated[MEMORY, at]
+        sure &= use.age_s <= max(table.windows_s)
+        low = sure & (sm <= LOW_RATIO)
+    stays = np.isin(work.uid, list(known)) & running & ~sure if known else np.zeros(len(held), np.bool_)
+    found = {uid: known[uid] for uid in work.uid[stays].tolist()}  # in a blackout nothing is known
+    for row in np.flatnonzero(low).tolist():
+        uid, gpus = str(work.uid[row]), float(held[row])
+        before = known.get(uid)
+        if before is None or before.gpus != gpus:
+            before = SizeRecord(now_s - max(table.windows_s), gpus)
+        found[uid] = SizeRecord(
+            before.since_s,
+            gpus,
+            max(before.most_gpus, round(float(sm[row]) * gpus, 4)),
+            max(before.most_mib, round(float(used_mib[row]), 1)),
+        )
+    return found
+
+
+def right_size(record: SizeRecord, model: str, gpu_mib: float) -> str:
+    """What would do for that use on this GPU model: `2g.20gb`, `2 GPUs`; "" where nothing smaller would.
+
+    `gpu_mib` is the memory of a whole GPU; NaN where it is unknown.
+    """
+    gpus, need_mib = record.most_gpus * HEADROOM, record.most_mib * HEADROOM
+    facts = find_gpu_model(model)
+    for profile in facts.core_profiles if facts is not None else ():
+        share = float(compute_share(facts or model, profile))
+        if share >= min(record.gpus, 1.0):
+            break
+        if share >= gpus and memory_mib(facts or model, profile) >= need_mib:
+            return profile
+    if not gpu_mib > 0:
+        return ""
+    whole = max(ceil(gpus), ceil(need_mib / gpu_mib), 1)
+    return "" if whole >= record.gpus else f"{whole} GPU{'' if whole == 1 else 's'}"

@@ -1,0 +1,72 @@
+"""What memory keeps about idle work: its evidence over hours, the steps taken, the record of owners, and a score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+
+
+class IdleStep(StrEnum):
+    """How far the ladder has gone with one workload. A step counts when it is done, not when it is asked for."""
+
+    SEEN = "seen"
+    NOTIFIED = "notified"  # its owner has the notice
+    MARKED = "marked"  # it may be suspended; the mark lives here, never in the owner's object
+    SUSPENDED = "suspended"
+    RETURNED = "returned"  # its owner resumed it, and it waits for GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRecord:
+    """One workload that does nothing (core/idle/evidence.py).
+
+    `entities` are the GPUs and instances that it held. Where its object is deleted, the record waits for a new object
+    of the same owner on the same GPUs: a new name does not escape.
+    """
+
+    owner: str
+    entities: tuple[str, ...]
+    gpus: float
+    since_s: float  # since when it does nothing
+    seen_s: float  # newest look that showed it idle
+    estimated: bool
+    step: IdleStep = IdleStep.SEEN
+    step_s: float = -inf  # when that step was done
+    gone_s: float = inf  # since when its object is missing
+
+
+@dataclass(frozen=True, slots=True)
+class IdleOwner:
+    """What suspensions did to one owner: a tenant's user."""
+
+    suspensions: int = 0
+    returns: int = 0
+    early_returns: int = 0  # within `idle.early_s` of the suspension
+    freed_gpu_s: float = 0.0  # between suspension and return
+    waited_gpu_s: float = 0.0  # between return and running again
+    last_s: float = -inf  # the newest of these events
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRecord:
+    """Under-used work (core/idle/sizing.py): the most that any window showed."""
+
+    since_s: float
+    gpus: float  # that it holds
+    most_gpus: float = 0.0  # SM activity x GPUs
+    most_mib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class IdleMemory:
+    """All of it. Records by uid, owners by "<tenant>/<user>", GPU-seconds by tenant and day."""
+
+    records: Mapping[str, IdleRecord] = field(default_factory=dict)
+    owners: Mapping[str, IdleOwner] = field(default_factory=dict)
+    # tenant -> (day, GPU-seconds held idle inside the guarantee of its queue, and above it)
+    held_gpu_s: Mapping[str, tuple[tuple[int, float, float], ...]] = field(default_factory=dict)
+    sizes: Mapping[str, SizeRecord] = field(default_factory=dict)
+    look_s: float = -inf  # the newest look at the telemetry of all work, on its grid
+    hour_s: float = -inf  # when the newest look that was the first of an hour was made
