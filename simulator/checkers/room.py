@@ -1,8 +1,8 @@
 """Room that was made for foreseen replicas is kept for its dwell time, and reversed at most once within an hour.
 
 Room is made where a replica that no load needs, neither at its start nor at the eviction, starts in the place of
-weighed evictions. Two things reverse it: the floor of the service falls, or the evicted job runs again and is evicted
-for such a replica again. A floor may fall at once while a service lacks replicas that its load needs.
+weighed evictions. Two things reverse it: the floor of the service falls or lapses, or the evicted job runs again and is
+evicted for such a replica again. A floor may fall at once while a service lacks replicas that its load needs.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Room(Replicas):
     def on_floored(self, fact: Floored) -> None:
         """A floor that falls returns the room."""
         falls = fact.replicas < self._standing(fact.service, fact.at_s)
+        self._lapse(fact.service, fact.at_s)
         self._floor[fact.service] = fact
         made_s, returned_s = self._made_s.get(fact.service, -inf), self._returned_s.get(fact.service, -inf)
         if not falls or made_s <= returned_s:
@@ -89,6 +90,13 @@ class Room(Replicas):
                 subject,
                 f"returned its room {ago_s:g} s after the time before (limit {rules.room_reversal_s:g} s)",
             )
+
+    def _lapse(self, service: int, now_s: float) -> None:
+        """A floor that was not renewed returned the room when its lease ended; the lease may end at any time."""
+        made_s, returned_s = self._made_s.get(service, -inf), self._returned_s.get(service, -inf)
+        ended_s = self._floor[service].until_s if service in self._floor else inf
+        if returned_s < made_s < ended_s <= now_s:
+            self._returned_s[service] = ended_s
 
 
 def _proposal(effect: str) -> str:

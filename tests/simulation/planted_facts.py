@@ -37,6 +37,9 @@ def room(job: int, at_s: float, name: str, *between: Fact, contract: bool = Fals
 SERVED: list[Fact] = [Scaled(5.0, 0, 1, 0, 0), started(0, [0])]
 ROOM = [*SERVED, *room(0, 100.0, "a/b")]
 BACK = started(0, [0], 3000.0)
+# the floor lapses at 1,000 s, so the fall at 2,100 s returns no room; then room is made again
+LAPSED = [*ROOM, floored(4, 20.0), floored(4, 2000.0, 3000.0), floored(2, 2100.0, 3000.0), started(1, [1, 2])]
+LAPSED += [*room(1, 2200.0, "c"), floored(4, 2300.0, 4000.0)]
 
 PLANTED: list[tuple[str, str, list[Fact]]] = [
     ("capacity", "thousandths", [started(0, [4]), started(1, [4, 5])]),
@@ -210,6 +213,7 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
             *(floored(4, 3700.0, 5500.0), floored(2, 4600.0, 5600.0)),
         ],
     ),
+    ("room", "3599 s after the time before", [*LAPSED, floored(4, 3900.0, 5700.0), floored(2, 4599.0, 5700.0)]),
     ("modes", "scale_ahead may not act on its own", [floored(4)]),
     ("effects", "no accepted decision", [floored(4, effect="e1")]),
     ("effects", "was accepted to scale service 1", [Decided(1.0, "e1", "scale", 1), floored(4, effect="e1")]),
@@ -259,6 +263,7 @@ FINE: list[tuple[str, list[Fact]]] = [
     ("room", [*ROOM, floored(4, 20.0), Scaled(900.0, 1, 2, 1, 0), floored(2, 999.0)]),
     ("room", [*SERVED, *room(0, 100.0, "b", Scaled(105.0, 0, 2, 2, 0)), floored(4, 120.0), floored(2, 999.0)]),
     ("room", [*SERVED, Scaled(99.0, 0, 2, 2, 0), *room(0, 100.0, "b", Scaled(105.0, 0, 2, 0, 0)), floored(2, 999.0)]),
+    ("room", [*LAPSED, floored(4, 3900.0, 5700.0), floored(2, 4600.0, 5700.0)]),
     ("room", [*ROOM, BACK, *room(0, 3701.0, "c")]),
     ("room", [*ROOM, BACK, *room(0, 3699.0, "c", contract=True)]),
     ("room", [*ROOM, BACK, evicting(0, 3699.0, effect="1/pipeline-x-0123abcd/evict-x"), started(4, [0], 3800.0)]),

@@ -91,7 +91,8 @@ def remember_services(memory: ControllerMemory, observation: Observation, policy
     room_s = _room_made_s(memory, observation)
     for row, uid in enumerate(services.uid.tolist()):
         if row in room_s:
-            records[uid] = replace(records.get(uid, ServiceRecord()), room_s=room_s[row])
+            record = records.get(uid, ServiceRecord())
+            records[uid] = replace(record, room_s=max(record.room_s, room_s[row]))
         records[uid] = _learn(records.get(uid, ServiceRecord()), services, row, now_s, policy)
     started, starting_s = _start_ups(memory, observation)
     for row, length_s in started:

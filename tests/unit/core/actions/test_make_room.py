@@ -14,7 +14,7 @@ from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Proposal
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.preemption.room_sources import SOURCES
-from autopilot.core.tracking.replicas import room_until_s
+from autopilot.core.tracking.replicas import remember_services, room_until_s
 from tests.kits.core_world import AUTO, decide, holds, observe, queue_tree, snapshot, waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
 
@@ -134,3 +134,15 @@ def test_the_floor_stays_until_the_room_may_be_returned() -> None:
 def test_the_sources_are_in_the_order_of_preference() -> None:
     """Between equal prices the earlier is taken."""
     assert [source.name for source in SOURCES] == ["free", "borrowed", "backfill", "moves", "preemption"]
+
+
+def test_room_that_was_made_later_is_not_forgotten() -> None:
+    """An older start that still waits for its victims does not move the time back."""
+    step = told(seen(burst()))
+    assert step.memory.pipelined_starts[0].since_s == NOW_S
+    record = replace(LEARNED["chat"], room_s=NOW_S + 30.0)
+    memory = replace(step.memory, services={"chat": record})
+    after = remember_services(memory, replace(seen(burst()), now_s=NOW_S + 60.0), ACTING)
+    assert after.services["chat"].room_s == NOW_S + 30.0
+    fresh = replace(step.memory, services=LEARNED)
+    assert remember_services(fresh, seen(burst()), ACTING).services["chat"].room_s == NOW_S
