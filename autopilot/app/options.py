@@ -14,7 +14,7 @@ PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
 BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue")
 """The keys of `simulator.baselines.BASELINES`, repeated here so that help does not import them."""
-POLICY_NAMES = ("autopilot", "admission", "reactive", "regeometry", "defragment-ahead", "reclaim-idle")
+POLICY_NAMES = ("autopilot", "admission", "approve", "reactive", "regeometry", "defragment-ahead", "reclaim-idle")
 """The shipped policies that act on their own, the default first; repeated here for the same reason."""
 SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
 """All shipped policies, for commands that only read."""

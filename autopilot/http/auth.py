@@ -71,6 +71,11 @@ def token_of(path: Path, field: str) -> str:
     return token
 
 
+def origin_of(request: Request) -> str:
+    """Where a request came from, kept with its command."""
+    return request.client.host if request.client is not None else ""
+
+
 def need(role: Role) -> Callable[..., Caller]:
     """A dependency: the caller by bearer token, else by session, if that allows `role`; else 401 or 403."""
 
@@ -78,6 +83,11 @@ def need(role: Role) -> Callable[..., Caller]:
         desk: Any = request.app.state.desk
         caller: Caller | None
         caller = desk.tokens.caller(given.credentials) if given is not None else desk.sessions.caller(request)
+        if caller is None or not caller.may(role):
+            origin, path = origin_of(request), request.url.path
+            who, has = (caller.name, caller.role.value) if caller is not None else ("", "")
+            reason = f"needs {role.value}" if caller else "unknown token" if given else "no token"
+            desk.record.denied(who, has, origin, path, reason)
         if caller is None:
             raise HTTPException(
                 401, "give a token of the service: `Authorization: Bearer TOKEN`", {"WWW-Authenticate": "Bearer"}

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request
 
 from autopilot.app.when import When
+from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.http.auth import Caller, Tokens
@@ -20,6 +21,7 @@ from autopilot.oncall.follow import Follower
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.published import Published, Publisher
+from autopilot.service.record import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Desk:
     inbox: SqliteInbox
     kill_switch: KillSwitch
     tokens: Tokens
+    record: Record
     clock_s: Callable[[], float]  # time of the cluster
     wake: Callable[[], None]  # tick early
     answer_s: float = 5.0
@@ -60,15 +63,16 @@ class Desk:
         benefit_gpu_s: float = float("nan"),
         cost_gpu_s: float = float("nan"),
     ) -> Command:
-        """Store a command of the caller and wake the loop. Raises 503 where it cannot be stored.
+        """Record and store a command of the caller, and wake the loop. Raises 503 where that is not possible.
 
         A `kill` that cannot be stored switches the kill switch on, for as long as this process lives.
         """
         at_s = self.clock_s()
         given = Command(kind, caller.name, at_s, subject, digest, benefit_gpu_s=benefit_gpu_s, cost_gpu_s=cost_gpu_s)
         try:
+            self.record.command(given, caller.role.value, origin)
             stored = self.inbox.receive(given, origin)
-        except InputError as error:
+        except (InputError, AuditError) as error:
             if kind == CommandKind.KILL:
                 self.kill_switch.trip(f"{caller.name} sent `kill`, which could not be stored")
                 self.wake()
@@ -93,8 +97,3 @@ def desk_of(request: Request) -> Desk:
 
 
 Asked = Annotated[Desk, Depends(desk_of)]
-
-
-def origin_of(request: Request) -> str:
-    """Where a request came from, kept with its command."""
-    return request.client.host if request.client is not None else ""

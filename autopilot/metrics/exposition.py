@@ -91,11 +91,17 @@ class Exposition:
             return self._samples, self._moment, self._counted
 
     def samples(
-        self, now_s: float, *, leads: bool = True, collected_s: Mapping[str, float] | None = None
+        self,
+        now_s: float,
+        *,
+        leads: bool = True,
+        collected_s: Mapping[str, float] | None = None,
+        audit_head: tuple[int, str] | None = None,
     ) -> tuple[Samples, Counted]:
         """The samples at `now_s`. `collected_s`: when each collector last answered, by the shell's record.
 
-        A process that does not lead shows its own state only: the cluster is that of the leader.
+        `audit_head`: sequence and digest of the last line of the audit log. A process that does not lead shows its own
+        state only: the cluster is that of the leader.
         """
         kept, moment, counted = self._prepared() if leads else (None, None, self._counted)
         out = Samples()
@@ -103,20 +109,36 @@ class Exposition:
         put_ages(out, moment, now_s, collected_s or {})
         out.put("leader", float(leads))
         out.put("build_info", 1.0, self._version)
+        if audit_head is not None:
+            out.put("audit_head", float(audit_head[0]), audit_head[1])
         return out, counted
 
     def families(
-        self, now_s: float, *, leads: bool = True, collected_s: Mapping[str, float] | None = None
+        self,
+        now_s: float,
+        *,
+        leads: bool = True,
+        collected_s: Mapping[str, float] | None = None,
+        audit_head: tuple[int, str] | None = None,
     ) -> Iterator[Family]:
         """The metric families at `now_s`, as prometheus-client has them."""
-        samples, counted = self.samples(now_s, leads=leads, collected_s=collected_s)
+        samples, counted = self.samples(now_s, leads=leads, collected_s=collected_s, audit_head=audit_head)
         return families_of([(None, samples, counted)])
 
-    def render(self, now_s: float, *, leads: bool = True, collected_s: Mapping[str, float] | None = None) -> bytes:
+    def render(
+        self,
+        now_s: float,
+        *,
+        leads: bool = True,
+        collected_s: Mapping[str, float] | None = None,
+        audit_head: tuple[int, str] | None = None,
+    ) -> bytes:
         """The text of a scrape (`CONTENT_TYPE`)."""
         from prometheus_client import generate_latest
 
-        return generate_latest(_Registry(self.families(now_s, leads=leads, collected_s=collected_s)))
+        return generate_latest(
+            _Registry(self.families(now_s, leads=leads, collected_s=collected_s, audit_head=audit_head))
+        )
 
 
 class _Registry:

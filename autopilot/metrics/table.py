@@ -25,7 +25,7 @@ LARGE: dict[str, int] = {
     "cause": 12,
     "reason": 25,
     "guard and code": 70,
-    "action": 10,
+    "action": 12,
     "operation": 5,
     "recommendation": MOST_RECOMMENDATIONS,
     "collector": 8,
@@ -47,7 +47,7 @@ BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 EFFECT_BUCKETS_S = (1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Upper bounds of the buckets of the duration of an effect."""
 
-STAGES = ("collect", "forecast", "decide", "record", "act", "conclude", "whole")
+STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply", "whole")
 """Stages of a tick, those of the controller, and the tick from start to end. A shell may measure fewer."""
 
 
@@ -188,6 +188,7 @@ METRICS: tuple[Metric, ...] = (
     _gauge("leader", "", (), "1: this process decides; 0: another one does"),
     _gauge("fence", "", (), "fencing token of the leadership"),
     _gauge("build_info", "", ("version",), "1, with the version"),
+    _gauge("audit_head", "", ("digest",), "sequence of the last line of the audit log, with its digest"),
 )  # fmt: skip
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

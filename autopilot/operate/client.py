@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
-from rich.table import Table
 
 from autopilot.app.commands.json_out import STDOUT, write_json
-from autopilot.app.commands.run_commands import out
+from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.modes import Mode
 from autopilot.core.model.units import format_gpu_s
 from autopilot.service.settings_file import load_settings
 from autopilot.service.state_folder import read_note, service_folder
@@ -82,11 +82,18 @@ def show_recommendations(api: Api, json_out: Path | None) -> None:
             f"no recommendation is open at tick {answer['tick']}" + (f"; nothing acts: {halted}" if halted else "")
         )
         return
-    table = Table("id", "gain", "cost", "why", box=None, pad_edge=False)
-    for row in rows:
-        words = row["words"] if row["approvable"] else f"(cannot be approved: mode recommend) {row['words']}"
-        table.add_row(row["id"], format_gpu_s(row["benefit_gpu_s"]), format_gpu_s(row["cost_gpu_s"]), words)
-    out.print(table)
+    print_rows(
+        ("id", "mode", "gain", "cost", "why"),
+        [
+            (row["id"], row["mode"], format_gpu_s(row["benefit_gpu_s"]), format_gpu_s(row["cost_gpu_s"]), row["words"])
+            for row in rows
+        ],
+    )
+    if any(row["approvable"] for row in rows):
+        out.print("approve one with `autopilot approve ID`, or reject it with `autopilot reject ID`")
+    if closed := sorted({row["action"] for row in rows if not row["approvable"] and row["mode"] == Mode.RECOMMEND}):
+        fields = ", ".join(f"modes.{action}" for action in closed)
+        out.print(f"mode recommend takes no approvals: set {fields} to approve in the policy")
 
 
 def decide(api: Api, verb: str, proposal_id: str, digest: str | None) -> None:

@@ -45,6 +45,7 @@ def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, sa
         service = wire(settings, own, cluster)
         stack.callback(service.close)
         url = _listen(service, own, stack, When(cluster.clock.start_s if cluster is not None else 0.0))
+        stack.callback(service.publisher.close)  # before the listeners: open requests end by themselves
         stack.enter_context(_stopped_by_signals(service.loop.stop))
         if cluster is not None:
             cluster.owned = True
@@ -83,6 +84,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         service.inbox,
         service.kill_switch,
         Tokens(tokens),
+        service.record,
         service.clock_s,
         service.loop.wake,
         settings.http.answer_s,

@@ -103,6 +103,7 @@ def serve_cluster(scenario: str, speed: float, listen: str, seed: int | None = N
     while not stop.is_set():
         if served.pace():
             stop.wait(PACE_S)
+    served.close()
     listener.close()
 
 

@@ -8,16 +8,22 @@ from math import isfinite
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.metrics.exposition import Exposition
 from autopilot.service.published import Published, Publisher
+from autopilot.service.record import Record
 
 
 class Exposed:
     """Feeds the exposition with each tick, and renders it with the present ages."""
 
     def __init__(
-        self, publisher: Publisher, memory: ControllerMemory | None, version: str, clock_s: Callable[[], float]
+        self,
+        publisher: Publisher,
+        memory: ControllerMemory | None,
+        version: str,
+        clock_s: Callable[[], float],
+        record: Record,
     ) -> None:
         """`memory` is that with which the controller started; `clock_s` is the cluster's clock."""
-        self._publisher, self._clock_s = publisher, clock_s
+        self._publisher, self._clock_s, self._record = publisher, clock_s, record
         self._exposition = Exposition(memory, version)
 
     def tick(self, published: Published) -> None:
@@ -33,4 +39,7 @@ class Exposed:
         collectors = latest.collectors if latest is not None else ()
         collected_s = {each.name: each.fresh_s for each in collectors if isfinite(each.fresh_s)}
         leads = latest is None or latest.leads
-        return self._exposition.render(self._clock_s(), leads=leads, collected_s=collected_s)
+        head = self._record.head
+        return self._exposition.render(
+            self._clock_s(), leads=leads, collected_s=collected_s, audit_head=(head.sequence, head.digest)
+        )

@@ -60,6 +60,7 @@ class Publisher:
         self._recent: deque[Row] = deque(maxlen=RECENT)
         self._news = threading.Condition()
         self._followers: list[Callable[[Published], None]] = []
+        self._closed = False
 
     def follow(self, take: Callable[[Published], None]) -> None:
         """Call `take` with each tick that follows, in the thread of the loop."""
@@ -98,8 +99,22 @@ class Publisher:
     def wait_for(self, done: Callable[[Published], bool], timeout_s: float) -> Published | None:
         """The first published step for which `done` holds; None when there is none in time."""
         with self._news:
-            found = self._news.wait_for(lambda: self._latest is not None and done(self._latest), timeout_s)
-            return self._latest if found else None
+            self._news.wait_for(lambda: self._closed or self._holds(done), timeout_s)
+            return self._latest if self._holds(done) else None
+
+    def _holds(self, done: Callable[[Published], bool]) -> bool:
+        return self._latest is not None and done(self._latest)
+
+    @property
+    def closed(self) -> bool:
+        """True once the service is about to end: streams of news end."""
+        return self._closed
+
+    def close(self) -> None:
+        """Answer those who wait: there is no further tick."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
 
     def wait_for_next(self, last: Published | None, timeout_s: float) -> Published | None:
         """The first published step that is not `last`; None when there is none in time."""

@@ -212,8 +212,11 @@ class Settings(Section):
     state: Path | None = Field(
         None, description="folder of memory, journal, inbox and lock; default: service in the user's state folder"
     )
-    policy: str = Field(
-        "recommend", min_length=1, description="a shipped policy, or a policy file, which is read again when it changes"
+    policy: str | None = Field(
+        None,
+        min_length=1,
+        description="a shipped policy, or a policy file, which is read again when it changes; default: recommend, and "
+        "for a simulated cluster approve",
     )
     simulation: Simulation | None = Field(None, description="a simulated cluster; null: a real one")
     loop: LoopSettings = Field(LoopSettings(), description="when the controller decides")
@@ -224,3 +227,8 @@ class Settings(Section):
     http: Http = Field(Http(), description="the HTTP API")
     metrics: Metrics = Field(Metrics(), description="the metrics of the controller")
     log: Log = Field(Log(), description="the log")
+
+    @property
+    def policy_name(self) -> str:
+        """The policy, with its default."""
+        return self.policy or ("approve" if self.simulation is not None else "recommend")

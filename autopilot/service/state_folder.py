@@ -55,6 +55,11 @@ class Places:
         return self.run / "models"
 
     @property
+    def audit(self) -> Path:
+        """The audit log; its key lies beside it."""
+        return self.folder / "audit"
+
+    @property
     def kill(self) -> Path:
         """The kill switch."""
         return self.folder / "kill"

@@ -8,12 +8,15 @@ from dataclasses import replace
 
 from autopilot.controller import Controller
 from autopilot.core.model.memory import Step
+from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
 from autopilot.core.model.records import Decision, Observation
 from autopilot.service.exposed import Exposed
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.published import Published, Publisher, WatchedCollector
+from autopilot.service.record import Record
 from autopilot.service.tick_log import TickLog
+from autopilot.settings import policy_digest
 
 
 class Stopwatch:
@@ -37,10 +40,17 @@ class Ticks:
     """Joins what the controller shows during a tick with what the loop knows after it, and publishes both."""
 
     def __init__(
-        self, publisher: Publisher, policy: PolicySource, kill: KillSwitch, watch: Stopwatch, exposed: Exposed
+        self,
+        publisher: Publisher,
+        policy: PolicySource,
+        kill: KillSwitch,
+        watch: Stopwatch,
+        exposed: Exposed,
+        record: Record,
     ) -> None:
         self._publisher, self._policy, self._kill, self._watch = publisher, policy, kill, watch
-        self._exposed = exposed
+        self._exposed, self._record = exposed, record
+        self._digest: tuple[Policy, str] | None = None
         self._shown: tuple[Observation, Decision] | None = None
         self._log = TickLog()
         self.collectors: tuple[WatchedCollector, ...] = ()
@@ -77,3 +87,11 @@ class Ticks:
         self._publisher.publish(published)
         self._log.tick(published)
         self._exposed.tick(published)
+        self._keep(published.policy)
+
+    def _keep(self, policy: Policy) -> None:
+        """Record a policy that changed, and seal the audit log when that is due."""
+        if self._digest is None or self._digest[0] is not policy:
+            self._digest = (policy, policy_digest(policy))
+            self._record.policy(policy.name, self._digest[1])
+        self._record.seal_when_due()

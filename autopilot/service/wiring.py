@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autopilot.app.backtests.gate import bootstrap_rng
 from autopilot.app.backtests.promotion import Promoter
+from autopilot.audit.entry import Kind
 from autopilot.controller import Controller, Wiring
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.errors import InputError
@@ -27,6 +28,7 @@ from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.leadership import FileLeadership
 from autopilot.service.loop import Loop
 from autopilot.service.published import Publisher, WatchedCollector
+from autopilot.service.record import Record, RecordedActuator
 from autopilot.service.settings import Settings, Telemetry
 from autopilot.service.simulated import SimulatedCluster
 from autopilot.service.state_folder import Places
@@ -53,6 +55,7 @@ class Service:
     kill_switch: KillSwitch
     leadership: FileLeadership
     journal: SqliteJournal
+    record: Record
     clock_s: Callable[[], float]  # time of the cluster now, as far as known without asking it
     closers: list[Callable[[], None]] = field(default_factory=list)
 
@@ -62,6 +65,8 @@ class Service:
             close()
         self.journal.close()
         self.inbox.close()
+        self.record.event(Kind.STOP, tick=self.controller.memory.tick)
+        self.record.close()
         self.leadership.release()
 
 
@@ -84,6 +89,7 @@ class _Kept:
     inbox: SqliteInbox
     journal: SqliteJournal
     kill: KillSwitch
+    record: Record
 
 
 def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -> Service:
@@ -93,12 +99,12 @@ def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -
             "simulation: no cluster is configured; this version manages simulated clusters only: give --simulate "
             "SCENARIO, or set `simulation` in the settings"
         )
-    policy, client = policy_source(settings.policy), ServedClient(cluster.url)
+    policy, client = policy_source(settings.policy_name), ServedClient(cluster.url)
     with ExitStack() as opened:
         kept = _open(settings, places, cluster, policy.current(), opened)
         watch, publisher = Stopwatch(), Publisher()
-        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), client.last_now_s)
-        ticks = Ticks(publisher, policy, kept.kill, watch, exposed)
+        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), client.last_now_s, kept.record)
+        ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
         sources = (ServedCollector(client, SIMULATED), *_telemetry(settings, cluster, client))
         ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in sources)
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
@@ -106,7 +112,7 @@ def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -
             Wiring(
                 collectors=ticks.collectors,
                 forecasters=_forecasters(settings, policy.current(), keep),
-                actuators=dict.fromkeys(OPERATIONS, ServedActuator(client)),
+                actuators=dict.fromkeys(OPERATIONS, RecordedActuator(ServedActuator(client), kept.record)),
                 journal=kept.journal,
                 memory=kept.memory,
                 inbox=kept.inbox,
@@ -140,6 +146,7 @@ def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -
         kill_switch=kept.kill,
         leadership=kept.leadership,
         journal=kept.journal,
+        record=kept.record,
         clock_s=client.last_now_s,
         closers=[changes.close],
     )
@@ -158,7 +165,10 @@ def _open(settings: Settings, places: Places, cluster: SimulatedCluster, policy:
     opened.callback(inbox.close)
     journal = SqliteJournal(places.journal, durable=True, rules=policy.journal, run=_run_of(settings, cluster))
     opened.callback(journal.close)
-    return _Kept(memory, before, leadership, inbox, journal, kill)
+    record = Record(places.audit)
+    opened.callback(record.close)
+    record.event(Kind.START, run=cluster.clock.run, fence=leadership.fence(), version=version("gpu-autopilot"))
+    return _Kept(memory, before, leadership, inbox, journal, kill, record)
 
 
 def _telemetry(settings: Settings, cluster: SimulatedCluster | None, client: ServedClient) -> Iterator[Collector]:
@@ -221,7 +231,7 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
 def _run_of(settings: Settings, cluster: SimulatedCluster) -> dict[str, object]:
     """The description of the run that the journal keeps."""
     return {
-        "policy": settings.policy,
+        "policy": settings.policy_name,
         "scenario": cluster.clock.scenario,
         "run": cluster.clock.run,
         "speed": cluster.clock.speed,
@@ -231,7 +241,7 @@ def _run_of(settings: Settings, cluster: SimulatedCluster) -> dict[str, object]:
 
 def wiring_lines(settings: Settings) -> list[str]:
     """The wiring in words, one line a part. Raises `InputError` for a policy that cannot be used."""
-    policy = policy_source(settings.policy).current()
+    policy = policy_source(settings.policy_name).current()
     simulation, given = settings.simulation, settings.collectors
     sources = [f"{name}" for name in ("prometheus", "exporters", "nvml") if getattr(given, name) is not None]
     if simulation is not None and simulation.telemetry != Telemetry.OFF:

@@ -99,6 +99,7 @@ class ServedCluster:
         self._inventory_number = 0
         self._mark: Mark = (0, 0)
         self._fence = 0
+        self._closed = False
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
 
@@ -151,8 +152,14 @@ class ServedCluster:
     def changes(self, after: int, wait_s: float) -> int:
         """The revision, as soon as it differs from `after`, at the latest after `wait_s` of wall time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._changes.revision != after, wait_s)
+            self._changed.wait_for(lambda: self._closed or self._changes.revision != after, wait_s)
             return self._changes.revision
+
+    def close(self) -> None:
+        """Answer those who wait for a change: the process is about to end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
     # --- effects --------------------------------------------------------------------------
 

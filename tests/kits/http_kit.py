@@ -17,6 +17,7 @@ from autopilot.http.desk import Desk
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.published import CollectorHealth, Published, Publisher
+from autopilot.service.record import Record
 from autopilot.service.settings import Role
 from tests.kits.core_world import AUTO, decide
 
@@ -38,7 +39,8 @@ def desk_over(folder: Path, *ticks: Published) -> Desk:
     publisher, kill = Publisher(), KillSwitch(folder / "kill")
     tokens = Tokens((token, Caller(role.value, role)) for role, token in TOKENS.items())
     inbox = SqliteInbox(folder / "inbox.sqlite", kill.reason)
-    desk = Desk(publisher, inbox, kill, tokens, lambda: 0.0, lambda: None, answer_s=0.0)
+    record = Record(folder / "audit")
+    desk = Desk(publisher, inbox, kill, tokens, record, lambda: 0.0, lambda: None, answer_s=0.0)
     publisher.follow(desk.history.take)
     for tick in ticks:
         publisher.publish(tick)

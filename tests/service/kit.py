@@ -64,9 +64,12 @@ class Running:
 
 
 def settings(state: Path, **over: Any) -> dict[str, Any]:
-    """Settings of a service with free ports and without fits, which take long."""
+    """Settings of a service with free ports, and without runbooks and fits, which take long."""
+    runbooks = state.parent / "runbooks"
+    runbooks.mkdir(exist_ok=True)
     return {
         "state": str(state),
+        "alerts": {"runbooks": str(runbooks)},
         "simulation": {"scenario": "quickstart", "speed": 600},
         "http": {"listen": "127.0.0.1:0"},
         "metrics": {"listen": "127.0.0.1:0"},

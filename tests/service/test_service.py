@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 import requests
 
+from autopilot.audit.entry import Kind, parse_line
+from autopilot.journal.reader import JournalReader
 from autopilot.service.state_folder import read_note
 from tests.service.kit import APPROVE, Running, poll, service, settings, start, write_yaml
 from tests.tidy.tree import ROOT
+
+ROLES = (("ada", "approver"), ("eve", "viewer"))
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +31,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def _cli(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    config = () if words[0] == "audit" else ("--config", str(folder / "service.yaml"))
     return subprocess.run(
-        [sys.executable, "-m", "autopilot.cli", *words, "--config", str(folder / "service.yaml")],
+        [sys.executable, "-m", "autopilot.cli", *words, *config],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -73,6 +78,7 @@ def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_
         with pytest.raises(requests.ConnectionError):
             requests.get(f"{cluster['url']}/healthz", timeout=5)
         assert not list(running.state.glob("*.json")), "the notes of what runs are gone"
+        assert "Traceback" not in second.log.read_text("utf-8")
 
 
 def test_pause_resume_and_kill_reach_the_next_tick(running: Running) -> None:
@@ -86,6 +92,39 @@ def test_pause_resume_and_kill_reach_the_next_tick(running: Running) -> None:
     assert "still on" in running.ask("/api/v1/resume", "POST").json()["message"]
     file.write_text("off\n", "utf-8")
     poll(lambda: running.ask("/api/v1/state").json()["halted"] is None, "the switch is off")
+
+
+def test_the_audit_log_has_every_command_effect_and_denial_and_no_secret(tmp_path: Path) -> None:
+    """Who did what, from where; tokens are in no log, journal or audit line."""
+    secrets = {}
+    for name, _role in ROLES:
+        secrets[name] = f"planted-{name}-0123456789abcdef"
+        (tmp_path / f"{name}.token").write_text(secrets[name], "utf-8")
+    tokens = [{"name": name, "role": role, "file": str(tmp_path / f"{name}.token")} for name, role in ROLES]
+    content = settings(tmp_path / "state", http={"listen": "127.0.0.1:0", "tokens": tokens}, log={"level": "debug"})
+    with service(tmp_path, content) as running:
+        poll(lambda: running.ask("/api/v1/state", token=secrets["eve"]).status_code == 200, "the first tick")
+        assert running.ask("/api/v1/pause", "POST", token=secrets["eve"]).status_code == 403
+        assert running.ask("/api/v1/pause?token=planted-in-query", "POST", token="planted-unknown").status_code == 401
+        assert running.ask("/api/v1/pause", "POST", token=secrets["ada"]).json()["result"] == "obeyed"
+        assert running.ask("/api/v1/resume", "POST", token=secrets["ada"]).status_code == 403
+        assert running.end() == 0, running.log.read_text("utf-8")
+    folder = running.state / "audit"
+    entries = [parse_line(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+    kinds = [entry.event.kind for entry in entries]
+    assert (kinds[0], kinds[-2:]) == (Kind.START, [Kind.STOP, Kind.SEAL])
+    assert kinds.count(Kind.INSTRUCTION) == kinds.count(Kind.OUTCOME) > 0
+    assert kinds.count(Kind.SETTINGS) == 1
+    (command,) = [entry.event for entry in entries if entry.event.kind == Kind.COMMAND]
+    assert (command.who, command.role, command.origin) == ("ada", "approver", "127.0.0.1")
+    denied = [(entry.event.who, entry.event.facts["reason"]) for entry in entries if entry.event.kind == Kind.DENIED]
+    assert denied == [("eve", "needs approver"), ("", "unknown token"), ("ada", "needs admin")]
+    assert _cli(tmp_path, "audit", "verify", str(folder)).returncode == 0
+    kept = b"".join(path.read_bytes() for path in running.state.rglob("*") if path.is_file()) + running.log.read_bytes()
+    with JournalReader(next(running.state.rglob("*.journal"))) as reader:
+        kept += repr([tick.observation.commands for tick in reader.ticks()]).encode()
+    assert b"'ada'" in kept
+    assert b"planted" not in kept
 
 
 def test_nothing_is_open_but_health(running: Running) -> None:

@@ -25,7 +25,7 @@ HEADINGS = ("number", "time", "kind", "who", "role", "from", "subject", "state",
 
 def audit_folder(given: Path | None) -> Path:
     """The folder of the log."""
-    return given or state_folder() / "audit"
+    return given or state_folder() / "service" / "audit"
 
 
 def run_verify(folder: Path | None, keys: Sequence[Path], heads: Sequence[str], json_out: Path | None) -> None:

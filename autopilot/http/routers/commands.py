@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from autopilot.core.model.records import CommandKind, NoteCode
-from autopilot.http.auth import Admin, Approver, Caller
-from autopilot.http.desk import Asked, Desk, origin_of
+from autopilot.http.auth import Admin, Approver, Caller, origin_of
+from autopilot.http.desk import Asked, Desk
 
 router = APIRouter(prefix="/api/v1", tags=["commands"])
 

@@ -47,6 +47,8 @@ async def _news(desk: Desk, cookie: str | None, streams: set[object]) -> AsyncIt
     try:
         shown: tuple[Published | None, str] | None = None
         while cookie is None or desk.sessions.find(cookie) is not None:
+            if desk.publisher.closed:
+                return
             now = desk.publisher.latest, desk.kill_switch.reason()
             if shown is not None and now[0] is shown[0] and now[1] == shown[1]:
                 await asyncio.sleep(LOOKS_EVERY_S)

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from autopilot.app.decisions.decision_rows import case_document, row_document, row_of
 from autopilot.core.model.records import CommandKind, NoteCode, Proposal
 from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes, where
-from autopilot.http.auth import Approver, Viewer
-from autopilot.http.desk import Asked, Desk, origin_of
+from autopilot.http.auth import Approver, Viewer, origin_of
+from autopilot.http.desk import Asked, Desk
 from autopilot.service.changes import what_changed
 from autopilot.service.published import Published
 
@@ -52,6 +52,7 @@ def recommendations(
                 "approvable": row.answer == Answer.NEEDS_APPROVAL,
                 "why": proposal_words(replace(row.proposal, verdicts=())),
                 "place": where(row.proposal.slots) if row.proposal.slots else None,
+                "mode": getattr(latest.policy.modes, row.proposal.action).value,
             }
             for row in rows
         ],

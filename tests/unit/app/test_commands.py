@@ -122,7 +122,8 @@ def test_a_baseline_is_named_as_one_where_it_cannot_decide(capsys: pytest.Captur
     said = refusal(capsys, command, "--policy", "kueue")
     assert "kueue is a baseline, which only `autopilot simulate` runs" in said
     assert (
-        "recommend, autopilot, admission, reactive, regeometry, defragment-ahead, reclaim-idle or a policy file" in said
+        "recommend, autopilot, admission, approve, reactive, regeometry, defragment-ahead, reclaim-idle or a policy file"
+        in said
     )
     for name in SHIPPED_NAMES:
         assert name in said

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PATHS = {field.path for field in policy_fields()}
 
 
-SHIPPED = "admission, autopilot, defragment-ahead, reactive, reclaim-idle, recommend, regeometry"
+SHIPPED = "admission, approve, autopilot, defragment-ahead, reactive, reclaim-idle, recommend, regeometry"
 
 
 def written(folder: Path, text: str | bytes, name: str = "mine.yaml") -> Path:

@@ -1,0 +1,121 @@
+"""What the service writes into the audit log: who did what, from where, on which state.
+
+A command that cannot be recorded is refused, and an effect that cannot be recorded is not sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from autopilot.audit.entry import Event, Fact, Kind
+from autopilot.audit.keys import signing_key
+from autopilot.audit.log import SEAL_EVERY_S, AuditError, AuditLog, Head
+from autopilot.core.model.ports import Actuator
+from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeKind
+
+DENIALS_EVERY_S = 10.0
+"""Refused requests of one kind and origin are recorded once in this time, with their number: a flood fills no disk."""
+MOST_ORIGINS = 1000
+
+log: Any = structlog.get_logger("audit")
+
+
+class Record:
+    """The audit log of one service."""
+
+    def __init__(self, folder: Path, now_s: Callable[[], float] = time.time) -> None:
+        """Open the log in `folder`, with its key beside it. Raises `InputError` where that is not possible."""
+        self._now_s = now_s
+        self._log = AuditLog(folder, signing_key(folder.with_name(f"{folder.name}.key")), now_s)
+        self._sealed_s = now_s()
+        self._denied: dict[tuple[str, str], tuple[float, int]] = {}  # (origin, reason) -> last line, requests since
+        self._policy = ""
+
+    @property
+    def head(self) -> Head:
+        """The last line."""
+        return self._log.head
+
+    def event(self, kind: Kind, **facts: Fact) -> None:
+        """A fact of the service itself. Raises `AuditError`."""
+        self._log.record(Event(kind, facts=facts))
+
+    def command(self, command: Command, role: str, origin: str) -> None:
+        """A command of a person, before it is stored. Raises `AuditError`."""
+        facts: dict[str, Fact] = {"command": command.kind.value}
+        if command.subject:
+            facts |= {"benefit_gpu_s": command.benefit_gpu_s, "cost_gpu_s": command.cost_gpu_s}
+        self._log.record(
+            Event(Kind.COMMAND, command.who, role, origin, command.subject, command.state_digest, facts=facts)
+        )
+
+    def effect(self, kind: Kind, subject: str, facts: Mapping[str, Fact]) -> None:
+        """An effect on the cluster, or its outcome. Raises `AuditError`."""
+        self._log.record(Event(kind, subject=subject, facts=facts))
+
+    def denied(self, who: str, role: str, origin: str, path: str, reason: str) -> None:
+        """A refused request. It is refused in any case, so a log that fails is only reported."""
+        now_s, key = self._now_s(), (origin, reason)
+        last_s, count = self._denied.get(key, (-DENIALS_EVERY_S, 0))
+        if now_s - last_s < DENIALS_EVERY_S:
+            self._denied[key] = (last_s, count + 1)
+            return
+        if len(self._denied) >= MOST_ORIGINS:
+            self._denied.clear()
+        self._denied[key] = (now_s, 0)
+        facts: dict[str, Fact] = {"path": path, "reason": reason, "unrecorded_before": count}
+        try:
+            self._log.record(Event(Kind.DENIED, who, role, origin, facts=facts))
+        except AuditError as error:
+            log.error("denied request not recorded", reason=str(error))  # noqa: TRY400 - no trace is needed
+
+    def policy(self, name: str, digest: str) -> None:
+        """The policy of this tick; a change is recorded once."""
+        if digest != self._policy:
+            self._policy = digest
+            self.event(Kind.SETTINGS, policy=name, digest=digest)
+
+    def seal_when_due(self) -> None:
+        """Sign the head each minute, and export it as a log line. A disk that fails is reported."""
+        if self._now_s() - self._sealed_s < SEAL_EVERY_S:
+            return
+        self._sealed_s = self._now_s()
+        try:
+            head = self._log.seal()
+        except AuditError as error:
+            log.error("audit not sealed", reason=str(error))  # noqa: TRY400 - no trace is needed
+            return
+        if head is not None:
+            log.info(f"audit sealed {head}")  # noqa: G004 - the exported form, as `autopilot audit verify --head` takes it
+
+    def close(self) -> None:
+        """Seal and close."""
+        self._log.close()
+
+
+class RecordedActuator:
+    """Records each instruction before it is sent, and its outcome after (port `Actuator`)."""
+
+    def __init__(self, inner: Actuator, record: Record) -> None:
+        self.name, self._inner, self._record = inner.name, inner, record
+
+    def apply(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Carry out one instruction, unless it cannot be recorded."""
+        subject, facts = instruction.subject.name, {"id": instruction.id, "operation": instruction.kind}
+        try:
+            self._record.effect(Kind.INSTRUCTION, subject, {**facts, "proposal": instruction.proposal_id})
+        except AuditError as error:
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"not sent: {error}", retryable=True)
+        outcome = self._inner.apply(instruction, now_s)
+        try:
+            self._record.effect(
+                Kind.OUTCOME, subject, {**facts, "outcome": outcome.kind.value, "reason": outcome.reason}
+            )
+        except AuditError as error:
+            log.error("outcome not recorded", id=instruction.id, reason=str(error))  # noqa: TRY400 - no trace is needed
+        return outcome
