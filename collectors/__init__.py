@@ -19,6 +19,7 @@ class Row(NamedTuple):
 COLLECTORS = (
     Row("prometheus", "collectors.prometheus:PrometheusCollector", "windows that a Prometheus computes"),
     Row("exporter", "collectors.exporter:ExporterCollector", "windows from a direct scrape of GPU exporters"),
+    Row("slo", "collectors.slo.collector:SloCollector", "latency and demand of services, from a Prometheus"),
     Row("nvml", "collectors.nvml:NvmlCollector", "windows and inventory of this machine's GPUs, by its driver"),
 )
 

@@ -147,12 +147,37 @@ class Nvml(Section):
     node: str = Field(min_length=1, description="name of this node in the cluster")
 
 
+class Slo(Section):
+    """Latency and demand of inference services, from a Prometheus that scrapes their servers."""
+
+    url: Address = Field(description="address of the Prometheus")
+    token_file: Path | None = Field(None, description="file with a bearer token for it")
+    sources: tuple[str, ...] = Field(
+        ("vllm", "sglang", "triton", "tgi", "llm-d"),
+        min_length=1,
+        description="kinds of servers, the first that knows a service counts: vllm, sglang, triton, tgi, llm-d; and, "
+        "with names that are not verified, kserve, istio, envoy",
+    )
+    objectives: dict[str, Seconds] = Field(
+        default_factory=dict, description="latency objective by service, rounded up to an edge of the buckets"
+    )
+    services: dict[str, str] = Field(
+        default_factory=dict, description="name that a server uses -> name of the service in the cluster"
+    )
+    matchers: dict[str, str] = Field(default_factory=dict, description="label values that restrict every query")
+    interval_s: Seconds = Field(15.0, gt=0, le=600, description="time between two questions")
+    min_requests: float = Field(
+        100.0, ge=1, description="requests in five minutes below which p99 and violations are unknown"
+    )
+
+
 class Collectors(Section):
     """Sources of telemetry beside the cluster itself; several may be set."""
 
     prometheus: Prometheus | None = Field(None, description="a Prometheus that scrapes the GPU exporters")
     exporters: Exporters | None = Field(None, description="GPU exporters to scrape directly")
     nvml: Nvml | None = Field(None, description="the driver of this machine")
+    slo: Slo | None = Field(None, description="a Prometheus that scrapes inference servers, gateways or meshes")
 
 
 class Telemetry(StrEnum):

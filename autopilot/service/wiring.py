@@ -29,7 +29,7 @@ from autopilot.service.leadership import FileLeadership
 from autopilot.service.loop import Loop
 from autopilot.service.published import Publisher, WatchedCollector
 from autopilot.service.record import Record, RecordedActuator
-from autopilot.service.settings import Settings, Telemetry
+from autopilot.service.settings import Settings, Slo, Telemetry
 from autopilot.service.simulated import SimulatedCluster
 from autopilot.service.state_folder import Places
 from autopilot.service.ticks import Stopwatch, Ticks
@@ -199,6 +199,25 @@ def _telemetry(settings: Settings, cluster: SimulatedCluster | None, client: Ser
         )
     if given.nvml is not None:
         yield load("nvml")(given.nvml.node)
+    if given.slo is not None:
+        yield _slo(given.slo, cluster.clock.speed if cluster is not None else 1.0)
+
+
+def _slo(given: Slo, speed: float) -> Collector:
+    """The collector of what services measure."""
+    token = _secret(given.token_file)
+    slo: Collector = load("slo")(
+        given.url,
+        sources=given.sources,
+        objectives=given.objectives,
+        services=given.services,
+        headers={"Authorization": f"Bearer {token}"} if token else None,
+        matchers=given.matchers,
+        interval_s=given.interval_s,
+        min_requests=given.min_requests,
+        speed=speed,
+    )
+    return slo
 
 
 def _secret(path: Path | None) -> str:
@@ -243,7 +262,7 @@ def wiring_lines(settings: Settings) -> list[str]:
     """The wiring in words, one line a part. Raises `InputError` for a policy that cannot be used."""
     policy = policy_source(settings.policy_name).current()
     simulation, given = settings.simulation, settings.collectors
-    sources = [f"{name}" for name in ("prometheus", "exporters", "nvml") if getattr(given, name) is not None]
+    sources = [f"{name}" for name in ("prometheus", "exporters", "nvml", "slo") if getattr(given, name) is not None]
     if simulation is not None and simulation.telemetry != Telemetry.OFF:
         sources.insert(0, f"simulated cluster ({simulation.telemetry.value})")
     cluster = "none: give --simulate SCENARIO"

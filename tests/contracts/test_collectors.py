@@ -16,6 +16,7 @@ from collectors import COLLECTORS, load
 from collectors.exporter import ExporterCollector, Target
 from collectors.nvml import NvmlCollector
 from collectors.prometheus import PrometheusCollector
+from collectors.slo.collector import SloCollector
 from tests.kits.exporter_text import Device, render
 
 
@@ -79,6 +80,7 @@ BROKEN: dict[str, Callable[[], Collector]] = {
     "exporter-http": lambda: ExporterCollector([Target(f"http://127.0.0.1:{unused_port()}/metrics")]),
     "prometheus": lambda: PrometheusCollector(f"http://127.0.0.1:{unused_port()}", timeout_s=2.0),
     "nvml": lambda: NvmlCollector("node-a"),
+    "slo": lambda: SloCollector(f"http://127.0.0.1:{unused_port()}", timeout_s=2.0),
 }
 
 
@@ -108,7 +110,7 @@ def test_a_broken_source_is_a_gap(name: str) -> None:
 
 def test_the_table_names_every_collector() -> None:
     """Each row of the table loads a class with that name and a collect method."""
-    assert [row.name for row in COLLECTORS] == ["prometheus", "exporter", "nvml"]
+    assert [row.name for row in COLLECTORS] == ["prometheus", "exporter", "slo", "nvml"]
     for row in COLLECTORS:
         collector = load(row.name)
         assert collector.name == row.name
@@ -117,7 +119,7 @@ def test_the_table_names_every_collector() -> None:
 
 def test_an_unknown_collector_is_refused_with_the_list() -> None:
     """A name outside the table is an input error that lists the names."""
-    with pytest.raises(InputError, match="prometheus, exporter, nvml"):
+    with pytest.raises(InputError, match="prometheus, exporter, slo, nvml"):
         load("dcgm")
 
 

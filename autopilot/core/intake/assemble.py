@@ -14,7 +14,7 @@ import numpy as np
 from autopilot.core.hardware.xid_facts import remedy_of
 from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.contain import contain
-from autopilot.core.model.records import Batch, Errors, Gap, Inventory, Telemetry, Work
+from autopilot.core.model.records import Batch, Errors, Gap, Inventory, ServiceSignals, Telemetry, Work
 from autopilot.core.model.snapshot import (
     ClusterSnapshot,
     GpuTable,
@@ -32,6 +32,17 @@ from autopilot.core.model.snapshot import (
     empty_signals,
 )
 
+MEASURED = (
+    "p99_s",
+    "violation_ratio",
+    "rate_rps",
+    "queue_depth",
+    "tokens_per_s",
+    "recent_rps",
+    "recent_violation_ratio",
+)
+"""Columns of services that their servers may measure."""
+
 NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(InstanceTable))
 NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
 
@@ -45,6 +56,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
     work, work_s, work_source = NO_WORK, -np.inf, ""
     telemetry: list[tuple[Telemetry, Batch]] = []
     errors: list[Errors] = []
+    measured: list[tuple[ServiceSignals, float]] = []
     gaps: list[Gap] = []
     for batch in batches:
         gaps.extend(batch.gaps)
@@ -56,6 +68,8 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
             telemetry.append((batch.telemetry, batch))
         if batch.errors is not None:
             errors.append(batch.errors)
+        if batch.services is not None:
+            measured.append((batch.services, now_s - batch.collected_s))
     if inventory is NO_INVENTORY:  # placements have no nodes to refer to: the view is blind
         work = replace(work, placements=NO_WORK.placements)
     work, contained = contain(work, work_source, now_s)
@@ -68,7 +82,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         instances=inventory.instances,
         workloads=work.workloads,
         placements=work.placements,
-        services=work.services,
+        services=_with_signals(work.services, measured),
         queues=work.queues,
         telemetry=_join_telemetry(telemetry, inventory, now_s),
         inventory_age_s=now_s - inventory_s,
@@ -78,6 +92,24 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
     )
     check_snapshot(snapshot)
     return snapshot, tuple(gaps)
+
+
+def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, float]]) -> ServiceTable:
+    """Services with what their servers measured, where that is known; a value is as old as its measurement."""
+    if not found or not len(services.id):
+        return services
+    place = {str(name): row for row, name in enumerate(services.id.tolist())}
+    columns = {name: getattr(services, name).copy() for name in MEASURED}
+    age_s = services.age_s.copy()
+    for signals, older_s in found:
+        rows = np.array([place.get(str(name), -1) for name in signals.service.tolist()], np.int64)
+        for name, column in columns.items():
+            values = getattr(signals, name)
+            known = (rows >= 0) & np.isfinite(values)
+            column[rows[known]] = values[known]
+        known = (rows >= 0) & np.isfinite(signals.rate_rps)
+        age_s[rows[known]] = (signals.age_s + older_s)[known]
+    return replace(services, age_s=age_s, **columns)
 
 
 def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:

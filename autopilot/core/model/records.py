@@ -109,6 +109,26 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceSignals:
+    """Measurements of services by name, from their servers or gateways. NaN: not measured.
+
+    `p99_s`, `violation_ratio` and `rate_rps` cover five minutes, `recent_...` and `tokens_per_s` at least the last one.
+    """
+
+    service: Texts
+    p99_s: F64
+    violation_ratio: F64
+    rate_rps: F64
+    queue_depth: F64
+    tokens_per_s: F64
+    recent_rps: F64
+    recent_violation_ratio: F64
+    kv_cache_ratio: F64
+    replicas: F64  # that report
+    age_s: F64
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """How complete one list of a source is.
 
@@ -136,6 +156,7 @@ class Batch:
     telemetry: Telemetry | None = None
     gaps: tuple[Gap, ...] = ()
     errors: Errors | None = None
+    services: ServiceSignals | None = None
     inventory_list: Listing = field(default_factory=Listing)
     work_list: Listing = field(default_factory=Listing)
 

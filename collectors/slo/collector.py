@@ -1,0 +1,214 @@
+"""Measurements of inference services from a Prometheus that scrapes their servers.
+
+A query without an answer, or with an answer for no request, is unknown and never 0: p99 and violations of fewer than
+`min_requests` requests are noise, and are left out. The violation ratio is exact only at an edge of the buckets, so the
+objective is rounded up to one, and a gap says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from string import Template
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.records import Batch, Gap, ServiceSignals
+from collectors import promql
+from collectors.exporter import check_url, get_limited, http_session, reason_of
+from collectors.promql import AnswerError
+from collectors.slo.sources import DEFAULT_SOURCES, MEASURES, SOURCES, Source
+
+WINDOW_S, RECENT_S = 300.0, 60.0
+ANSWER_LIMIT_BYTES = 64 * 1024 * 1024
+_BAD = (OSError, AnswerError, ValueError)
+_COLUMNS = (
+    "p99_s",
+    "violation_ratio",
+    "rate_rps",
+    "queue_depth",
+    "tokens_per_s",
+    "recent_rps",
+    "recent_violation_ratio",
+    "kv_cache_ratio",
+    "replicas",
+)
+
+Found = dict[str, dict[str, float]]
+"""Measure -> service -> value."""
+
+
+class _Row(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct):
+    result: list[_Row] = []
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data = msgspec.field(default_factory=_Data)
+    error: str = ""
+
+
+class SloCollector:
+    """Signals of every service that a source knows."""
+
+    name = "slo"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        sources: Sequence[str] = DEFAULT_SOURCES,
+        objectives: Mapping[str, float] | None = None,
+        services: Mapping[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        matchers: Mapping[str, str] | None = None,
+        interval_s: float = 15.0,
+        timeout_s: float = 10.0,
+        min_requests: float = 100.0,
+        speed: float = 1.0,
+        workers: int = 4,
+    ) -> None:
+        """`objectives`: service -> latency in seconds. `services`: the name that a source uses -> our name.
+
+        `speed`: of a simulated cluster; windows are shorter by it, and rates smaller. Raises `InputError`.
+        """
+        check_url(url, "slo")
+        self.url = url.rstrip("/")
+        self._sources = [_source(name) for name in sources]
+        self._objectives, self._services = dict(objectives or {}), dict(services or {})
+        self._matchers = ",".join(promql.operator_matchers(matchers or {}))
+        self._interval_s, self._timeout_s, self._min_requests = interval_s, timeout_s, min_requests
+        self._speed, self._workers = speed, workers
+        self._session = http_session(workers, headers)
+        self._asked_s = -math.inf
+        self._signals: ServiceSignals | None = None
+        self._gaps: dict[tuple[str, str, str], Gap] = {}
+
+    def collect(self, now_s: float) -> Batch:
+        """Ask when it is due; between two questions the answer ages."""
+        if not 0 <= now_s - self._asked_s < self._interval_s:
+            self._asked_s, self._gaps = now_s, {}
+            self._signals = self._ask()
+        signals = self._signals
+        if signals is not None and now_s > self._asked_s:
+            aged = signals.age_s + (now_s - self._asked_s)
+            signals = replace(signals, age_s=aged)
+        return Batch(self.name, now_s, services=signals, gaps=tuple(self._gaps.values()))
+
+    def _ask(self) -> ServiceSignals | None:
+        """All measures of all sources; for each service the first source that knows it counts."""
+        columns: dict[str, dict[str, float]] = {}
+        with ThreadPoolExecutor(self._workers, "slo") as pool:
+            pending = {
+                (source.name, measure, window_s): pool.submit(self._query, source, measure, window_s)
+                for source in self._sources
+                for measure in source.queries
+                for window_s in ((WINDOW_S, RECENT_S) if measure in {"within", "rate_rps"} else (WINDOW_S,))
+            }
+            answers = {key: self._settled(key, future.result()) for key, future in pending.items()}
+        if all(isinstance(answer, str) for answer in answers.values()):
+            return None
+        for source in self._sources:
+            found = self._of_source(source, answers)
+            for service, values in found.items():
+                columns.setdefault(service, values)
+        names = np.empty(len(columns), object)
+        names[:] = sorted(columns)
+        table = {column: np.array([columns[name].get(column, np.nan) for name in names]) for column in _COLUMNS}
+        return ServiceSignals(service=names, age_s=np.zeros(len(names)), **table)
+
+    def _settled(self, key: tuple[str, str, float], answer: list[_Row] | str) -> list[_Row] | str:
+        if isinstance(answer, str):
+            self._gap("", key[1], f"{key[0]}: the query of {key[1]} failed: {answer}")
+        return answer
+
+    def _of_source(self, source: Source, answers: Mapping[tuple[str, str, float], Any]) -> dict[str, dict[str, float]]:
+        """The columns of each service that one source knows."""
+
+        def read(measure: str, window_s: float = WINDOW_S) -> dict[str, float]:
+            rows = answers.get((source.name, measure, window_s), ())
+            return {} if isinstance(rows, str) else self._values(source, rows)
+
+        rates, recent = read("rate_rps"), read("rate_rps", RECENT_S)
+        plain = {measure: read(measure) for measure in MEASURES if measure not in {"within", "rate_rps", "requests"}}
+        enough = {service for service, count in read("requests").items() if count >= self._min_requests}
+        late = self._late(source, answers, WINDOW_S)
+        late_now = self._late(source, answers, RECENT_S)
+        services = set(rates) | {service for values in plain.values() for service in values}
+        found = {}
+        for service in services:
+            row = {measure: values[service] for measure, values in plain.items() if service in values}
+            row |= {"tokens_per_s": row["tokens_per_s"] / self._speed} if "tokens_per_s" in row else {}
+            row["rate_rps"] = rates.get(service, math.nan) / self._speed
+            row["recent_rps"] = recent.get(service, math.nan) / self._speed
+            if service in enough:
+                row["violation_ratio"] = late.get(service, math.nan)
+                row["recent_violation_ratio"] = late_now.get(service, math.nan)
+            else:
+                row.pop("p99_s", None)
+            found[service] = row
+        return found
+
+    def _late(self, source: Source, answers: Mapping[tuple[str, str, float], Any], window_s: float) -> dict[str, float]:
+        """The share of requests over the objective, by service."""
+        rows = answers.get((source.name, "within", window_s), ())
+        buckets: dict[str, dict[float, float]] = {}
+        for row in () if isinstance(rows, str) else rows:
+            service, edge = self._service_of(source, row), float(row.metric.get("le", "nan"))
+            buckets.setdefault(service, {})[edge * source.unit_s] = float(row.value[1])
+        late = {}
+        for service, counts in buckets.items():
+            objective_s, whole = self._objectives.get(service, math.nan), counts.get(math.inf, 0.0)
+            edges = sorted(edge for edge in counts if edge >= objective_s * (1 - 1e-9))
+            if not edges or not whole > 0:
+                continue
+            if edges[0] > objective_s * (1 + 1e-9) and edges[0] < math.inf:
+                self._gap(
+                    service,
+                    "violation_ratio",
+                    f"the objective of {objective_s:g} s is no bucket edge of {source.name}; {edges[0]:g} s is used",
+                )
+            late[service] = max(0.0, 1.0 - counts[edges[0]] / whole)
+        return late
+
+    def _values(self, source: Source, rows: Sequence[_Row]) -> dict[str, float]:
+        """Service -> value of the rows of one answer; NaN and infinity are unknown."""
+        values = {self._service_of(source, row): float(row.value[1]) for row in rows}
+        return {service: value for service, value in values.items() if service and math.isfinite(value)}
+
+    def _service_of(self, source: Source, row: _Row) -> str:
+        given = next((row.metric[label] for label in source.by if row.metric.get(label)), "")
+        return self._services.get(given, given)
+
+    def _query(self, source: Source, measure: str, window_s: float) -> list[_Row] | str:
+        """The answer of one query, or why there is none. Prometheus answers for its own now."""
+        window = f"{max(window_s / self._speed, 0.001) * 1000:.0f}ms"
+        query = Template(source.queries[measure]).substitute(W=window, M=self._matchers)
+        try:
+            params = {"query": query, "timeout": f"{math.ceil(self._timeout_s)}s"}
+            body = get_limited(self._session, f"{self.url}/api/v1/query", self._timeout_s, ANSWER_LIMIT_BYTES, params)
+            answer = msgspec.json.decode(body, type=_Answer)
+        except (*_BAD, msgspec.MsgspecError) as error:
+            return reason_of(error)
+        return answer.data.result if answer.status == "success" else answer.error
+
+    def _gap(self, service: str, signal: str, reason: str) -> None:
+        self._gaps[service, signal, reason] = Gap(self.name, service, signal, reason)
+
+
+def _source(name: str) -> Source:
+    """The row of a source. Raises `InputError` with the nearest name."""
+    for source in SOURCES:
+        if source.name == name:
+            return source
+    raise InputError(f"slo.sources: {name!r} is no source; {unknown_name(name, [each.name for each in SOURCES])}")

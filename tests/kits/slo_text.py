@@ -1,0 +1,121 @@
+"""Expositions of inference servers, gateways and meshes, by the names of their documentation, for tests.
+
+`TRAFFIC` is what happens at each of them per second: the tests know what a collector has to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+RPS, TOKENS_PER_S, QUEUE, CACHE, REPLICAS = 40.0, 4000.0, 7.0, 0.5, 2
+LATE_RATIO = 0.1
+"""A tenth of the requests takes between 2.5 s and 5 s, the rest at most 1 s."""
+
+E2E = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
+EPP = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+MESH_MS = (0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000)
+
+Text = Callable[[float], list[str]]
+"""The lines of one replica after so many seconds of traffic."""
+
+
+def _histogram(name: str, labels: str, edges: Sequence[float], t_s: float, unit: float = 1.0) -> list[str]:
+    """The latencies of half of the traffic: one replica of two."""
+    count = RPS / REPLICAS * t_s
+    lines = []
+    for edge in (*edges, float("inf")):
+        share = 0.0 if edge * unit < 1.0 else 1.0 - LATE_RATIO if edge * unit < 5.0 else 1.0
+        text = "+Inf" if edge == float("inf") else f"{edge:g}"
+        lines.append(f'{name}_bucket{{{labels},le="{text}"}} {share * count}')
+    return [*lines, f"{name}_sum{{{labels}}} {count}", f"{name}_count{{{labels}}} {count}"]
+
+
+def _vllm(t_s: float) -> list[str]:
+    own = 'model_name="chat",engine="0"'
+    return [
+        *_histogram("vllm:e2e_request_latency_seconds", own, E2E, t_s),
+        f'vllm:request_success_total{{{own},finished_reason="stop"}} {RPS / 4 * t_s}',
+        f'vllm:request_success_total{{{own},finished_reason="length"}} {RPS / 4 * t_s}',
+        f"vllm:prompt_tokens_total{{{own}}} {TOKENS_PER_S / 8 * 3 * t_s}",
+        f"vllm:generation_tokens_total{{{own}}} {TOKENS_PER_S / 8 * t_s}",
+        f"vllm:num_requests_waiting{{{own}}} {QUEUE / 2}",
+        f"vllm:num_requests_running{{{own}}} 3",
+        f"vllm:kv_cache_usage_perc{{{own}}} {CACHE}",
+    ]
+
+
+def _old_vllm(t_s: float) -> list[str]:
+    """The same with the old name of the cache metric."""
+    return [line.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc") for line in _vllm(t_s)]
+
+
+def _sglang(t_s: float) -> list[str]:
+    own = 'model_name="chat"'
+    return [
+        *_histogram("sglang:e2e_request_latency_seconds", own, E2E, t_s),
+        f"sglang:gen_throughput{{{own}}} {TOKENS_PER_S / 2}",
+        f"sglang:num_queue_reqs{{{own}}} {QUEUE / 2}",
+        f"sglang:num_running_reqs{{{own}}} 3",
+        f"sglang:token_usage{{{own}}} {CACHE}",
+    ]
+
+
+def _triton(t_s: float) -> list[str]:
+    own = 'model="chat",version="1"'
+    return [
+        f"nv_inference_request_success{{{own}}} {RPS / 2 * t_s}",
+        f"nv_inference_request_failure{{{own}}} 0",
+        f"nv_inference_pending_request_count{{{own}}} {QUEUE / 2}",
+        f'nv_inference_request_summary_us{{{own},quantile="0.5"}} 600000',
+        f'nv_inference_request_summary_us{{{own},quantile="0.99"}} 4750000',
+        f'nv_trt_llm_kv_cache_block_metrics{{{own},kv_cache_block_type="fraction"}} {CACHE}',
+        f'nv_trt_llm_kv_cache_block_metrics{{{own},kv_cache_block_type="max"}} 1000',
+    ]
+
+
+def _tgi(t_s: float) -> list[str]:
+    return [
+        *_histogram("tgi_request_duration", 'kind="all"', E2E, t_s),
+        f"tgi_request_success {RPS / 2 * t_s}",
+        f"tgi_queue_size {QUEUE / 2}",
+    ]
+
+
+def _llm_d(t_s: float) -> list[str]:
+    own = 'model_name="chat",target_model_name="chat-v2"'
+    return [
+        *_histogram("inference_objective_request_duration_seconds", own, EPP, t_s),
+        f"inference_objective_request_total{{{own}}} {RPS / 2 * t_s}",
+        f'inference_pool_average_queue_size{{name="chat"}} {QUEUE / 2}',
+        'inference_pool_ready_pods{name="chat"} 1',
+        f'inference_pool_average_kv_cache_utilization{{name="chat"}} {CACHE}',
+    ]
+
+
+def _kserve(t_s: float) -> list[str]:
+    return _histogram("request_predict_seconds", 'model_name="chat"', E2E, t_s)
+
+
+def _istio(t_s: float) -> list[str]:
+    own = 'destination_workload="chat",response_code="200"'
+    return [
+        *_histogram("istio_request_duration_milliseconds", own, MESH_MS, t_s, 1e-3),
+        f"istio_requests_total{{{own}}} {RPS / 2 * t_s}",
+    ]
+
+
+def _envoy(t_s: float) -> list[str]:
+    return _histogram("envoy_cluster_upstream_rq_time", 'envoy_cluster_name="chat"', MESH_MS, t_s, 1e-3)
+
+
+TEXTS: dict[str, Text] = {
+    "vllm": _vllm,
+    "old-vllm": _old_vllm,
+    "sglang": _sglang,
+    "triton": _triton,
+    "tgi": _tgi,
+    "llm-d": _llm_d,
+    "kserve": _kserve,
+    "istio": _istio,
+    "envoy": _envoy,
+}
