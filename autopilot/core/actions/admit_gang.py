@@ -74,6 +74,10 @@ class _Pass:
     idle_held_for: dict[int, tuple[int, float]] = field(default_factory=dict)
     plain: bool = False  # who finds no room takes nothing at once, and nothing is held for its share
 
+    def reason(self, code: int) -> Miss:
+        """Why the gangs of a number wait; capacity, where that was forgotten since."""
+        return self.failed.get(code, Miss(Code.CAPACITY, 0.0, 0.0))
+
     def forget(self) -> None:
         """Drop the misses: what failed may fit now."""
         self.failed.clear()
@@ -117,7 +121,7 @@ def propose(ctx: Context, submit: Submit) -> None:
                 ctx.plan.take_turn(behind)
                 ctx.plan.refuse(behind, Miss(Code.ORDER, 1.0, 0.0))
     for code, refused in run.refused.items():
-        _refuse(ctx, np.array(refused), run.failed.get(code, Miss(Code.CAPACITY, 0.0, 0.0)))
+        _refuse(ctx, np.array(refused), run.reason(code))
     _widen(ctx, run.elastic, submit)
 
 
@@ -217,7 +221,7 @@ _SHAPE_CODES = frozenset(
 def _redraw(ctx: Context, run: _Pass) -> None:
     """Forget earlier misses: a new reservation changes what the remaining gangs can use."""
     for code, refused in run.refused.items():
-        _refuse(ctx, np.array(refused), run.failed[code])
+        _refuse(ctx, np.array(refused), run.reason(code))
     run.refused.clear()
     run.forget()
     run.codes = _codes(ctx)

@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopilot.core.actions.admit_gang import _codes, _Pass, _redraw
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Gate, Topology
+from autopilot.core.planning.action import Action
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Submit
 from tests.kits.core_world import (
     Item,
     decide,
@@ -20,6 +24,7 @@ from tests.kits.core_world import (
     waits,
     why_waits,
     with_policy,
+    world,
 )
 from tests.kits.ticking_world import ALL_AUTO, EAGER, Ticking, tenants
 
@@ -266,3 +271,16 @@ def test_the_longest_broken_comes_first_and_a_rejected_gang_goes_too() -> None:
     play.leave_all()
     play.tick(110.0)
     assert play.running() == ["early", "late"]
+
+
+def test_a_gang_whose_miss_was_forgotten_is_refused_for_capacity() -> None:
+    """A quota that changes forgets what failed; a reservation made later still has to name a reason."""
+
+    def probe(ctx: Context, _submit: Submit) -> None:
+        run = _Pass(_codes(ctx))
+        run.refused[run.codes[0]] = [0]
+        _redraw(ctx, run)
+
+    step = decide(world("1x8", [waits("w", 16)]), actions=(Action("probe", "", probe, explains_waiting=True),))
+    refusals = step.decision.plan.refusals
+    assert [refusals.codes[code] for code in refusals.code.tolist()] == [Code.CAPACITY]
