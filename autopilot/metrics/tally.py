@@ -8,12 +8,23 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.tracking.lifecycle import ENDED, followed
 from autopilot.explain.proposals import answer_of
 from autopilot.metrics.samples import Labels
 from autopilot.metrics.table import BUCKETS_S, EFFECT_BUCKETS_S
+
+AT_START: dict[str, tuple[Labels, ...]] = {
+    "ticks_total": (("decided",), ("halted",)),
+    "disruptions_total": (("true",), ("false",)),
+    "lost_gpu_seconds_total": ((),),
+    "effects_total": tuple(
+        (operation, result) for operation in OPERATIONS for result in ("done", "conflict", "failed")
+    ),
+}
+"""Counters that are 0 from the start, so that their first increase is seen."""
 
 
 @dataclass(slots=True)
@@ -38,7 +49,7 @@ class Tally:
     def __init__(self, memory: ControllerMemory) -> None:
         self._memory = memory
         self._began_s = {key: entry.since_s for key, entry in memory.in_flight.items()}
-        self.counters: dict[str, dict[Labels, float]] = {}
+        self.counters: dict[str, dict[Labels, float]] = {name: dict.fromkeys(at, 0.0) for name, at in AT_START.items()}
         self.histograms: dict[str, dict[Labels, Histogram]] = {}
 
     def tick(self, observation: Observation, decision: Decision, memory: ControllerMemory, policy: Policy) -> None:

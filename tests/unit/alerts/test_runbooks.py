@@ -1,4 +1,4 @@
-"""Runbooks: one for each alert, with a front matter that a program can follow and commands that exist."""
+"""Runbooks: one for each alert, with queries that parse and commands that exist."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ from pathlib import Path
 import pytest
 
 from autopilot.alerts.rules import RuleSettings, rule_groups, yaml_text
-from autopilot.alerts.runbooks import Runbook, filled, labels_of, load_runbooks, read_runbook
 from autopilot.alerts.table import ALERTS
-from autopilot.core.model.errors import InputError
 from autopilot.metrics.table import METRICS
+from autopilot.oncall.runbook import SUBJECTS, Runbook, bound, load_runbooks
+from tests.kits.alert_cases import CASES
 from tests.tidy.tree import ROOT
 
-FOLDER = ROOT / "runbooks"
-BOOKS = load_runbooks(FOLDER)
-GOOD = (FOLDER / "GPUAutopilotClusterFragmented.md").read_text(encoding="utf-8")
+BOOKS = load_runbooks()
+LABELS = dict.fromkeys(SUBJECTS, 'a "b" \\ c')
 
 
 def queries(book: Runbook) -> list[str]:
-    """Every query of a runbook, its labels replaced by one that needs an escape."""
-    labels = dict.fromkeys(labels_of(next(a for a in ALERTS if a.name == book.matter.alert)), 'a "b" \\ c')
-    return [filled(each.query, labels) for each in book.matter.diagnosis] + [
-        filled(book.matter.verification.query, labels)
-    ]
+    """Every query of a runbook, bound to labels that need an escape."""
+    asked = [each.query for each in book.front.diagnosis] + [book.front.verification.query]
+    return [query for each in asked if each and (query := bound(each, LABELS)) is not None]
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
@@ -40,12 +37,20 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 
 @pytest.mark.parametrize("book", BOOKS.values(), ids=BOOKS)
 def test_the_text_shows_the_queries_of_the_front_matter(book: Runbook) -> None:
-    """What a person runs is what a program runs; the title is the name."""
-    text = book.path.read_text(encoding="utf-8")
-    shown = [" ".join(block.split()) for block in re.findall(r"```promql\n(.*?)```", text, re.DOTALL)]
-    assert shown == [each.query for each in book.matter.diagnosis] + [book.matter.verification.query]
-    assert f"\n# {book.matter.alert}\n" in text
-    assert "kubectl" not in text, "this version talks to no Kubernetes"
+    """What a person runs is what the service runs."""
+    shown = [" ".join(block.split()) for block in re.findall(r"```promql\n(.*?)```", book.text, re.DOTALL)]
+    verified = [book.front.verification.query] if book.front.verification.query else []
+    assert shown == [each.query for each in book.front.diagnosis] + verified
+    assert "kubectl" not in book.text, "this version talks to no Kubernetes"
+
+
+@pytest.mark.parametrize("book", BOOKS.values(), ids=BOOKS)
+def test_a_runbook_asks_for_labels_that_its_alert_has(book: Runbook) -> None:
+    """Each query can be bound with the labels with which the alert fires; so can its subject."""
+    labels = dict.fromkeys(CASES[book.alert].labels, "x")
+    asked = [each.query for each in book.front.diagnosis] + [book.front.verification.query]
+    assert all(bound(query, labels) is not None for query in asked)
+    assert not book.front.subject or book.front.subject in labels
 
 
 def test_every_query_parses(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
@@ -76,8 +81,7 @@ def test_every_option_of_a_command_exists() -> None:
     """`autopilot VERB --option` in a runbook is an option of that command."""
     asked: dict[str, set[str]] = {}
     for book in BOOKS.values():
-        text = book.path.read_text(encoding="utf-8")
-        for verb, rest in re.findall(r"autopilot ([a-z]+(?: rollback| list)?)([^`\n|]*)", text):
+        for verb, rest in re.findall(r"autopilot ([a-z]+(?: rollback| list)?)([^`\n|]*)", book.text):
             asked.setdefault(verb, set()).update(re.findall(r"--[a-z-]+", rest))
     assert {"explain", "decisions", "recommendations", "approve"} <= asked.keys()
     for verb, options in sorted(asked.items()):
@@ -91,64 +95,3 @@ def test_every_option_of_a_command_exists() -> None:
             timeout=60,
         )
         assert not {option for option in options if option not in done.stdout}, verb
-
-
-def test_labels_are_escaped() -> None:
-    """A label value cannot end its string: it stays one matcher."""
-    assert filled('x{pool="$pool"}', {"pool": 'a"} or y{b="\\\n'}) == 'x{pool="a\\"} or y{b=\\"\\\\\\n"}'
-    assert filled('x{pool="$pool"}', {}) == 'x{pool=""}'
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("---\nalert", "alert", ":1: there is no front matter"),
-        ("severity: warning", "severity: [", "is not YAML"),
-        ("severity: warning", "severity: critical", "severity: 'critical'"),
-        ("alert: GPUAutopilotClusterFragmented", "alert: GPUAutopilotOther", "must be the name of the file"),
-        ("action: defragment", "action: reboot", "'reboot' is no action"),
-        ("- hysteresis", "- courage", "guard 'courage' does not exist"),
-        ("- gpu_autopilot_stranded_gpus", "- gpu_autopilot_luck", "metric 'gpu_autopilot_luck' does not exist"),
-        ('pool="$pool"', 'pool="$node"', "$node: the alert has no such label"),
-        ("## Impact", "## Cause", "the sections are"),
-        ("  good: empty", "  good: perhaps", "verification.good"),
-        ("severity: warning", "severity: warning\nmode: auto", "mode: Extra inputs are not permitted"),
-        ("- action: defragment", "- action: defragment\n  command: rm -rf", "command: Extra inputs are not permitted"),
-        ("- action: defragment", "- action: defragment\n  victims: [a]", "victims: Extra inputs are not permitted"),
-        ("- action: defragment", "- action: defragment\n  waive: [budget]", "waive: Extra inputs are not permitted"),
-    ],
-)
-def test_a_broken_runbook_is_refused_with_its_file(old: str, new: str, message: str, tmp_path: Path) -> None:
-    """The first problem, with file and line or field. A mode, victims, waived guards and commands have no place."""
-    assert old in GOOD
-    path = tmp_path / "GPUAutopilotClusterFragmented.md"
-    path.write_text(GOOD.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        read_runbook(path)
-    assert message in str(caught.value)
-    assert str(path) in str(caught.value)
-
-
-def test_the_line_of_a_wrong_field_is_named(tmp_path: Path) -> None:
-    """The line in the file, not in the front matter."""
-    path = tmp_path / "GPUAutopilotClusterFragmented.md"
-    text = GOOD.replace("- action: defragment", "- action: defragment\n  command: x", 1)
-    path.write_text(text, encoding="utf-8")
-    line = text.splitlines().index("  command: x") + 1
-    with pytest.raises(InputError, match=f"{path.name}:{line}: actions.0.command"):
-        read_runbook(path)
-
-
-def test_a_missing_runbook_is_named(tmp_path: Path) -> None:
-    """The folder and the first name."""
-    with pytest.raises(InputError, match="no runbook for GPUAutopilotClusterFragmented"):
-        load_runbooks(tmp_path)
-
-
-@pytest.mark.parametrize("data", [b"\xff---\n", b"-" * 70_000], ids=["not UTF-8", "too large"])
-def test_a_file_that_is_no_text_is_refused(data: bytes, tmp_path: Path) -> None:
-    """One message with the file."""
-    path = tmp_path / "GPUAutopilotClusterFragmented.md"
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=r"GPUAutopilotClusterFragmented\.md"):
-        read_runbook(path)

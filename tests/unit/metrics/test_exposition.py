@@ -273,6 +273,14 @@ def test_decisions_refusals_and_disruptions_are_counted() -> None:
     assert found["most_stops_of_one_workload"] == 2.0
 
 
+def test_counters_of_effects_are_there_from_the_start() -> None:
+    """A known 0: the first failure is an increase, not a new series."""
+    found = shown(a_world())
+    assert found["effects_total{operation=admit,result=failed}"] == 0.0
+    assert found["lost_gpu_seconds_total"] == 0.0
+    assert found["disruptions_total{contract=false}"] == 0.0
+
+
 @pytest.mark.parametrize(
     ("kind", "result"), [(OutcomeKind.DONE, "done"), (OutcomeKind.CONFLICT, "conflict"), (OutcomeKind.FAILED, "failed")]
 )

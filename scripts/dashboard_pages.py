@@ -1,0 +1,344 @@
+"""What the dashboards show: pages and panels as data. Addresses of pages (uid) never change."""
+
+from __future__ import annotations
+
+from scripts.dashboard_panels import Page, Panel, Target, Variable
+
+C = 'cluster=~"$cluster"'
+P, T, S = (f'{C}, {name}=~"${name}"' for name in ("pool", "tenant", "service"))
+NO_CONTROLLER = "no data: is the controller scraped, and does it lead?"
+NO_SERVICES = "no services"
+NOTHING_WAITS = "nothing waits"
+NO_MEASURE = "not measured: telemetry is missing"
+
+CLUSTER = Variable(
+    "cluster", "Cluster", "Clusters that this data source has.", "label_values(gpu_autopilot_leader, cluster)"
+)
+ALERTS = (("Alerts", f'ALERTS{{alertname=~"GPUAutopilot.+", alertstate="firing", severity=~"critical|warning", {C}}}'),)
+
+
+def chosen(name: str, label: str, metric: str) -> Variable:
+    """A choice from a label of a metric."""
+    return Variable(name, label, f"Values of the label {name}.", f"label_values({metric}{{{C}}}, {name})")
+
+
+def by(labels: str, metric: str, matchers: str = C) -> str:
+    """A gauge by labels; the maximum, because for a moment two processes may expose it."""
+    return f"max by ({labels}) (gpu_autopilot_{metric}{{{matchers}}})"
+
+
+def top(metric: str) -> str:
+    """A gauge of the fleet."""
+    return f"max(gpu_autopilot_{metric}{{{C}}})"
+
+
+def stat(title: str, description: str, unit: str, expr: str, empty: str = NO_CONTROLLER) -> Panel:
+    """One number."""
+    return Panel("stat", title, description, unit, (Target(expr),), empty)
+
+
+def lines(
+    title: str, description: str, unit: str, *targets: Target, empty: str = NO_CONTROLLER, kind: str = "lines"
+) -> Panel:
+    """Series over time."""
+    return Panel(kind, title, description, unit, targets, empty)
+
+
+PRICE = Variable("gpu_hour_price", "Price of a GPU-hour", "In the currency of your choice.", text="2.50")
+AUTOPILOT = Variable(
+    "autopilot_url", "Autopilot", "Address of its API and page, for links.", text="http://localhost:9470"
+)
+
+RECOMMENDED = Panel(
+    "table",
+    "Recommended actions",
+    "Open recommendations with their expected gain and cost, the reason, and what they rest on. The id links to the "
+    "explanation and to the approval.",
+    "none",
+    (
+        Target(
+            by("id, action, target, tenant, reason, mode, confidence", "recommendation_info", C),
+            "1",
+        ),
+        Target(by("id", "recommendation_gain_gpu_seconds", C), "gain"),
+        Target(by("id", "recommendation_cost_gpu_seconds", C), "cost"),
+    ),
+    "no open recommendations",
+    join="id",
+    links=(
+        ("Explain", "${autopilot_url}/api/v1/recommendations/${__data.fields.id}"),
+        ("Approve", "${autopilot_url}/recommendations/${__data.fields.id}"),
+    ),
+    units=(("gain", "s"), ("cost", "s")),
+)
+
+FLEET = Page(
+    "gpu-autopilot-fleet",
+    "GPU fleet",
+    "Capacity, what is handed out, and what is really used.",
+    (
+        stat("Capacity", "Usable GPUs.", "none", top("fleet_capacity_gpus")),
+        stat("Handed out", "GPUs held by workloads.", "none", top("fleet_held_gpus")),
+        stat("SM-active", "GPU equivalents of SM activity.", "none", top("fleet_active_gpus"), NO_MEASURE),
+        stat("Gap", "GPUs that are handed out and do nothing.", "none", top("fleet_gap_gpus"), NO_MEASURE),
+        stat(
+            "Gap a day",
+            "The gap of now over a day, at the price of a GPU-hour.",
+            "currencyUSD",
+            f"max(gpu_autopilot_fleet_gap_gpus{{{C}}}) * 24 * $gpu_hour_price",
+            NO_MEASURE,
+        ),
+        stat("Widest gang", "The widest gang of whole GPUs that fits now.", "none", top("largest_gang_gpus")),
+        lines(
+            "GPUs: capacity, handed out, SM-active",
+            "The space between handed out and SM-active is capacity that is reserved and not used.",
+            "none",
+            Target(top("fleet_capacity_gpus"), "capacity"),
+            Target(top("fleet_held_gpus"), "handed out"),
+            Target(top("fleet_active_gpus"), "SM-active"),
+        ),
+        lines(
+            "Utilization",
+            "Allocation is what most dashboards show; real utilization is SM activity over capacity.",
+            "percentunit",
+            Target(top("fleet_allocation_ratio"), "allocation"),
+            Target(top("fleet_hardware_ratio"), "SM-active / handed out"),
+            Target(top("fleet_real_utilization_ratio"), "real utilization"),
+        ),
+        lines(
+            "Gap by pool",
+            "GPUs that are handed out and do nothing.",
+            "none",
+            Target(by("pool", "pool_gap_gpus", P), "{{pool}}"),
+            empty=NO_MEASURE,
+            kind="stacked",
+        ),
+        lines(
+            "Allocation by pool",
+            "GPUs handed out over the capacity of the pool.",
+            "percentunit",
+            Target(by("pool", "pool_allocation_ratio", P), "{{pool}}"),
+        ),
+        RECOMMENDED,
+    ),
+    (CLUSTER, chosen("pool", "Pool", "gpu_autopilot_pool_capacity_gpus"), PRICE, AUTOPILOT),
+    ALERTS,
+)
+
+TENANTS = Page(
+    "gpu-autopilot-tenants",
+    "GPU tenants",
+    "What each tenant holds, uses and waits for; what queues borrow.",
+    (
+        Panel(
+            "table",
+            "Tenants",
+            "GPUs held, SM activity of what is held, the gap, the hoarding score, and GPUs waited for.",
+            "none",
+            (
+                Target(by("tenant", "tenant_held_gpus", T), "held"),
+                Target(by("tenant", "tenant_hardware_ratio", T), "SM-active"),
+                Target(by("tenant", "tenant_gap_gpus", T), "gap"),
+                Target(by("tenant", "tenant_hoarding_ratio", T), "hoarding"),
+                Target(by("tenant", "tenant_pending_gpus", T), "waiting"),
+            ),
+            "no tenant holds or waits for GPUs",
+            join="tenant",
+            units=(("SM-active", "percentunit"), ("hoarding", "percentunit")),
+        ),
+        lines(
+            "GPUs held", "By tenant.", "none", Target(by("tenant", "tenant_held_gpus", T), "{{tenant}}"), kind="stacked"
+        ),
+        lines(
+            "Gap in GPUs",
+            "Held and not used, by tenant.",
+            "none",
+            Target(by("tenant", "tenant_gap_gpus", T), "{{tenant}}"),
+            empty=NO_MEASURE,
+            kind="stacked",
+        ),
+        lines(
+            "Share of the fleet",
+            "GPUs held by a tenant over the capacity of the fleet.",
+            "percentunit",
+            Target(by("tenant", "tenant_allocation_ratio", T), "{{tenant}}"),
+        ),
+        lines(
+            "Hoarding score",
+            "Idle GPUs over GPUs of running work that can be judged.",
+            "percentunit",
+            Target(by("tenant", "tenant_hoarding_ratio", T), "{{tenant}}"),
+            empty=NO_MEASURE,
+        ),
+        lines(
+            "Guarantee and borrowed",
+            "GPUs that belong to each queue, and those that it holds above that.",
+            "none",
+            Target(by("queue", "queue_guaranteed_gpus", C), "{{queue}} guaranteed"),
+            Target(by("queue", "queue_borrowed_gpus", C), "{{queue}} borrowed"),
+        ),
+        lines(
+            "Borrowed and idle",
+            "Borrowed GPUs that do nothing.",
+            "none",
+            Target(by("queue", "queue_borrowed_idle_gpus", C), "{{queue}}"),
+            empty="no queue borrows",
+        ),
+    ),
+    (CLUSTER, chosen("tenant", "Tenant", "gpu_autopilot_tenant_held_gpus")),
+    ALERTS,
+)
+
+READY, NEEDED = (by("service", "service_replicas", f'{S}, state="{state}"') for state in ("ready", "needed"))
+INFERENCE = Page(
+    "gpu-autopilot-inference",
+    "Inference objectives",
+    "Latency against the objective, error budget, load with its forecast, replicas and headroom.",
+    (
+        lines(
+            "p99 latency and objective",
+            "99th percentile over 5 min, and what the service promises.",
+            "s",
+            Target(by("service", "service_p99_seconds", S), "{{service}} p99"),
+            Target(by("service", "service_objective_seconds", S), "{{service}} objective"),
+            empty=NO_SERVICES,
+        ),
+        lines(
+            "Late requests",
+            "Share of requests over their objective, by window. The error budget is 1 %.",
+            "percentunit",
+            Target(f"max by (service) (service:gpu_autopilot_late_requests:ratio_5m{{{S}}})", "{{service}} 5 min"),
+            Target(f"max by (service) (service:gpu_autopilot_late_requests:ratio_1h{{{S}}})", "{{service}} 1 h"),
+            empty=NO_SERVICES,
+        ),
+        lines(
+            "Load and forecast",
+            "Requests per second, and the median and upper forecast of the highest rate within 5 min.",
+            "reqps",
+            Target(by("service", "service_requests_per_second", S), "{{service}} load"),
+            Target(
+                f'max by (service, level) (gpu_autopilot_forecast_requests_per_second{{{S}, horizon="300s"}})',
+                "{{service}} level {{level}}",
+            ),
+            empty=NO_SERVICES,
+        ),
+        lines(
+            "Headroom",
+            "Replicas that are ready minus those that the load needs. Below 0, requests wait.",
+            "none",
+            Target(
+                f"{READY} - {NEEDED}",
+                "{{service}}",
+            ),
+            empty=NO_SERVICES,
+        ),
+        lines(
+            "Replicas",
+            "Present, ready, needed by the autoscaler, and the floor that the autopilot set.",
+            "none",
+            Target(by("service, state", "service_replicas", S), "{{service}} {{state}}"),
+            empty=NO_SERVICES,
+        ),
+        lines(
+            "Waiting requests",
+            "Requests in the queues of a service.",
+            "none",
+            Target(by("service", "service_queued_requests", S), "{{service}}"),
+            empty=NO_SERVICES,
+        ),
+        lines(
+            "Coverage",
+            "Promised: the highest level of the forecast. Delivered: outcomes of the last week within it.",
+            "percentunit",
+            Target(by("horizon", "forecast_promised_coverage_ratio", C), "promised {{horizon}}"),
+            Target(
+                f"min by (service, horizon) (gpu_autopilot_forecast_delivered_coverage_ratio{{{S}}})",
+                "{{service}} {{horizon}}",
+            ),
+            empty="no forecast has outcomes yet",
+        ),
+        lines(
+            "Drift",
+            "1 while the errors of a model are out of their usual range.",
+            "none",
+            Target(by("service", "forecast_drifting", S), "{{service}}"),
+            empty="no forecasts of demand",
+        ),
+    ),
+    (CLUSTER, chosen("service", "Service", "gpu_autopilot_service_objective_seconds")),
+    ALERTS,
+)
+
+FRAGMENTATION = Page(
+    "gpu-autopilot-fragmentation",
+    "Fragmentation and MIG",
+    "Free capacity that cannot be used, by cause; free GPUs by node; activity of every GPU and MIG instance.",
+    (
+        lines(
+            "Stranded GPUs by cause",
+            "Free GPUs that pending work cannot use for their shape, their model or a limit.",
+            "none",
+            Target(
+                f'sum by (cause) (max by (pool, cause) (gpu_autopilot_stranded_gpus{{{P}, demand="pending"}}))',
+                "{{cause}}",
+            ),
+            kind="stacked",
+        ),
+        lines(
+            "Fragmentation index",
+            "Share of the free GPUs that the expected mix cannot use.",
+            "percentunit",
+            Target(by("pool", "fragmentation_ratio", P), "{{pool}}"),
+            empty="the demand mix is not known yet",
+        ),
+        lines(
+            "Stranded of the expected mix",
+            "By cause, at the size of the free capacity.",
+            "none",
+            Target(
+                f'sum by (cause) (max by (pool, cause) (gpu_autopilot_stranded_gpus{{{P}, demand="expected"}}))',
+                "{{cause}}",
+            ),
+            empty="the demand mix is not known yet",
+            kind="stacked",
+        ),
+        lines(
+            "Widest gang that fits",
+            "Whole GPUs, by GPU model.",
+            "none",
+            Target(by("gpu_model", "largest_gang_gpus", C), "{{gpu_model}}"),
+        ),
+        Panel(
+            "map",
+            "Free GPUs by node",
+            "Whole free GPUs of each node that takes work.",
+            "none",
+            (Target(by("node", "node_free_gpus", P), "{{node}}"),),
+            NO_CONTROLLER,
+        ),
+        Panel(
+            "map",
+            "GPU and MIG map",
+            "SM activity of every GPU and MIG instance, from the exporters.",
+            "percentunit",
+            (
+                Target(
+                    "avg by (Hostname, hostname, gpu, GPU_I_PROFILE, GPU_I_ID) (DCGM_FI_PROF_SM_ACTIVE)",
+                    "{{Hostname}}{{hostname}} {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}",
+                ),
+            ),
+            "no DCGM exporter is scraped by this data source",
+        ),
+        Panel(
+            "table",
+            "Changing and failed geometries",
+            "GPUs whose MIG geometry changes, or failed to.",
+            "none",
+            (Target(by("node, state", "node_recut_gpus", C), "GPUs"),),
+            "no geometry changes",
+            join="node",
+        ),
+    ),
+    (CLUSTER, chosen("pool", "Pool", "gpu_autopilot_pool_capacity_gpus")),
+    ALERTS,
+)
