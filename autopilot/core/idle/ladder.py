@@ -14,8 +14,8 @@ from math import inf
 import numpy as np
 
 from autopilot.core.idle.evidence import patience
-from autopilot.core.idle.hours import parse_hours, passed_at
 from autopilot.core.idle.verdict import awake_mask
+from autopilot.core.model.hours import parse_hours, passed_at
 from autopilot.core.model.idle_memory import IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
@@ -66,7 +66,7 @@ def _rung(
     factor = patience(memory.idle.owners.get(record.owner), policy)
     interactive = work.slo_class[row] == SloClass.INTERACTIVE
     grace_s = (rules.interactive_grace_s if interactive else rules.batch_grace_s) * factor
-    hours = parse_hours(rules.working_hours) if interactive else None
+    hours = parse_hours(rules.working_hours, "idle.working_hours") if interactive else None
     next_s = inf if record.step == IdleStep.SEEN else passed_at(hours, record.step_s, grace_s)
     if record.estimated:
         advice = "estimated"

@@ -16,6 +16,7 @@ from autopilot.core.model.policy_bounds import DAY_S
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _FIRST = 3  # 1 January 1970 was a Thursday
+_MOST_DAYS = 4000
 _FORM = re.compile(r"(\w{3})(?:-(\w{3}))? (\d\d):(\d\d)-(\d\d):(\d\d)(?: ([+-])(\d\d):(\d\d))?")
 
 
@@ -71,3 +72,20 @@ def next_edge_s(hours: Hours | None, at_s: float) -> float:
         for edge_s in (hours.from_s, hours.to_s)
     )
     return min((edge_s for edge_s in edges if edge_s > at_s), default=inf)
+
+
+def passed_at(hours: Hours | None, since_s: float, length_s: float) -> float:
+    """When `length_s` has passed inside of these hours since `since_s`; without hours, all time counts."""
+    if hours is None:
+        return since_s + length_s
+    left_s, local_s = length_s, since_s + hours.offset_s
+    day = floor(local_s / DAY_S)
+    for number in range(day, day + _MOST_DAYS):
+        if not hours.on(number):
+            continue
+        begin_s = max(number * DAY_S + hours.from_s, local_s)
+        end_s = number * DAY_S + hours.to_s
+        if begin_s + left_s <= end_s:
+            return begin_s + left_s - hours.offset_s
+        left_s -= max(end_s - begin_s, 0.0)
+    return inf

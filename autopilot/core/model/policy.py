@@ -396,6 +396,7 @@ def check_policy(policy: Policy) -> None:
             f"budget.concurrent: {policy.budget.concurrent} exceeds budget.per_cluster "
             f"({policy.budget.per_cluster}); lower it or raise the other"
         )
+    parse_hours(policy.idle.working_hours, "idle.working_hours")
     parse_hours(policy.defragment_ahead.peak_hours, "defragment_ahead.peak_hours")
     if not policy.tenancy.fair_preemption_rules:
         raise InputError("tenancy.fair_preemption_rules: the list is empty; name final_share, initial_share or both")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from autopilot.core.idle.evidence import patience
-from autopilot.core.idle.hours import parse_hours, passed_at
 from autopilot.core.idle.ladder import ladder_timers_s
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.hours import parse_hours, passed_at
 from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy import Policy, check_policy
 from autopilot.core.model.snapshot import Gate, State
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
 from tests.kits.idle_world import NOW_S, QUICK, idle_scene, look, measured, notified
@@ -213,7 +213,7 @@ def test_a_returning_owner_goes_first_inside_the_guarantee() -> None:
 
 def test_graces_pass_in_working_hours_only() -> None:
     """Two hours of grace from Friday 17:00 end on Monday at 09:00."""
-    hours = parse_hours("Mon-Fri 08:00-18:00 +01:00")
+    hours = parse_hours("Mon-Fri 08:00-18:00 +01:00", "working_hours")
     friday_s = 86_400.0 + 16 * HOUR_S  # 2 January 1970, 17:00 at +01:00
     assert passed_at(hours, friday_s, 2 * HOUR_S) == 4 * 86_400.0 + 8 * HOUR_S
     assert passed_at(None, friday_s, 2 * HOUR_S) == friday_s + 2 * HOUR_S
@@ -223,4 +223,4 @@ def test_graces_pass_in_working_hours_only() -> None:
 def test_hours_that_are_not_understood_are_refused(text: str) -> None:
     """One message with the field and a fix."""
     with pytest.raises(InputError, match="working_hours"):
-        parse_hours(text)
+        check_policy(with_policy(EAGER, idle={"working_hours": text}))
