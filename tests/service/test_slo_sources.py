@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 import requests
 
-from autopilot.core.intake.assemble import assemble
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Batch, ServiceSignals
-from autopilot.core.model.snapshot import ServiceTable
 from collectors.slo.collector import SloCollector
 from collectors.slo.sources import DEFAULT_SOURCES, MEASURES, SOURCES
 from tests.kits.prometheus_kit import prometheus, until
@@ -176,25 +174,3 @@ def test_unverified_sources_are_off_and_unknown_ones_refused() -> None:
     assert all(set(each.queries) <= set(MEASURES) for each in SOURCES)
     with pytest.raises(InputError, match=r"slo.sources: 'vlm' is no source; did you mean vllm\?"):
         SloCollector("http://x", sources=["vlm"])
-
-
-def _services() -> ServiceTable:
-    ids = np.array(["chat", "code"], object)
-    columns: dict[str, object] = {name: np.full(2, 1.0) for name in ServiceTable.__slots__}
-    return ServiceTable(**{**columns, "id": ids, "uid": ids, "queue": np.zeros(2, np.int32)})  # type: ignore[arg-type]
-
-
-def test_what_servers_measure_replaces_what_the_cluster_says() -> None:
-    """Value by value: what is not measured stays, and a measured service is as old as its measurement."""
-    from autopilot.core.intake.assemble import _with_signals
-
-    nan = np.full(1, np.nan)
-    signals = ServiceSignals(
-        np.array(["chat"], object), np.array([4.0]), nan, np.array([9.0]), nan, nan, nan, nan, nan, nan, np.array([3.0])
-    )
-    joined = _with_signals(_services(), [(signals, 2.0)])
-    assert joined.p99_s.tolist() == [4.0, 1.0]
-    assert joined.rate_rps.tolist() == [9.0, 1.0]
-    assert joined.queue_depth.tolist() == [1.0, 1.0]
-    assert joined.age_s.tolist() == [5.0, 1.0]
-    assert assemble([Batch("slo", 0.0, services=signals)], 0.0)[0].services.id.tolist() == []

@@ -1,0 +1,78 @@
+"""What is made of the answers of a Prometheus about services, and how they join what the cluster says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from autopilot.core.intake.assemble import _with_signals, assemble
+from autopilot.core.model.records import Batch, ServiceSignals
+from autopilot.core.model.snapshot import ServiceTable
+from collectors.slo.collector import SloCollector, _Row
+from collectors.slo.sources import Source
+
+
+class Answered(SloCollector):
+    """A collector whose Prometheus is the test: values of service `chat` by measure."""
+
+    def __init__(self, values: dict[str, float], within: dict[str, float], objective_s: float = 2.0) -> None:
+        super().__init__("http://prometheus", sources=["vllm"], objectives={"chat": objective_s})
+        self._values_of, self._buckets = values, within
+
+    def _query(self, source: Source, measure: str, window_s: float) -> list[_Row] | str:
+        if measure == "within":
+            return [_Row({"model_name": "chat", "le": edge}, (0.0, f"{v}")) for edge, v in self._buckets.items()]
+        value = self._values_of.get(measure)
+        return [] if value is None else [_Row({"model_name": "chat"}, (0.0, f"{value}"))]
+
+
+BUCKETS = {"1": 80.0, "2.5": 90.0, "5.0": 100.0, "+Inf": 100.0}
+BUSY = {"p99_s": 4.0, "requests": 5000.0, "rate_rps": 17.0, "queue_depth": 3.0}
+
+
+def _chat(batch: Batch) -> ServiceSignals:
+    assert batch.services is not None
+    assert batch.services.service.tolist() == ["chat"]
+    return batch.services
+
+
+@pytest.mark.parametrize(("objective_s", "late"), [(1.0, 0.2), (2.0, 0.1), (2.5, 0.1), (5.0, 0.0), (60.0, 0.0)])
+def test_the_objective_is_rounded_up_to_an_edge(objective_s: float, late: float) -> None:
+    """Requests under the next edge count as good, and a gap says which edge that is."""
+    batch = Answered(BUSY, BUCKETS, objective_s).collect(0.0)
+    assert _chat(batch).violation_ratio.tolist() == pytest.approx([late])
+    assert [gap.reason for gap in batch.gaps] == (
+        ["the objective of 2 s is no bucket edge of vllm; 2.5 s is used"] if objective_s == 2.0 else []
+    )
+
+
+def test_few_requests_are_noise_and_no_answer_is_unknown() -> None:
+    """Neither is 0: p99 and violations are left out, what is known stays."""
+    few = _chat(Answered(BUSY | {"requests": 99.0}, BUCKETS).collect(0.0))
+    assert np.isnan([few.p99_s[0], few.violation_ratio[0], few.recent_violation_ratio[0]]).all()
+    assert (few.rate_rps[0], few.queue_depth[0]) == (17.0, 3.0)
+    quiet = _chat(Answered({"queue_depth": 0.0, "p99_s": math.nan}, {}).collect(0.0))
+    assert np.isnan([quiet.rate_rps[0], quiet.p99_s[0], quiet.tokens_per_s[0], quiet.kv_cache_ratio[0]]).all()
+    assert quiet.queue_depth[0] == 0.0
+
+
+def _services() -> ServiceTable:
+    ids = np.array(["chat", "code"], object)
+    columns: dict[str, object] = {name: np.full(2, 1.0) for name in ServiceTable.__slots__}
+    return ServiceTable(**{**columns, "id": ids, "uid": ids, "queue": np.zeros(2, np.int32)})  # type: ignore[arg-type]
+
+
+def test_what_servers_measure_replaces_what_the_cluster_says() -> None:
+    """Value by value: what is not measured stays, and a measured service is as old as its measurement."""
+    nan = np.full(1, np.nan)
+    signals = ServiceSignals(
+        np.array(["chat"], object), np.array([4.0]), nan, np.array([9.0]), nan, nan, nan, nan, nan, nan, np.array([3.0])
+    )
+    joined = _with_signals(_services(), [(signals, 2.0)])
+    assert joined.p99_s.tolist() == [4.0, 1.0]
+    assert joined.rate_rps.tolist() == [9.0, 1.0]
+    assert joined.queue_depth.tolist() == [1.0, 1.0]
+    assert joined.age_s.tolist() == [5.0, 1.0]
+    assert assemble([Batch("slo", 0.0, services=signals)], 0.0)[0].services.id.tolist() == []
