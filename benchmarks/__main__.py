@@ -18,6 +18,7 @@ BENCHMARKS = {
     "sim_speed": "jobs simulated per second (B6)",
     "tick": "CPU of one tick at 100,000 GPUs",
     "tick_cut": "CPU of one tick of 50,000 GPUs with a fifth of them cut and every action on",
+    "showback": "a month of metering of 10,000 GPUs: showback, FOCUS, spending; and CPU of the meter",
     "metrics": "the controller's own metrics at 4,000 GPUs: series, and the time of a scrape",
     "serving_speed": "requests simulated per second",
     "journal_size": "size of the journal of a day",

@@ -16,6 +16,7 @@ from autopilot.metering.focus import check_focus, focus_rows
 from autopilot.metering.prices import Prices, Region
 from autopilot.metering.segments import DAY, HOUR, Segments, merge, open_store
 from autopilot.metering.showback import Bill, lines_of, showback
+from autopilot.metering.spend import Spending, daily_spending
 from tests.kits.metering_kit import stored_sums
 
 PRICES = Prices(
@@ -203,3 +204,34 @@ def test_an_hour_has_whole_ticks() -> None:
     """Edges of hours and days are whole numbers of the unit of time."""
     assert HOUR == 3600 * TICKS_PER_S
     assert DAY % HOUR == 0
+
+
+def spending_of(folder: Path, days: int, last: float, missing: int = -1) -> list[Spending]:
+    """A tenant that bursts 1 GPU-hour a day, and `last` of them on the last day; day `missing` has no segment."""
+    segments = Segments(folder, start_s=None, every=24)
+    for day in range(days):
+        for hour in range(24):
+            begin, burst = day * DAY + hour * HOUR, last if day == days - 1 else 1.0
+            rows = [row("capacity", 10, begin), row("held", burst / 24, begin, tenant="t", borrowed=burst / 24)]
+            segments.put(begin, begin + HOUR, rows if hour or day != 1 else rows[:1])
+    segments.close()
+    if missing >= 0:
+        (folder / f"s-{missing * DAY}-{(missing + 1) * DAY}.parquet").unlink()
+    return daily_spending(open_store(folder), PRICES)
+
+
+@pytest.mark.parametrize(("days", "last", "high"), [(9, 1.2, False), (9, 1.4, True), (9, 0.5, False), (5, 9.0, False)])
+def test_a_day_is_compared_with_the_days_before(days: int, last: float, high: bool, tmp_path: Path) -> None:
+    """1.4 times the mean is high, 1.2 times is not; fewer than seven days before say nothing."""
+    (found,) = spending_of(tmp_path, days, last)
+    assert found.high == high
+    assert found.days == days - 1
+    assert found.charge == pytest.approx(last * 4.0 * 0.5)
+    assert (found.ratio is None) == (days < 8)
+
+
+def test_a_day_that_was_not_metered_is_not_in_the_mean(tmp_path: Path) -> None:
+    """A missing day is unknown, never zero; and so is a missing last day."""
+    (found,) = spending_of(tmp_path / "a", 10, 1.3, missing=4)
+    assert (found.days, found.mean_charge) == (8, pytest.approx(2.0, rel=0.01))
+    assert spending_of(tmp_path / "b", 10, 1.3, missing=9)[0].day_begin_s == 8 * 86_400.0
