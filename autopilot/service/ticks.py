@@ -13,6 +13,7 @@ from autopilot.core.model.ports import PolicySource
 from autopilot.core.model.records import Decision, Observation
 from autopilot.service.exposed import Exposed
 from autopilot.service.kill_switch import KillSwitch
+from autopilot.service.metered import ServiceMeter
 from autopilot.service.published import Published, Publisher, WatchedCollector
 from autopilot.service.record import Record
 from autopilot.service.tick_log import TickLog
@@ -56,10 +57,13 @@ class Ticks:
         self.collectors: tuple[WatchedCollector, ...] = ()
         self.concluded: Callable[[], None] | None = None
         self.controller: Controller | None = None
+        self.meter: ServiceMeter | None = None
 
     def on_decision(self, observation: Observation, decision: Decision) -> None:
         """The tick is recorded and its effects are sent."""
         self._shown = (observation, decision)
+        if self.meter is not None:
+            self.meter.take(observation, decision)
         if self.concluded is not None:
             self.concluded()
 

@@ -27,6 +27,7 @@ from autopilot.service.inbox import SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.leadership import FileLeadership
 from autopilot.service.loop import Loop
+from autopilot.service.metered import ServiceMeter
 from autopilot.service.published import Publisher, WatchedCollector
 from autopilot.service.record import Record, RecordedActuator
 from autopilot.service.settings import Settings, Slo, Telemetry
@@ -108,6 +109,9 @@ def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -
         sources = (ServedCollector(client, SIMULATED), *_telemetry(settings, cluster, client))
         ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in sources)
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
+        clock = cluster.clock
+        ticks.meter = ServiceMeter(places.journal, clock.start_s, clock.speed, settings.loop.interval_s)
+        opened.callback(ticks.meter.close)
         controller = Controller(
             Wiring(
                 collectors=ticks.collectors,
@@ -148,7 +152,7 @@ def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -
         journal=kept.journal,
         record=kept.record,
         clock_s=client.last_now_s,
-        closers=[changes.close],
+        closers=[changes.close, ticks.meter.close],
     )
 
 

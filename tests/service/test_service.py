@@ -14,6 +14,9 @@ import requests
 
 from autopilot.audit.entry import Kind, parse_line
 from autopilot.journal.reader import JournalReader
+from autopilot.metering.prices import load_prices
+from autopilot.metering.segments import open_store
+from autopilot.metering.showback import showback
 from autopilot.service.state_folder import read_note
 from tests.service.kit import APPROVE, Running, poll, service, settings, start, write_yaml
 from tests.tidy.tree import ROOT
@@ -79,6 +82,10 @@ def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_
             requests.get(f"{cluster['url']}/healthz", timeout=5)
         assert not list(running.state.glob("*.json")), "the notes of what runs are gone"
         assert "Traceback" not in second.log.read_text("utf-8")
+        metered = open_store(next(running.state.rglob("*.metering")))
+        assert metered.segments
+        assert not metered.holes, "a restart leaves no time without a row"
+        assert showback(metered, load_prices(), "tenant").reconciled.good
 
 
 def test_pause_resume_and_kill_reach_the_next_tick(running: Running) -> None:

@@ -1,0 +1,63 @@
+"""The meter of the service: every tick is metered beside the journal, and a disk that fails does not fail a tick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.records import Decision, Observation
+from autopilot.metering.amounts import Row
+from autopilot.metering.meter import INTERVAL_S, Meter
+from autopilot.metering.segments import Segments, metering_folder
+
+log: Any = structlog.get_logger("metering")
+
+LONGEST_GAP_S = 600.0
+"""Two ticks further apart, in the time of the cluster: what happened between them was not observed."""
+REAL_S = 60.0
+"""Real time between two files, and two ticks, where the clock of a simulated cluster runs fast."""
+
+
+class ServiceMeter:
+    """Takes in ticks (`Wiring.on_decision`). What cannot be written waits in memory for the next interval."""
+
+    def __init__(self, journal: Path, start_s: float | None, speed: float, interval_s: float) -> None:
+        """`start_s`: time 0 of the cluster since 1970; `interval_s`: between two ticks, in the time of the cluster.
+
+        Raises `InputError` where the folder beside the journal cannot be used.
+        """
+        every = max(round(REAL_S * speed / INTERVAL_S), 1)
+        self._segments = Segments(metering_folder(journal), start_s=start_s, every=every)
+        self._meter = Meter(self, longest_gap_s=max(LONGEST_GAP_S, 3 * interval_s, REAL_S * speed))
+        self._failing = False
+
+    def take(self, observation: Observation, decision: Decision) -> None:
+        """Meter one tick."""
+        self._meter.take(observation, decision)
+
+    @property
+    def end(self) -> int | None:
+        """End of the last interval."""
+        return self._segments.end
+
+    def put(self, begin: int, end: int, rows: Sequence[Row]) -> None:
+        """Keep one interval; the first failure of a series is logged."""
+        try:
+            self._segments.put(begin, end, rows)
+            self._failing = False
+        except (InputError, OSError) as error:
+            if not self._failing:
+                log.warning("metering cannot be written", reason=str(error))
+            self._failing = True
+
+    def close(self) -> None:
+        """Write what is open."""
+        self._meter.close()
+        try:
+            self._segments.close()
+        except (InputError, OSError) as error:
+            log.warning("metering cannot be written", reason=str(error))
