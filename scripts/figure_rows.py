@@ -225,6 +225,17 @@ def of_serving_speed(found: dict[str, Any]) -> Iterator[Figure]:
     )
 
 
+def of_showback(found: dict[str, Any]) -> Iterator[Figure]:
+    """How long a month of metering takes to answer, and what it costs to meter a tick."""
+    goal = f"{found['goal_s']:.0f} s"
+    for what, took_s in found["seconds"].items():
+        month = f"a month of {found['gpus']:,} GPUs ({found['rows']:,} rows)"
+        yield Figure(f"{what}, {month}", f"{took_s:.1f} s", goal)
+    yield Figure(
+        f"metering one tick of {found['gpus']:,} GPUs", f"{1000 * found['tick_cpu_s']:.0f} ms of CPU", "stated"
+    )
+
+
 def of_journal_size(found: dict[str, Any]) -> Iterator[Figure]:
     """Size of the record of a day: telemetry as measured, and in the smallest form."""
     rows = sorted(found["large"], key=lambda row: float(row["mb_per_day"]))

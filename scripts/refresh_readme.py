@@ -164,6 +164,7 @@ BENCHMARKS = {
     "forecast_speed": Benchmark("Cost of forecasting", figure_rows.of_forecast_speed),
     "serving_speed": Benchmark("Cost of simulating inference", figure_rows.of_serving_speed, " --quick"),
     "journal_size": Benchmark("Journal size", figure_rows.of_journal_size, " --quick"),
+    "showback": Benchmark("A month of metering", figure_rows.of_showback),
 }
 """The tables in order, by the name of the file in `benchmarks/` and of its JSON in `benchmarks/out`."""
 
