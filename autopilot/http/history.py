@@ -90,16 +90,9 @@ def _put(out: dict[str, list[float | None]], at_s: float, means: list[float | No
 
 def _values(signals: Signals) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The series at one tick, in GPUs. NaN: not measured."""
-    capacity = signals.capacity_gpus
-    return np.array(
-        [
-            capacity,
-            signals.allocated_gpus,
-            signals.real_utilization_ratio * capacity,
-            signals.gap_ratio * capacity,
-            signals.pending_gpus,
-        ]
-    )
+    capacity, held = signals.capacity_gpus, signals.allocated_gpus
+    used = (signals.real_utilization_ratio * capacity, signals.gap_ratio * capacity) if held else (0.0, 0.0)
+    return np.array([capacity, held, *used, signals.pending_gpus])
 
 
 def _rates(observation: Observation) -> dict[str, float]:

@@ -46,8 +46,9 @@ async def _news(desk: Desk, cookie: str | None, streams: set[object]) -> AsyncIt
     streams.add(mine)
     try:
         shown: tuple[Published | None, str] | None = None
-        while cookie is None or desk.sessions.find(cookie) is not None:
-            if desk.publisher.closed:
+        while not desk.publisher.closed:
+            if cookie is not None and desk.sessions.find(cookie) is None:
+                yield ServerSentEvent("{}", event="signed-out")
                 return
             now = desk.publisher.latest, desk.kill_switch.reason()
             if shown is not None and now[0] is shown[0] and now[1] == shown[1]:
@@ -57,7 +58,6 @@ async def _news(desk: Desk, cookie: str | None, streams: set[object]) -> AsyncIt
             body = msgspec.json.encode(summary_of(desk)).decode()
             yield ServerSentEvent(body, event="tick", retry=TRIES_AGAIN_MS)
             await asyncio.sleep(AT_MOST_EVERY_S)
-        yield ServerSentEvent("{}", event="signed-out")
     finally:
         streams.discard(mine)
 

@@ -36,7 +36,7 @@ def history(
 
 
 def use_rows(found: Rollup, count: int) -> list[dict[str, Any]]:
-    """The first `count` groups of a level, in GPUs."""
+    """The first `count` groups of a level, in GPUs. Where nothing is handed out there is no gap."""
     use, capacity = ratios(found, ACTIVITY_WINDOW_S), found.capacity_units / GPU_UNITS
     return [
         {
@@ -44,7 +44,7 @@ def use_rows(found: Rollup, count: int) -> list[dict[str, Any]]:
             "capacity_gpus": capacity[row],
             "held_gpus": use.held_gpus[row],
             "active_gpus": use.active_gpus[row],
-            "gap_gpus": use.gap_gpus[row],
+            "gap_gpus": use.gap_gpus[row] if use.held_gpus[row] else 0.0,
             "measured_ratio": use.measured_ratio[row],
             "allocation_ratio": use.allocation_ratio[row],
             "hardware_ratio": use.hardware_ratio[row],

@@ -49,6 +49,8 @@ export const clock = {
     if (!known(this.start)) return `${duration(seconds)} after the start`;
     return new Date((this.start + seconds) * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC";
   },
+  // for tables: without a date the time since the start alone
+  short(seconds) { return known(this.start) ? this.at(seconds) : duration(seconds); },
 };
 
 export const words = (name) => String(name).replaceAll("_", " ");

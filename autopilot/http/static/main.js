@@ -4,10 +4,16 @@ import { listen, restore, session, signOut, whenSignedOut } from "./api.js";
 import { draw as drawStatus, say, state, take } from "./status.js";
 import { forget } from "./charts.js";
 import { drawSignIn } from "./signin.js";
+import { decisions } from "./views/decisions.js";
 import { fleet } from "./views/fleet.js";
+import { forecasts } from "./views/forecasts.js";
+import { health } from "./views/health.js";
+import { nodes } from "./views/nodes.js";
+import { queue } from "./views/queue.js";
 import { recommendations } from "./views/recommendations.js";
+import { tenants } from "./views/tenants.js";
 
-const VIEWS = [fleet, recommendations];
+const VIEWS = [fleet, recommendations, queue, tenants, nodes, forecasts, decisions, health];
 const REFRESH_MS = 1500;
 const $ = (id) => document.getElementById(id);
 const main = $("content");
@@ -27,7 +33,7 @@ function drawViews() {
   $("views").hidden = !session.signedIn;
   show($("views"), h("ul", null, VIEWS.map((each) => h("li", { "data-key": each.name },
     h("a", { href: `#/${each.name}`, "aria-current": each === view ? "page" : null }, each.title,
-      each === recommendations && waiting ? h("span", { class: "count" }, ` ${waiting}`) : null)))));
+      each === recommendations && waiting ? h("span", { class: "count" }, `${waiting}`) : null)))));
 }
 
 function drawWho() {
@@ -49,7 +55,8 @@ async function refresh(again = false) {
   }
   drawnAt = performance.now();
   busy = false;
-  if (wanted) { wanted = false; later(); }
+  if (now !== view) refresh(); // the person went on meanwhile
+  else if (wanted) { wanted = false; later(); }
 }
 
 function failed(error, again) {

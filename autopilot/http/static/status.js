@@ -36,7 +36,7 @@ export function say(text) {
 }
 
 function stale() {
-  const limit = Math.max(15, Math.min((state.summary && state.summary.silent_s) || 60, 60));
+  const limit = Math.max(15, ((state.summary && state.summary.silent_s) || 60) / 2);
   return tickAge() > limit;
 }
 

@@ -29,7 +29,7 @@ function facts() {
     fact("Capacity", gpus(now.capacity_gpus), { unit: "GPUs", note: `${counted(data.nodes, "node")}, ${counted(data.gpus, "GPU")} in all` }),
     fact("Handed out", gpus(now.held_gpus), { unit: "GPUs", note: `${percent(now.allocation_ratio)} of the capacity` }),
     fact("Really active", gpus(now.active_gpus), { unit: "GPUs", note: `${percent(now.real_utilization_ratio)} of the capacity`, tone: "work" }),
-    fact("Gap", gpus(now.gap_gpus), { unit: "GPUs", note: `handed out but not active, ${share(now.gap_gpus)} of the capacity`, tone: "gap" }),
+    fact("Gap", gpus(now.gap_gpus), { unit: "GPUs", note: `handed out, not active: ${share(now.gap_gpus)}`, tone: "gap" }),
     fact("Pending", gpus(data.signals.pending_gpus), { unit: "GPUs", note: counted(data.workloads.pending, "workload") }),
     fact("Widest gang that fits", data.signals.largest_gang_gpus < 0 ? UNKNOWN : gpus(data.signals.largest_gang_gpus), { unit: "GPUs", note: `${gpus(data.signals.free_gpus)} GPUs free` }),
     fact("Measured", percent(now.measured_ratio), { note: `of what is handed out, over ${duration(data.window_s)}` }));

@@ -37,15 +37,15 @@ function card(each) {
       h("div", null, h("dt", null, "Place"), h("dd", null, each.place || counted(each.gpus, "GPU"))),
       h("div", null, h("dt", null, "Tenant"), h("dd", null, each.tenant || "–")),
       h("div", null, h("dt", null, "Queue"), h("dd", null, each.queue || "–")),
-      h("div", null, h("dt", null, "Proposed"), h("dd", null, clock.at(each.at_s)))),
+      h("div", null, h("dt", null, "Proposed"), h("dd", null, clock.short(each.at_s)))),
     each.gone ? h("p", { class: "banner quiet" }, "This is no longer proposed. It stays here until you close it.") : null,
     results.has(each.id) ? h("p", { class: "result" }, results.get(each.id)) : null,
     h("div", { class: "buttons" },
       each.approvable
-        ? h("button", { type: "button", class: "main", "data-do": "approve", "data-id": each.id, disabled: each.gone || !may("approver"),
+        ? h("button", { type: "button", class: "main", "data-do": "approve", "data-id": each.id, "aria-disabled": each.gone && "true", disabled: !may("approver"),
           "aria-label": `Approve ${words(each.action)}: ${each.workload}` }, "Approve")
         : h("span", { class: "quiet" }, `Only recommended: the mode of ${each.action} takes no approvals`),
-      h("button", { type: "button", "data-do": "reject", "data-id": each.id, disabled: each.gone || !may("approver"),
+      h("button", { type: "button", "data-do": "reject", "data-id": each.id, "aria-disabled": each.gone && "true", disabled: !may("approver"),
         "aria-label": `Reject ${words(each.action)}: ${each.workload}` }, "Reject")),
     h("details", { "data-id": each.id }, h("summary", null, "Explanation"),
       lines ? h("pre", { tabindex: "0" }, lines.join("\n")) : h("p", { class: "loading" }, "Loading …"),
@@ -54,7 +54,7 @@ function card(each) {
 
 async function decide(id, verb) {
   const seen = shown.get(id);
-  if (!seen) return false;
+  if (!seen || seen.gone) return false;
   const title = `${verb === "approve" ? "Approve" : "Reject"}: ${words(seen.action)} ${seen.workload}?`;
   const victims = seen.victims.map((each) => `${each.workload} (${counted(each.gpus, "GPU")}, ${each.how})`).slice(0, 8).join(", ");
   const lines = [sentence(seen.why), `Gain ${gpuTime(seen.benefit_gpu_s)}, cost ${gpuTime(seen.cost_gpu_s)}.`];

@@ -1,0 +1,69 @@
+// Health of the controller and its sources; kill switch, pause and resume.
+import { fact, h, show, table } from "../dom.js";
+import { ask, may } from "../api.js";
+import { condition } from "../status.js";
+import { confirmed } from "../confirm.js";
+import { clock, counted, duration, sentence, words } from "../format.js";
+
+let data = null;
+const QUESTIONS = {
+  pause: { title: "Pause the controller?", verb: "Pause", tone: "", lines: ["Nothing acts until a person resumes. Decisions are still made, recorded and shown."] },
+  kill: { title: "Kill: stop acting at once?", verb: "Kill", tone: "bad", lines: ["Nothing acts until an admin resumes. Use it when something goes wrong; a pause is enough for maintenance."] },
+  resume: { title: "Resume?", verb: "Resume", tone: "", lines: ["A pause or a kill ends. A kill switch by file or environment stays on."] },
+};
+
+const COLLECTORS = [
+  { head: "Collector", cell: (row) => row.name },
+  { head: "State", cell: (row) => (row.problem ? h("span", { class: "pill bad" }, "fails") : h("span", { class: "pill good" }, "answers")) },
+  { head: "Data from", kind: "short", cell: (row) => clock.short(row.fresh_s) },
+  { head: "Age", kind: "number", cell: (row) => duration(row.fresh_s === null ? null : data.now_s - row.fresh_s) },
+  { head: "Last read took", kind: "number", cell: (row) => duration(row.took_s) },
+  { head: "Gaps", kind: "number", cell: (row) => row.gaps },
+  { head: "Problem", kind: "words", cell: (row) => row.problem || "none" },
+];
+const GAPS = [
+  { head: "Source", cell: (row) => row.source }, { head: "Object", cell: (row) => row.object_id || "all" },
+  { head: "Signal", cell: (row) => row.signal || "all" }, { head: "Reason", kind: "words", cell: (row) => row.reason },
+];
+
+const button = (what, role, tone) => h("button", { type: "button", class: tone, "data-do": what, "data-key": what, disabled: !may(role) }, QUESTIONS[what].verb);
+
+export const health = {
+  name: "health",
+  title: "Health",
+  ready: false,
+  async load() { data = await ask("/api/v1/state"); },
+  draw(main) {
+    this.ready = true;
+    const [tone, word, why] = condition();
+    const stages = Object.entries(data.stages_s);
+    show(main,
+      h("h1", null, "Health"),
+      h("section", { class: "card", "data-key": "control", "aria-labelledby": "control" },
+        h("h2", { id: "control" }, "Control"),
+        h("p", null, h("span", { class: `pill ${tone}` }, word), ` ${why || "The controller decides and acts within the modes of its policy."}`),
+        h("div", { class: "buttons" }, button("pause", "approver"), button("resume", "admin"), button("kill", "approver", "bad")),
+        may("admin") ? null : h("p", { class: "quiet" }, may("approver") ? "Resuming needs the role admin." : "Pausing needs the role approver, resuming the role admin.")),
+      h("dl", { class: "facts", "data-key": "facts" },
+        fact("Tick", data.tick, { note: `at ${clock.short(data.now_s)}` }),
+        fact("Last tick took", duration(data.took_s), { note: stages.map(([name, s]) => `${words(name)} ${duration(s)}`).join(", ") }),
+        fact("Effects under way", data.in_flight),
+        fact("Leads", data.leads ? "yes" : "no", { tone: data.leads ? "" : "gap" }),
+        fact("Kill switch", data.kill_switch ? "on" : "off", { note: data.kill_switch || "read at every tick", tone: data.kill_switch ? "bad" : "" }),
+        fact("Policy", data.policy.name, { note: data.policy.problem || "in force", tone: data.policy.problem ? "bad" : "" })),
+      h("section", { class: "card", "data-key": "collectors" }, table({ caption: "Collectors", columns: COLLECTORS, rows: data.collectors, key: (row) => row.name })),
+      data.notes.length ? h("section", { class: "card", "data-key": "notes" }, h("h2", null, "Notes of the last tick"),
+        h("ul", null, data.notes.map((note, place) => h("li", { "data-key": place }, `${note.subject && !note.words.includes(note.subject) ? `${note.subject}: ` : ""}${sentence(note.words)}`)))) : null,
+      data.gaps.length ? h("section", { class: "card", "data-key": "gaps" }, table({ caption: "Missing values", name: "gaps", columns: GAPS, rows: data.gaps, key: (row) => `${row.source} ${row.object_id} ${row.signal}`,
+        note: ` ${counted(data.gaps_in_total, "gap")}${data.gaps_in_total > data.gaps.length ? `, the first ${data.gaps.length}` : ""}` }))
+        : h("p", { class: "card empty", "data-key": "nogaps" }, "No value is reported as missing."));
+  },
+  async act(pressed) {
+    const question = QUESTIONS[pressed.dataset.do];
+    if (!question) return false;
+    return confirmed({ ...question, async act() {
+      const answer = await ask(`/api/v1/${pressed.dataset.do}`, { method: "POST" });
+      return sentence(answer.message);
+    } });
+  },
+};

@@ -1,0 +1,184 @@
+"""The status page in a real browser over published ticks: every view, every state, an undisturbed reader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from autopilot.core.model.modes import Mode
+from autopilot.core.model.records import Observation
+from autopilot.http.app import service_app
+from autopilot.http.desk import Desk
+from autopilot.service.listeners import Listener
+from autopilot.service.published import Published
+from autopilot.service.settings import Role
+from tests.kits.browser import chromium, page_of, sign_in
+from tests.kits.core_world import holds, waits, with_policy, world
+from tests.kits.demand_world import forecast, serving
+from tests.kits.http_kit import TOKENS, desk_over, published
+
+pytestmark = pytest.mark.e2e
+
+VIEWS = ("fleet", "recommendations", "queue", "tenants", "nodes", "forecasts", "decisions", "health")
+STRANGE = "<img src=x onerror=\"document.title='taken'\">'\n{{7*7}}"
+POLICY = with_policy(modes={"admit_gang": Mode.APPROVE})
+LOST = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
+
+
+def a_world(now_s: float = 600.0, *, waiting: int = 12) -> Observation:
+    """A node in use, work that may start and work that may not, a service with a forecast, strange names."""
+    work = [
+        holds(STRANGE, 8, on=range(8)),
+        waits("wide", 64),
+        *(waits(f"job-{number:02d}") for number in range(waiting)),
+    ]
+    return serving(world("3x8", work, now_s), forecast({"chat": 5.0}, made_s=now_s))
+
+
+def tick(number: int, observation: Observation) -> Published:
+    """A tick with its number, that ended just now."""
+    made = published(replace(observation, tick=number), POLICY)
+    return replace(made, decision=replace(made.decision, tick=number), ended_wall_s=time.time())
+
+
+@contextmanager
+def served(desk: Desk) -> Iterator[Listener]:
+    """The API and the page of a desk on a free port."""
+    listener = Listener(service_app(desk), "127.0.0.1:0", "test")
+    listener.start()
+    try:
+        yield listener
+    finally:
+        desk.publisher.close()
+        listener.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests."""
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """A desk with some minutes of history."""
+    return desk_over(tmp_path, *(tick(number, a_world(60.0 * number)) for number in range(1, 11)))
+
+
+def go(page: Page, url: str, view: str) -> None:
+    """Open a view and wait until it is drawn."""
+    page.goto(f"{url}/#/{view}")
+    page.locator("main:not([aria-busy]) h1", has_text=view.capitalize()).wait_for()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark"), (3840, "light")])
+def test_every_view_is_accessible_and_fits(browser: Browser, desk: Desk, width: int, scheme: str) -> None:
+    """No finding of axe, no horizontal scrolling, strange names as text; from a telephone to 4K, light and dark."""
+    size: dict[str, Any] = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+    with served(desk) as listener, page_of(browser, **size) as page:
+        page.goto(listener.url)
+        page.get_by_label("Token", exact=True).wait_for()
+        assert Axe().run(page).violations_count == 0, Axe().run(page).generate_report()
+        sign_in(page, listener.url, TOKENS[Role.ADMIN])
+        for view in VIEWS:
+            go(page, listener.url, view)
+            found = Axe().run(page)
+            assert found.violations_count == 0, f"{view}: {found.generate_report()}"
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+            assert page.evaluate("document.querySelectorAll('main img').length") == 0, view
+            assert "taken" not in page.title()
+
+
+def test_an_update_leaves_the_reader_alone(browser: Browser, desk: Desk) -> None:
+    """Open details, selection, focus and scroll position stay; what is read and gone is kept, and marked."""
+    with served(desk) as listener, page_of(browser, viewport={"width": 900, "height": 600}) as page:
+        sign_in(page, listener.url, TOKENS[Role.ADMIN])
+        go(page, listener.url, "recommendations")
+        card = page.locator("li.rec").nth(7)
+        name = card.locator("h2").inner_text()
+        card.locator("summary").click()
+        card.locator("pre").wait_for()
+        card.get_by_role("button", name="Reject").focus()
+        page.evaluate("scrollTo(0, 900)")
+        before = page.evaluate(
+            "(() => { const text = document.querySelectorAll('li.rec')[7].querySelector('.why').firstChild;"
+            " getSelection().setBaseAndExtent(text, 2, text, 14); return [scrollY, getSelection().toString()]; })()"
+        )
+        desk.publisher.publish(tick(20, a_world(700.0, waiting=2)))
+        gone = page.locator("li.rec.gone")
+        gone.wait_for()
+        assert gone.locator("h2").inner_text() == name
+        assert gone.locator("details[open] pre").is_visible()
+        assert page.evaluate("getSelection().toString()") == before[1]
+        assert page.evaluate("document.activeElement.dataset.do") == "reject"
+        assert page.locator("li.rec:not(.gone)").count() == 2
+
+
+def test_the_empty_and_the_waiting_state(browser: Browser, tmp_path: Path) -> None:
+    """Before the first tick the page waits for it; a cluster without work says so in each view."""
+    empty = desk_over(tmp_path)
+    with served(empty) as listener, page_of(browser, allowed=("503",)) as page:
+        sign_in(page, listener.url, TOKENS[Role.VIEWER])
+        page.get_by_text("Waiting for the first tick").wait_for()
+        empty.publisher.publish(tick(1, world("1x4")))
+        page.get_by_role("heading", name="Fleet").wait_for()
+        page.get_by_text("The history begins with").wait_for()
+        for view, words in (
+            ("recommendations", "Nothing is recommended now"),
+            ("queue", "Nothing waits"),
+            ("tenants", "No tenant holds GPUs"),
+            ("forecasts", "no inference services"),
+            ("decisions", "has decided nothing yet"),
+        ):
+            go(page, listener.url, view)
+            page.get_by_text(words).wait_for()
+
+
+def test_stale_lost_and_signed_out_are_said(browser: Browser, desk: Desk) -> None:
+    """An old tick, a session that ended, and a service that went away, each with what to do."""
+    with served(desk) as listener, page_of(browser, allowed=(*LOST, "401")) as page:
+        sign_in(page, listener.url, TOKENS[Role.VIEWER])
+        desk.publisher.publish(replace(tick(30, a_world(800.0)), ended_wall_s=time.time() - 40.0))
+        page.get_by_text("Stale: the last tick was 4").wait_for()
+        desk.sessions.end(page.context.cookies()[0]["value"])
+        page.get_by_text("The session has ended").wait_for()
+        sign_in(page, listener.url, TOKENS[Role.VIEWER])
+        desk.publisher.close()
+        listener.close()
+        page.get_by_text("The connection to the service is lost").wait_for()
+
+
+def test_a_viewer_sees_and_does_not_decide(browser: Browser, desk: Desk) -> None:
+    """The buttons are off, with the reason; the keyboard reaches every view."""
+    with served(desk) as listener, page_of(browser) as page:
+        sign_in(page, listener.url, TOKENS[Role.VIEWER])
+        go(page, listener.url, "recommendations")
+        expect(page.get_by_role("button", name="Approve").first).to_be_disabled()
+        page.get_by_text("Approving needs the role approver").wait_for()
+        page.get_by_role("link", name="Health").focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Health").wait_for()
+        expect(page.get_by_role("button", name="Kill")).to_be_disabled()
+
+
+def test_the_explanation_of_waiting_work_and_of_a_node_open(browser: Browser, desk: Desk) -> None:
+    """Details are fetched when they are opened, as text."""
+    with served(desk) as listener, page_of(browser) as page:
+        sign_in(page, listener.url, TOKENS[Role.VIEWER])
+        go(page, listener.url, "queue")
+        page.get_by_label("Find by name").fill("wide")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        page.get_by_text("The whole story").click()
+        expect(page.locator("pre")).to_contain_text("wide")
+        go(page, listener.url, "nodes")
+        page.locator("tbody summary").first.click()
+        expect(page.locator(".inside li").first).to_contain_text("<img src=x")
