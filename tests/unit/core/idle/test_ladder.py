@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from autopilot.core.idle.evidence import patience
-from autopilot.core.idle.ladder import ladder_timers_s
+from autopilot.core.idle.ladder import ladder_timers_s, rungs
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.hours import parse_hours, passed_at
 from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy, check_policy
+from autopilot.core.model.records import Outcome, OutcomeKind
 from autopilot.core.model.snapshot import Gate, State
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
 from tests.kits.idle_world import NOW_S, QUICK, idle_scene, look, measured, notified
@@ -147,6 +148,26 @@ def test_the_score_of_tenants_and_sizes_are_noted() -> None:
     midnight = look(snap, 172_800.0, hour, policy)
     [size] = [note for note in midnight.decision.notes if note.code == "idle_size"]
     assert [fact.value for fact in size.facts if fact.name == "size"] == ["3 GPUs"]
+
+
+def test_patience_lengthens_the_graces() -> None:
+    """An owner who came back early once has twice the grace."""
+    snap = idle_scene()
+    told = notified(snap)
+    known = replace(told.memory.idle, owners={"t0/ann": IdleOwner(early_returns=1, last_s=NOW_S)})
+    patient = replace(told, memory=replace(told.memory, idle=known))
+    [rung] = rungs(patient.memory, snap, QUICK)
+    assert rung.grace_s == 2 * QUICK.idle.batch_grace_s
+    assert kinds(look(snap, NOW_S + HOUR_S + 300.0, patient)) == []
+
+
+def test_the_outcome_of_another_effect_is_not_that_of_the_notice() -> None:
+    """A notice under way is not given."""
+    snap = idle_scene()
+    first = look(snap, NOW_S)
+    other = Outcome("another", OutcomeKind.DONE, NOW_S + 100.0)
+    later = decide(replace(observe(snap, NOW_S + 200.0), outcomes=(other,)), QUICK, first.memory)
+    assert record(later).step == IdleStep.SEEN
 
 
 def test_a_return_is_remembered_and_raises_the_patience() -> None:
