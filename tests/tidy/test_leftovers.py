@@ -23,6 +23,7 @@ REGISTRIES = "|".join(
         r"registry\.npm" + r"js\.org",
     ]
 )
+CONFLICT = r"^(<<<<" + r"<<<|>>>>" + r">>>)( |$)"
 MACHINE_PATHS = r"(?<![\w.$}{])/(wor" + r"k|ro" + r"ot|home/\w+|Users/\w+|tm" + r"p)/"
 
 
@@ -35,6 +36,11 @@ def test_no_thought_is_left_unfinished() -> None:
 def test_no_address_of_a_package_registry_is_in_the_tree() -> None:
     """Lock files name versions and hashes; where packages come from is the user's own configuration."""
     assert not lines_matching(REGISTRIES), "run `make lock`, which writes no address"
+
+
+def test_no_conflict_of_a_merge_is_left() -> None:
+    """A merge was resolved to its end."""
+    assert not lines_matching(CONFLICT)
 
 
 def test_no_path_of_one_machine_is_in_the_tree() -> None:
@@ -50,6 +56,7 @@ def test_no_path_of_one_machine_is_in_the_tree() -> None:
         (REGISTRIES, "--index-" + "url https://x"),
         (REGISTRIES, "--find-" + "links x"),
         (REGISTRIES, '"resolved": "' + 'https://x/y.tgz"'),
+        (CONFLICT, "<<<<" + "<<< HEAD"),
         (MACHINE_PATHS, "open('/tm" + "p/x')"),
         (MACHINE_PATHS, "see /ro" + "ot/.cache"),
     ],
