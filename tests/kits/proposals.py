@@ -11,7 +11,17 @@ from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.records import Proposal
 from tests.kits.instructions import workload
 
-DEFAULTS: dict[str, Any] = {"start_s": 0.0, "replicas": 1, "until_s": 0.0}
+DEFAULTS: dict[str, Any] = {
+    "start_s": 0.0,
+    "replicas": 1,
+    "until_s": 0.0,
+    "pool": "p",
+    "before": (("3g.40gb", 0),),
+    "after": None,
+    "gpus": 1.0,
+    "idle_s": 3600.0,
+    "grace_s": 900.0,
+}
 
 
 def change_of(kind: str, slots: Sequence[Slot] = (), victims: Sequence[Victim] = ()) -> Change:

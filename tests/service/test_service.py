@@ -14,6 +14,7 @@ import requests
 
 from autopilot.audit.entry import Kind, parse_line
 from autopilot.journal.reader import JournalReader
+from autopilot.metering.meter import INTERVAL_S
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import open_store
 from autopilot.metering.showback import showback
@@ -76,6 +77,7 @@ def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_
         assert requests.get(f"{cluster['url']}/v1/clock", timeout=5).json()["run"] == cluster["run"]
         second = start(tmp_path, content)
         assert poll(second.tick, "it decides again") >= tick
+        poll(lambda: second.ask("/api/v1/state").json()["now_s"] > 1.1 * INTERVAL_S, "an interval of metering ends")
         assert read_note(running.state / "cluster.json")["pid"] == cluster["pid"]
         assert second.end(signal.SIGINT) == 0, second.log.read_text("utf-8")
         with pytest.raises(requests.ConnectionError):

@@ -231,7 +231,12 @@ def _run(
         running.append(run)
         return scheduler
 
-    simulation = _simulation(world, jobs, make, policy, table, progress)
+    try:
+        simulation = _simulation(world, jobs, make, policy, table, progress)
+    except BaseException:  # the journal cannot be written: the next run may use the folder of this meter
+        if metered is not None:
+            metered.segments.close()
+        raise
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     owners = _owners(simulation, world.seed, running)
     if services is not None:

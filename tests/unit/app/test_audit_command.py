@@ -25,8 +25,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log with an approval and a refused request, where the command looks without an argument."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "300")
-    folder = tmp_path / "gpu-autopilot" / "audit"
-    folder.parent.mkdir()
+    folder = tmp_path / "gpu-autopilot" / "service" / "audit"
+    folder.parent.mkdir(parents=True)
     log = AuditLog(folder, signing_key(folder.with_name("audit.key")), lambda: 1_790_000_000.0)
     log.record(
         Event(Kind.COMMAND, "ada", "approver", "127.0.0.1", "p-1", "ab12cd", {"command": "approve"}),

@@ -17,7 +17,7 @@ from autopilot.service.settings import Role
 from autopilot.settings import shipped_policy
 from tests.kits.core_world import holds, observe, snapshot, waits, world
 from tests.kits.http_kit import client, desk_over, published
-from tests.unit.metrics.test_exposition import a_world
+from tests.unit.metrics.test_metrics_exposition import a_world
 
 STRANGE = "<img src=x onerror=alert(1)>\"'\n`{{x}}$(y)"
 VIEWS = (

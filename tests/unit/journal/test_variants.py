@@ -15,7 +15,9 @@ from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.operations import (
     AdmitOperation,
     EvictOperation,
+    NotifyOperation,
     Operation,
+    RecutOperation,
     ResizeOperation,
     Save,
     ScaleOperation,
@@ -36,6 +38,8 @@ OPERATIONS: list[Operation] = [
     ResizeOperation(slots=SLOTS),
     ResizeOperation(slots=SLOTS[:1], reason=StopReason.RECOVER),
     ScaleOperation(replicas=2, until_s=float("inf")),
+    RecutOperation(before=(("3g.40gb", 0),), after=None),
+    NotifyOperation(gpus=1.5, idle_s=3600.0, grace_s=900.0),
 ]
 
 
@@ -86,7 +90,10 @@ EVICT = {"kind": "evict", "reason": "preempt", "grace_s": 1.0, "save": "try"}
 @pytest.mark.parametrize(
     ("plain", "message"),
     [
-        (EVICT | {"kind": "fly"}, "operation of kind 'fly': this version knows admit, evict, resize, scale"),
+        (
+            EVICT | {"kind": "fly"},
+            "operation of kind 'fly': this version knows admit, evict, notify, recut, resize, scale",
+        ),
         (["evict"], "operation of kind None: this version knows"),
         ({name: EVICT[name] for name in ("kind", "reason", "save")}, "operation of kind 'evict': without grace_s"),
         (EVICT | {"slots": []}, "operation of kind 'evict': with the unknown field slots"),

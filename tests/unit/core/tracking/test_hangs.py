@@ -11,7 +11,7 @@ import pytest
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, Step
 from autopilot.core.model.operations import EvictOperation
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Save
 from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.hangs import doing_nothing
@@ -77,11 +77,12 @@ def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
     note.
     """
     idle = dict.fromkeys(range(4), 0.0)
-    before = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
+    policy = with_policy(EAGER, modes=dict.fromkeys(("notify_idle", "mark_idle", "suspend_idle"), Mode.OFF))
+    before = decide(replace(measured(training(), {}), now_s=8_000.0), policy)
     seen = replace(measured(training(), idle), now_s=10_000.0)
-    first = decide(seen, EAGER, before.memory)
+    first = decide(seen, policy, before.memory)
     assert (evicted(first), first.wake_at_s) == ([], 11_800.0)
-    due = decide(replace(seen, now_s=11_800.0), EAGER, first.memory)
+    due = decide(replace(seen, now_s=11_800.0), policy, first.memory)
     assert evicted(due) == ["g"]
     again = measured(
         observe(
@@ -90,8 +91,8 @@ def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
         ),
         idle,
     )
-    later = decide(again, EAGER, due.memory)
-    last = decide(replace(again, now_s=24_000.0), EAGER, later.memory)
+    later = decide(again, policy, due.memory)
+    last = decide(replace(again, now_s=24_000.0), policy, later.memory)
     assert (evicted(later), evicted(last)) == ([], [])
     assert any("after 1 restart for that reason; it is left to its owner" in note for note in notes(last))
 
