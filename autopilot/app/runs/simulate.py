@@ -231,12 +231,7 @@ def _run(
         running.append(run)
         return scheduler
 
-    try:
-        simulation = _simulation(world, jobs, make, policy, table, progress)
-    except BaseException:  # the journal cannot be written: the next run may use the folder of this meter
-        if metered is not None:
-            metered.segments.close()
-        raise
+    simulation = _built(metered, lambda: _simulation(world, jobs, make, policy, table, progress))
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     owners = _owners(simulation, world.seed, running)
     if services is not None:
@@ -263,6 +258,16 @@ def _run(
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
+
+
+def _built(metered: Metered | None, make: Callable[[], Simulation]) -> Simulation:
+    """The simulation; where it cannot be made, the next run may use the folder of the meter."""
+    try:
+        return make()
+    except BaseException:
+        if metered is not None:
+            metered.segments.close()
+        raise
 
 
 def _simulation(
