@@ -1,0 +1,1 @@
+"""A Kubernetes API server in memory: for the playground, and for tests."""
