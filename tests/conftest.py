@@ -101,10 +101,12 @@ def _longest_first(durations_s: Mapping[str, float]) -> list[tuple[str, float]]:
 
 @pytest.fixture(scope="session")
 def require_tool() -> Callable[[str], str]:
-    """`require_tool("prometheus")` returns the tool's path, or skips the test naming what is missing."""
+    """`require_tool("prometheus")` returns the tool's path, or skips the test naming what is missing. What
+    `make test-services` unpacked (kubectl, helm) comes before PATH.
+    """
 
     def require(name: str) -> str:
-        path = shutil.which(name)
+        path = shutil.which(name, path=f"{ROOT / 'build' / 'tools'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
         if path is None:
             message = f"needs {name}, install it with `make test-services`"
             if os.environ.get("AUTOPILOT_TOOLS_REQUIRED"):
