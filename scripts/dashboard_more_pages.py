@@ -101,6 +101,7 @@ AUTOPILOT_PAGE = Page(
         stat("Leads", "1: a controller leads.", "none", f"sum(gpu_autopilot_leader{{{C}}})"),
         stat("Kill switch", "1: no effect leaves.", "none", top("kill_switch")),
         stat("Paused", "1: by itself or by a person.", "none", top("paused")),
+        stat("Policy problem", "1: the policy is gone or invalid.", "none", top("policy_problem")),
         stat("Last tick", "Time since the last decision.", "s", top("tick_age_seconds")),
         stat(
             "Jobs with a forecast",

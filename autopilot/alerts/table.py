@@ -271,6 +271,18 @@ ALERTS: tuple[Alert, ...] = (
         dashboard="gpu-autopilot-autopilot",
     ),
     Alert(
+        name="GPUAutopilotPolicyNotInForce",
+        group="controller",
+        severity="warning",
+        expr="max by (cluster) (gpu_autopilot_policy_problem) == 1",
+        for_s=300,
+        keep_firing_s=300,
+        summary="The policy cannot be read, or is invalid.",
+        description="For more than 5 min the file or ConfigMap of the policy has been gone or invalid. The last valid "
+        "policy stays in force; with a ConfigMap, every mode is recommend at most.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
         name="GPUAutopilotPausedItself",
         group="controller",
         severity="warning",

@@ -71,13 +71,18 @@ class Exposition:
         memory: ControllerMemory,
         policy: Policy,
         durations_s: Mapping[str, float] | None = None,
+        policy_problem: str = "",
     ) -> None:
-        """Take up one tick: `memory` after it, and how long its stages took by the names of `table.STAGES`."""
+        """Take up one tick: `memory` after it, and how long its stages took by the names of `table.STAGES`.
+
+        `policy_problem`: why the source of the policy is not obeyed, "" where it is.
+        """
         self._tally.tick(observation, decision, memory, policy)
         self._tally.stages(durations_s or {})
         counted = Counted(deepcopy(self._tally.counters), deepcopy(self._tally.histograms))
         with self._lock:
-            self._moment, self._counted, self._samples = Moment(observation, decision, memory, policy), counted, None
+            self._moment = Moment(observation, decision, memory, policy, policy_problem)
+            self._counted, self._samples = counted, None
 
     def prepare(self) -> None:
         """Compute the samples of the last tick now, so that the next scrape only writes them."""

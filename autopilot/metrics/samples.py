@@ -37,6 +37,7 @@ class Moment:
     decision: Decision
     memory: ControllerMemory
     policy: Policy
+    policy_problem: str = ""  # why the source of the policy is not obeyed; "" where it is
     collected_s: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -72,6 +73,7 @@ def put_control(out: Samples, moment: Moment) -> None:
     for action in Modes.__dataclass_fields__:
         out.put("action_mode", 1.0, action, str(getattr(policy.modes, action)))
     out.put("kill_switch", float(observation.kill_switch or memory.killed))
+    out.put("policy_problem", float(bool(moment.policy_problem)))
     by_person = bool(memory.paused_reason and memory.paused_by)
     out.put("paused", float(by_person), "person")
     out.put("paused", float(bool(memory.paused_reason) and not by_person), "autopilot")

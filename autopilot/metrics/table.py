@@ -184,6 +184,7 @@ METRICS: tuple[Metric, ...] = (
            "`gr_engine`, `gpu_util`, or `none`", "4"),
     _gauge("action_mode", "", ("action", "mode"), "1 for the mode of each action", "action"),
     _gauge("kill_switch", "", (), "1: no effect leaves, also when the switch cannot be read"),
+    _gauge("policy_problem", "", (), "1: the policy file or ConfigMap is gone or invalid"),
     _gauge("paused", "", ("by",), "1: paused by the `autopilot` or a `person`", "2"),
     _gauge("leader", "", (), "1: this process decides; 0: another one does"),
     _gauge("fence", "", (), "fencing token of the leadership"),

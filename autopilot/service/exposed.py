@@ -30,7 +30,12 @@ class Exposed:
         """One tick of this controller ended."""
         durations_s = {**published.stages_s, "whole": published.took_s}
         self._exposition.tick(
-            published.observation, published.decision, published.memory, published.policy, durations_s
+            published.observation,
+            published.decision,
+            published.memory,
+            published.policy,
+            durations_s,
+            published.policy_problem,
         )
 
     def text(self) -> bytes:

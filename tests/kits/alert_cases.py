@@ -173,6 +173,14 @@ CASES: dict[str, AlertCase] = {
         step_m=30,
         quiet=({"kill_switch": 0, ITSELF: 1},),
     ),
+    "GPUAutopilotPolicyNotInForce": AlertCase(
+        {"policy_problem": 1},
+        {"policy_problem": 0},
+        "For more than 5 min the file or ConfigMap of the policy has been gone or invalid. The last valid policy stays "
+        "in force; with a ConfigMap, every mode is recommend at most.",
+        fires_m=6,
+        resolves_m=6,
+    ),
     "GPUAutopilotPausedItself": AlertCase(
         {ITSELF: 1},
         {ITSELF: 0},

@@ -146,6 +146,7 @@ def test_the_kill_switch_and_pauses_are_shown() -> None:
     observation = a_world()
     assert shown(replace(observation, kill_switch=True))["kill_switch"] == 1.0
     step = decide(observation)
+    assert shown(observation)["policy_problem"] == 0.0
     killed = replace(step, memory=replace(step.memory, killed=True))
     assert shown(observation, killed)["kill_switch"] == 1.0
     paused = replace(step, memory=replace(step.memory, paused_reason="maintenance", paused_by="ada"))

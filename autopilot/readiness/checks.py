@@ -1,0 +1,24 @@
+"""The table of checks, in the order in which they are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autopilot.readiness.access import identity, reachable
+from autopilot.readiness.kueue import kueue
+from autopilot.readiness.line import Asked, Check, Line, Status
+from autopilot.readiness.nodes import gpu_nodes
+from autopilot.readiness.rights import permissions
+from autopilot.readiness.telemetry import telemetry
+
+CHECKS: tuple[Check, ...] = (identity, permissions, gpu_nodes, kueue, telemetry)
+
+
+def run_checks(asked: Asked) -> Iterator[Line]:
+    """Every line, as it is found. Where the API server does not answer, only telemetry is looked at."""
+    answers = True
+    for line in reachable(asked):
+        answers = answers and not (line.check == "api-server" and line.status == Status.FAILED)
+        yield line
+    for check in CHECKS if answers else (telemetry,):
+        yield from check(asked)

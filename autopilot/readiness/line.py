@@ -1,0 +1,126 @@
+"""What a check reports, and what it may ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class Status(StrEnum):
+    """The result of one line."""
+
+    OK = "ok"
+    WARNING = "warning"  # the autopilot works, and knows or does less
+    FAILED = "failed"  # the autopilot cannot work, or would decide on wrong data
+    UNKNOWN = "unknown"  # it could not be found out
+    SKIPPED = "skipped"  # does not apply here
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One finding about one object. A line that is not `ok` or `skipped` says what to do in `fix`."""
+
+    check: str
+    subject: str
+    status: Status
+    text: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of the API server to one request. Status 0: no answer, and `text` says why."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The body as an object; empty where it is none."""
+        try:
+            content = json.loads(self.text)
+        except ValueError:
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    @property
+    def reason(self) -> str:
+        """The message of a refusal, or the first words of another body."""
+        return str(self.document.get("message") or self.text[:200] or f"HTTP {self.status}")
+
+
+class Cluster(Protocol):
+    """The API server. Both methods answer always: a request that fails is an `Answer` with status 0."""
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
+        """Read `path`."""
+        ...
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Send a review; nothing is changed by one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series of an instant query."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Telemetry(Protocol):
+    """A Prometheus that scrapes the GPU exporters."""
+
+    url: str
+
+    def query(self, expression: str) -> list[Sample]:
+        """An instant query. Raises `OSError` or `ValueError` with the reason when it fails."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the checks ask. `now_s` is the clock of this machine, in seconds since the epoch."""
+
+    cluster: Cluster
+    telemetry: Telemetry | None
+    now_s: Callable[[], float]
+    namespace: str  # where the settings of the service are
+
+
+Check = Callable[[Asked], Iterator[Line]]
+
+
+def items(answer: Answer) -> list[dict[str, Any]]:
+    """The objects of a list that was answered."""
+    found = answer.document.get("items")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def name_of(item: Mapping[str, Any]) -> str:
+    """The name of an object."""
+    return str((item.get("metadata") or {}).get("name", ""))
+
+
+def labels_of(item: Mapping[str, Any]) -> dict[str, str]:
+    """The labels of an object."""
+    return dict((item.get("metadata") or {}).get("labels") or {})
+
+
+def condition(item: Mapping[str, Any], kind: str) -> tuple[str, str]:
+    """Status and message of one condition; ("", "") where the object has none."""
+    for each in (item.get("status") or {}).get("conditions") or []:
+        if each.get("type") == kind:
+            return str(each.get("status", "")), str(each.get("message", ""))
+    return "", ""
+
+
+def some(names: list[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown

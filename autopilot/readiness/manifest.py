@@ -1,0 +1,70 @@
+"""`deploy/observe.yaml`: what to apply so that the service may look at a cluster, and at nothing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autopilot.readiness.rights import RIGHTS, Right
+
+NAMESPACE = NAME = "gpu-autopilot"
+RBAC = "rbac.authorization.k8s.io"
+POLICY_MAP, SWITCH_MAP = "gpu-autopilot-policy", "gpu-autopilot-kill-switch"
+POLICY = """\
+base: recommend
+# Fields: docs/policy.md. Beside a cluster every mode counts as recommend at most.
+"""
+
+
+def _labelled(name: str, namespace: str = "") -> dict[str, Any]:
+    place = {"namespace": namespace} if namespace else {}
+    return {"name": name, **place, "labels": {"app.kubernetes.io/name": NAME}}
+
+
+def _rules(own_namespace: bool) -> list[dict[str, Any]]:
+    """One rule for each group and set of verbs, in the order of the table."""
+    found: dict[tuple[str, tuple[str, ...]], list[Right]] = {}
+    for right in RIGHTS:
+        if right.own_namespace == own_namespace:
+            found.setdefault((right.group, right.verbs), []).append(right)
+    return [
+        {"apiGroups": [group], "resources": [right.resource for right in rights], "verbs": list(verbs)}
+        for (group, verbs), rights in found.items()
+    ]
+
+
+def observe() -> list[dict[str, Any]]:
+    """The objects in the order in which they are applied."""
+    account = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+    whole, own = f"{NAME}-observe", f"{NAME}-settings"
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": _labelled(NAMESPACE)},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _labelled(NAME, NAMESPACE)},
+        {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": _labelled(whole), "rules": _rules(False)},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": _labelled(whole),
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": whole},
+            "subjects": [account],
+        },
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": _labelled(own, NAMESPACE), "rules": _rules(True)},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": _labelled(own, NAMESPACE),
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": own},
+            "subjects": [account],
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _labelled(POLICY_MAP, NAMESPACE),
+            "data": {"policy.yaml": POLICY},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _labelled(SWITCH_MAP, NAMESPACE),
+            "data": {"kill": "off"},
+        },
+    ]

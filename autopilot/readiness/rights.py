@@ -1,0 +1,104 @@
+"""The rights that the service needs beside a cluster, as one table.
+
+`autopilot check` asks the server for each of them, and `scripts/generate_observe.py` writes them into
+`deploy/observe.yaml`. All of them read, and a token review asks a question: none can change anything in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autopilot.readiness.line import Asked, Line, Status, some
+
+READ = ("get", "list", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Verbs on one resource. Without a `needed` right the view is not whole, and nothing is recommended."""
+
+    group: str
+    resource: str
+    why: str
+    needed: bool = False
+    verbs: tuple[str, ...] = READ
+    own_namespace: bool = False  # granted in the namespace of the service only
+
+    @property
+    def shown(self) -> str:
+        """`resource` or `resource.group`, as kubectl writes it."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+KUEUE = "kueue.x-k8s.io"
+RIGHTS: tuple[Right, ...] = (
+    Right("", "nodes", "capacity, labels and taints", needed=True),
+    Right("", "pods", "what runs and what waits", needed=True),
+    Right("", "namespaces", "queues of plain namespaces"),
+    Right("apps", "deployments", "replicas of services"),
+    Right("apps", "replicasets", "which deployment a pod belongs to"),
+    Right("apps", "statefulsets", "replicas of services"),
+    Right("batch", "jobs", "gangs, and Jobs that are suspended", needed=True),
+    Right("policy", "poddisruptionbudgets", "what must not be disturbed"),
+    Right("scheduling.k8s.io", "priorityclasses", "priorities of waiting Jobs"),
+    Right(KUEUE, "workloads", "admission and quota of gangs"),
+    Right(KUEUE, "clusterqueues", "guarantees and limits"),
+    Right(KUEUE, "cohorts", "who lends to whom"),
+    Right(KUEUE, "localqueues", "the queue of a namespace"),
+    Right(KUEUE, "resourceflavors", "the nodes of a quota"),
+    Right(KUEUE, "topologies", "islands and racks"),
+    Right(KUEUE, "admissionchecks", "what else admission waits for"),
+    Right(KUEUE, "workloadpriorityclasses", "priorities in queues"),
+    Right("scheduling.run.ai", "queues", "queues of KAI"),
+    Right("resource.k8s.io", "resourceslices", "GPUs that a DRA driver offers"),
+    Right("resource.k8s.io", "resourceclaims", "GPUs that DRA has allocated"),
+    Right("apiextensions.k8s.io", "customresourcedefinitions", "which APIs are served"),
+    Right("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "the state of Kueue, for `autopilot check`"),
+    Right("authentication.k8s.io", "tokenreviews", "sign-in with tokens of the cluster", verbs=("create",)),
+    Right("", "configmaps", "policy and kill switch", own_namespace=True),
+)
+
+
+def permissions(asked: Asked) -> Iterator[Line]:
+    """Ask the server for each right; one line for all that are granted, one for each resource that is not."""
+    granted = 0
+    for right in RIGHTS:
+        missing: list[str] = []
+        problem = ""
+        for verb in right.verbs:
+            allowed, problem = _allowed(asked, right, verb)
+            if problem:
+                break
+            if not allowed:
+                missing.append(verb)
+        if problem:
+            text = f"cannot be asked: {problem}"
+            yield Line("permissions", right.shown, Status.UNKNOWN, text, "apply deploy/observe.yaml")
+        elif missing:
+            status = Status.FAILED if right.needed else Status.WARNING
+            text = f"no right to {some(missing)} {right.shown} ({right.why})"
+            yield Line("permissions", right.shown, status, text, "apply deploy/observe.yaml")
+        else:
+            granted += 1
+    if granted:
+        yield Line(
+            "permissions", "granted", Status.OK, f"all that is asked for on {granted} of {len(RIGHTS)} resources"
+        )
+
+
+def _allowed(asked: Asked, right: Right, verb: str) -> tuple[bool, str]:
+    """Whether the server grants a verb, and why it could not be asked ("" where it could)."""
+    attributes = {"group": right.group, "resource": right.resource, "verb": verb}
+    if right.own_namespace:
+        attributes["namespace"] = asked.namespace
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = asked.cluster.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    status = answer.document.get("status")
+    if answer.status not in {200, 201} or not isinstance(status, dict):
+        return False, answer.reason
+    return bool(status.get("allowed")), ""

@@ -1,0 +1,40 @@
+"""deploy/observe.yaml grants what the service reads, and nothing that changes a cluster."""
+
+from __future__ import annotations
+
+import yaml
+
+from autopilot.readiness.rights import RIGHTS
+from scripts.generate_observe import TARGET, manifest
+from tests.tidy.tree import ROOT
+
+ASKS = {"tokenreviews"}  # created, and kept nowhere
+
+
+def _documents() -> list[dict[str, object]]:
+    return list(yaml.safe_load_all(TARGET.read_text("utf-8")))
+
+
+def test_the_file_is_that_of_the_table() -> None:
+    """`python scripts/generate_observe.py` writes it."""
+    assert TARGET == ROOT / "deploy" / "observe.yaml"
+    assert TARGET.read_text("utf-8") == manifest(), "run: python scripts/generate_observe.py"
+
+
+def test_no_right_changes_anything() -> None:
+    """Every verb reads, but for reviews; secrets are never read, and nothing is granted by a wildcard."""
+    rules = [rule for each in _documents() if each["kind"] in {"Role", "ClusterRole"} for rule in each["rules"]]  # type: ignore[attr-defined]
+    for rule in rules:
+        reading = set(rule["verbs"]) <= {"get", "list", "watch"}
+        assert reading or set(rule["resources"]) <= ASKS, rule
+        assert not {"*", "secrets"} & {*rule["resources"], *rule["apiGroups"], *rule["verbs"]}
+    granted = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
+    assert granted == {(right.group, right.resource) for right in RIGHTS}
+
+
+def test_config_maps_are_granted_in_one_namespace_only() -> None:
+    """A Role, not the ClusterRole, grants them."""
+    whole = next(each for each in _documents() if each["kind"] == "ClusterRole")
+    assert "configmaps" not in str(whole["rules"])
+    role = next(each for each in _documents() if each["kind"] == "Role")
+    assert role["metadata"]["namespace"] == "gpu-autopilot"  # type: ignore[index]
