@@ -32,7 +32,7 @@ class Kind(StrEnum):
     DENIED = "denied"  # a request was refused: no token, a wrong role, too many requests
     INSTRUCTION = "instruction"  # an effect was sent to the cluster
     OUTCOME = "outcome"  # an effect ended
-    ALERT = "alert"  # an alert was delivered
+    ALERT = "alert"  # an alert was delivered, or the work on it reached another stage
     SETTINGS = "settings"  # the policy or the settings changed
     START = "start"
     STOP = "stop"

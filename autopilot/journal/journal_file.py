@@ -15,6 +15,7 @@ import os
 import sqlite3
 import time
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import isfinite
@@ -28,6 +29,8 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
 from autopilot.files import Lock, lock_beside, target_of
+from autopilot.journal.alerts import TABLE as ALERTS
+from autopilot.journal.alerts import AlertStep, write_steps
 from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
 from autopilot.journal.observations import ObservationEncoder
 
@@ -85,6 +88,7 @@ class SqliteJournal:
         self._outcomes: list[tuple[int, bytes]] = []
         self._proposals: list[tuple[str, int, int, str]] = []
         self._segments: list[tuple[int, int, int, float]] = []
+        self._alerts: deque[AlertStep] = deque()  # filled from another thread
         self._known_proposals: set[str] = set()
         self._segment: tuple[int, float] | None = None  # first number and time of the current segment
         self._last_tick: int | None = None
@@ -143,6 +147,7 @@ class SqliteJournal:
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute("COMMIT")
+        db.execute(ALERTS)
 
     # --- the port --------------------------------------------------------------------------------
 
@@ -186,6 +191,10 @@ class SqliteJournal:
         if self._commit_ticks == 1:
             self.flush()
 
+    def note(self, steps: Sequence[AlertStep]) -> None:
+        """Record what happened to alerts, with the next tick. May be called from any thread."""
+        self._alerts.extend(steps)
+
     # --- segments --------------------------------------------------------------------------------
 
     def _is_due(self, now_s: float, number: int) -> bool:
@@ -222,8 +231,8 @@ class SqliteJournal:
                     break
                 until = firsts[at + 1][0]
                 self._db.execute("BEGIN")
-                for table, column in (("ticks", "number"), ("outcomes", "number"), ("proposals", "number")):
-                    self._db.execute(f"DELETE FROM {table} WHERE {column} < ?", (until,))  # noqa: S608 - constants
+                for table in ("ticks", "outcomes", "proposals", "alerts"):
+                    self._db.execute(f"DELETE FROM {table} WHERE number < ?", (until,))  # noqa: S608 - constants
                 self._db.execute("DELETE FROM segments WHERE first < ?", (until,))
                 self._db.execute("COMMIT")
                 dropped = True
@@ -241,7 +250,8 @@ class SqliteJournal:
 
     def flush(self) -> None:
         """Write pending ticks in one transaction."""
-        if not (self._rows or self._outcomes or self._segments):
+        steps = [self._alerts.popleft() for _ in range(len(self._alerts))]
+        if not (self._rows or self._outcomes or self._segments or steps):
             return
         with self._guard("written"):
             db = self._db
@@ -250,6 +260,7 @@ class SqliteJournal:
             db.executemany("INSERT INTO ticks VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
             db.executemany("INSERT INTO proposals VALUES (?, ?, ?, ?)", self._proposals)
             db.executemany("INSERT INTO outcomes VALUES (?, ?)", self._outcomes)
+            write_steps(db, max(self._next - 1, 0), steps)
             db.execute("COMMIT")
         for waiting in (self._rows, self._outcomes, self._segments, self._proposals):
             waiting.clear()

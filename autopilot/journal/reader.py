@@ -18,6 +18,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
+from autopilot.journal.alerts import AlertStep, read_steps
 from autopilot.journal.decisions import Decided, DecisionDecoder, read_outcomes
 from autopilot.journal.journal_file import APPLICATION_ID, SCHEMA, checksum_of, fault_of
 from autopilot.journal.observations import ObservationDecoder
@@ -160,6 +161,11 @@ class JournalReader:
         with self._guard():
             row = self._db.execute("SELECT max(number) FROM ticks WHERE tick = ?", (tick,)).fetchone()
         return None if row[0] is None else int(row[0])
+
+    def alerts(self) -> tuple[AlertStep, ...]:
+        """What happened to alerts, in its order."""
+        with self._guard():
+            return read_steps(self._db)
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from autopilot.core.model.errors import InputError
+from autopilot.journal.alerts import AlertStep
 from autopilot.oncall.payload import Delivered
 
 MOST_OPEN = 20_000
@@ -91,11 +92,22 @@ class AlertRecord:
         return {"stage": self.stage.value, "reason": self.reason, "proposals": list(self.proposals)}
 
     def to(self, stage: Stage, reason: str, at_s: float, **changes: Any) -> AlertRecord:
-        """The record at another stage. A stage with the same reason as before leaves the history as it is."""
+        """The record at another stage. The history has one moment for each stage, with the latest reason."""
         history = self.history
-        if (stage, reason) != (self.stage, self.reason):
+        if stage != self.stage or not history:
             history = (*history, Moment(at_s, stage, reason))[-MOST_HISTORY:]
+        elif reason != self.reason:
+            history = (*history[:-1], replace(history[-1], reason=reason))
         return replace(self, stage=stage, reason=reason, history=history, **changes)
+
+    def steps_since(self, before: AlertRecord) -> tuple[AlertStep, ...]:
+        """What happened between an earlier state of this record and this one; the receipt with the first of it."""
+        known = set() if before.stage == Stage.RECEIVED else {(each.at_s, each.stage) for each in before.history}
+        new = [each for each in self.history if (each.at_s, each.stage) not in known]
+        return tuple(
+            AlertStep(each.at_s, self.name, *self.key, self.labels, each.stage.value, each.reason, self.proposals)
+            for each in new
+        )
 
 
 _TABLE = """CREATE TABLE IF NOT EXISTS alerts (
@@ -119,31 +131,36 @@ class AlertBook:
         except sqlite3.Error as error:
             raise self._refusal(error) from error
 
-    def receive(self, alerts: Sequence[Delivered], now_s: float) -> int:
+    def receive(
+        self, alerts: Sequence[Delivered], now_s: float, record: Callable[[Sequence[Delivered]], None] = lambda _: None
+    ) -> int:
         """Store the alerts of one delivery in one transaction; returns how many changed something.
 
-        Raises `InputError` where they cannot be stored: nothing of the delivery is then.
+        `record` keeps those that changed something; what it raises, and `InputError` where the alerts cannot be stored,
+        means that nothing of the delivery is stored.
         """
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
-                    changed = sum(self._receive(alert, now_s) for alert in alerts)
+                    changed = [alert for alert in alerts if self._receive(alert, now_s)]
                     (open_alerts,) = self._db.execute("SELECT count(*) FROM alerts WHERE ended = 0").fetchone()
                     _check_room(open_alerts)
+                    record(changed)
                     self._db.execute("COMMIT")
                 except BaseException:
                     self._db.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
                 raise self._refusal(error) from error
-        return changed
+        return len(changed)
 
     def _receive(self, alert: Delivered, now_s: float) -> bool:
         key = (alert.fingerprint, alert.started)
         row = self._db.execute("SELECT firing FROM alerts WHERE fingerprint = ? AND started = ?", key).fetchone()
         if row is None:
-            record = AlertRecord(*key, alert.labels, alert.summary, firing=True, received_s=now_s)
+            came = (Moment(now_s, Stage.RECEIVED, "delivered"),)
+            record = AlertRecord(*key, alert.labels, alert.summary, firing=True, received_s=now_s, history=came)
             self._db.execute("INSERT INTO alerts VALUES (?, ?, ?, 0, 1, ?)", (*key, alert.firing, _text(record)))
             return True
         ends = bool(row[0]) and not alert.firing

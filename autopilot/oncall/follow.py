@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
 import structlog
 
+from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.explain.proposals import Answer as Verdict
 from autopilot.explain.proposals import answer_of, code_words, refusing_codes
+from autopilot.journal.alerts import AlertStep
 from autopilot.oncall.book import AlertBook, AlertRecord, Answer, Stage
 from autopilot.oncall.queries import Asker, QueryError, Series
 from autopilot.oncall.runbook import Runbook, bound
@@ -42,6 +45,11 @@ class Round:
         self.now_s = published.observation.now_s
         self._known: dict[str, Series | str] = {}
         self._pools = _pools(published.observation.snapshot)
+
+    @cached_property
+    def _owners(self) -> dict[str, tuple[str, str]]:
+        """(tenant, queue) of each workload."""
+        return _owners(self.published.observation.snapshot)
 
     def look(self, alert: AlertRecord) -> AlertRecord:
         """The alert as it is now."""
@@ -157,9 +165,10 @@ class Round:
             return not label  # an alert without the label of its object concerns nothing
         nodes = {slot.node for slot in proposal.slots}
         nodes |= {slot.node for victim in proposal.victims for slot in victim.keeps}
+        gives = [self._owners.get(victim.workload, ("", "")) for victim in proposal.victims]
         found: Mapping[str, set[str]] = {
-            "tenant": {proposal.tenant},
-            "queue": {proposal.queue},
+            "tenant": {proposal.tenant, *(tenant for tenant, _ in gives)},
+            "queue": {proposal.queue, *(queue for _, queue in gives)},
             "service": {proposal.subject.name},
             "action": {proposal.action},
             "node": nodes,
@@ -190,9 +199,14 @@ class Follower:
         runbooks: Mapping[str, Runbook],
         ask: Asker,
         next_tick: Callable[[Published | None, float], Published | None],
+        record: Callable[[Sequence[AlertStep]], None] = lambda _: None,
     ) -> None:
-        """`next_tick(last, timeout_s)` returns a tick newer than `last`, or None after the time."""
+        """`next_tick(last, timeout_s)` returns a tick newer than `last`, or None after the time.
+
+        `record` keeps what happens; where it raises `AuditError`, nothing has happened, and the next look tries again.
+        """
         self.book, self.runbooks, self.ask, self._next_tick = book, runbooks, ask, next_tick
+        self._record = record
         self._stopped, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="oncall", daemon=True)
 
@@ -226,7 +240,7 @@ class Follower:
                 continue
             try:
                 self.look(last)
-            except InputError as error:
+            except (InputError, AuditError) as error:
                 log.warning("alerts cannot be followed", error=str(error))
             except Exception as error:  # a defect here must not end the thread
                 log.exception("alerts cannot be followed", error=f"{type(error).__name__}: {error}")
@@ -240,9 +254,10 @@ class Follower:
         moved = [(before, after) for before in alerts if (after := one.look(before)) != before]
         if not moved:
             return
+        self._record([step for before, after in moved for step in after.steps_since(before)])
         self.book.keep([after for _, after in moved])
         for before, after in moved:
-            if (before.stage, before.reason) != (after.stage, after.reason):
+            if (before.stage, before.proposals) != (after.stage, after.proposals):
                 log.info("alert", alert=after.name, fingerprint=after.fingerprint, **after.position)
 
 
@@ -252,6 +267,16 @@ def _pools(snapshot: ClusterSnapshot) -> dict[str, str]:
     return {
         node: names[pool] if pool >= 0 else ""
         for node, pool in zip(snapshot.nodes.id.tolist(), snapshot.nodes.pool.tolist(), strict=True)
+    }
+
+
+def _owners(snapshot: ClusterSnapshot) -> dict[str, tuple[str, str]]:
+    """(tenant, queue) of each workload."""
+    work, tenants, queues = snapshot.workloads, snapshot.names.tenants, snapshot.queues.id.tolist()
+    rows = zip(work.id.tolist(), work.tenant.tolist(), work.queue.tolist(), strict=True)
+    return {
+        name: (tenants[tenant] if tenant >= 0 else "", queues[queue] if queue >= 0 else "")
+        for name, tenant, queue in rows
     }
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 
 from autopilot.core.model.errors import InputError
+from autopilot.journal.alerts import AlertStep
 
 MAX_BYTES = 4 << 20
 MOST_ALERTS = 5_000
@@ -49,6 +50,11 @@ class Delivered:
     def name(self) -> str:
         """The name of the alert."""
         return self.labels["alertname"]
+
+    def step(self, now_s: float) -> AlertStep:
+        """The delivery, for the record."""
+        reason = "it fires" if self.firing else "it resolved"
+        return AlertStep(now_s, self.name, self.fingerprint, self.started, self.labels, "received", reason)
 
 
 def parse_payload(body: bytes) -> tuple[tuple[Delivered, ...], int]:

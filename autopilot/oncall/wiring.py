@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from autopilot.core.model.errors import InputError
+from autopilot.journal import SqliteJournal
+from autopilot.journal.alerts import AlertStep
 from autopilot.oncall.book import AlertBook
 from autopilot.oncall.follow import Follower
 from autopilot.oncall.queries import Asker, PrometheusAsker, no_prometheus
 from autopilot.oncall.runbook import load_runbooks
 from autopilot.service.published import Publisher
+from autopilot.service.record import Record
 from autopilot.service.settings import Settings
 
 
-def open_follower(settings: Settings, path: Path, publisher: Publisher) -> Follower:
+def open_follower(
+    settings: Settings, path: Path, publisher: Publisher, record: Record, journal: SqliteJournal
+) -> Follower:
     """The follower with its book at `path`. Raises `InputError` for a broken runbook or an unreadable token."""
     runbooks = load_runbooks(settings.alerts.runbooks)
-    return Follower(AlertBook(path), runbooks, asker_of(settings), publisher.wait_for_next)
+
+    def keep(steps: Sequence[AlertStep]) -> None:
+        record.alerts(steps)
+        journal.note(steps)
+
+    return Follower(AlertBook(path), runbooks, asker_of(settings), publisher.wait_for_next, keep)
 
 
 def asker_of(settings: Settings) -> Asker:

@@ -76,7 +76,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
     tokens, token_file = read_tokens(settings.http.tokens), None
     if not tokens:
         tokens, token_file = [(own_token(own.token), Caller("admin", Role.ADMIN))], own.token
-    follower = open_follower(settings, own.alerts, service.publisher)
+    follower = open_follower(settings, own.alerts, service.publisher, service.record, service.journal)
     follower.start()
     stack.callback(follower.close)
     desk = Desk(
@@ -100,6 +100,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         listener.start()
         stack.callback(listener.close)
     note = {"url": listeners[0].url, "pid": os.getpid(), "token_file": str(token_file) if token_file else None}
+    note["journal"] = str(own.journal)
     note["metrics"] = listeners[1].url if len(listeners) > 1 else None
     write_note(own.service, note)
     stack.callback(own.service.unlink, missing_ok=True)

@@ -6,7 +6,7 @@ A command that cannot be recorded is refused, and an effect that cannot be recor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from autopilot.audit.keys import signing_key
 from autopilot.audit.log import SEAL_EVERY_S, AuditError, AuditLog, Head
 from autopilot.core.model.ports import Actuator
 from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeKind
+from autopilot.journal.alerts import AlertStep
 
 DENIALS_EVERY_S = 10.0
 """Refused requests of one kind and origin are recorded once in this time, with their number: a flood fills no disk."""
@@ -53,6 +54,28 @@ class Record:
         self._log.record(
             Event(Kind.COMMAND, command.who, role, origin, command.subject, command.state_digest, facts=facts)
         )
+
+    def alerts(self, steps: Iterable[AlertStep], who: str = "autopilot", role: str = "", origin: str = "") -> None:
+        """What happened to alerts: deliveries, and what the controller made of them. Raises `AuditError`."""
+        events = [
+            Event(
+                Kind.ALERT,
+                who,
+                role,
+                origin,
+                each.alert,
+                facts={
+                    "fingerprint": each.fingerprint,
+                    "started": each.started,
+                    "stage": each.stage,
+                    "reason": each.reason,
+                    "proposals": " ".join(each.proposals),
+                },
+            )
+            for each in steps
+        ]
+        if events:
+            self._log.record(*events)
 
     def effect(self, kind: Kind, subject: str, facts: Mapping[str, Fact]) -> None:
         """An effect on the cluster, or its outcome. Raises `AuditError`."""

@@ -57,10 +57,12 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def prometheus(binary: str, folder: Path, config: Mapping[str, Any], retention: str = "30d") -> Iterator[str]:
+def prometheus(
+    binary: str, folder: Path, config: Mapping[str, Any], retention: str = "30d", listen: str = ""
+) -> Iterator[str]:
     """A Prometheus with this configuration; its data is `folder`/data, which may hold history."""
     (folder / "prometheus.yaml").write_text(yaml_text(config))
-    address = f"127.0.0.1:{free_port()}"
+    address = listen or f"127.0.0.1:{free_port()}"
     command = [
         binary,
         "--config.file=prometheus.yaml",
@@ -76,8 +78,11 @@ def prometheus(binary: str, folder: Path, config: Mapping[str, Any], retention: 
 
 
 @contextmanager
-def alertmanager(binary: str, folder: Path, receiver: str) -> Iterator[str]:
+def alertmanager(binary: str, folder: Path, receiver: str, token_file: Path | None = None) -> Iterator[str]:
     """An Alertmanager that delivers each alert to `receiver` at once; the result is host:port."""
+    webhook: dict[str, Any] = {"url": receiver, "send_resolved": True}
+    if token_file is not None:
+        webhook["http_config"] = {"authorization": {"type": "Bearer", "credentials_file": str(token_file)}}
     config = {
         "route": {
             "receiver": "autopilot",
@@ -86,7 +91,7 @@ def alertmanager(binary: str, folder: Path, receiver: str) -> Iterator[str]:
             "group_interval": "200ms",
             "repeat_interval": "1h",
         },
-        "receivers": [{"name": "autopilot", "webhook_configs": [{"url": receiver, "send_resolved": True}]}],
+        "receivers": [{"name": "autopilot", "webhook_configs": [webhook]}],
     }
     (folder / "alertmanager.yaml").write_text(yaml_text(config))
     address = f"127.0.0.1:{free_port()}"

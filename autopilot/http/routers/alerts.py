@@ -5,6 +5,7 @@ A delivery is answered once it is on disk. The work on it follows the next tick 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Annotated, Any
 
@@ -12,12 +13,13 @@ import structlog
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
+from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError, nearest
-from autopilot.http.auth import Deliverer, Viewer
+from autopilot.http.auth import Deliverer, Viewer, origin_of
 from autopilot.http.desk import Asked, Desk
 from autopilot.oncall.book import AlertRecord, Answer
 from autopilot.oncall.follow import Follower, Round
-from autopilot.oncall.payload import MAX_BYTES, parse_payload
+from autopilot.oncall.payload import MAX_BYTES, Delivered, parse_payload
 from autopilot.oncall.runbook import SUBJECTS, Runbook
 
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
@@ -34,9 +36,16 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
     except InputError as error:
         log.warning("delivery refused", sender=caller.name, error=str(error))
         raise HTTPException(400, str(error)) from error
+
+    now_s = desk.clock_s()
+
+    def record(changed: Sequence[Delivered]) -> None:
+        steps = [each.step(now_s) for each in changed]
+        desk.record.alerts(steps, caller.name, caller.role.value, origin_of(request))
+
     try:
-        changed = await run_in_threadpool(follower.book.receive, alerts, desk.clock_s())
-    except InputError as error:
+        changed = await run_in_threadpool(follower.book.receive, alerts, now_s, record)
+    except (InputError, AuditError) as error:
         raise HTTPException(503, str(error), {"Retry-After": "30"}) from error
     if truncated:
         log.warning("delivery was truncated by its sender", missing=truncated, fix="raise max_alerts of the receiver")

@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from autopilot.app.decisions.decision_rows import case_document, row_document, row_of
+from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.records import CommandKind, NoteCode, Proposal
 from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes, where
 from autopilot.http.auth import Approver, Viewer, origin_of
@@ -134,6 +135,10 @@ def _became(proposal: Proposal, after: Published | None) -> dict[str, Any]:
     if now is None or refused:
         changes = what_changed(proposal, after)
         raise HTTPException(409, f"{proposal.id} was not approved: {'; '.join(changes)}")
+    ended = [each for each in now.verdicts if not each.allowed and each.code in APPROVAL_ENDED]
+    if ended:
+        words = "; ".join(code_words(each.code, each.value, each.threshold) for each in ended)
+        raise HTTPException(409, f"{proposal.id} was not carried out: {words}; read it again, then approve it again")
     if now.accepted:
         return {"result": "carried out", "message": "its effects were sent"}
     held = "; ".join(code_words(each.code, each.value, each.threshold) for each in now.verdicts if not each.allowed)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Mode
+from autopilot.journal.alerts import AlertStep
 from autopilot.oncall.book import AlertBook, AlertRecord, Stage
 from autopilot.oncall.follow import Follower
 from autopilot.oncall.payload import parse_payload
@@ -161,7 +162,8 @@ class Play:
         self.oldest_s: float | None = 900.0
         self.asked: list[str] = []
         runbook = parse_runbook((FRONT + BODY.replace("GPUAutopilotClusterFragmented", NAME)).encode(), "F.md")
-        self.follower = Follower(book, {NAME: runbook}, self.ask, Publisher().wait_for_next)
+        self.recorded: list[AlertStep] = []
+        self.follower = Follower(book, {NAME: runbook}, self.ask, Publisher().wait_for_next, self.recorded.extend)
         self.book = book
         self.now_s = 0.0
 
@@ -214,9 +216,10 @@ def test_an_effect_is_followed_until_the_query_shows_that_it_helped(book: AlertB
     play.oldest_s = 0.0
     found = play.look()
     assert (found.stage, found.reason) == (Stage.VERIFIED, "verified: 0")
-    stages = [Stage.PROPOSED, Stage.ACTING, Stage.VERIFYING, Stage.VERIFIED]
+    stages = [Stage.RECEIVED, Stage.PROPOSED, Stage.ACTING, Stage.VERIFYING, Stage.VERIFIED]
     assert [each.stage for each in found.history] == stages
-    assert [each.at_s for each in found.history] == [10.0, 20.0, 80.0, 90.0]
+    assert [each.at_s for each in found.history] == [0.0, 10.0, 20.0, 80.0, 90.0]
+    assert [each.stage for each in play.recorded] == [each.value for each in stages]
 
 
 def test_an_effect_that_does_not_help_is_reported_with_the_way_back(book: AlertBook) -> None:

@@ -1,0 +1,146 @@
+"""A service beside a simulated cluster: a real Prometheus watches it, and a real Alertmanager delivers its alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autopilot.alerts.rules import RuleSettings, prometheus_config, rule_groups, yaml_text
+from tests.e2e.test_prometheus_collector import free_port
+from tests.kits.prometheus_kit import alertmanager, prometheus
+from tests.service.kit import Running, poll, service, write_yaml
+
+ROLES = ("alerts", "viewer", "approver", "admin")
+
+HALVES = """job_id,submit_s,duration_s,gpus,tenant,kind,checkpoint_gib
+keep-a,0,14400,4,vision,compute-training,30
+go-a,1,400,4,language,compute-training,10
+keep-b,2,14400,4,vision,compute-training,300
+go-b,3,400,4,language,compute-training,10
+wide,300,3600,8,language,compute-training,10
+"""
+"""At 1,500 s half of each of two nodes is free, and `wide` wants a whole node: `keep-a` can move to the other half."""
+
+FRAGMENTED: dict[str, Any] = {
+    "name": "halves",
+    "description": "Two half-empty nodes, and a gang that wants a whole one.",
+    "seed": 1,
+    "horizon": "5h",
+    "cluster": "2x8",
+    "physics": "charged",
+    "telemetry": "windowed",
+    "policies": ["autopilot"],
+}
+
+
+def _group(name: str, kind: str, tenant: str, gpus: int, submit: str, duration: str) -> dict[str, Any]:
+    group = {"kind": kind, "name": name, "count": 1, "tenants": [tenant], "gpus": [gpus], "from": submit, "to": submit}
+    return group | {"duration": duration, "spread": 0.0, "preemptible": True}
+
+
+HOARDED: dict[str, Any] = {
+    "name": "borrowed-and-idle",
+    "description": "A tenant borrows a node and leaves it idle, while the owner of that share waits.",
+    "seed": 1,
+    "horizon": "5h",
+    "cluster": {
+        "pools": [{"name": "main", "nodes": 2, "gpus_per_node": 8, "gpu_model": "A100-80GB"}],
+        "queues": [
+            {"name": "art", "guarantee": {"A100-80GB": 4}},
+            {"name": "film", "guarantee": {"A100-80GB": 12}},
+        ],
+    },
+    "jobs": {
+        "groups": [
+            _group("sketch", "hoarder", "art", 8, "0s", "5h"),
+            _group("paint", "compute-training", "art", 4, "10s", "5h"),
+            _group("shoot", "compute-training", "film", 4, "20s", "5h"),
+            _group("cut", "compute-training", "film", 8, "20m", "1h"),
+        ]
+    },
+    "physics": "charged",
+    "telemetry": "windowed",
+    "policies": ["autopilot"],
+}
+
+
+def halves(folder: Path) -> Path:
+    """The scenario file of a fragmented cluster."""
+    (folder / "halves.csv").write_text(HALVES, "utf-8")
+    jobs = {"file": {"path": str(folder / "halves.csv")}}
+    return write_yaml(folder / "halves.yaml", FRAGMENTED | {"jobs": jobs})
+
+
+def hoarded(folder: Path) -> Path:
+    """The scenario file of a hoarding tenant."""
+    return write_yaml(folder / "hoarded.yaml", HOARDED)
+
+
+@dataclass(frozen=True, slots=True)
+class OnCall:
+    """What runs."""
+
+    running: Running
+    prometheus: str
+    folder: Path
+
+    def ask(self, path: str, method: str = "GET", role: str = "admin", **given: Any) -> dict[str, Any]:
+        """The answer of the service to a role."""
+        found: dict[str, Any] = self.running.ask(path, method, token_of(role), **given).json()
+        return found
+
+    def alert(self, name: str) -> dict[str, Any] | None:
+        """The first alert of this name, as the service has it."""
+        found = [each for each in self.ask("/api/v1/alerts").get("alerts", ()) if each["alert"] == name]
+        return found[-1] if found else None
+
+    def at_stage(self, name: str, *stages: str) -> Callable[[], dict[str, Any] | None]:
+        """Looks for the alert at one of these stages."""
+
+        def look() -> dict[str, Any] | None:
+            found = self.alert(name)
+            return found if found is not None and found["stage"] in stages else None
+
+        return look
+
+
+def token_of(role: str) -> str:
+    """The token of a role."""
+    return f"token-of-{role}-0123456789"
+
+
+@contextmanager
+def on_call(
+    folder: Path, require_tool: Callable[[str], str], scenario: Path, speed: float, policy: str = "approve", **over: Any
+) -> Iterator[OnCall]:
+    """Everything connected: metrics are scraped, rules of this speed evaluated, alerts delivered with a token."""
+    api, metrics, answers = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    for role in ROLES:
+        (folder / f"{role}.token").write_text(token_of(role), "utf-8")
+    content: dict[str, Any] = {
+        "state": str(folder / "state"),
+        "policy": policy,
+        "simulation": {"scenario": str(scenario), "speed": speed},
+        "alerts": {"prometheus": f"http://{answers}"},
+        "http": {
+            "listen": api,
+            "tokens": [{"name": role, "role": role, "file": str(folder / f"{role}.token")} for role in ROLES],
+        },
+        "metrics": {"listen": metrics},
+        "forecasting": {"durations": "last-two", "fit": False, "registry": False},
+        **over,
+    }
+    rules = RuleSettings(speed=speed)
+    (folder / "rules.yaml").write_text(yaml_text(rule_groups(rules)))
+    binary, webhook = require_tool("prometheus-alertmanager"), f"http://{api}/api/v1/alerts"
+    with (
+        alertmanager(binary, folder, webhook, folder / "alerts.token") as delivers,
+        service(folder, content) as running,
+    ):
+        poll(lambda: running.ask("/api/v1/state", token=token_of("viewer")).status_code == 200, "the first tick")
+        config = prometheus_config(rules, [metrics], "rules.yaml", [delivers], str(folder / "viewer.token"))
+        with prometheus(require_tool("prometheus"), folder, config, listen=answers) as url:
+            yield OnCall(running, url, folder)
