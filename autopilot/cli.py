@@ -23,6 +23,8 @@ from autopilot.app.commands.run_args import (
     Columns,
     DefaultsFile,
     Durations,
+    EngineName,
+    Interval,
     Jitter,
     Jobs,
     JobsOut,
@@ -41,6 +43,7 @@ from autopilot.app.commands.run_args import (
 )
 from autopilot.app.options import SHIPPED_NAMES, SimulateOptions
 from autopilot.core.model.errors import AutopilotError, InputError, shown
+from autopilot.core.model.units import parse_duration_s
 from autopilot.operate.oncall_cli import add_oncall_commands
 from autopilot.operate.service_cli import add_service_commands
 
@@ -125,6 +128,8 @@ def simulate(
     jitter: Jitter = 0.0,
     telemetry: TelemetryMode = None,
     rate_scale: RateScale = 1.0,
+    engine: EngineName = None,
+    interval: Interval = "30s",
     json_out: JsonOut = None,
     jobs_out: JobsOut = None,
     report: ReportDir = None,
@@ -138,7 +143,10 @@ def simulate(
         ),
     ] = None,
 ) -> None:
-    """Compare policies on a trace or a scenario, on a simulated cluster."""
+    """Compare policies on a trace or a scenario, on a simulated cluster.
+
+    With --engine kueue, Kueue's rules run the cluster and the autopilot only recommends beside it.
+    """
     from autopilot.app.commands.run_commands import run_simulate
     from autopilot.app.runs.outputs import Outputs
 
@@ -161,6 +169,8 @@ def simulate(
         jitter_ratio=jitter,
         telemetry=telemetry,
         rate_scale=rate_scale,
+        engine=engine,
+        interval_s=parse_duration_s(interval, "--interval"),
         journal=journal,
         series=report is not None,
         registry=registry,

@@ -37,7 +37,8 @@ this page.
 A policy says how far the autopilot may go, and when. Wherever one is named, give the name of a shipped
 policy ({names}) or the path of a YAML file. `simulate` takes those
 alone whose `modes.admit_gang` is `auto` (not `recommend`: there is no person to approve), and the names of its
-baselines besides:
+baselines besides. With `simulate --engine kueue` it is the other way round: there a policy may not act
+(`recommend` may be used, `autopilot` not):
 
 ```yaml
 base: {base}

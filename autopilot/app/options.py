@@ -14,6 +14,8 @@ PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
 BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue")
 """The keys of `simulator.baselines.BASELINES`, repeated here so that help does not import them."""
+ENGINE_NAMES = ("kueue",)
+"""Baselines that may run the cluster while the autopilot only recommends."""
 POLICY_NAMES = ("autopilot", "admission", "approve", "reactive", "regeometry", "defragment-ahead", "reclaim-idle")
 """The shipped policies that act on their own, the default first; repeated here for the same reason."""
 SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
@@ -37,6 +39,9 @@ SCENARIO_NAMES = (
     "spot-cascade",
 )
 """The files of `simulator/scenarios`, repeated here for the same reason."""
+ADVICE_S = 30.0
+"""Time between two decisions beside an engine: one per scrape of the simulated exporters."""
+LEAST_ADVICE_S, MOST_ADVICE_S = 1.0, 3600.0
 FULL_TELEMETRY_S = 86_400.0
 """Longest run for which `auto` renders and parses every scrape."""
 
@@ -69,6 +74,8 @@ class SimulateOptions:
     jitter_ratio: float = 0.0
     telemetry: str | None = None
     rate_scale: float = 1.0
+    engine: str | None = None  # the baseline in charge, beside which the policies only recommend; None: no engine
+    interval_s: float = ADVICE_S  # between two decisions beside an engine
     journal: Path | None = None
     registry: Path | None = None
     series: bool = True  # collect what plots need
@@ -80,6 +87,7 @@ class SimulateOptions:
             ("--limits", self.limits, LIMITS),
             ("--telemetry", self.telemetry or "auto", TELEMETRY),
             ("--physics", self.physics or PHYSICS[0], PHYSICS),
+            ("--engine", self.engine or ENGINE_NAMES[0], ENGINE_NAMES),
         ):
             if value not in allowed:
                 near = nearest(value, allowed)
@@ -88,6 +96,12 @@ class SimulateOptions:
             raise InputError(f"--jitter: {self.jitter_ratio!r} must be 0 or more and below 1")
         if not 0.0 < self.rate_scale <= 1.0:
             raise InputError(f"--rate-scale: {self.rate_scale!r} must be above 0 and at most 1")
+        if not LEAST_ADVICE_S <= self.interval_s <= MOST_ADVICE_S:
+            raise InputError(
+                f"--interval: {self.interval_s:g} s is not allowed; write {LEAST_ADVICE_S:g} s to {MOST_ADVICE_S:g} s"
+            )
+        if self.engine is None and self.interval_s != ADVICE_S:
+            raise InputError("--interval: applies beside an engine only; add --engine kueue, or leave it out")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise InputError(f"--seed: {self.seed!r} must be a whole number of 0 or more")
         if (self.jobs or self.requests) and self.cluster is None and self.scenario is None:

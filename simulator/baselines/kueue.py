@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
 from math import inf, nan
@@ -37,6 +37,9 @@ from simulator.world.placing import find_spot
 
 COHORT = 1
 """Row of the cohort that all queues share; 0 is the root of the ledger, outside of every quota."""
+
+COHORT_NAME = "cohort"
+"""Name of that row for a controller beside the engine."""
 
 Group = tuple[int, int, int]
 """Gangs with the same answer: queue, negative priority, shape."""
@@ -337,6 +340,30 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QuotaLedg
         children=[[queue for queue in range(count) if parent[queue] == above] for above in range(count)],
     )
     return ledger, [row[name] for name in cluster.jobs.tenants]
+
+
+def cohort_specs(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QueueSpec, ...]:
+    """The same queues for a controller beside the engine: one cohort that owns all capacity, and every queue below it.
+
+    A tenant without a queue has one without a guarantee.
+    """
+    named = {spec.name for spec in specs}
+    name = COHORT_NAME
+    while name in named or name in cluster.jobs.tenants:
+        name += "-"
+    models = cluster.inventory.names.gpu_models
+    owned = dict(zip(models, _capacity(cluster, range(1, len(models) + 1))[1:], strict=True))
+    for spec in specs:
+        if spec.parent == ROOT:  # guarantees above the capacity: the cohort owns nothing else
+            owned = {model: gpus - spec.guarantee.get(model, 0) for model, gpus in owned.items()}
+    whole = {
+        model: round(max(rest, 0.0)) + sum(spec.guarantee.get(model, 0) for spec in specs if spec.parent == ROOT)
+        for model, rest in owned.items()
+    }
+    above = QueueSpec(name, ROOT, whole, None, 1.0, 0, None)
+    below = [replace(spec, parent=name) if spec.parent == ROOT else spec for spec in specs]
+    others = [QueueSpec(each, name, {}, None, 1.0, 0, None) for each in cluster.jobs.tenants if each not in named]
+    return (above, *below, *others)
 
 
 def _limit(spec: QueueSpec, kind: int, kind_of_model: dict[str, int]) -> float:

@@ -67,6 +67,7 @@ class Setting:
     telemetry: str | None  # none in a result of an older version
     nodes: int
     gpus: int
+    engine: str | None = None  # the baseline in charge, beside which the policies only recommended
     assumed: Mapping[str, int] = field(default_factory=dict)
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
 
@@ -275,6 +276,7 @@ def document(setting: Setting, policies: Mapping[str, dict[str, Any]]) -> dict[s
         "durations": setting.durations,
         "jitter_ratio": setting.jitter_ratio,
         "telemetry": setting.telemetry,
+        "engine": setting.engine,
         "cluster": {"nodes": setting.nodes, "gpus": setting.gpus},
         "assumed": dict(setting.assumed),
         "policies": dict(policies),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES
+from autopilot.app.options import BASELINE_NAMES, ENGINE_NAMES, POLICY_NAMES, SCENARIO_NAMES
 
 Seed = Annotated[
     int | None,
@@ -67,6 +67,19 @@ PolicyNames = Annotated[
         f"{', '.join(BASELINE_NAMES)}; or policy files (.yaml).",
         show_default="the scenario's, or fifo-skip,autopilot; with several tenants also las",
     ),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help=f"The engine in charge of the cluster ({', '.join(ENGINE_NAMES)}). The policies then only recommend "
+        "beside it, and nothing that they propose is carried out. Without --policy that is recommend.",
+        show_default="none: each policy runs the cluster itself",
+    ),
+]
+Interval = Annotated[
+    str,
+    typer.Option("--interval", help="Beside an engine: virtual time between two decisions of the autopilot."),
 ]
 Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only jobs of this tenant (repeatable).")]
 PhysicsName = Annotated[

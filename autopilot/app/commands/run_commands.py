@@ -135,10 +135,11 @@ def jobs_done(show: Show) -> Callable[[str, float, int, int], None]:
 
 def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcome:
     """Simulate, print the table, write the requested files, and end with the result in one sentence."""
+    from autopilot.app.runs.advised import check_advisors
     from autopilot.app.runs.pages import headline
     from autopilot.app.runs.simulate import check_policies, simulate
 
-    check_policies(options.policies)
+    (check_policies if options.engine is None else check_advisors)(options.policies)
     with journal_to_write(options.journal, options.policies) as journal, progress_bar() as show:
         options = replace(options, journal=journal)
         check_outputs(outputs, options)
@@ -244,6 +245,7 @@ def print_outcome(outcome: SimulationOutcome) -> None:
         f"{world.title}: {counted(world.spec.nodes, 'node')}, {counted(world.spec.gpus, 'GPU')}, "
         f"physics {world.physics}, seed {world.seed}"
         + (f", durations {outcome.setting.durations}" if outcome.setting.durations else "")
+        + (f", engine {outcome.setting.engine} (the autopilot only recommends)" if outcome.setting.engine else "")
     )
     names = [policy.name + (" (interrupted)" if policy.result["interrupted"] else "") for policy in outcome.policies]
     rows = [
@@ -256,6 +258,8 @@ def print_outcome(outcome: SimulationOutcome) -> None:
             for line in fared_lines(policy.result, SHOWN_WORSE):
                 out.print(f"  {line}")
     for policy in outcome.policies:
+        if "advice" in policy.result:
+            out.print(f"{policy.name}: {advice_words(policy.result['advice'])}")
         if policy.result.get("stuck"):
             out.print(f"{policy.name}: {policy.result['stuck']}")
         for note in policy.passed_over:
@@ -268,6 +272,13 @@ def print_outcome(outcome: SimulationOutcome) -> None:
     print_world(world)
     if world.physics == "ideal" and any(_disrupted(policy.result) for policy in outcome.policies):
         out.print(IDEAL)
+
+
+def advice_words(advice: dict[str, Any]) -> str:
+    """What the autopilot recommended beside an engine, on one line."""
+    each = ", ".join(f"{action} {count:,}" for action, count in advice["by_action"].items())
+    proposals = counted(advice["proposals"], "proposal")
+    return f"{proposals} in {counted(advice['ticks'], 'tick')}" + (f": {each}" if each else "")
 
 
 def print_world(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
+from autopilot.app.runs.advised import DEFAULT_ADVICE, Advice, advise, check_advisors
 from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.metered import Metered
 from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
@@ -121,7 +122,12 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
     """
     world = build_world(options)
     where = "--policy" if options.policies else f"scenario {world.title}: policies"
-    policies = check_policies(options.policies or world.policies, where, world.spec.gpus_by_model)
+    models = world.spec.gpus_by_model
+    if options.engine is None:
+        policies = check_policies(options.policies or world.policies, where, models)
+    else:
+        advisors = check_advisors(options.policies or (DEFAULT_ADVICE,), models)
+        policies = {f"{options.engine} + {name}": policy for name, policy in advisors.items()}
     telemetry = _telemetry(options, world)
     managed = any(policy is not None for policy in policies.values())
     setting = Setting(
@@ -130,6 +136,7 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
         durations=_durations(options, world) if managed else None,
         jitter_ratio=options.jitter_ratio,
         telemetry=telemetry,
+        engine=options.engine,
         nodes=world.spec.nodes,
         gpus=world.spec.gpus,
         assumed=world.assumed,
@@ -202,6 +209,7 @@ def _run(
     log = DecisionLog(When(world.start_s)) if options.series else None
     recorder = DecisionRecorder(log) if policy is not None else None
     running: list[Running] = []
+    advice = Advice() if options.engine is not None else None
     jobs = world.jobs()
     services = world.fleet(jobs)
     metered = Metered.of(journal, world.start_s) if policy is not None else None
@@ -226,12 +234,18 @@ def _run(
             recorder=recorder,
             meter=metered.meter if metered is not None else None,
             registry=options.registry,
+            watch=advice.on_tick if advice is not None else None,
         )
-        scheduler, run = manage(cluster, managed)
+        scheduler: Scheduler
+        if options.engine is None:
+            scheduler, run = manage(cluster, managed)
+        else:
+            scheduler, run = advise(options.engine, world.spec.queues, cluster, managed, options.interval_s)
         running.append(run)
         return scheduler
 
-    simulation = _built(metered, lambda: _simulation(world, jobs, make, policy, table, progress))
+    judged = policy if options.engine is None else None  # an engine is not held to the limits of a policy
+    simulation = _built(metered, lambda: _simulation(world, jobs, make, judged, table, progress))
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     owners = _owners(simulation, world.seed, running)
     if services is not None:
@@ -250,7 +264,8 @@ def _run(
     measured = _measured(simulated, stays, owners, recorder, services, alone, world.spec.queues)
     outcome = PolicyOutcome(
         name,
-        policy_result(simulated, measured, world.unusable_by_reason),
+        policy_result(simulated, measured, world.unusable_by_reason)
+        | ({"advice": advice.result()} if advice is not None else {}),
         simulated,
         journal=journal,
         passed_over=running[0].passed_over if running else (),
@@ -418,4 +433,5 @@ def _describe(name: str, options: SimulateOptions, world: World) -> dict[str, An
         "nodes": world.spec.nodes,
         "gpus": world.spec.gpus,
         "start_s": world.start_s,
+        "engine": options.engine,
     }

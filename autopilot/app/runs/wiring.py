@@ -115,6 +115,8 @@ class Managed:
     registry: Path | None = None  # None: every fit is used, and none is stored
     demand: Forecaster | None = None  # forecaster of service demand; None: the shipped one
     recorder: DecisionRecorder | None = None
+    watch: Callable[[Observation, Decision], None] | None = None  # called after each tick as well
+    acts: bool = True  # False: there are no actuators
     meter: Meter | None = None
     actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
@@ -154,7 +156,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
         Wiring(
             collectors=collectors,
             forecasters=forecasters,
-            actuators=dict.fromkeys(OPERATIONS, actuator),
+            actuators=dict.fromkeys(OPERATIONS, actuator) if managed.acts else {},
             journal=as_port(journal),
             memory=InMemoryStore(),
             inbox=NoInbox(),
@@ -175,7 +177,9 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
 def _observers(managed: Managed) -> Callable[[Observation, Decision], None] | None:
     """What is called after each tick: the recorder and the meter of the run."""
     observers = [
-        each for each in (managed.recorder and managed.recorder.on_tick, managed.meter and managed.meter.take) if each
+        each
+        for each in (managed.recorder and managed.recorder.on_tick, managed.watch, managed.meter and managed.meter.take)
+        if each
     ]
 
     def call(observation: Observation, decision: Decision) -> None:

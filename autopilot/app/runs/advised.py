@@ -1,0 +1,88 @@
+"""An engine in charge of the simulated cluster, and the autopilot beside it, which only recommends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from autopilot.app.runs.wiring import Managed, Running, manage
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.policy import Mode, Policy, RuleSetName
+from autopilot.core.model.policy_names import check_models
+from autopilot.core.model.records import Decision, Observation
+from autopilot.settings import load_policy
+from simulator.baselines import BASELINES
+from simulator.baselines.kueue import Kueue, cohort_specs
+from simulator.running.turn import AdvisedScheduler
+from simulator.specs.clusterqueues import QueueSpec
+from simulator.world.cluster import Cluster
+
+DEFAULT_ADVICE = "recommend"
+"""The policy beside an engine where none is named."""
+
+
+@dataclass(slots=True)
+class Advice:
+    """What the autopilot recommended during a run: ticks, and new proposals by action.
+
+    A proposal that the next tick repeats is one proposal.
+    """
+
+    ticks: int = 0
+    proposals: Counter[str] = field(default_factory=Counter)
+    _before: frozenset[tuple[object, ...]] = frozenset()
+
+    def on_tick(self, _observation: Observation, decision: Decision) -> None:
+        """Count one tick."""
+        self.ticks += 1
+        now = {(each.action, each.subject, each.change): each.action for each in decision.plan.proposals}
+        self.proposals.update(action for key, action in now.items() if key not in self._before)
+        self._before = frozenset(now)
+
+    def result(self) -> dict[str, object]:
+        """The entry `advice` of a policy in the result."""
+        return {
+            "ticks": self.ticks,
+            "proposals": sum(self.proposals.values()),
+            "by_action": dict(sorted(self.proposals.items())),
+        }
+
+
+def check_advisors(names: tuple[str, ...], models: Collection[str] | None = None) -> dict[str, Policy]:
+    """The policies beside an engine, by the name under which they are shown.
+
+    Raises `InputError` for a baseline, and for a policy that would act: beside an engine nothing is carried out, so the
+    next decision would not find what the last one did.
+    """
+    found: dict[str, Policy] = {}
+    for name in dict.fromkeys(names):
+        if name in BASELINES:
+            raise InputError(
+                f"--policy: {name} is a baseline and cannot recommend beside an engine; write --policy {DEFAULT_ADVICE}"
+            )
+        policy = load_policy(name)
+        acting = [each for each in policy.modes.__slots__ if getattr(policy.modes, each) == Mode.AUTO]
+        if acting:
+            raise InputError(
+                f"--policy: {name}: modes.{acting[0]}: {Mode.AUTO} would act, and beside an engine the autopilot only "
+                f"recommends; it must be at most {Mode.APPROVE} (a policy file with `base: {DEFAULT_ADVICE}` has it)"
+            )
+        if models is not None:
+            check_models(policy, models, f"--policy: {name}")
+        found[name if policy.name in found else policy.name] = policy
+    return found
+
+
+def advise(
+    engine: str, queues: tuple[QueueSpec, ...], cluster: Cluster, managed: Managed, interval_s: float
+) -> tuple[AdvisedScheduler, Running]:
+    """The engine in charge of `cluster`, with the controller beside it every `interval_s`.
+
+    The controller sees the queues as the engine holds them, and judges by the engine's rules, whatever rule set its
+    policy names.
+    """
+    policy = replace(managed.policy, rules=RuleSetName.COHORT_CLASSIC)
+    seen = replace(managed, name=engine, policy=policy, queues=cohort_specs(queues, cluster), acts=False)
+    _, running = manage(cluster, seen)
+    return AdvisedScheduler(Kueue(queues), running.controller, interval_s), running
