@@ -67,9 +67,9 @@ class Setting:
     telemetry: str | None  # none in a result of an older version
     nodes: int
     gpus: int
-    engine: str | None = None  # the baseline in charge, beside which the policies only recommended
     assumed: Mapping[str, int] = field(default_factory=dict)
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
+    engine: str | None = None  # the baseline in charge, beside which the policies only recommended
 
 
 def quantile(ordered: Sequence[float], ratio: float) -> float | None:

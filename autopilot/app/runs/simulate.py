@@ -27,6 +27,7 @@ from simulator.baselines.kueue import Kueue
 from simulator.baselines.static import Static
 from simulator.baselines.textbook import fifo_skip
 from simulator.checkers import CHECKERS, PHYSICAL, Rules
+from simulator.inference.services import ServiceFleet
 from simulator.outcome.fared import compare, reference_name
 from simulator.outcome.idle_use import IdleUse, idle_use
 from simulator.outcome.results import Measured, Setting, document, job_rows, policy_result
@@ -236,11 +237,7 @@ def _run(
             registry=options.registry,
             watch=advice.on_tick if advice is not None else None,
         )
-        scheduler: Scheduler
-        if options.engine is None:
-            scheduler, run = manage(cluster, managed)
-        else:
-            scheduler, run = advise(options.engine, world.spec.queues, cluster, managed, options.interval_s)
+        scheduler, run = _scheduler(options, cluster, managed)
         running.append(run)
         return scheduler
 
@@ -248,10 +245,7 @@ def _run(
     simulation = _built(metered, lambda: _simulation(world, jobs, make, judged, table, progress))
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     owners = _owners(simulation, world.seed, running)
-    if services is not None:
-        services.arm(simulation.engine)
-    if faults is not None:
-        faults.arm(simulation.engine, simulation.cluster)
+    _arm(simulation, services, faults)
     try:
         simulated = simulation.run()
     finally:  # what was recorded stays readable however the run ends
@@ -273,6 +267,21 @@ def _run(
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
+
+
+def _arm(simulation: Simulation, services: ServiceFleet | None, faults: Faults | None) -> None:
+    """Schedule what services and faults do on their own."""
+    if services is not None:
+        services.arm(simulation.engine)
+    if faults is not None:
+        faults.arm(simulation.engine, simulation.cluster)
+
+
+def _scheduler(options: SimulateOptions, cluster: Cluster, managed: Managed) -> tuple[Scheduler, Running]:
+    """The controller in charge of the cluster, or beside the engine in charge."""
+    if options.engine is None:
+        return manage(cluster, managed)
+    return advise(options.engine, managed.queues, cluster, managed, options.interval_s)
 
 
 def _built(metered: Metered | None, make: Callable[[], Simulation]) -> Simulation:

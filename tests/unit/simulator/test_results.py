@@ -103,6 +103,7 @@ def test_the_result_has_every_key_and_nothing_that_is_no_number() -> None:
         "durations",
         "jitter_ratio",
         "telemetry",
+        "engine",
         "cluster",
         "assumed",
         "policies",
