@@ -214,7 +214,7 @@ def _run(
     jobs = world.jobs()
     services = world.fleet(jobs)
     metered = Metered.of(journal, world.start_s) if policy is not None else None
-    table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
+    table = services.table if services is not None else None
 
     def make(cluster: Cluster) -> Scheduler:
         if policy is None:
@@ -256,14 +256,10 @@ def _run(
     if stays is not None and telemetry != "off":
         stays.know(*behaviours_of(world.seed, jobs), owners.absences)
     measured = _measured(simulated, stays, owners, recorder, services, alone, world.spec.queues)
-    outcome = PolicyOutcome(
-        name,
-        policy_result(simulated, measured, world.unusable_by_reason)
-        | ({"advice": advice.result()} if advice is not None else {}),
-        simulated,
-        journal=journal,
-        passed_over=running[0].passed_over if running else (),
-    )
+    result = policy_result(simulated, measured, world.unusable_by_reason)
+    result |= {"advice": advice.result()} if advice is not None else {}
+    passed_over = running[0].passed_over if running else ()
+    outcome = PolicyOutcome(name, result, simulated, journal=journal, passed_over=passed_over)
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
