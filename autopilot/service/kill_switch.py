@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 KILL = "GPU_AUTOPILOT_KILL"
@@ -14,8 +14,11 @@ _MOST_BYTES = 64
 class KillSwitch:
     """Why nothing may act, by source. The command `kill` is kept by the inbox and the memory of the controller."""
 
-    def __init__(self, file: Path, environment: Mapping[str, str] = os.environ) -> None:
-        self.file, self._environment = file, environment
+    def __init__(
+        self, file: Path, environment: Mapping[str, str] = os.environ, elsewhere: Callable[[], str] | None = None
+    ) -> None:
+        """`elsewhere` returns why a switch of the cluster is on, "" while it is off."""
+        self.file, self._environment, self._elsewhere = file, environment, elsewhere
         self._tripped = ""
 
     def trip(self, reason: str) -> None:
@@ -29,7 +32,7 @@ class KillSwitch:
         said = self._environment.get(KILL, "")
         if said.strip().lower() not in OFF:
             return f"the environment sets {KILL} to {said[:20]!r}"
-        return self._of_file()
+        return self._of_file() or (self._elsewhere() if self._elsewhere is not None else "")
 
     def _of_file(self) -> str:
         try:

@@ -1,0 +1,72 @@
+"""Single requests to the API server of the cluster: settings, reviews and checks. Lists and watches are elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import urllib3
+
+from autopilot.readiness.line import Answer
+
+CONNECT_S = 3.0
+MOST_BYTES = 16 << 20
+UNAUTHORIZED = 401
+
+
+class Connections(Protocol):
+    """The address and the credentials that are valid now (`collectors.kubernetes.access.Access`)."""
+
+    @property
+    def host(self) -> str:
+        """Address of the API server."""
+        ...
+
+    def connection(self) -> tuple[Any, dict[str, str], int]:
+        """A pool manager, the headers that authenticate, and the generation of both. Raises `OSError`."""
+        ...
+
+    def renew(self, generation: int) -> None:
+        """Read the credentials again. Raises `OSError`."""
+        ...
+
+
+class ClusterApi:
+    """Requests whose failure is an `Answer` with status 0. Safe for use from several threads."""
+
+    def __init__(self, access: Connections, timeout_s: float = 10.0) -> None:
+        self._access, self._timeout_s = access, timeout_s
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
+        """Read `path`."""
+        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Send a review."""
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def _ask(self, method: str, target: str, body: bytes | None, *, again: bool = True) -> Answer:
+        try:
+            pool, headers, generation = self._access.connection()
+            response = pool.request(
+                method,
+                f"{self._access.host}{target}",
+                body=body,
+                headers={**headers, "Accept": "application/json", "Content-Type": "application/json"},
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=self._timeout_s),
+            )
+            content = response.read(MOST_BYTES + 1, decode_content=True)
+            response.release_conn()
+            if response.status == UNAUTHORIZED and again:
+                self._access.renew(generation)
+                return self._ask(method, target, body, again=False)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            return Answer(0, f"{type(error).__name__}: {error}"[:300])
+        if len(content) > MOST_BYTES:
+            return Answer(0, f"the answer is longer than {MOST_BYTES >> 20} MiB")
+        return Answer(response.status, content.decode("utf-8", "replace"), dict(response.headers))
