@@ -1,0 +1,32 @@
+"""What an actor is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from apiserver.client import Client
+from apiserver.users import ADMIN, User
+
+if TYPE_CHECKING:
+    from apiserver.server import Server
+
+
+class Actor(ABC):
+    """A controller on a server: it reacts to changes (`server.store.subscribe`) and timers (`server.timeline.at`).
+
+    It is called by the timeline only, never inside a request. It writes through `self.client`, as its user, under its
+    field manager.
+    """
+
+    user: User = ADMIN
+    manager: str = "actor"
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client: Client = server.client(self.user, self.manager)
+        self.start()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Subscribe to what it follows."""

@@ -1,0 +1,9 @@
+"""Admission: what changes and what refuses a write before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from apiserver.admission.base import Plugin
+
+PLUGINS: tuple[Callable[[], Plugin], ...] = ()  # in the order in which they are asked

@@ -1,0 +1,70 @@
+"""The chain of admission: plugins that change objects first, then plugins that refuse them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from apiserver.kinds.base import Kind
+from apiserver.users import User
+
+if TYPE_CHECKING:
+    from apiserver.server import Server
+
+Obj = dict[str, Any]
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+@dataclass(slots=True)
+class Attributes:
+    """A write on its way to the store. Mutating plugins change `obj` in place; nobody changes `old`."""
+
+    operation: Operation
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+    user: User
+    obj: Obj  # {} for DELETE
+    old: Obj | None  # None for CREATE and CONNECT
+    dry_run: bool = False
+    options: Obj = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)  # sent to the client as Warning headers
+
+    def concerns(self, resource: str, *operations: Operation) -> bool:
+        """Whether it is a write of a resource itself (`pods`, `jobs.batch`), not of a subresource."""
+        return self.kind.resource == resource and not self.subresource and self.operation in operations
+
+
+class Plugin(Protocol):
+    """One step of admission. A refusal is a StatusError; a webhook whose server is down raises `internal(...)`."""
+
+    name: str
+
+    def mutate(self, attributes: Attributes, server: Server) -> None:
+        """Change `attributes.obj`, or refuse."""
+
+    def validate(self, attributes: Attributes, server: Server) -> None:
+        """Refuse, or do nothing."""
+
+
+class Admission:
+    """The plugins in order. `add` puts one at the end."""
+
+    def __init__(self, plugins: Sequence[Plugin] = ()) -> None:
+        self.plugins = list(plugins)
+
+    def add(self, plugin: Plugin) -> None:
+        """Ask this one too, last."""
+        self.plugins.append(plugin)
+
+    def mutate(self, attributes: Attributes, server: Server) -> None:
+        """Ask every plugin to change the object."""
+        for plugin in self.plugins:
+            plugin.mutate(attributes, server)
+
+    def validate(self, attributes: Attributes, server: Server) -> None:
+        """Ask every plugin whether it refuses."""
+        for plugin in self.plugins:
+            plugin.validate(attributes, server)

@@ -1,0 +1,100 @@
+"""Deletion: preconditions, grace, finalizers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from apiserver.errors import Named, StatusError, quoted
+from apiserver.kinds.base import Kind
+from apiserver.timeline import parse_stamp, stamp
+
+if TYPE_CHECKING:
+    from apiserver.server import Server
+
+Obj = dict[str, Any]
+
+
+class Deletion:
+    """Deletes objects, at once or when their grace and finalizers allow it."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def delete(self, kind: Kind, stored: Obj, options: Obj, *, dry_run: bool = False) -> tuple[Obj, bool]:
+        """The object as it is afterwards or was last, and whether it is gone. Raises StatusError."""
+        check_preconditions(kind, stored, options.get("preconditions") or {})
+        metadata = dict(stored["metadata"])
+        grace_s = self._grace_s(kind, stored, options)
+        policy = options.get("propagationPolicy")
+        finalizers = list(metadata.get("finalizers") or [])
+        for name, wanted in (("foregroundDeletion", policy == "Foreground"), ("orphan", policy == "Orphan")):
+            if wanted and name not in finalizers:
+                finalizers.append(name)
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        if "deletionTimestamp" in metadata:
+            held_s = metadata.get("deletionGracePeriodSeconds", 0)
+            if grace_s < held_s:
+                self._shorten(metadata, held_s, grace_s)
+            else:
+                grace_s = held_s
+        elif grace_s or finalizers:
+            metadata["deletionTimestamp"] = stamp(self._server.timeline.now + timedelta(seconds=grace_s))
+            metadata["deletionGracePeriodSeconds"] = grace_s
+            if metadata.get("generation"):
+                metadata["generation"] += 1
+        obj = stored | {"metadata": metadata}
+        if not grace_s and not finalizers:
+            if kind.grace is not None and "deletionTimestamp" not in metadata:
+                metadata["deletionTimestamp"] = stamp(self._server.timeline.now)
+                metadata["deletionGracePeriodSeconds"] = 0
+            return (obj if dry_run else self._remove(kind, obj)), True
+        if dry_run or obj == stored:
+            return obj, False
+        return self._server.store.put(kind.storage, obj), False
+
+    def settle(self, kind: Kind, obj: Obj) -> Obj | None:
+        """Remove an object whose last finalizer an update took away; None if it stays."""
+        metadata = obj["metadata"]
+        if (
+            "deletionTimestamp" not in metadata
+            or metadata.get("finalizers")
+            or metadata.get("deletionGracePeriodSeconds")
+        ):
+            return None
+        return self._remove(kind, obj)
+
+    def _remove(self, kind: Kind, obj: Obj) -> Obj:
+        metadata = obj["metadata"]
+        return self._server.store.remove(kind.storage, metadata.get("namespace", ""), metadata["name"], obj)
+
+    def _grace_s(self, kind: Kind, stored: Obj, options: Obj) -> int:
+        if kind.grace is None:
+            return 0
+        given = options.get("gracePeriodSeconds")
+        return kind.grace(stored) if given is None else kind.grace(stored) and max(int(given), 0)
+
+    def _shorten(self, metadata: Obj, held_s: int, grace_s: int) -> None:
+        asked = parse_stamp(metadata["deletionTimestamp"]) - timedelta(seconds=held_s)
+        metadata["deletionTimestamp"] = stamp(asked + timedelta(seconds=grace_s))
+        metadata["deletionGracePeriodSeconds"] = grace_s
+
+
+def check_preconditions(kind: Kind, stored: Obj, preconditions: Obj) -> None:
+    """Raises StatusError 409 where the stored object is not the one that is meant."""
+    metadata = stored["metadata"]
+    for name, title, after in (
+        ("uid", "UID", "The object might have been deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+    ):
+        given = preconditions.get(name)
+        if given is not None and given != metadata[name]:
+            what = Named(kind.group, kind.plural, kind.kind, metadata["name"])
+            raise StatusError(
+                409,
+                "Conflict",
+                f"Operation cannot be fulfilled on {what.qualified_kind} {quoted(what.name)}: the {title} in the "
+                f"precondition ({given}) does not match the {title} in record ({metadata[name]}). {after}",
+                what.details(kind.kind),
+            )

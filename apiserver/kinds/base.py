@@ -1,0 +1,175 @@
+"""What a kind is: a row of the table of kinds, with what is done to its objects on the way to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from apiserver.errors import FieldError, Named
+
+if TYPE_CHECKING:
+    from apiserver.requests import Call, Response
+    from apiserver.server import Server
+
+Obj = dict[str, Any]
+Fill = Callable[[Obj], None]  # changes the object that it is given
+Prepare = Callable[[Obj, Obj], None]  # the new object, changed in place; the stored one
+Check = Callable[[Obj], list[FieldError]]
+CheckUpdate = Callable[[Obj, Obj], list[FieldError]]  # the new object, the stored one
+
+
+def nothing(_obj: Obj) -> None:
+    """No defaults."""
+
+
+def valid(_obj: Obj) -> list[FieldError]:
+    """Nothing to refuse."""
+    return []
+
+
+def valid_update(_obj: Obj, _old: Obj) -> list[FieldError]:
+    """Nothing to refuse."""
+    return []
+
+
+def keep_status(obj: Obj, old: Obj) -> None:
+    """The main resource does not write the status."""
+    if "status" in old:
+        obj["status"] = old["status"]
+    else:
+        obj.pop("status", None)
+
+
+def only_status(obj: Obj, old: Obj) -> None:
+    """The status subresource writes nothing else; metadata but for labels and annotations is as stored."""
+    for name in [name for name in obj if name not in {"status", "metadata", "apiVersion", "kind"}]:
+        if name not in old:
+            del obj[name]
+    for name, value in old.items():
+        if name not in {"status", "metadata"}:
+            obj[name] = value
+    keep = ("labels", "finalizers", "ownerReferences")
+    for name in keep:
+        if name in old["metadata"]:
+            obj["metadata"][name] = old["metadata"][name]
+        else:
+            obj["metadata"].pop(name, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """What is under an object: a part of it that is read and written alone (`status`), or an action (`binding`).
+
+    An action is a `handler`; a part is written like the object itself, with a `prepare` and `validate` of its own.
+    """
+
+    name: str
+    verbs: tuple[str, ...] = ("get", "update", "patch")
+    prepare: Prepare = only_status
+    validate: CheckUpdate = valid_update
+    handler: Callable[[Server, Call], Response] | None = None
+    kind: tuple[str, str, str] | None = None  # group, version and kind of the body, if not those of the object
+    get: Callable[[Server, Kind, Obj], Obj] | None = None  # what is read, if not the object (scale)
+    put: Callable[[Server, Kind, Obj, Obj], Obj] | None = None  # the object after a write of what is read
+
+
+STATUS = Subresource("status")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One version of one resource. `storage` is the resource under which its objects are stored."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    schema: str = ""  # name of the type in apiserver.kinds.schemas; "" for what has none
+    default: Fill = nothing
+    prepare_create: Fill = nothing
+    prepare_update: Prepare = keep_status
+    validate: Check = valid
+    validate_update: CheckUpdate = valid_update
+    generation: bool = False  # metadata.generation counts changes of the spec
+    grace: Callable[[Obj], int] | None = None  # seconds of graceful deletion; None: deleted at once
+    fields: tuple[str, ...] = ()  # field selectors besides metadata.name and metadata.namespace
+    field_value: Callable[[Obj, str], str] | None = None  # for fields that are not plain paths
+    columns: Any = None  # for Tables: see apiserver.tables
+    stored_as: str = ""
+    to_storage: Callable[[Obj], Obj] | None = None
+    from_storage: Callable[[Obj], Obj] | None = None
+    custom: bool = False  # items of a list carry kind and apiVersion; decoded by the schema of a CRD
+    warnings: Callable[[Obj, Obj | None], list[str]] | None = None
+    extra: Any = None  # what a CRD, or Kueue, keeps beside
+
+    @property
+    def api_version(self) -> str:
+        """As objects state it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """`jobs.batch`, or `pods` in the core group."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage(self) -> str:
+        """The name under which the store holds its objects."""
+        return self.stored_as or self.resource
+
+    @property
+    def list_kind(self) -> str:
+        """Kind of a list of it."""
+        return f"{self.kind}List"
+
+    def named(self, name: str = "", uid: str = "") -> Named:
+        """For messages about an object of it."""
+        return Named(self.group, self.plural, self.kind, name, uid)
+
+
+class Kinds:
+    """The kinds that are served now: the built-in ones, and those that come and go with custom resources."""
+
+    def __init__(self, builtin: tuple[Kind, ...]) -> None:
+        self._by_path: dict[tuple[str, str, str], Kind] = {}
+        self._by_kind: dict[tuple[str, str], Kind] = {}
+        for kind in builtin:
+            self.add(kind)
+
+    def add(self, kind: Kind) -> None:
+        """Serve a kind, or replace it."""
+        self._by_path[kind.group, kind.version, kind.plural] = kind
+        self._by_kind[kind.api_version, kind.kind] = kind
+
+    def remove(self, group: str, version: str, plural: str) -> None:
+        """Serve it no longer; nothing happens if it is not served."""
+        kind = self._by_path.pop((group, version, plural), None)
+        if kind is not None:
+            self._by_kind.pop((kind.api_version, kind.kind), None)
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """The kind of a path."""
+        return self._by_path.get((group, version, plural))
+
+    def of(self, api_version: str, kind: str) -> Kind | None:
+        """The kind that an object states."""
+        return self._by_kind.get((api_version, kind))
+
+    def stored(self, storage: str) -> Kind | None:
+        """The first served kind whose objects are stored under a resource name."""
+        return next((kind for kind in self._by_path.values() if kind.storage == storage), None)
+
+    def all(self) -> list[Kind]:
+        """Every kind served, in order of its addition."""
+        return list(self._by_path.values())
+
+    def has_group(self, group: str, version: str = "") -> bool:
+        """Whether the group (in that version) is served."""
+        return any(g == group and version in {"", v} for g, v, _ in self._by_path)

@@ -1,0 +1,119 @@
+"""ObjectMeta: what the server fills in, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from apiserver.errors import FieldError, invalid_value, required, too_long
+
+Obj = dict[str, Any]
+QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+ANNOTATIONS_LIMIT = 256 * 1024
+SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+LABEL_VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+NAME_PART_TEXT = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+QUALIFIED_TEXT = (
+    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. "
+    "'example.com/MyName')"
+)
+
+
+def subdomain_errors(name: str) -> list[str]:
+    """Why a name is not a DNS subdomain."""
+    errors = []
+    if len(name) > 253:
+        errors.append("must be no more than 253 characters")
+    if not SUBDOMAIN.fullmatch(name):
+        errors.append(SUBDOMAIN_TEXT)
+    return errors
+
+
+def qualified_name_errors(name: str) -> list[str]:
+    """Why a name is not `[prefix/]name`, in the words for names of keys and gates."""
+    parts = name.split("/")
+    if len(parts) > 2:
+        return [
+            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+            "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+            "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. "
+            "'example.com/MyName')"
+        ]
+    errors = []
+    if len(parts) == 2:
+        if not parts[0]:
+            errors.append("prefix part must be non-empty")
+        else:
+            errors += [f"prefix part {each}" for each in subdomain_errors(parts[0])]
+    last = parts[-1]
+    if not last:
+        errors.append("name part must be non-empty")
+    elif len(last) > 63:
+        errors.append("name part must be no more than 63 characters")
+    if not QUALIFIED.fullmatch(last):
+        errors.append(NAME_PART_TEXT)
+    return errors
+
+
+def label_errors(labels: Obj, path: str) -> list[FieldError]:
+    """What is wrong with labels."""
+    errors = []
+    for key in sorted(labels):
+        value = labels[key]
+        for why in qualified_name_errors(key):
+            text = QUALIFIED_TEXT if why.startswith("a qualified name") else why
+            errors.append(invalid_value(path, key, text))
+        if len(value) > 63:
+            errors.append(invalid_value(path, value, "must be no more than 63 bytes"))
+        if not VALUE.fullmatch(value):
+            errors.append(invalid_value(path, value, LABEL_VALUE_TEXT))
+    return errors
+
+
+def annotation_errors(annotations: Obj, path: str) -> list[FieldError]:
+    """What is wrong with annotations."""
+    errors = []
+    for key in sorted(annotations):
+        errors += [invalid_value(path, key, why) for why in qualified_name_errors(key.lower())]
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size > ANNOTATIONS_LIMIT:
+        errors.append(too_long(path, ANNOTATIONS_LIMIT))
+    return errors
+
+
+def metadata_errors(metadata: Obj) -> list[FieldError]:
+    """What is wrong with the metadata of any object."""
+    errors = []
+    if not metadata.get("name"):
+        errors.append(required("metadata.name", "name or generateName is required"))
+    else:
+        errors += [invalid_value("metadata.name", metadata["name"], why) for why in subdomain_errors(metadata["name"])]
+    errors += label_errors(metadata.get("labels") or {}, "metadata.labels")
+    errors += annotation_errors(metadata.get("annotations") or {}, "metadata.annotations")
+    return errors
+
+
+def metadata_update_errors(new: Obj, old: Obj) -> list[FieldError]:
+    """What an update may not change."""
+    return [
+        invalid_value(f"metadata.{name}", new.get(name), "field is immutable")
+        for name in ("uid", "creationTimestamp")
+        if new.get(name) != old.get(name)
+    ]

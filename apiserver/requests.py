@@ -1,0 +1,162 @@
+"""What goes into the server and what comes out: requests, responses, watch streams."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from apiserver.kinds.base import Kind
+from apiserver.users import User
+
+Obj = dict[str, Any]
+JSON = "application/json"
+PATCHES = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+    "application/apply-patch+cbor": "apply",
+}
+
+
+def dumped(value: Any) -> bytes:
+    """JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@dataclass(slots=True)
+class Request:
+    """One request. `body` is bytes from the network, or an object from a client in this process."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    body: Any = None
+    user: User | None = None  # known already; None: the server finds out from the headers
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the body, without parameters."""
+        return self.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+
+    @property
+    def accept(self) -> str:
+        """What the client wants to read."""
+        return self.headers.get("accept", JSON)
+
+
+@dataclass(slots=True)
+class Items:
+    """A list that is not joined yet: its head, and the encoded form of each item."""
+
+    head: Obj
+    encoded: Callable[[], Iterator[bytes]]
+    items: Callable[[], list[Obj]]
+
+    def plain(self) -> Obj:
+        """The list as one object."""
+        return self.head | {"items": self.items()}
+
+    def chunks(self) -> Iterator[bytes]:
+        """The list as JSON, in pieces."""
+        yield dumped(self.head)[:-1] + b',"items":['
+        for number, item in enumerate(self.encoded()):
+            yield b"," + item if number else item
+        yield b"]}\n"
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer. `delay_s` is how long the server takes over it (a wait for a version that does not come)."""
+
+    status: int
+    body: Any = None  # an object, Items, or a str (text/plain)
+    headers: dict[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+
+    def plain(self) -> Any:
+        """The body as an object or text."""
+        return self.body.plain() if isinstance(self.body, Items) else self.body
+
+    def chunks(self) -> Iterable[bytes]:
+        """The body as bytes."""
+        if isinstance(self.body, Items):
+            return self.body.chunks()
+        if isinstance(self.body, str):
+            return (self.body.encode(),)
+        return (dumped(self.body) + b"\n",) if self.body is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One event of a stream: when it was sent (microseconds since 1970), its type, and its object or its bytes."""
+
+    t_us: int
+    type: str
+    object: Callable[[], Obj]
+    encoded: Callable[[], bytes]
+
+    def line(self) -> bytes:
+        """As it goes over the wire."""
+        return b'{"type":"' + self.type.encode() + b'","object":' + self.encoded() + b"}\n"
+
+
+class WatchStream:
+    """The answer to a watch: events come until it is closed. `wake` is called when there is something new."""
+
+    status = 200
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {"content-type": JSON}
+        self.closed = False
+        self.wake: Callable[[], None] = lambda: None
+        self._events: deque[WatchEvent] = deque()
+        self._endings: list[Callable[[], None]] = []
+
+    def push(self, event: WatchEvent) -> None:
+        """Add an event."""
+        if not self.closed:
+            self._events.append(event)
+            self.wake()
+
+    def take(self) -> list[WatchEvent]:
+        """The events since the last call."""
+        taken = list(self._events)
+        self._events.clear()
+        return taken
+
+    def at_end(self, ending: Callable[[], None]) -> None:
+        """Call `ending` when the stream is closed by either side."""
+        self._endings.append(ending)
+
+    def close(self) -> None:
+        """No more events; those already there can still be taken."""
+        if not self.closed:
+            self.closed = True
+            for ending in self._endings:
+                ending()
+            self.wake()
+
+
+@dataclass(slots=True)
+class Call:
+    """A request for a resource, taken apart."""
+
+    request: Request
+    user: User
+    verb: str
+    kind: Kind
+    namespace: str  # "" for cluster-scoped kinds, and for all namespaces
+    name: str  # "" for collections
+    subresource: str = ""
+    dry_run: bool = False
+    manager: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    def option(self, name: str) -> str:
+        """A parameter of the query; "" if absent."""
+        return self.request.query.get(name, "")

@@ -1,0 +1,150 @@
+"""Label and field selectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from apiserver.errors import StatusError, bad_request
+from apiserver.kinds.base import Kind
+
+Obj = dict[str, Any]
+Match = Callable[[Obj], bool]
+Labels = dict[str, str]
+TOKEN = re.compile(r"\s*(==|!=|=|,|\(|\)|!|<|>|[^\s,()=!<>]+)")
+
+
+def everything(_obj: Obj) -> bool:
+    """No selector."""
+    return True
+
+
+class _Parser:
+    """Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = TOKEN.findall(text)
+        self.at = 0
+
+    def next(self) -> str:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def requirements(self) -> list[Callable[[Labels], bool]]:
+        found = []
+        while self.peek():
+            found.append(self.requirement())
+            token = self.next()
+            if token not in {"", ","}:
+                raise _unparsable(f"found '{token}', expected: ',' or 'end of string'")
+        return found
+
+    def requirement(self) -> Callable[[Labels], bool]:
+        if self.peek() == "!":
+            self.next()
+            key = self.next()
+            return lambda labels: key not in labels
+        key = self.next()
+        operator = self.peek()
+        if operator in {"", ","}:
+            return lambda labels: key in labels
+        self.next()
+        if operator in {"=", "=="}:
+            value = self.value()
+            return lambda labels: labels.get(key) == value
+        if operator == "!=":
+            value = self.value()
+            return lambda labels: labels.get(key) != value
+        if operator in {"in", "notin"}:
+            values = self.values()
+            if operator == "in":
+                return lambda labels: labels.get(key) in values
+            return lambda labels: labels.get(key) not in values
+        if operator in {"<", ">"}:
+            limit = int(self.value())
+            sign = 1 if operator == ">" else -1
+            return lambda labels: key in labels and sign * (int(labels[key]) - limit) > 0
+        raise _unparsable(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+
+    def value(self) -> str:
+        return "" if self.peek() in {"", ","} else self.next()
+
+    def values(self) -> set[str]:
+        if self.next() != "(":
+            raise _unparsable(f"found '{self.tokens[self.at - 1]}', expected: '('")
+        found = set()
+        while True:
+            found.add(self.value() if self.peek() != ")" else "")
+            after = self.next()
+            if after == ")":
+                return found
+            if after != ",":
+                raise _unparsable(f"found '{after}', expected: ',' or ')'")
+
+
+def _unparsable(why: str) -> StatusError:
+    return bad_request(f"unable to parse requirement: {why}")
+
+
+def label_selector(text: str) -> Match:
+    """The selector of a query parameter. Raises StatusError 400."""
+    requirements = _Parser(text).requirements()
+    if not requirements:
+        return everything
+    return lambda obj: all(each(obj["metadata"].get("labels") or {}) for each in requirements)
+
+
+def matches_labels(selector: Obj | None, labels: Labels | None) -> bool:
+    """Whether a LabelSelector (matchLabels, matchExpressions) selects labels. None selects nothing, {} everything."""
+    if selector is None:
+        return False
+    labels = labels or {}
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    for each in selector.get("matchExpressions") or []:
+        key, values = each["key"], each.get("values") or []
+        found = {
+            "In": labels.get(key) in values,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }[each["operator"]]
+        if not found:
+            return False
+    return True
+
+
+def field_selector(kind: Kind, text: str) -> Match:
+    """The selector of a query parameter for a kind. Raises StatusError 400."""
+    requirements: list[tuple[str, bool, str]] = []
+    for part in filter(None, text.split(",")):
+        found = re.fullmatch(r"([^=!]+)(==|!=|=)(.*)", part)
+        if found is None:
+            raise bad_request(f"invalid field selector: {text}; can't understand '{part}'")
+        path, operator, value = found.groups()
+        if path not in {"metadata.name", "metadata.namespace", *kind.fields}:
+            if kind.custom or not kind.group or kind.fields:
+                raise bad_request(f"field label not supported: {path}")
+            raise bad_request(f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+        requirements.append((path, operator != "!=", value))
+    if not requirements:
+        return everything
+    return lambda obj: all((field_value(kind, obj, path) == value) is wanted for path, wanted, value in requirements)
+
+
+def field_value(kind: Kind, obj: Obj, path: str) -> str:
+    """What a field selector compares."""
+    if kind.field_value is not None and path not in {"metadata.name", "metadata.namespace"}:
+        return kind.field_value(obj, path)
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

@@ -1,0 +1,150 @@
+"""The server: a request goes in, a response or a watch stream comes out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+from apiserver.admission.base import Admission
+from apiserver.client import Client
+from apiserver.errors import Named, StatusError, bad_request, no_such_path
+from apiserver.kinds import KINDS
+from apiserver.kinds.base import Kind, Kinds
+from apiserver.reading import Reading
+from apiserver.requests import Call, Request, Response, WatchStream
+from apiserver.routing import Route, route, verb
+from apiserver.store import Store
+from apiserver.timeline import Timeline
+from apiserver.users import ADMIN, User
+from apiserver.writing import Writing
+
+NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernetes' rand.String
+NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
+Authenticate = Callable[[Request], User]  # raises StatusError 401
+Authorize = Callable[[Call], None]  # raises StatusError 403
+Handler = Callable[["Server", Request, User], Response]
+
+
+class Server:
+    """An API server on a timeline. Randomness is the generator that it is given; `new_uid` overrides its uids."""
+
+    def __init__(
+        self, timeline: Timeline, rng: random.Random, *, first_version: int = 1, new_uid: NameUid | None = None
+    ) -> None:
+        self.timeline = timeline
+        self.rng = rng
+        self.store = Store(timeline, first_version)
+        self.kinds = Kinds(KINDS)
+        self.admission = Admission()
+        self.authenticate: Authenticate = lambda _request: ADMIN
+        self.authorize: Authorize = lambda _call: None
+        self.paths: dict[str, Handler] = {}  # what is not of the resource API, by path without its last slash
+        self.prefixes: dict[str, Handler] = {}  # as `paths`, for everything under a path
+        self._reading = Reading(self)
+        self._writing = Writing(self)
+        self._new_uid = new_uid
+
+    def client(self, user: User, manager: str) -> Client:
+        """A client in this process: its requests go the same way as those from outside."""
+        return Client(self, user, manager)
+
+    def handle(self, request: Request) -> Response | WatchStream:
+        """Answer a request. Never raises for what the request says."""
+        try:
+            return self.answer(request)
+        except StatusError as error:
+            return Response(error.code, error.body, {"content-type": "application/json"} | error.headers)
+
+    def answer(self, request: Request) -> Response | WatchStream:
+        """Answer a request; a refusal is raised. Raises StatusError."""
+        user = request.user if request.user is not None else self.authenticate(request)
+        path = route(request.path)
+        if path is None:
+            return self._other(request, user)
+        call = self._call(request, user, path)
+        self.authorize(call)
+        response = self._serve(call)
+        response.headers.setdefault("content-type", "application/json")
+        if call.warnings:
+            response.headers["warning"] = ", ".join(f'299 - "{text}"' for text in dict.fromkeys(call.warnings))
+        return response
+
+    def _other(self, request: Request, user: User) -> Response:
+        path = request.path.rstrip("/") or "/"
+        handler = self.paths.get(path)
+        if handler is None:
+            handler = next((each for prefix, each in self.prefixes.items() if path.startswith(prefix)), None)
+        if handler is None:
+            raise no_such_path()
+        return handler(self, request, user)
+
+    def _call(self, request: Request, user: User, path: Route) -> Call:
+        kind = self.kinds.find(path.group, path.version, path.plural)
+        if kind is None or (path.namespace and not kind.namespaced):
+            raise no_such_path()
+        watch = request.query.get("watch") in {"1", "true"}
+        name = verb(request.method, path.name, watch=watch)
+        if name is None:
+            raise method_not_allowed()
+        dry_run = request.query.get("dryRun", "")
+        if dry_run not in {"", "All"}:
+            raise bad_request(f"dryRun: Unsupported value: {dry_run!r}")
+        agent = request.headers.get("user-agent", "").partition("/")[0]
+        manager = request.query.get("fieldManager") or agent or "unknown"
+        return Call(request, user, name, kind, path.namespace, path.name, path.subresource, dry_run == "All", manager)
+
+    def _serve(self, call: Call) -> Response | WatchStream:
+        kind = call.kind
+        if call.subresource:
+            subresource = kind.subresources.get(call.subresource)
+            if subresource is None:
+                raise no_such_path()
+            if subresource.handler is not None:
+                return subresource.handler(self, call)
+            if call.verb not in subresource.verbs:
+                raise method_not_allowed()
+        elif call.verb not in kind.verbs:
+            raise method_not_allowed()
+        if call.verb in {"create", "update", "patch", "delete"} and kind.namespaced and not call.namespace:
+            raise no_such_path() if call.verb != "create" else method_not_allowed()
+        verbs: dict[str, Callable[[Call], Response | WatchStream]] = {
+            "get": self._reading.get,
+            "list": self._reading.collection,
+            "watch": self._reading.watch,
+            "create": self._writing.create,
+            "update": self._writing.update,
+            "patch": self._writing.patch,
+            "delete": self._writing.delete,
+            "deletecollection": self._writing.delete_collection,
+        }
+        return verbs[call.verb](call)
+
+    @property
+    def writing(self) -> Writing:
+        """For subresources that write objects themselves (eviction, binding)."""
+        return self._writing
+
+    @property
+    def reading(self) -> Reading:
+        """For deletions of what selectors match."""
+        return self._reading
+
+    def new_uid(self, kind: Kind, namespace: str, name: str) -> str:
+        """A uid for a new object."""
+        if self._new_uid is not None:
+            return self._new_uid(kind, namespace, name)
+        return str(UUID(int=self.rng.getrandbits(128), version=4))
+
+    def name_suffix(self) -> str:
+        """Five letters that make a generated name unique."""
+        return "".join(self.rng.choices(NAME_LETTERS, k=5))
+
+    def named(self, call: Call) -> Named:
+        """The object of a call, for messages."""
+        return call.kind.named(call.name)
+
+
+def method_not_allowed() -> StatusError:
+    """405."""
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})

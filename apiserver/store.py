@@ -1,0 +1,203 @@
+"""Objects with one version counter for all of them, their history, and those who watch them."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from apiserver.timeline import Timeline
+
+Obj = dict[str, Any]
+Change = Literal["ADDED", "MODIFIED", "DELETED"]
+HISTORY = 50_000  # events kept for each resource: a watch from before them is told that it is too old
+
+
+class Entry:
+    """One revision of one object. `obj` is never changed: a write stores another entry."""
+
+    __slots__ = ("_encoded", "obj", "rv")
+
+    def __init__(self, obj: Obj, rv: int) -> None:
+        self.obj = obj
+        self.rv = rv
+        self._encoded: bytes | None = None
+
+    def encoded(self) -> bytes:
+        """The object as JSON; made once."""
+        if self._encoded is None:
+            self._encoded = json.dumps(self.obj, separators=(",", ":"), ensure_ascii=False).encode()
+        return self._encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A change of one object: what it is now (DELETED: its last state with the version of the deletion), and was."""
+
+    resource: str
+    type: Change
+    entry: Entry
+    old: Entry | None
+
+    @property
+    def obj(self) -> Obj:
+        """The object after the change, or as it was when it was deleted."""
+        return self.entry.obj
+
+    @property
+    def rv(self) -> int:
+        """The version of the change."""
+        return self.entry.rv
+
+
+Listener = Callable[[Event], None]
+
+
+def key_of(obj: Obj) -> tuple[str, str]:
+    """Namespace and name."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+class Shelf:
+    """The objects of one resource, by namespace."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, dict[str, Entry]] = {}
+        self.history: deque[Event] = deque()
+        self.oldest = 0  # changes after this version are in the history
+        self.listeners: list[Listener] = []
+
+    def entries(self, namespace: str | None) -> Iterator[Entry]:
+        """In order of namespace and name."""
+        for each in sorted(self.namespaces) if namespace is None else (namespace,):
+            held = self.namespaces.get(each, {})
+            for name in sorted(held):
+                yield held[name]
+
+
+class Store:
+    """Objects by resource (`pods`, `jobs.batch`), namespace and name. The caller validates; the store counts versions.
+
+    `listen` is called at once, inside the write: for watch streams, which only queue. `subscribe` is for actors: they
+    are called by the timeline afterwards, in order, never inside somebody else's write.
+    """
+
+    def __init__(self, timeline: Timeline, first_version: int = 1) -> None:
+        self.timeline = timeline
+        self.version = first_version
+        self._first_version = first_version
+        self._shelves: dict[str, Shelf] = {}
+
+    def shelf(self, resource: str) -> Shelf:
+        """The objects of a resource; empty for one not seen yet."""
+        shelf = self._shelves.get(resource)
+        if shelf is None:
+            shelf = self._shelves[resource] = Shelf()
+            shelf.oldest = self._first_version
+        return shelf
+
+    def resources(self) -> list[str]:
+        """The resources that hold or held an object."""
+        return sorted(self._shelves)
+
+    def get(self, resource: str, namespace: str, name: str) -> Obj | None:
+        """An object, not to be changed; None if there is none. `namespace` is "" for cluster-scoped ones."""
+        entry = self.entry(resource, namespace, name)
+        return None if entry is None else entry.obj
+
+    def entry(self, resource: str, namespace: str, name: str) -> Entry | None:
+        """An object with its version."""
+        return self.shelf(resource).namespaces.get(namespace, {}).get(name)
+
+    def objects(self, resource: str, namespace: str | None = None) -> list[Obj]:
+        """The objects of a resource, of one namespace or (None) of all, by namespace and name."""
+        return [entry.obj for entry in self.shelf(resource).entries(namespace)]
+
+    def count(self, resource: str, namespace: str | None = None) -> int:
+        """How many objects there are."""
+        held = self.shelf(resource).namespaces
+        return len(held.get(namespace, {})) if namespace is not None else sum(map(len, held.values()))
+
+    def put(self, resource: str, obj: Obj) -> Obj:
+        """Create or replace; the object as stored, with its new resourceVersion."""
+        namespace, name = key_of(obj)
+        held = self.shelf(resource).namespaces.setdefault(namespace, {})
+        old = held.get(name)
+        entry = self._stamped(obj)
+        held[name] = entry
+        self._record(Event(resource, "ADDED" if old is None else "MODIFIED", entry, old))
+        return entry.obj
+
+    def remove(self, resource: str, namespace: str, name: str, last: Obj | None = None) -> Obj:
+        """Delete; the last state with the version of the deletion. `last` replaces that state. Raises KeyError."""
+        old = self.shelf(resource).namespaces[namespace].pop(name)
+        entry = self._stamped(old.obj if last is None else last)
+        self._record(Event(resource, "DELETED", entry, old))
+        return entry.obj
+
+    def _stamped(self, obj: Obj) -> Entry:
+        self.version += 1
+        metadata = obj["metadata"] | {"resourceVersion": str(self.version)}
+        return Entry(obj | {"metadata": metadata}, self.version)
+
+    def _record(self, event: Event) -> None:
+        shelf = self.shelf(event.resource)
+        shelf.history.append(event)
+        if len(shelf.history) > HISTORY:
+            shelf.oldest = shelf.history.popleft().rv
+        for listener in list(shelf.listeners):
+            listener(event)
+
+    def compact(self, resource: str | None = None) -> None:
+        """Forget the history up to now: watches and lists of older versions get 410."""
+        for shelf in [self.shelf(resource)] if resource else self._shelves.values():
+            shelf.history.clear()
+            shelf.oldest = self.version
+
+    def since(self, resource: str, version: int) -> list[Event] | None:
+        """The changes after a version, oldest first; None if some of them are forgotten."""
+        shelf = self.shelf(resource)
+        if version < shelf.oldest:
+            return None
+        found: list[Event] = []
+        for event in reversed(shelf.history):
+            if event.rv <= version:
+                break
+            found.append(event)
+        return found[::-1]
+
+    def at_version(self, resource: str, namespace: str | None, version: int) -> list[Entry] | None:
+        """The objects as they were at a version, by namespace and name; None if that is forgotten."""
+        changes = self.since(resource, version)
+        if changes is None:
+            return None
+        held = {key_of(entry.obj): entry for entry in self.shelf(resource).entries(namespace)}
+        for event in reversed(changes):
+            key = key_of(event.obj)
+            if namespace is not None and key[0] != namespace:
+                continue
+            if event.old is None:
+                held.pop(key, None)
+            else:
+                held[key] = event.old
+        return [held[key] for key in sorted(held)]
+
+    def listen(self, resource: str, listener: Listener) -> Callable[[], None]:
+        """Call `listener` inside every write of a resource; the answer ends it."""
+        listeners = self.shelf(resource).listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener) if listener in listeners else None
+
+    def subscribe(self, resources: str | Iterable[str], listener: Listener) -> None:
+        """Call an actor for every change of the resources, by the timeline, at the moment of the change."""
+        for resource in (resources,) if isinstance(resources, str) else resources:
+            self.listen(resource, self._later(listener))
+
+    def _later(self, listener: Listener) -> Listener:
+        def later(event: Event) -> None:
+            self.timeline.at(0.0, lambda: listener(event))
+
+        return later

@@ -1,0 +1,110 @@
+"""Virtual time: the one clock of the server and its actors, with callbacks in a fixed order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+US = 1_000_000
+Callback = Callable[[], None]
+
+
+class Timer:
+    """A callback that waits for its time. `cancel` makes it do nothing."""
+
+    __slots__ = ("at_us", "callback")
+
+    def __init__(self, at_us: int, callback: Callback | None) -> None:
+        self.at_us = at_us
+        self.callback = callback
+
+    def cancel(self) -> None:
+        """The callback is not called; harmless after it was."""
+        self.callback = None
+
+
+class Timeline:
+    """Time in whole microseconds since 1970; it moves only in `run_until` and `run_for`.
+
+    Callbacks of one moment run in the order in which they were scheduled, and one that is scheduled for now runs after
+    those that already wait.
+    """
+
+    def __init__(self, start: datetime) -> None:
+        self._now_us = (start - EPOCH) // timedelta(microseconds=1)
+        self._waiting: list[tuple[int, int, Timer]] = []
+        self._scheduled = 0
+        self._running = False
+
+    @property
+    def now_us(self) -> int:
+        """Microseconds since 1970."""
+        return self._now_us
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return self._now_us / US
+
+    @property
+    def now(self) -> datetime:
+        """The moment in UTC."""
+        return EPOCH + timedelta(microseconds=self._now_us)
+
+    def at(self, delay_s: float, callback: Callback) -> Timer:
+        """Call `callback` after `delay_s` (>= 0) seconds; 0 is as soon as time runs."""
+        return self.at_us(self._now_us + round(delay_s * US), callback)
+
+    def at_us(self, moment_us: int, callback: Callback) -> Timer:
+        """Call `callback` at a moment, or as soon as time runs if that has passed."""
+        timer = Timer(max(moment_us, self._now_us), callback)
+        self._scheduled += 1
+        heapq.heappush(self._waiting, (timer.at_us, self._scheduled, timer))
+        return timer
+
+    def next_us(self) -> int | None:
+        """The moment of the next callback; None if none waits."""
+        while self._waiting and self._waiting[0][2].callback is None:
+            heapq.heappop(self._waiting)
+        return self._waiting[0][0] if self._waiting else None
+
+    def run_until_us(self, moment_us: int) -> None:
+        """Run the callbacks up to and including a moment, and leave the clock there. Not from inside a callback."""
+        if self._running:
+            raise RuntimeError("a callback may not run the timeline: schedule with at() instead")
+        self._running = True
+        try:
+            while (due_us := self.next_us()) is not None and due_us <= moment_us:
+                timer = heapq.heappop(self._waiting)[2]
+                self._now_us = max(self._now_us, timer.at_us)
+                callback, timer.callback = timer.callback, None
+                if callback is not None:
+                    callback()
+        finally:
+            self._running = False
+        self._now_us = max(self._now_us, moment_us)
+
+    def run_until(self, moment: datetime) -> None:
+        """`run_until_us` for a datetime."""
+        self.run_until_us((moment - EPOCH) // timedelta(microseconds=1))
+
+    def run_for(self, delay_s: float) -> None:
+        """Run the callbacks of the next `delay_s` seconds; 0 runs those that are due now."""
+        self.run_until_us(self._now_us + round(delay_s * US))
+
+
+def stamp(moment: datetime) -> str:
+    """A time as `metav1.Time` writes it: whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_stamp(moment: datetime) -> str:
+    """A time as `metav1.MicroTime` writes it: six decimals."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_stamp(text: str) -> datetime:
+    """The moment that a `Time` or `MicroTime` states. Raises ValueError."""
+    return datetime.fromisoformat(text)

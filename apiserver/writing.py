@@ -1,0 +1,265 @@
+"""Writes: from the decoded body through admission and validation to the store."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from apiserver.admission.base import Attributes, Operation
+from apiserver.decoding import body_value, check_kind, decode_object, decode_options
+from apiserver.deletion import Deletion
+from apiserver.errors import (
+    FieldError,
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    internal,
+    invalid,
+    modified,
+    not_found,
+)
+from apiserver.kinds.base import Kind, Subresource
+from apiserver.metadata import metadata_errors, metadata_update_errors
+from apiserver.patches import apply_patch
+from apiserver.requests import PATCHES, Call, Response
+from apiserver.timeline import stamp
+from apiserver.views import view_of
+
+if TYPE_CHECKING:
+    from apiserver.server import Server
+
+Obj = dict[str, Any]
+
+
+class Writing:
+    """The verbs that write, and what subresources need to write themselves."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._deletion = Deletion(server)
+
+    # verbs
+
+    def create(self, call: Call) -> Response:
+        """POST to a collection."""
+        obj = decode_object(call, call.kind)
+        return Response(201, self._shown(call, self.create_object(call, obj)))
+
+    def update(self, call: Call) -> Response:
+        """PUT."""
+        obj = decode_object(call, call.kind)
+        stored = self._server.store.get(call.kind.storage, call.namespace, call.name)
+        uid = obj.setdefault("metadata", {}).get("uid")
+        if stored is None:
+            if uid:
+                raise self._uid_conflict(call, uid, "")
+            raise not_found(call.kind.named(call.name))
+        if obj["metadata"].setdefault("name", call.name) != call.name:
+            why = f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({call.name})"
+            raise bad_request(why)
+        return Response(200, self._shown(call, self.update_object(call, lambda _old: obj)))
+
+    def patch(self, call: Call) -> Response:
+        """PATCH of any type."""
+        how = PATCHES.get(call.request.content_type)
+        if how is None:
+            raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        try:
+            patch = body_value(call.request)
+        except json.JSONDecodeError as error:
+            raise bad_request(f"error decoding patch: {error}") from None
+        if how == "apply":
+            return self._apply(call, patch)
+        obj = self.update_object(call, lambda old: apply_patch(call.kind, how, old, patch))
+        return Response(200, self._shown(call, obj))
+
+    def _apply(self, call: Call, patch: Obj) -> Response:
+        raise internal("server-side apply is not served yet")
+
+    def delete(self, call: Call) -> Response:
+        """DELETE of one object."""
+        options = decode_options(call)
+        stored = self._server.store.get(call.kind.storage, call.namespace, call.name)
+        if stored is None:
+            raise not_found(call.kind.named(call.name))
+        attributes = self._attributes(call, "DELETE", {}, stored, options)
+        self._server.admission.validate(attributes, self._server)
+        last, gone = self._deletion.delete(call.kind, stored, options, dry_run=call.dry_run)
+        if gone and call.kind.grace is None:
+            named = call.kind.named(call.name, stored["metadata"]["uid"])
+            details = named.details(call.kind.plural)
+            return Response(
+                200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+            )
+        return Response(200, self._shown(call, last))
+
+    def delete_collection(self, call: Call) -> Response:
+        """DELETE of all that the selectors match; the list of what was deleted."""
+        options = decode_options(call)
+        match = self._server.reading.match(call)
+        store = self._server.store
+        namespace = call.namespace if call.kind.namespaced and call.namespace else None
+        entries = [entry for entry in store.shelf(call.kind.storage).entries(namespace) if match(entry.obj)]
+        for entry in entries:
+            attributes = self._attributes(call, "DELETE", {}, entry.obj, options)
+            self._server.admission.validate(attributes, self._server)
+            self._deletion.delete(call.kind, entry.obj, options, dry_run=call.dry_run)
+        metadata = {"resourceVersion": str(store.version)}
+        view = view_of(call.kind, call.request.accept)
+        return Response(200, view.list(entries, metadata, self._server.timeline.now))
+
+    # what they are made of
+
+    def create_object(self, call: Call, obj: Obj) -> Obj:
+        """Admit, check and store a new object; the object as stored."""
+        server, kind = self._server, call.kind
+        metadata = obj.setdefault("metadata", {})
+        if kind.namespaced:
+            if metadata.setdefault("namespace", call.namespace) != call.namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+        else:
+            metadata.pop("namespace", None)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"] + server.name_suffix()
+        kind.default(obj)
+        attributes = self._attributes(call, "CREATE", obj, None)
+        server.admission.mutate(attributes, server)
+        obj = attributes.obj
+        metadata = obj["metadata"]
+        if metadata.get("resourceVersion"):
+            raise internal("resourceVersion should not be set on objects to be created")
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
+            metadata.pop(name, None)
+        kind.prepare_create(obj)
+        metadata["creationTimestamp"] = stamp(server.timeline.now)
+        metadata["uid"] = server.new_uid(kind, metadata.get("namespace", ""), metadata.get("name", ""))
+        if kind.generation:
+            metadata["generation"] = 1
+        self._check(kind, obj, metadata_errors(metadata) + kind.validate(obj))
+        server.admission.validate(attributes, server)
+        taken = server.store.get(kind.storage, metadata.get("namespace", ""), metadata["name"])
+        if taken is not None:
+            deleting = "object is being deleted: " if "deletionTimestamp" in taken["metadata"] else ""
+            raise already_exists(kind.named(metadata["name"]), deleting)
+        self._finish(call, attributes)
+        return obj if call.dry_run else server.store.put(kind.storage, self._stored(kind, obj))
+
+    def update_object(self, call: Call, change: Callable[[Obj], Obj], *, admit: bool = True) -> Obj:
+        """Change an object; the object as stored. `change` gets a copy that is its own, in the version of the call."""
+        server, kind = self._server, call.kind
+        stored = server.store.get(kind.storage, call.namespace, call.name)
+        if stored is None:
+            raise not_found(kind.named(call.name))
+        old = kind.from_storage(stored) if kind.from_storage is not None else stored
+        obj = change(copy.deepcopy(old))
+        check_kind(obj, kind)
+        metadata = obj.setdefault("metadata", {})
+        for name in ("name", "namespace", "uid", "creationTimestamp"):
+            if name in old["metadata"] and not metadata.get(name):
+                metadata[name] = old["metadata"][name]
+        given = metadata.get("resourceVersion")
+        if given and given != old["metadata"]["resourceVersion"]:
+            raise modified(kind.named(call.name))
+        self._keep_deletion(metadata, old["metadata"])
+        kind.default(obj)
+        subresource = kind.subresources[call.subresource] if call.subresource else None
+        attributes = self._attributes(call, "UPDATE", obj, old)
+        if admit:
+            server.admission.mutate(attributes, server)
+            obj = attributes.obj
+        self._prepare_update(kind, subresource, obj, old)
+        if obj["metadata"].get("uid") != old["metadata"]["uid"] and call.verb == "update":
+            raise self._uid_conflict(call, obj["metadata"]["uid"], old["metadata"]["uid"])
+        errors = metadata_errors(obj["metadata"]) + metadata_update_errors(obj["metadata"], old["metadata"])
+        self._check(kind, obj, errors + self._update_errors(kind, subresource, obj, old))
+        if admit:
+            server.admission.validate(attributes, server)
+        self._finish(call, attributes)
+        obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if obj == old:
+            return stored
+        if call.dry_run:
+            return obj
+        return self._deletion.settle(kind, self._stored(kind, obj)) or server.store.put(
+            kind.storage, self._stored(kind, obj)
+        )
+
+    def _prepare_update(self, kind: Kind, subresource: Subresource | None, obj: Obj, old: Obj) -> None:
+        if subresource is not None:
+            subresource.prepare(obj, old)
+        else:
+            kind.prepare_update(obj, old)
+        if kind.generation:
+            changed = any(obj.get(name) != old.get(name) for name in obj.keys() | old.keys() if is_desired(name))
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 1) + changed
+
+    def _update_errors(self, kind: Kind, subresource: Subresource | None, obj: Obj, old: Obj) -> list[FieldError]:
+        if subresource is not None:
+            return subresource.validate(obj, old)
+        return kind.validate_update(obj, old)
+
+    def _keep_deletion(self, metadata: Obj, old: Obj) -> None:
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
+            if name in old:
+                metadata[name] = old[name]
+            else:
+                metadata.pop(name, None)
+
+    def _check(self, kind: Kind, obj: Obj, errors: list[FieldError]) -> None:
+        if errors:
+            raise invalid(kind.named(obj["metadata"].get("name", "")), errors)
+
+    def _finish(self, call: Call, attributes: Attributes) -> None:
+        """What is left to do to an object that is accepted: owners of its fields, warnings."""
+        call.warnings += attributes.warnings
+        if call.kind.warnings is not None:
+            call.warnings += call.kind.warnings(attributes.obj, attributes.old)
+
+    def _stored(self, kind: Kind, obj: Obj) -> Obj:
+        return kind.to_storage(obj) if kind.to_storage is not None else obj
+
+    def _attributes(
+        self, call: Call, operation: Operation, obj: Obj, old: Obj | None, options: Obj | None = None
+    ) -> Attributes:
+        name = call.name or obj.get("metadata", {}).get("name", "")
+        return Attributes(
+            operation,
+            call.kind,
+            call.namespace,
+            name,
+            call.subresource,
+            call.user,
+            obj,
+            old,
+            call.dry_run,
+            options or {},
+        )
+
+    def _uid_conflict(self, call: Call, given: str, held: str) -> StatusError:
+        kind = call.kind
+        prefix = f"/registry/{kind.plural if not kind.group else kind.resource}"
+        key = "/".join(part for part in (prefix, call.namespace, call.name) if part)
+        why = (
+            f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {given}, UID in object meta: {held}"
+        )
+        return conflict(kind.named(call.name), why)
+
+    def _shown(self, call: Call, obj: Obj) -> Obj:
+        view = view_of(call.kind, call.request.accept, call.option("includeObject"))
+        return view.one(obj, self._server.timeline.now)
+
+    def as_subresource(self, call: Call, subresource: str) -> Call:
+        """The same call as a write of a subresource."""
+        return replace(call, subresource=subresource)
+
+
+def is_desired(name: str) -> bool:
+    """Whether a top-level field counts for metadata.generation."""
+    return name not in {"metadata", "status", "apiVersion", "kind"}

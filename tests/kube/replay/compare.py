@@ -1,0 +1,94 @@
+"""Compares what the server answers with what was recorded.
+
+Left out of every comparison, each for a reason:
+- metadata.uid, resourceVersion: drawn by the server; metadata.creationTimestamp and every other time: the replay
+  runs on a virtual clock whose start is only estimated. A time must be a time, of the same precision.
+- metadata.managedFields where the recording left it out.
+- names that the server generates (`aliases`): the same generated name must stand wherever the recording has it.
+- what the step lists as volatile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+SERVER_SET = {"uid", "resourceVersion", "creationTimestamp", "selfLink"}
+NUMBERED = re.compile(r"(?<=current: )\d+|(?<=in record \()\d+(?=\))|(?<=version: )\d+ \(\d+\)|\b\d+(\.\d+)?m?s\b")
+UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+class Comparison:
+    """One comparison; `difference` is the first one found, "" if there is none."""
+
+    def __init__(
+        self, volatile: Iterable[str], aliases: dict[str, str], *, trimmed: bool, keeps_managed_fields: bool
+    ) -> None:
+        self.volatile = [pointer.split("/")[1:] for pointer in volatile]
+        self.aliases = aliases
+        self.trimmed = trimmed
+        self.keeps_managed_fields = keeps_managed_fields
+        self.difference = ""
+
+    def same(self, expected: Any, got: Any, path: tuple[str, ...] = ()) -> bool:
+        """Whether they are alike."""
+        if self._ignored(path):
+            return True
+        if isinstance(expected, dict) and isinstance(got, dict):
+            return self._same_objects(expected, got, path)
+        if self.trimmed and path == ("items",) and isinstance(expected, int) and isinstance(got, list):
+            return len(got) == expected or self._differs(path, expected, len(got))
+        if isinstance(expected, list) and isinstance(got, list):
+            if len(expected) != len(got):
+                return self._differs(path, expected, got)
+            return all(self.same(a, b, (*path, str(i))) for i, (a, b) in enumerate(zip(expected, got, strict=True)))
+        if isinstance(expected, str) and isinstance(got, str):
+            return self._same_text(expected, got) or self._differs(path, expected, got)
+        return (expected == got and type(expected) is type(got)) or self._differs(path, expected, got)
+
+    def _same_objects(self, expected: dict[str, Any], got: dict[str, Any], path: tuple[str, ...]) -> bool:
+        skip = set()
+        if path and path[-1] == "metadata":
+            skip = SERVER_SET if self.keeps_managed_fields else SERVER_SET | {"managedFields"}
+        names = expected.keys() if self.trimmed else expected.keys() | got.keys()
+        for name in sorted(names - skip):
+            inside = (*path, name)
+            if name not in got or name not in expected:
+                if not self._ignored(inside):
+                    return self._differs(inside, expected.get(name, "(absent)"), got.get(name, "(absent)"))
+            elif not self.same(expected[name], got[name], inside):
+                return False
+        return True
+
+    def _same_text(self, expected: str, got: str) -> bool:
+        if expected == got or self.aliases.get(expected) == got:
+            return True
+        if TIME.fullmatch(expected) and TIME.fullmatch(got):
+            return len(expected) == len(got)
+        return self._plain(expected, alias=True) == self._plain(got, alias=False)
+
+    def _plain(self, text: str, *, alias: bool) -> str:
+        """Text without what only the day of the recording knows."""
+        if alias:
+            for name, other in self.aliases.items():
+                text = text.replace(name, other)
+        return NUMBERED.sub("#", TIME.sub("TIME", UID.sub("UID", text)))
+
+    def _ignored(self, path: tuple[str, ...]) -> bool:
+        return any(
+            len(pointer) == len(path) and all(a in ("*", b) for a, b in zip(pointer, path, strict=True))
+            for pointer in self.volatile
+        )
+
+    def _differs(self, path: tuple[str, ...], expected: Any, got: Any) -> bool:
+        self.difference = f"/{'/'.join(path)}: expected {shorten(expected)}, got {shorten(got)}"
+        return False
+
+
+def shorten(value: Any, limit: int = 600) -> str:
+    """A value for a difference."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= limit else text[:limit] + "..."

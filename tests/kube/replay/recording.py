@@ -1,0 +1,161 @@
+"""Recorded topics as the replay reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from autopilot.core.model.errors import InputError
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One recorded exchange; `events` is None where it is no watch."""
+
+    index: int
+    name: str
+    t_s: float
+    request: Obj
+    status: int
+    body: Any
+    volatile: tuple[str, ...] = ()
+    trimmed: bool = False
+    keeps_managed_fields: bool = False
+    events: list[Obj] | None = None
+    ended: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    latency_s: float = 0.0
+    raw: Obj = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One topic."""
+
+    topic: str
+    about: str
+    notes: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def number(self) -> str:
+        """The leading digits of the topic."""
+        return self.topic.partition("-")[0]
+
+
+def read(path: Path) -> Recording:
+    """Read a file. Raises InputError."""
+    try:
+        return parse(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(str(path), f"is no recording: {error!r}", "name a file of recorded steps") from error
+
+
+def parse(raw: Obj) -> Recording:
+    """A topic from its JSON."""
+    steps = tuple(_step(index, each) for index, each in enumerate(raw["steps"]))
+    return Recording(raw["topic"], raw["about"], tuple(raw["notes"]), steps)
+
+
+def _step(index: int, raw: Obj) -> Step:
+    response = raw.get("response") or {}
+    events = raw.get("events")
+    body, status = response.get("body"), response.get("status", 0)
+    if events and "body" in events[0]:  # a watch that was refused
+        body, events = events[0]["body"], None
+    return Step(
+        index=index,
+        name=raw["name"],
+        t_s=raw.get("t", 0.0),
+        request=raw["request"],
+        status=status,
+        body=body,
+        volatile=tuple(raw.get("volatile") or ()),
+        trimmed=bool(raw.get("trimmed")),
+        keeps_managed_fields=bool(raw.get("keeps_managed_fields")),
+        events=events,
+        ended=raw.get("ended", ""),
+        headers=response.get("headers") or {},
+        latency_s=(raw.get("ms") or 0.0) / 1000,
+        raw=raw,
+    )
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """An object as a body or an event shows it. `change` is the type of the event, or the method of the request."""
+
+    t_s: float
+    obj: Obj
+    change: str
+    step: Step
+    whole: bool
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Kind, namespace, name."""
+        metadata = self.obj["metadata"]
+        return self.obj.get("kind", ""), metadata.get("namespace", ""), metadata["name"]
+
+
+def sightings(recording: Recording) -> list[Sighting]:
+    """Every object that the recording shows, in order of time."""
+    found = [each for step in recording.steps for each in _of_step(step)]
+    return sorted(found, key=lambda each: each.t_s)
+
+
+def _of_step(step: Step) -> Iterator[Sighting]:
+    for event in step.events or ():
+        obj = event.get("object")
+        if event["type"] in {"ADDED", "MODIFIED", "DELETED"} and obj:
+            for each in _objects(obj, step):
+                yield Sighting(event["t"], each, event["type"], step, not step.trimmed)
+    if step.events is None and step.status < 300 and "dryRun" not in step.request.get("query", {}):
+        for each in _objects(step.body, step):
+            yield Sighting(step.t_s + step.latency_s, each, step.request.get("method", ""), step, not step.trimmed)
+
+
+def _objects(body: Any, step: Step) -> Iterator[Obj]:
+    if not isinstance(body, dict):
+        return
+    path = step.request.get("path", "")
+    if isinstance(body.get("rows"), list):
+        for row in body["rows"]:
+            if "object" in row:
+                yield from _named(row["object"] | {"kind": ""}, path)
+    elif isinstance(body.get("items"), list):
+        kind = body.get("kind", "").removesuffix("List")
+        for item in body["items"]:
+            yield from _named({"kind": kind, "apiVersion": body.get("apiVersion", "")} | item, path)
+    elif body.get("kind") != "Status":
+        yield from _named(body, path)
+
+
+def _named(obj: Any, path: str) -> Iterator[Obj]:
+    if isinstance(obj, dict) and isinstance(obj.get("metadata"), dict) and obj["metadata"].get("name"):
+        if not obj["metadata"].get("namespace") and "/namespaces/" in path:
+            space = path.partition("/namespaces/")[2].split("/")
+            if len(space) > 1:
+                obj = obj | {"metadata": obj["metadata"] | {"namespace": space[0]}}
+        yield obj
+
+
+def start_of(recording: Recording) -> datetime:
+    """When the topic began by the server's clock, from the creation times of objects that the topic created."""
+    low, high = 0.0, float("inf")
+    for step in recording.steps:
+        metadata = step.body.get("metadata") if isinstance(step.body, dict) else None
+        if step.status == 201 and isinstance(metadata, dict) and metadata.get("creationTimestamp"):
+            created = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
+            low, high = max(low, created - step.t_s - step.latency_s), min(high, created + 1 - step.t_s)
+    if not low:
+        seen = [each.obj["metadata"].get("creationTimestamp") for each in sightings(recording)]
+        times = [datetime.fromisoformat(text) for text in seen if text]
+        return max(times) if times else datetime(2026, 11, 23, tzinfo=UTC)
+    return datetime.fromtimestamp(0, UTC) + timedelta(seconds=(low + min(high, low + 1)) / 2)

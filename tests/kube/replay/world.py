@@ -1,0 +1,72 @@
+"""The server of one replay: its clock, its actors, its uids, and who is who."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any
+
+from apiserver.cluster import cluster
+from apiserver.kinds.base import Kind
+from apiserver.requests import Request
+from apiserver.server import Server
+from apiserver.timeline import Timeline
+from apiserver.users import ADMIN, User
+from tests.kube.replay.recording import Recording, sightings, start_of
+
+BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
+Obj = dict[str, Any]
+USERS = {"admin": ADMIN}
+
+
+class Uids:
+    """Gives a new object the uid that the recording shows for its kind and name, in order of creation.
+
+    So hashes that are made of uids come out alike; a name that the recording does not show gets a random uid.
+    """
+
+    def __init__(self, recording: Recording, rng: random.Random) -> None:
+        self._rng = rng
+        self._waiting: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+        for each in sightings(recording):
+            uid = each.obj["metadata"].get("uid")
+            if uid and uid not in self._waiting[each.key]:
+                self._waiting[each.key].append(uid)
+
+    def __call__(self, kind: Kind, namespace: str, name: str) -> str:
+        waiting = self._waiting.get((kind.kind, namespace, name))
+        if waiting:
+            return waiting.pop(0)
+        return f"{self._rng.getrandbits(32):08x}-0000-4000-8000-{self._rng.getrandbits(48):012x}"
+
+
+def world(recording: Recording, seed: int = 1) -> Server:
+    """A cluster shortly before the topic began."""
+    timeline = Timeline(start_of(recording) - timedelta(seconds=BEFORE_S))
+    rng = random.Random(seed)
+    versions = [int(each.obj["metadata"].get("resourceVersion") or 0) for each in sightings(recording)]
+    first = min((version for version in versions if version > 0), default=200)
+    return cluster(
+        timeline, rng, first_version=max(first - 100, 2), new_uid=Uids(recording, rng), kueue=uses_kueue(recording)
+    )
+
+
+def uses_kueue(recording: Recording) -> bool:
+    """Whether Kueue was installed when the topic was recorded: one of its resources answered."""
+    return any(
+        "kueue.x-k8s.io" in step.request.get("path", "") and step.status not in {0, 404} for step in recording.steps
+    )
+
+
+def user_of(request: Obj) -> User:
+    """The user whose token a step sent."""
+    return USERS.get(request.get("as") or "admin", User(request.get("as") or "admin"))
+
+
+def send(user: User, request: Obj) -> Request:
+    """A recorded request as one for the server."""
+    headers = {name.lower(): value for name, value in (request.get("headers") or {}).items()}
+    headers.setdefault("user-agent", "recorder/1.0")
+    query = {name: str(value) for name, value in (request.get("query") or {}).items()}
+    return Request(request["method"], request["path"], query, headers, request.get("body"), user)
