@@ -108,7 +108,7 @@ class Reading:
         return kind
 
     def _version(self, call: Call, *, watch: bool = False) -> int:
-        """The resourceVersion asked for; 0 if none. A version of the future waits, in vain."""
+        """The resourceVersion asked for; 0 if none. A version of the future is a timeout."""
         text = call.option("resourceVersion")
         try:
             version = int(text or 0)

@@ -12,7 +12,7 @@ from apiserver.timeline import Timeline
 
 Obj = dict[str, Any]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
-HISTORY = 50_000  # events kept for each resource: a watch from before them is told that it is too old
+HISTORY = 50_000  # events kept for each resource; a watch from before them gets 410
 
 
 class Entry:

@@ -18,7 +18,7 @@ Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 @dataclass(slots=True)
 class Attributes:
-    """A write on its way to the store. Mutating plugins change `obj` in place; nobody changes `old`."""
+    """A write on its way to the store. Mutating plugins change `obj` in place and never `old`."""
 
     operation: Operation
     kind: Kind

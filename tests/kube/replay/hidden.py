@@ -49,7 +49,7 @@ def hidden_writes(recording: Recording) -> list[HiddenWrite]:
 
 
 def _namespaces(recording: Recording, seen: list[Sighting]) -> Iterator[HiddenWrite]:
-    """Every namespace that is used and that nobody is seen to create."""
+    """Every namespace that is used and that no step creates."""
     used = {each.key[1] for each in seen} | {
         step.request["path"].partition("/namespaces/")[2].split("/")[0]
         for step in recording.steps

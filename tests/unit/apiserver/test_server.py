@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 def server() -> Server:
+    """A fresh cluster."""
     return cluster(Timeline(START), random.Random(1))
 
 
@@ -33,10 +35,12 @@ def ask(server: Server, method: str, path: str, body: Any = None, **query: str) 
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
+    """A ConfigMap with data."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 def test_each_write_has_a_version_of_its_own_and_a_write_of_the_same_has_none(server: Server) -> None:
+    """A write that changes nothing keeps the version."""
     first = ask(server, "POST", MAPS, config_map("a", k="1")).plain()
     second = ask(server, "PATCH", f"{MAPS}/a", {"data": {"k": "2"}}).plain()
     third = ask(server, "PATCH", f"{MAPS}/a", {"data": {"k": "2"}}).plain()
@@ -46,6 +50,7 @@ def test_each_write_has_a_version_of_its_own_and_a_write_of_the_same_has_none(se
 
 
 def test_a_stale_version_is_a_conflict(server: Server) -> None:
+    """A patch that states another version than the stored one is refused."""
     ask(server, "POST", MAPS, config_map("a", k="1"))
     answer = ask(server, "PATCH", f"{MAPS}/a", {"metadata": {"resourceVersion": "1"}, "data": {"k": "2"}})
     assert answer.status == 409
@@ -53,6 +58,7 @@ def test_a_stale_version_is_a_conflict(server: Server) -> None:
 
 
 def test_pages_show_one_version_while_objects_change(server: Server) -> None:
+    """The pages of one list do not see later changes."""
     for name in "abc":
         ask(server, "POST", MAPS, config_map(name, k="1"))
     first = ask(server, "GET", MAPS, limit="2").plain()
@@ -64,6 +70,7 @@ def test_pages_show_one_version_while_objects_change(server: Server) -> None:
 
 
 def test_what_leaves_a_selector_is_deleted_for_its_watch(server: Server) -> None:
+    """An object that leaves the selector is DELETED, and ADDED when it returns."""
     stream = server.handle(Request("GET", MAPS, {"watch": "1", "labelSelector": "set=a"}))
     assert isinstance(stream, WatchStream)
     made = config_map("a", k="1")
@@ -75,6 +82,7 @@ def test_what_leaves_a_selector_is_deleted_for_its_watch(server: Server) -> None
 
 
 def test_a_watch_from_before_the_history_gets_410(server: Server) -> None:
+    """The stream holds one ERROR event and ends."""
     ask(server, "POST", MAPS, config_map("a", k="1"))
     before = str(server.store.version)
     ask(server, "POST", MAPS, config_map("b", k="1"))
@@ -98,10 +106,15 @@ class Copier(Actor):
         if event.type == "ADDED" and not name.endswith("-copy"):
             copied = config_map(f"{name}-copy", **event.obj["data"])
             copied["metadata"]["namespace"] = "default"
-            self.server.timeline.at(1.0, lambda: self.client.create("configmaps", copied))
+            self.server.timeline.at(1.0, partial(self.copy, copied))
+
+    def copy(self, copied: dict[str, Any]) -> None:
+        """Create the copy."""
+        self.client.create("configmaps", copied)
 
 
 def test_actors_act_when_time_runs_and_not_inside_a_request(server: Server) -> None:
+    """Their callbacks wait for the timeline."""
     Copier(server)
     ask(server, "POST", MAPS, config_map("a", k="1"))
     server.timeline.run_for(0.5)
