@@ -66,8 +66,8 @@ RECOMMENDED = Panel(
     "no open recommendations",
     join="id",
     links=(
-        ("Explain", "${autopilot_url}/api/v1/recommendations/${__data.fields.id}"),
-        ("Approve", "${autopilot_url}/recommendations/${__data.fields.id}"),
+        ("Explain", "${autopilot_url}/#/decisions/${__data.fields.id}"),
+        ("Approve", "${autopilot_url}/#/recommendations/${__data.fields.id}"),
     ),
     units=(("gain", "s"), ("cost", "s")),
 )

@@ -175,8 +175,17 @@ class AlertBook:
         return self._read(f"SELECT {_COLUMNS} FROM alerts WHERE ended = 0 ORDER BY rowid", ())  # noqa: S608
 
     def recent(self, limit: int) -> list[AlertRecord]:
-        """The latest alerts, newest first."""
-        return self._read(f"SELECT {_COLUMNS} FROM alerts ORDER BY rowid DESC LIMIT ?", (limit,))  # noqa: S608
+        """The latest alerts, newest first; those that have not ended come before the others."""
+        return self._read(f"SELECT {_COLUMNS} FROM alerts ORDER BY ended, rowid DESC LIMIT ?", (limit,))  # noqa: S608
+
+    def counts(self) -> tuple[int, int]:
+        """How many alerts have not ended, and how many there are. Raises `InputError`."""
+        with self._lock:
+            try:
+                every, ended = self._db.execute("SELECT count(*), total(ended) FROM alerts").fetchone()
+            except sqlite3.Error as error:
+                raise self._refusal(error) from error
+        return int(every - ended), int(every)
 
     def keep(self, records: Sequence[AlertRecord]) -> None:
         """Store the work on alerts. Whether one fires, and how often it was delivered, stays as delivered."""

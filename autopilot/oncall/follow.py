@@ -32,6 +32,8 @@ MOST_QUERIES = 200
 LOOK_EVERY_S = 0.5
 """Longest wall time between a delivery and the look at it, where no tick ends meanwhile."""
 
+_FOR_A_PERSON = frozenset({Stage.PROPOSED, Stage.NO_RUNBOOK, Stage.NOT_VERIFIED})
+
 _FINAL = frozenset({Stage.ENDED, Stage.NO_RUNBOOK, Stage.VERIFIED})
 
 log: Any = structlog.get_logger("oncall")
@@ -207,6 +209,7 @@ class Follower:
         """
         self.book, self.runbooks, self.ask, self._next_tick = book, runbooks, ask, next_tick
         self._record = record
+        self.waiting = 0  # alerts that wait for a person, at the last look
         self._stopped, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="oncall", daemon=True)
 
@@ -249,9 +252,12 @@ class Follower:
         """Follow every open alert once."""
         alerts = self.book.open_alerts()
         if not alerts:
+            self.waiting = 0
             return
         one = Round(published, self.runbooks, self.ask)
-        moved = [(before, after) for before in alerts if (after := one.look(before)) != before]
+        looked = [one.look(each) for each in alerts]
+        moved = [(before, after) for before, after in zip(alerts, looked, strict=True) if after != before]
+        self.waiting = sum(each.stage in _FOR_A_PERSON for each in looked)
         if not moved:
             return
         self._record([step for before, after in moved for step in after.steps_since(before)])

@@ -23,11 +23,11 @@ from autopilot.service.settings import Role
 from tests.kits.browser import chromium, page_of, sign_in
 from tests.kits.core_world import holds, waits, with_policy, world
 from tests.kits.demand_world import forecast, serving
-from tests.kits.http_kit import TOKENS, desk_over, published
+from tests.kits.http_kit import ALERT, TOKENS, deliver, desk_over, published
 
 pytestmark = pytest.mark.e2e
 
-VIEWS = ("fleet", "recommendations", "queue", "tenants", "nodes", "forecasts", "decisions", "health")
+VIEWS = ("fleet", "recommendations", "alerts", "queue", "tenants", "nodes", "forecasts", "decisions", "health")
 STRANGE = "<img src=x onerror=\"document.title='taken'\">'\n{{7*7}}"
 POLICY = with_policy(modes={"admit_gang": Mode.APPROVE})
 LOST = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
@@ -70,8 +70,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """A desk with some minutes of history."""
-    return desk_over(tmp_path, *(tick(number, a_world(60.0 * number)) for number in range(1, 11)))
+    """A desk with some minutes of history and an alert."""
+    found = desk_over(tmp_path, *(tick(number, a_world(60.0 * number)) for number in range(1, 11)))
+    deliver(found, tenant="t0", strange=STRANGE)
+    return found
 
 
 def go(page: Page, url: str, view: str) -> None:
@@ -138,6 +140,7 @@ def test_the_empty_and_the_waiting_state(browser: Browser, tmp_path: Path) -> No
             ("tenants", "No tenant holds GPUs"),
             ("forecasts", "no inference services"),
             ("decisions", "has decided nothing yet"),
+            ("alerts", "No alert was delivered"),
         ):
             go(page, listener.url, view)
             page.get_by_text(words).wait_for()
@@ -182,3 +185,20 @@ def test_the_explanation_of_waiting_work_and_of_a_node_open(browser: Browser, de
         go(page, listener.url, "nodes")
         page.locator("tbody summary").first.click()
         expect(page.locator(".inside li").first).to_contain_text("<img src=x")
+
+
+def test_an_alert_shows_its_runbook_and_leads_to_its_recommendation(browser: Browser, desk: Desk) -> None:
+    """Stage, history and live answers of an alert; its link opens the recommendation; an unknown one says so."""
+    with served(desk) as listener, page_of(browser, allowed=("404",)) as page:
+        sign_in(page, listener.url, TOKENS[Role.APPROVER])
+        page.goto(f"{listener.url}/#/alerts/{1:016x}")
+        card = page.locator("li.card", has_text=ALERT)
+        expect(card.locator("pre")).to_contain_text(f"# {ALERT}")
+        expect(card.locator("table")).to_contain_text("no Prometheus is configured")
+        expect(card).to_contain_text("approve or reject the recommendation", ignore_case=True)
+        card.get_by_role("link").first.click()
+        page.locator("li.rec details[open] pre").wait_for()
+        page.goto(f"{listener.url}/#/recommendations/gone-1")
+        page.get_by_text("gone-1 is not open now").get_by_role("link").click()
+        page.get_by_role("heading", name="gone-1").wait_for()
+        expect(page.locator("main pre").first).to_contain_text("not among the recent decisions")

@@ -56,9 +56,11 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
 
 @router.get("/alerts")
 def alerts(desk: Asked, _caller: Viewer, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> dict[str, Any]:
-    """The latest alerts, newest first, with their stage, evidence and proposals."""
+    """The latest alerts, open ones first, with their stage, evidence and proposals."""
+    book = _follower(desk).book
     try:
-        return {"alerts": [_document(each, desk) for each in _follower(desk).book.recent(limit)]}
+        left, every = book.counts()
+        return {"open": left, "in_total": every, "alerts": [_document(each, desk) for each in book.recent(limit)]}
     except InputError as error:
         raise HTTPException(503, str(error)) from error
 
@@ -113,6 +115,8 @@ def _document(alert: AlertRecord, desk: Desk) -> dict[str, Any]:
         "fingerprint": alert.fingerprint,
         "started": alert.started,
         "firing": alert.firing,
+        "received_s": alert.received_s,
+        "about": {name: value for name, value in alert.labels.items() if name in SUBJECTS},
         "labels": alert.labels,
         "summary": alert.summary,
         "stage": alert.stage.value,

@@ -85,6 +85,7 @@ def summary_of(desk: Desk) -> dict[str, Any]:
         "policy_problem": latest.policy_problem or None,
         "recommendations": sum(each in OPEN for each in answers),
         "approvable": sum(each == Answer.NEEDS_APPROVAL for each in answers),
+        "alerts": desk.follower.waiting if desk.follower is not None else 0,
         "collectors_failing": sum(bool(each.problem) for each in latest.collectors),
         **shared,
     }

@@ -4,6 +4,7 @@ import { listen, restore, session, signOut, whenSignedOut } from "./api.js";
 import { draw as drawStatus, say, state, take } from "./status.js";
 import { forget } from "./charts.js";
 import { drawSignIn } from "./signin.js";
+import { alerts } from "./views/alerts.js";
 import { decisions } from "./views/decisions.js";
 import { fleet } from "./views/fleet.js";
 import { forecasts } from "./views/forecasts.js";
@@ -13,7 +14,7 @@ import { queue } from "./views/queue.js";
 import { recommendations } from "./views/recommendations.js";
 import { tenants } from "./views/tenants.js";
 
-const VIEWS = [fleet, recommendations, queue, tenants, nodes, forecasts, decisions, health];
+const VIEWS = [fleet, recommendations, alerts, queue, tenants, nodes, forecasts, decisions, health];
 const REFRESH_MS = 1500;
 const $ = (id) => document.getElementById(id);
 const main = $("content");
@@ -23,17 +24,22 @@ let busy = false;
 let wanted = false;
 let drawnAt = 0;
 
+// `#/view` or `#/view/id`: links of dashboards and alerts name what they mean.
 function named() {
-  const name = location.hash.slice(2).split("/")[0];
-  return VIEWS.find((each) => each.name === name) || VIEWS[0];
+  const [name, ...rest] = location.hash.slice(2).split("/");
+  let id = rest.join("/");
+  try { id = decodeURIComponent(id); } catch { /* an id that is not encoded stands for itself */ }
+  return [VIEWS.find((each) => each.name === name) || VIEWS[0], id];
 }
 
 function drawViews() {
   const waiting = state.summary && state.summary.recommendations;
+  const firing = state.summary && state.summary.alerts;
   $("views").hidden = !session.signedIn;
   show($("views"), h("ul", null, VIEWS.map((each) => h("li", { "data-key": each.name },
     h("a", { href: `#/${each.name}`, "aria-current": each === view ? "page" : null }, each.title,
-      each === recommendations && waiting ? h("span", { class: "count" }, `${waiting}`) : null)))));
+      each === recommendations && waiting ? h("span", { class: "count" }, `${waiting}`) : null,
+      each === alerts && firing ? h("span", { class: "count" }, `${firing}`) : null)))));
 }
 
 function drawWho() {
@@ -78,10 +84,11 @@ function later() {
 }
 
 function open() {
-  const next = named();
-  if (next === view) { if (view.route) view.route(location.hash, main); return; }
+  const [next, id] = named();
+  if (next === view) { if (view.route && id) { view.route(id, main); refresh(); } return; }
   view = next;
   view.ready = false;
+  if (view.route) view.route(id, main);
   forget();
   document.title = `${view.title} · gpu-autopilot`;
   main.setAttribute("aria-busy", "true");

@@ -7,6 +7,8 @@ const MOST = 150;
 const ANSWERS = ["accepted", "needs_approval", "recommended", "refused"];
 let data = null;
 let answer = "";
+let wanted = ""; // id that the address names
+let lines = null; // its explanation
 const explained = new Map();
 
 const COLUMNS = [
@@ -27,12 +29,20 @@ export const decisions = {
   title: "Decisions",
   ready: false,
   everyMs: 3000,
-  async load() { data = await ask(`/api/v1/decisions?limit=${MOST}${answer ? `&answer=${answer}` : ""}`); },
+  async load() {
+    data = await ask(`/api/v1/decisions?limit=${MOST}${answer ? `&answer=${answer}` : ""}`);
+    if (!wanted || lines) return;
+    const id = wanted;
+    const found = await ask(`/api/v1/decisions/${encodeURIComponent(id)}`).then((one) => one.lines, (error) => [error.message]);
+    if (id === wanted) lines = found;
+  },
+  route(id) { wanted = id; lines = null; },
   draw(main) {
     if (!this.ready) explained.clear();
     this.ready = true;
     show(main,
       h("h1", null, "Decisions"),
+      wanted && lines ? h("section", { class: "card", "data-key": "wanted" }, h("h2", null, wanted), h("pre", { tabindex: "0" }, lines.join("\n"))) : null,
       h("div", { class: "find", "data-key": "find" }, h("label", { for: "answer" }, "Answer",
         h("select", { id: "answer" }, h("option", { value: "" }, "any"), ANSWERS.map((each) => h("option", { value: each }, words(each)))))),
       data.decisions.length

@@ -6,6 +6,7 @@ import { clock, counted, gpuTime, sentence, words } from "../format.js";
 
 const MOST = 200;
 let data = null;
+let wanted = ""; // id that the address names
 let shown = new Map(); // id -> document, as on the page, with those that are gone but still read
 const explained = new Map(); // id -> lines
 const results = new Map(); // id -> what became of it
@@ -86,8 +87,20 @@ export const recommendations = {
       h("h1", null, "Recommendations"),
       h("p", { class: "lead", "data-key": "lead" }, data.in_total ? `${counted(data.in_total, "proposal")} a person may decide on, those that take an approval first${data.in_total > MOST ? `; shown are the best ${MOST}` : ""}.` : ""),
       role,
+      wanted && !shown.has(wanted) ? h("p", { class: "banner quiet", "data-key": "wanted" }, `${wanted} is not open now. `,
+        h("a", { href: `#/decisions/${encodeURIComponent(wanted)}` }, "What was decided about it")) : null,
       cards.length ? h("ul", { class: "cards", "data-key": "cards" }, cards.map(card))
         : h("div", { class: "card empty", "data-key": "none" }, h("p", null, data.halted ? `Nothing is recommended while the controller is halted: ${data.halted}.` : "Nothing is recommended now. The controller looks again at every tick; this page updates by itself.")));
+    this.reveal(main);
+  },
+  route(id, main) { wanted = id; if (this.ready) this.reveal(main); },
+  // Opens the recommendation that the address names, once.
+  reveal(main) {
+    if (!shown.has(wanted)) return;
+    const found = main.querySelector(`[data-key="${CSS.escape(`rec-${wanted}`)}"]`);
+    wanted = "";
+    found.querySelector("details").open = true;
+    found.scrollIntoView();
   },
   async act(pressed) {
     const { do: what, id } = pressed.dataset;

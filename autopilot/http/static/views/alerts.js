@@ -1,0 +1,101 @@
+// Alerts that were delivered, what happens about each, and their runbooks with live numbers.
+import { h, show, table } from "../dom.js";
+import { ask } from "../api.js";
+import { clock, counted, sentence, words } from "../format.js";
+
+const MOST = 100;
+const MOST_OPEN = 4; // runbooks whose numbers are read again
+const TONES = { proposed: "warn", acting: "warn", verifying: "warn", verified: "good", ended: "good", not_verified: "bad", no_runbook: "bad" };
+let data = null;
+let wanted = "";
+const opened = new Map(); // key of an alert -> its runbook with live numbers, or null while it loads
+
+const keyOf = (each) => `${each.fingerprint}@${each.started}`;
+const about = (each) => Object.entries(each.about).map(([name, value]) => `${name} ${value}`).join(", ");
+
+async function read(each) {
+  const query = new URLSearchParams(each.about).toString();
+  try { opened.set(keyOf(each), await ask(`/api/v1/runbooks/${encodeURIComponent(each.alert)}${query ? `?${query}` : ""}`)); }
+  catch (error) { opened.set(keyOf(each), { text: "", evidence: [], problem: error.message }); }
+}
+
+const NUMBERS = [
+  { head: "Question", cell: (row) => row.title },
+  { head: "Of", kind: "words", cell: (row) => row.of },
+  { head: "Answer", kind: "number", cell: (row) => row.answer },
+];
+
+// One row for each series that a query of the runbook returns; a query without an answer says why.
+function rows(evidence) {
+  return evidence.flatMap((each, place) => {
+    const one = (of, answer) => ({ title: each.title, of, answer, key: `${place} ${of}` });
+    if (each.problem) return [one(each.problem, "unknown")];
+    if (!each.series.length) return [one("no series", "–")];
+    return each.series.map((found) => one(
+      Object.entries(found.labels).filter(([name]) => name !== "__name__").map(([name, value]) => `${name}=${value}`).join(" ") || "all",
+      `${found.text} ${each.unit}`.trim()));
+  });
+}
+
+function book(each) {
+  const found = opened.get(keyOf(each));
+  if (!found) return h("p", { class: "loading" }, "Loading …");
+  return [found.problem ? h("p", { class: "problem" }, found.problem) : null,
+    found.evidence.length ? table({ caption: "Now", name: `now-${keyOf(each)}`, columns: NUMBERS, rows: rows(found.evidence), key: (row) => row.key }) : null,
+    found.text ? h("pre", { tabindex: "0" }, found.text) : null];
+}
+
+function card(each) {
+  const link = (id) => h("a", { href: `#/recommendations/${encodeURIComponent(id)}` }, id);
+  return h("li", { class: "card", "data-key": `alert-${keyOf(each)}` },
+    h("h2", null, each.alert),
+    h("p", null, h("span", { class: `pill ${TONES[each.stage] || "quiet"}` }, words(each.stage)), ` ${sentence(each.reason || "the next tick looks at it")}`),
+    each.summary ? h("p", { class: "why" }, sentence(each.summary)) : null,
+    h("dl", { class: "pairs" },
+      h("div", null, h("dt", null, "About"), h("dd", null, about(each) || "the cluster")),
+      h("div", null, h("dt", null, "State"), h("dd", null, each.firing ? "fires" : "resolved")),
+      h("div", null, h("dt", null, "Received"), h("dd", null, clock.short(each.received_s))),
+      h("div", null, h("dt", null, "Deliveries"), h("dd", null, each.deliveries))),
+    each.proposals.length ? h("p", null, each.stage === "proposed" ? "Recommended: " : "Acted: ", each.proposals.map((id, place) => [place ? ", " : null, link(id)])) : null,
+    each.history.length ? h("ol", { class: "inside" }, each.history.map((step, place) => h("li", { "data-key": place }, `${clock.short(step.at_s)} ${words(step.stage)}: ${step.reason || "–"}`))) : null,
+    h("details", { "data-id": keyOf(each) }, h("summary", null, "Runbook and live numbers"), book(each)));
+}
+
+export const alerts = {
+  name: "alerts",
+  title: "Alerts",
+  ready: false,
+  everyMs: 2500,
+  async load() {
+    data = await ask(`/api/v1/alerts?limit=${MOST}`);
+    await Promise.all(data.alerts.filter((each) => opened.has(keyOf(each))).slice(0, MOST_OPEN).map(read));
+  },
+  draw(main) {
+    if (!this.ready) opened.clear();
+    this.ready = true;
+    show(main,
+      h("h1", null, "Alerts"),
+      data.in_total ? h("p", { class: "lead", "data-key": "lead" }, `${counted(data.open, "alert")} open, ${data.in_total} in total${data.in_total > data.alerts.length ? `; shown are the latest ${data.alerts.length}, open ones first` : ""}.`) : null,
+      data.alerts.length ? h("ul", { class: "cards", "data-key": "cards" }, data.alerts.map(card))
+        : h("p", { class: "card empty", "data-key": "none" }, "No alert was delivered. Alertmanager and Grafana send them to /api/v1/alerts of this service."));
+    this.reveal(main);
+  },
+  route(id, main) { wanted = id; if (this.ready) this.reveal(main); },
+  // Opens the alert that the address names, once.
+  reveal(main) {
+    const found = wanted && data.alerts.find((each) => each.fingerprint === wanted);
+    if (!found) return;
+    wanted = "";
+    const details = main.querySelector(`details[data-id="${CSS.escape(keyOf(found))}"]`);
+    details.open = true;
+    details.closest("li").scrollIntoView();
+  },
+  async toggled(details, main) {
+    const found = data && data.alerts.find((each) => keyOf(each) === details.dataset.id);
+    if (!found) return;
+    if (!details.open) { opened.delete(keyOf(found)); return; }
+    if (!opened.has(keyOf(found))) opened.set(keyOf(found), null);
+    await read(found);
+    this.draw(main);
+  },
+};
