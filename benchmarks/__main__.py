@@ -20,6 +20,7 @@ BENCHMARKS = {
     "tick_cut": "CPU of one tick of 50,000 GPUs with a fifth of them cut and every action on",
     "showback": "a month of metering of 10,000 GPUs: showback, FOCUS, spending; and CPU of the meter",
     "metrics": "the controller's own metrics at 4,000 GPUs: series, and the time of a scrape",
+    "alerts": "a thousand alerts in a minute on a running service: lost, doubled, time until the page has them",
     "page": "the status page at 4,000 GPUs and 300 tenants in a browser: first paint and bytes",
     "serving_speed": "requests simulated per second",
     "journal_size": "size of the journal of a day",

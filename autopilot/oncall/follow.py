@@ -210,6 +210,7 @@ class Follower:
         self.book, self.runbooks, self.ask, self._next_tick = book, runbooks, ask, next_tick
         self._record = record
         self.waiting = 0  # alerts that wait for a person, at the last look
+        self.revision = 0  # counts the looks that changed an alert
         self._stopped, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="oncall", daemon=True)
 
@@ -262,6 +263,7 @@ class Follower:
             return
         self._record([step for before, after in moved for step in after.steps_since(before)])
         self.book.keep([after for _, after in moved])
+        self.revision += 1
         for before, after in moved:
             if (before.stage, before.proposals) != (after.stage, after.proposals):
                 log.info("alert", alert=after.name, fingerprint=after.fingerprint, **after.position)

@@ -33,7 +33,7 @@ def summary(desk: Asked, _caller: Viewer) -> dict[str, Any]:
 
 @router.get("/events", response_class=EventSourceResponse)
 async def events(desk: Asked, _caller: Viewer, request: Request) -> EventSourceResponse:
-    """One event `tick` for each tick, at most one a second, until the session or the service ends."""
+    """An event for each tick and each change of an alert, at most one a second, until session or service end."""
     streams: set[object] = request.app.state.__dict__.setdefault("streams", set())
     if len(streams) >= MOST_STREAMS:
         raise HTTPException(503, f"{MOST_STREAMS} pages are open already; close one", {"Retry-After": "30"})
@@ -45,13 +45,14 @@ async def _news(desk: Desk, cookie: str | None, streams: set[object]) -> AsyncIt
     mine = object()
     streams.add(mine)
     try:
-        shown: tuple[Published | None, str] | None = None
+        shown: tuple[Published | None, str, int] | None = None
         while not desk.publisher.closed:
             if cookie is not None and desk.sessions.find(cookie) is None:
                 yield ServerSentEvent("{}", event="signed-out")
                 return
-            now = desk.publisher.latest, desk.kill_switch.reason()
-            if shown is not None and now[0] is shown[0] and now[1] == shown[1]:
+            alerts = desk.follower.revision if desk.follower is not None else 0
+            now = desk.publisher.latest, desk.kill_switch.reason(), alerts
+            if shown is not None and now[0] is shown[0] and now[1:] == shown[1:]:
                 await asyncio.sleep(LOOKS_EVERY_S)
                 continue
             shown = now

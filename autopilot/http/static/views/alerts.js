@@ -65,7 +65,6 @@ export const alerts = {
   name: "alerts",
   title: "Alerts",
   ready: false,
-  everyMs: 2500,
   async load() {
     data = await ask(`/api/v1/alerts?limit=${MOST}`);
     await Promise.all(data.alerts.filter((each) => opened.has(keyOf(each))).slice(0, MOST_OPEN).map(read));
