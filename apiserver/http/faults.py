@@ -1,0 +1,91 @@
+"""Faults that the shell injects: slow and broken answers, refusals, watch events twice or out of order."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from apiserver.requests import Response, WatchEvent
+
+APF_TEXT = "Too many requests, please try again later.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """How often each fault happens: shares of requests (of events for the last two) between 0 and 1."""
+
+    slow: float = 0.0
+    slow_s: float = 2.0
+    dropped: float = 0.0  # the connection breaks in the middle of a response, or of a watch
+    too_many: float = 0.0  # 429 of priority and fairness, with Retry-After 1
+    conflict: float = 0.0  # 409, of writes alone
+    error: float = 0.0  # 500
+    duplicated: float = 0.0
+    reordered: float = 0.0
+
+
+QUIET = FaultPlan()
+ALL = FaultPlan(0.05, 0.5, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to one request."""
+
+    delay_s: float = 0.0
+    answer: Response | None = None  # instead of the server's
+    drop: bool = False
+    drop_after: int | None = None  # events of a watch
+
+
+class Faults:
+    """Draws faults by a plan and a seed. The plan can be changed at any time."""
+
+    def __init__(self, plan: FaultPlan = QUIET, seed: int = 1) -> None:
+        self.plan = plan
+        self._rng = random.Random(seed)  # noqa: S311 - faults are no secret
+
+    def draw(self, method: str, *, watch: bool) -> Fault:
+        """The fault of one request; mostly none."""
+        plan, rng = self.plan, self._rng
+        if plan == QUIET:
+            return Fault()
+        fault = Fault(delay_s=plan.slow_s if rng.random() < plan.slow else 0.0)
+        if rng.random() < plan.too_many:
+            headers = {"content-type": "text/plain; charset=utf-8", "retry-after": "1"}
+            return replace(fault, answer=Response(429, APF_TEXT, headers))
+        if method not in {"GET", "HEAD"} and rng.random() < plan.conflict:
+            return replace(fault, answer=_failure(409, "Conflict", "Operation cannot be fulfilled: a planned fault"))
+        if rng.random() < plan.error:
+            return replace(fault, answer=_failure(500, "InternalError", "Internal error occurred: a planned fault"))
+        if rng.random() < plan.dropped:
+            return replace(fault, drop_after=rng.randrange(1, 50)) if watch else replace(fault, drop=True)
+        return fault
+
+    def stirred(self, events: list[WatchEvent]) -> list[WatchEvent]:
+        """The events of one look at a stream, some twice, some swapped with the next."""
+        plan, rng = self.plan, self._rng
+        if not plan.duplicated and not plan.reordered:
+            return events
+        found: list[WatchEvent] = []
+        for event in events:
+            found.append(event)
+            if rng.random() < plan.duplicated:
+                found.append(event)
+        for at in range(len(found) - 1):
+            if rng.random() < plan.reordered:
+                found[at], found[at + 1] = found[at + 1], found[at]
+        return found
+
+
+def _failure(code: int, reason: str, message: str) -> Response:
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    return Response(code, body, {"content-type": "application/json"})
