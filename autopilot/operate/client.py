@@ -68,6 +68,13 @@ def find_api(config: Path | None, server: str | None, token_file: Path | None) -
         raise InputError(f"{file}: the token cannot be read: {error}; give another file with --token-file") from error
 
 
+def journal_of(config: Path | None, server: str | None) -> str:
+    """The journal of the service that runs with these settings on this machine; "" for a service elsewhere."""
+    if server is not None:
+        return ""
+    return str(read_note(service_folder(load_settings(config).state) / "service.json").get("journal") or "")
+
+
 def show_recommendations(api: Api, json_out: Path | None) -> None:
     """Print the open recommendations."""
     answer = api.ask("GET", "/api/v1/recommendations")

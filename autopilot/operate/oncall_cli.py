@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,15 +13,21 @@ from autopilot.operate.service_cli import Config, Server, TokenFile
 
 def alerts(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most this many alerts, the latest.")] = 20,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", help="Read every stage of every alert from this journal instead.")
+    ] = None,
     config: Config = None,
     server: Server = None,
     token_file: TokenFile = None,
     json_out: JsonPlace = None,
 ) -> None:
-    """List the alerts that the running service received, and what happens about each."""
+    """List the alerts that the running service received, and what happens about each; with --journal what happened."""
     from autopilot.operate.client import find_api
-    from autopilot.operate.oncall_client import show_alerts
+    from autopilot.operate.oncall_client import show_alerts, show_steps
 
+    if journal is not None:
+        show_steps(journal, json_out)
+        return
     show_alerts(find_api(config, server, token_file), limit, json_out)
 
 
@@ -45,9 +52,9 @@ def runbook(
     elif offline:
         print_runbook(config, alert)
     else:
-        from autopilot.operate.client import find_api
+        from autopilot.operate.client import find_api, journal_of
 
-        show_runbook(find_api(config, server, token_file), alert, labels or [])
+        show_runbook(find_api(config, server, token_file), alert, labels or [], journal_of(config, server))
 
 
 def add_oncall_commands(app: typer.Typer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,9 +13,40 @@ from rich.markdown import Markdown
 from autopilot.app.commands.json_out import STDOUT, write_json
 from autopilot.app.commands.run_commands import out, print_rows, printable
 from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.units import format_duration
 from autopilot.oncall.runbook import SUBJECTS, Runbook, load_runbooks
 from autopilot.operate.client import Api
 from autopilot.service.settings_file import load_settings
+
+OF_THE_SCRAPE = ("__name__", "instance", "job")
+"""Labels that say where a series was read, not what it is about."""
+
+
+def show_steps(journal: Path, json_out: Path | None) -> None:
+    """Print what happened to alerts, from a journal."""
+    from autopilot.journal.reader import JournalReader
+
+    with JournalReader(journal) as reader:
+        steps = reader.alerts()
+    if json_out is not None:
+        write_json(json_out, {"schema": "gpu-autopilot/alert-steps/1", "steps": [asdict(each) for each in steps]})
+        if json_out == STDOUT:
+            return
+    if not steps:
+        out.print(f"{journal}: no alert is recorded here")
+        return
+    rows = [
+        (
+            format_duration(each.at_s),
+            printable(each.alert),
+            printable(" ".join(f"{name}={value}" for name, value in each.labels.items() if name in SUBJECTS)),
+            each.stage.replace("_", " "),
+            printable(each.reason),
+            " ".join(printable(proposal) for proposal in each.proposals),
+        )
+        for each in steps
+    ]
+    print_rows(("at", "alert", "about", "stage", "reason", "proposals"), rows)
 
 
 def show_alerts(api: Api, limit: int, json_out: Path | None) -> None:
@@ -40,18 +73,49 @@ def show_alerts(api: Api, limit: int, json_out: Path | None) -> None:
     print_rows(("alert", "state", "about", "stage", "reason", "proposals"), rows)
 
 
-def show_runbook(api: Api, alert: str, labels: list[str]) -> None:
-    """Print one runbook: what its queries answer now, then its text."""
-    given = [_label(each) for each in labels]
+def show_runbook(api: Api, alert: str, labels: list[str], journal: str = "") -> None:
+    """Print one runbook, what its alert is about, and what its queries answer now.
+
+    Without labels those of the alert that fires are taken. `journal`: the path that its commands name `$JOURNAL`.
+    """
+    given, firing = [_label(each) for each in labels], _firing(api, alert)
+    if not given and firing:
+        given = list(firing[0]["about"].items())
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in given)
     answer = api.ask("GET", f"/api/v1/runbooks/{quote(alert, safe='')}" + (f"?{query}" if query else ""))
-    out.print(Markdown(answer["text"]))
+    out.print(Markdown(answer["text"]), soft_wrap=False)  # wrapped, not cut, at the width of the terminal
+    if journal:
+        out.print("\nIn the commands:", style="bold")
+        out.print(f"  export JOURNAL={shlex.quote(journal)}")
+    _print_state(firing, dict(given))
     if answer["evidence"]:
         out.print("\nNow:")
     for each in answer["evidence"]:
         out.print(f"\n{printable(each['title'])}", style="bold")
         out.print(f"  {printable(each['query'])}", soft_wrap=True, highlight=False, markup=False)
         _print_series(each, answer["subject"])
+
+
+def _firing(api: Api, alert: str) -> list[dict[str, Any]]:
+    """The alerts of this name that fire, the latest first."""
+    found = api.ask("GET", "/api/v1/alerts?limit=1000")["alerts"]
+    return [each for each in found if each["alert"] == alert and each["firing"]]
+
+
+def _print_state(firing: list[dict[str, Any]], given: dict[str, str]) -> None:
+    """Print which alerts fire, and how far the one that is shown is."""
+    out.print("\nThe alert:", style="bold")
+    if not firing:
+        out.print("  it does not fire now, as far as it was delivered to this service")
+    for each in firing:
+        about = " ".join(f"{name}={value}" for name, value in each["about"].items())
+        stage = f"{each['stage'].replace('_', ' ')}: {each['reason']}"
+        out.print(f"  {printable(about) or 'the cluster'}  {printable(stage)}")
+        if each["stage"] == "proposed" and each["about"] == given:
+            for proposal in each["proposals"]:
+                out.print(f"    recommended: {printable(proposal)}")
+    if len(firing) > 1:
+        out.print("  choose another one with --label")
 
 
 def _print_series(answer: dict[str, Any], subject: str) -> None:
@@ -61,7 +125,7 @@ def _print_series(answer: dict[str, Any], subject: str) -> None:
     elif not answer["series"]:
         out.print("  no series: nothing matches, or the metric is missing")
     for each in answer["series"]:
-        labels = " ".join(f"{name}={value}" for name, value in each["labels"].items() if name != "__name__")
+        labels = " ".join(f"{name}={value}" for name, value in each["labels"].items() if name not in OF_THE_SCRAPE)
         value = f"{each['text']} {answer['unit']}".rstrip()
         out.print(f"  {printable(labels)}  {value}".rstrip(), soft_wrap=True, markup=False)
 
@@ -97,4 +161,4 @@ def print_runbook(config: Path | None, alert: str) -> None:
     books = _books(config)
     if alert not in books:
         raise InputError(f"{alert}: no such runbook; {nearest(alert, books) or 'autopilot runbook lists them'}")
-    out.print(Markdown(books[alert].text))
+    out.print(Markdown(books[alert].text), soft_wrap=False)

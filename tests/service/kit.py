@@ -104,6 +104,18 @@ def start(folder: Path, content: dict[str, Any], entry: tuple[str, ...] = ("-m",
     return running
 
 
+def cli(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, in this folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "autopilot.cli", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
 @contextmanager
 def service(folder: Path, content: dict[str, Any]) -> Iterator[Running]:
     """A service that is ended with the test, and its cluster with it."""

@@ -10,7 +10,7 @@ from autopilot.audit.entry import Kind, parse_line
 from autopilot.journal.alerts import AlertStep
 from autopilot.journal.reader import JournalReader
 from tests.kits.oncall_kit import OnCall, halves, hoarded, on_call
-from tests.service.kit import poll
+from tests.service.kit import cli, poll
 
 FRAGMENTED, HOARDING = "GPUAutopilotClusterFragmented", "GPUAutopilotTenantHoarding"
 PATH = ["received", "proposed", "acting", "verifying", "verified", "ended"]
@@ -65,6 +65,19 @@ def _check_records(on: OnCall, name: str, proposal: str) -> None:
     assert len(sent) == len({each.facts["id"] for each in sent}) > 0, "each effect was sent once"
 
 
+def _check_runbook(on: OnCall, alert: dict[str, Any]) -> None:
+    """`autopilot runbook ALERT` takes the labels of the alert that fires, and prints its answers and proposals."""
+    words = ("runbook", alert["alert"], "--config", "service.yaml", "--token-file", "viewer.token")
+    done = cli(on.folder, *words)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "tenant=art proposed: approve or reject the recommendation" in text, text
+    assert any(f"recommended: {each}" in text for each in alert["proposals"]), text
+    assert 'tenant:gpu_autopilot_idle_gpus:product{tenant="art"} tenant=art 8 GPUs' in text, text
+    assert "Prometheus" not in text, "every query has an answer"
+    assert f"export JOURNAL={next(on.running.state.rglob('*.journal'))}" in text
+
+
 def _workload(on: OnCall, name: str) -> str:
     """What the service says about a workload, first line."""
     return str(on.ask(f"/api/v1/workloads/{name}")["lines"][0])
@@ -86,6 +99,8 @@ def test_fragmentation_is_ended_by_an_approved_move(tmp_path: Path, require_tool
 def test_hoarding_is_ended_by_an_approved_reclaim(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
     """Idle GPUs that are borrowed go back to their owner, by name of the hoarding tenant; the alert resolves."""
     with on_call(tmp_path, require_tool, hoarded(tmp_path), speed=200.0) as on:
+        found = poll(on.at_stage(HOARDING, "proposed"), f"{HOARDING} has a recommendation", 90.0)
+        _check_runbook(on, found)
         ended, proposal = _ended_by_approval(on, HOARDING, "reclaim_borrowed")
         assert ended["labels"]["tenant"] == "art"
         assert [each["stage"] for each in ended["history"] if each["stage"] != "waiting"] == PATH

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +17,7 @@ from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import open_store
 from autopilot.metering.showback import showback
 from autopilot.service.state_folder import read_note
-from tests.service.kit import APPROVE, Running, poll, service, settings, start, write_yaml
-from tests.tidy.tree import ROOT
+from tests.service.kit import APPROVE, Running, cli, poll, service, settings, start, write_yaml
 
 ROLES = (("ada", "approver"), ("eve", "viewer"))
 
@@ -35,15 +32,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def _cli(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command with the settings of the service, where it takes them."""
     config = () if words[0] == "audit" else ("--config", str(folder / "service.yaml"))
-    return subprocess.run(
-        [sys.executable, "-m", "autopilot.cli", *words, *config],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    return cli(folder, *words, *config)
 
 
 def _open(running: Running) -> list[dict[str, object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -47,12 +48,26 @@ def last_journal() -> Path:
 
 
 def journal_to_read(given: Path | None) -> Path:
-    """The journal that a command reads. Raises `InputError` when there is none."""
-    path = given or last_journal()
+    """The journal that a command reads: that of the service that runs here, else that of the last run.
+
+    Raises `InputError` when there is none.
+    """
+    path = given or _running_journal() or last_journal()
     if not path.exists():
         hint = "" if given else " Run `autopilot demo` or `autopilot simulate` first, or name one with --journal."
         raise InputError(f"{path}: no such journal.{hint}")
     return path
+
+
+def _running_journal() -> Path | None:
+    """The journal of the service that runs with the default state folder; None where none runs."""
+    try:
+        note = json.loads((state_folder() / "service" / "service.json").read_text("utf-8"))
+        os.kill(int(note["pid"]), 0)
+        path = Path(note["journal"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return path if path.exists() else None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import { ask } from "../api.js";
 import { clock, counted, sentence, words } from "../format.js";
 
 const MOST = 100;
+const SCRAPED = new Set(["__name__", "instance", "job"]); // labels that say where a series was read
 const MOST_OPEN = 4; // runbooks whose numbers are read again
 const TONES = { proposed: "warn", acting: "warn", verifying: "warn", verified: "good", ended: "good", not_verified: "bad", no_runbook: "bad" };
 let data = null;
@@ -32,7 +33,7 @@ function rows(evidence) {
     if (each.problem) return [one(each.problem, "unknown")];
     if (!each.series.length) return [one("no series", "–")];
     return each.series.map((found) => one(
-      Object.entries(found.labels).filter(([name]) => name !== "__name__").map(([name, value]) => `${name}=${value}`).join(" ") || "all",
+      Object.entries(found.labels).filter(([name]) => !SCRAPED.has(name)).map(([name, value]) => `${name}=${value}`).join(" ") || "all",
       `${found.text} ${each.unit}`.trim()));
   });
 }
