@@ -34,6 +34,7 @@ BENCHMARKS = {
     "mig_regeometry": "requests for MIG instances accepted, against the best static cuts (B9)",
     "fragmentation": "the fragmentation index against an exact loss, on states of real placements",
     "defragmentation": "moves ahead of demand: waiting of wide gangs, and useful share of other work (long)",
+    "promises": "what weighed actions promised and what they realised, by action and scenario",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "bursts_slo": "the value of demand forecasts to services: late requests under autopilot and reactive (long)",
     "burst_full": "room before a burst: late requests under reactive, autopilot and the true demand (long)",

@@ -259,6 +259,18 @@ ALERTS: tuple[Alert, ...] = (
         dashboard="gpu-autopilot-autopilot",
     ),
     Alert(
+        name="GPUAutopilotActionCapped",
+        group="effects",
+        severity="warning",
+        expr="max by (cluster, action) (gpu_autopilot_action_capped) == 1",
+        for_s=60,
+        keep_firing_s=300,
+        summary="An action realised too little of what it promised.",
+        description="The action {{ $labels.action }} only recommends: over its finished cases it realised less than "
+        "the policy asks of its promise. It stays so until a person lifts the cap.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
         name="GPUAutopilotActuatorFrozen",
         group="controller",
         severity="warning",

@@ -27,6 +27,11 @@ WORDS: Mapping[str, str] = {
     "(limit {limit}) and is paused until {calm} have passed without such an event, or a person resumes the "
     "autopilot; proposals by contract and stops of broken work continue",
     NoteCode.STORM_ENDED: "the storm of the action {subject} has ended; it continues",
+    NoteCode.ACTION_CAPPED: "the action {subject} may only recommend from now on: {cases:finished case} realised "
+    "{realised} of {promised} promised; proposals by contract and stops of broken work continue, and a person ends it "
+    "with `autopilot lift {subject}`",
+    NoteCode.CAP_LIFTED: "the cap of the action {subject} is lifted; it is judged by the cases that finish from now on",
+    NoteCode.LIFT_REFUSED: "lift by {who} is refused: the action '{subject}' is not capped",
     NoteCode.EFFECT_WAITS: "{effect} {subject} of {proposal} is not sent yet: {why}",
     NoteCode.EFFECT_WITHDRAWN: "{effect} {subject} of {proposal} is withdrawn: {why}",
     NoteCode.ADVANCE_HELD: "advance reservation {subject} holds {gpus:GPU}; what is not used is released in {value}",

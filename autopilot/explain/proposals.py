@@ -105,6 +105,8 @@ REASONS: Mapping[Code, str] = {
     "taken that can",
     Code.STORM: "its action is paused: it reversed itself, failed or cut GPUs anew {value} times within an hour "
     "(limit {threshold}); it continues after a time without such an event, or when a person resumes the autopilot",
+    Code.CAPPED: "its action may only recommend: what it did realised {value} GPU-s, and at least {threshold} GPU-s of "
+    "what it promised must be realised; `autopilot lift ACTION` ends that",
     Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well "
     "(limit {threshold})",
     Code.FORECAST_UNKNOWN: "nothing is foreseen",
@@ -222,7 +224,7 @@ class Answer(StrEnum):
     REFUSED = "refused"
 
 
-_RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.ON_PAPER})
+_RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.CAPPED, Code.ON_PAPER})
 _APPROVES = _RECOMMENDS | APPROVAL_ENDED | {Code.NEEDS_APPROVAL}
 
 
@@ -238,8 +240,8 @@ def answer_of(proposal: Proposal, halted: str = "") -> Answer:
         return Answer.REFUSED
     if not codes:
         return Answer.ACCEPTED
-    if codes <= _RECOMMENDS:
-        return Answer.RECOMMENDED
+    if codes <= _RECOMMENDS or (Code.CAPPED in codes and codes <= _APPROVES):
+        return Answer.RECOMMENDED  # what is capped takes no approval
     return Answer.NEEDS_APPROVAL if codes <= _APPROVES else Answer.REFUSED
 
 
@@ -247,11 +249,20 @@ def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str
     """Why a proposal was made, and which guards refused it and why, on one line."""
     words = case_words(proposal, _fields(proposal))
     if answer_of(proposal) == Answer.RECOMMENDED:
-        return words
+        cap = cap_words(proposal)
+        return f"{words}; {cap}" if cap else words
     refused = [verdict for verdict in proposal.verdicts if not verdict.allowed]
     if not refused:
         return words
     return words + "; refused: " + "; ".join(f"{v.code} ({code_words(v.code, v.value, v.threshold)})" for v in refused)
+
+
+def cap_words(proposal: Proposal) -> str:
+    """Why a proposal is only recommended although the mode of its action allows more; "" where no cap holds it."""
+    held = next((each for each in proposal.verdicts if each.code == Code.CAPPED), None)
+    if held is None:
+        return ""
+    return f"only recommended: {number(held.value)} {held.unit}, at least {number(held.threshold)} GPU-s are asked for"
 
 
 def answer_words(answer: Answer) -> str:

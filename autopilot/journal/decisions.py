@@ -24,6 +24,7 @@ from autopilot.core.model.records import (
     Outcome,
     Plan,
     Proposal,
+    Realised,
     Refusals,
     Reservation,
     no_refusals,
@@ -54,6 +55,7 @@ _INSTRUCTIONS = msgspec.msgpack.Decoder(tuple[Instruction, ...], dec_hook=decode
 _OUTCOMES = msgspec.msgpack.Decoder(tuple[Outcome, ...])
 _NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _LOSSES = msgspec.msgpack.Decoder(tuple[Loss, ...])
+_REALISED = msgspec.msgpack.Decoder(tuple[Realised, ...])
 _POLICY = msgspec.msgpack.Decoder(Policy)
 _MEMORY = msgspec.msgpack.Decoder(ControllerMemory, dec_hook=decoded)
 _CANONICAL = msgspec.msgpack.Encoder(enc_hook=ENCODER.enc_hook, order="deterministic")
@@ -157,6 +159,8 @@ class DecisionEncoder:
             parts["notes"] = ENCODER.encode(decision.notes)
         if decision.losses:
             parts["losses"] = ENCODER.encode(decision.losses)
+        if decision.realised:
+            parts["realised"] = ENCODER.encode(decision.realised)
         if plan.proposals or self._proposals:
             parts["proposals"] = self._pack_proposals(plan.proposals)
         if plan.reservations:
@@ -229,6 +233,7 @@ class DecisionDecoder:
             parts.get("halted", ""),
             _NOTES.decode(parts.get("notes", _EMPTY)),
             _LOSSES.decode(parts.get("losses", _EMPTY)),
+            _REALISED.decode(parts.get("realised", _EMPTY)),
         )
         return Decided(
             decision=decision,

@@ -17,6 +17,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation, Proposal
+from autopilot.core.tracking.promises import is_capped, sums_of
 from autopilot.explain.proposals import Answer, answer_of
 from autopilot.metrics.table import BY_NAME, MOST_RECOMMENDATIONS
 
@@ -68,10 +69,16 @@ def sees_the_cluster(observation: Observation) -> bool:
 
 
 def put_control(out: Samples, moment: Moment) -> None:
-    """Modes, kill switch, pause, leadership, effects under way, disruptions."""
+    """Modes, caps and what they are judged by, kill switch, pause, leadership, effects under way, disruptions."""
     observation, memory, policy = moment.observation, moment.memory, moment.policy
     for action in Modes.__dataclass_fields__:
         out.put("action_mode", 1.0, action, str(getattr(policy.modes, action)))
+    for action, record in memory.kept_promises.items():
+        promised_gpu_s, realised_gpu_s = sums_of(record)
+        out.put("action_capped", float(is_capped(memory, action)), action)
+        out.put("promise_cases", len(record.cases), action)
+        out.put("promised_use_gpu_seconds", promised_gpu_s, action)
+        out.put("realised_use_gpu_seconds", realised_gpu_s, action)
     out.put("kill_switch", float(observation.kill_switch or memory.killed))
     out.put("policy_problem", float(bool(moment.policy_problem)))
     by_person = bool(memory.paused_reason and memory.paused_by)

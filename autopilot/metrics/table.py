@@ -26,6 +26,7 @@ LARGE: dict[str, int] = {
     "reason": 25,
     "guard and code": 70,
     "action": 20,
+    "judged action": 7,  # those that weigh what they take from running work, and `regeometry`
     "operation": 8,
     "recommendation": MOST_RECOMMENDATIONS,
     "collector": 8,
@@ -183,6 +184,17 @@ METRICS: tuple[Metric, ...] = (
     _gauge("telemetry_gpus", "GPUs", ("quality",), "GPUs by the counter behind their fresh SM activity: `sm_active`, "
            "`gr_engine`, `gpu_util`, or `none`", "4"),
     _gauge("action_mode", "", ("action", "mode"), "1 for the mode of each action", "action"),
+    # promised and realised, of actions with a finished case
+    _gauge("promise_cases", "", ("action",), "finished cases by which a weighed action is judged, at most "
+           "`promises.most_cases`", "judged action"),
+    _gauge("promised_use_gpu_seconds", "GPU-s", ("action",), "what these cases promised: use before the start without "
+           "the action, less the expected loss", "judged action"),
+    _gauge("realised_use_gpu_seconds", "GPU-s", ("action",), "what they realised: measured use less the measured loss; "
+           "negative where more was lost", "judged action"),
+    _counter("promise_unknown_cases_total", "", ("action",), "finished cases that do not count: a start, a run time or "
+             "a loss is not known", "judged action"),
+    _gauge("action_capped", "", ("action",), "1: the action may only recommend, because it realised too little of its "
+           "promise", "judged action"),
     _gauge("kill_switch", "", (), "1: no effect leaves, also when the switch cannot be read"),
     _gauge("policy_problem", "", (), "1: the policy file or ConfigMap is gone or invalid"),
     _gauge("paused", "", ("by",), "1: paused by the `autopilot` or a `person`", "2"),

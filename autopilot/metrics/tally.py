@@ -67,6 +67,8 @@ class Tally:
                     self._add("disruptions_total", 1, str(victim.contract).lower())
         for loss in decision.losses:
             self._add("lost_gpu_seconds_total", max(loss.lost_gpu_s, 0.0) if isfinite(loss.lost_gpu_s) else 0.0)
+        for case in decision.realised:
+            self._add("promise_unknown_cases_total", float(bool(case.unknown)), case.action)
         self._effects(observation, memory, policy)
 
     def stages(self, durations_s: Mapping[str, float]) -> None:

@@ -110,7 +110,7 @@ def decide(api: Api, verb: str, proposal_id: str, digest: str | None) -> None:
     out.print(f"{proposal_id}: {answer['result']}: {answer['message']}")
 
 
-def command(api: Api, verb: str) -> None:
-    """Pause, resume or kill."""
-    answer = api.ask("POST", f"/api/v1/{verb}")
+def command(api: Api, verb: str, subject: str = "") -> None:
+    """Pause, resume, kill, or lift the cap of an action."""
+    answer = api.ask("POST", f"/api/v1/{verb}" + (f"/{quote(subject, safe='')}" if subject else ""))
     out.print(f"{verb}: {answer['message']}")

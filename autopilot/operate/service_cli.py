@@ -127,7 +127,21 @@ def kill(config: Config = None, server: Server = None, token_file: TokenFile = N
     command(find_api(config, server, token_file), "kill")
 
 
-SERVICE_COMMANDS = (run, cluster, recommendations, approve, reject, pause, resume, kill)
+def lift(
+    action: Annotated[
+        str, typer.Argument(metavar="ACTION", help="Name of the action, as under `modes` in the policy.")
+    ],
+    config: Config = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Let an action of the running service act again that realised too little of its promise."""
+    from autopilot.operate.client import command, find_api
+
+    command(find_api(config, server, token_file), "lift", action)
+
+
+SERVICE_COMMANDS = (run, cluster, recommendations, approve, reject, pause, resume, kill, lift)
 
 
 def add_service_commands(app: typer.Typer) -> None:

@@ -16,6 +16,7 @@ FIELD_OF: dict[Code, str] = {
     Code.STALE_TELEMETRY: "freshness.telemetry_s",
     Code.PAUSED: "pause.length_s",
     Code.STORM: "storms.per_hour",
+    Code.CAPPED: "promises.least_ratio",
     Code.PROTECTED_CLASS: "protection.classes",
     Code.MIN_RUNTIME: "protection.min_runtime_s",
     Code.DWELL: "hysteresis.dwell_s",

@@ -10,6 +10,7 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory, Step, StormRecord
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Command, CommandKind, Note, NoteCode, Observation
 from autopilot.core.model.snapshot import AdvanceTable, Recut, make
 from autopilot.core.quota.spending import remember_spending
@@ -52,6 +53,16 @@ def _no_turn() -> Step:
 
 def _storm(record: StormRecord) -> Step:
     return decide(world("1x8", GANG, 660.0), EAGER, ControllerMemory(storms={"defragment": record}))
+
+
+def _capped(record: PromiseRecord, *commands: Command) -> Step:
+    return decide(
+        world("1x8", GANG, 660.0, commands=commands), EAGER, ControllerMemory(kept_promises={"defragment": record})
+    )
+
+
+POOR = PromiseRecord(((3600.0, 900.0),) * 20)
+LIFT = Command(CommandKind.LIFT, "ann", 660.0, "defragment", sequence=1)
 
 
 def _retried(now_s: float, gpus: int) -> Step:
@@ -153,6 +164,9 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.NO_TURN_TO_SAVE: _no_turn,
     NoteCode.STORM_BEGAN: lambda: _storm(StormRecord(((600.0, 61),), last_s=600.0)),
     NoteCode.STORM_ENDED: lambda: _storm(StormRecord(last_s=600.0 - 7200.0, since_s=-6000.0, events=61)),
+    NoteCode.ACTION_CAPPED: lambda: _capped(POOR),
+    NoteCode.CAP_LIFTED: lambda: _capped(replace(POOR, capped_s=600.0), LIFT),
+    NoteCode.LIFT_REFUSED: lambda: _commanded(CommandKind.LIFT, "defragment"),
     NoteCode.EFFECT_WAITS: lambda: _retried(1.0, 8),
     NoteCode.EFFECT_WITHDRAWN: lambda: _retried(1.0, 4),
     NoteCode.ADVANCE_HELD: lambda: _advance([]),

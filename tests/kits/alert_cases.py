@@ -41,6 +41,7 @@ DELIVERED = 'forecast_delivered_coverage_ratio{horizon="300s", service="chat"}'
 QUALITY = {name: f'telemetry_gpus{{quality="{name}"}}' for name in ("none", "gpu_util", "sm_active")}
 HOARDING, HELD = (f'tenant_{name}{{tenant="vision"}}' for name in ("hoarding_ratio", "held_gpus"))
 BORROWED, PENDING = 'queue_borrowed_idle_gpus{queue="q"}', 'pending_gpus{reason="capacity"}'
+CAPPED = 'action_capped{action="preempt"}'
 PERSON, ITSELF = (f'paused{{by="{who}"}}' for who in ("person", "autopilot"))
 
 CASES: dict[str, AlertCase] = {
@@ -162,6 +163,15 @@ CASES: dict[str, AlertCase] = {
         resolves_m=400,
         step_m=10,
         quiet=({"lost_gpu_seconds_total": 600},),
+    ),
+    "GPUAutopilotActionCapped": AlertCase(
+        {CAPPED: 1},
+        {CAPPED: 0},
+        "The action preempt only recommends: over its finished cases it realised less than the policy asks of its "
+        "promise. It stays so until a person lifts the cap.",
+        fires_m=2,
+        resolves_m=7,
+        labels={"action": "preempt"},
     ),
     "GPUAutopilotActuatorFrozen": AlertCase(
         {"kill_switch": 1, PERSON: 0},

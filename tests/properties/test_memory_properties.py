@@ -35,6 +35,7 @@ from autopilot.core.model.operations import (
     ScaleOperation,
     StopReason,
 )
+from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord
 from autopilot.core.model.records import Command, CommandKind, Instruction, Reservation
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
@@ -112,6 +113,20 @@ view_records = st.builds(
     st.integers(0, 9),
     st.booleans(),
 )
+pairs = st.lists(st.tuples(numbers, numbers), max_size=2).map(tuple)
+beneficiaries = st.builds(Beneficiary, texts, texts, numbers, numbers, numbers, numbers, numbers, st.booleans())
+promises = st.builds(
+    Promise,
+    texts,
+    texts,
+    numbers,
+    numbers,
+    numbers,
+    st.lists(beneficiaries, max_size=2).map(tuple),
+    numbers,
+    st.booleans(),
+    texts,
+)
 bins = st.lists(st.tuples(numbers, st.integers(0, 99)), max_size=2).map(tuple)
 memories = st.builds(
     ControllerMemory,
@@ -142,6 +157,8 @@ memories = st.builds(
     views=st.dictionaries(texts, view_records, max_size=3),
     recuts=st.dictionaries(texts, recuts, max_size=2),
     storms=st.dictionaries(texts, st.builds(StormRecord, bins, bins, numbers, numbers, st.integers(0, 99)), max_size=2),
+    promises=st.lists(promises, max_size=2).map(tuple),
+    kept_promises=st.dictionaries(texts, st.builds(PromiseRecord, pairs, numbers), max_size=2),
     touched=st.lists(st.builds(Touched, texts, texts, numbers), max_size=2).map(tuple),
     open_proposals=st.dictionaries(texts, st.builds(OpenProposal, texts, numbers, numbers), max_size=3),
     approvals=st.dictionaries(texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3),

@@ -21,6 +21,7 @@ from autopilot.core.preemption.scenario import (
     scheduling_signatures,
     worth_gpu_s,
 )
+from autopilot.core.tracking.promises import is_capped
 
 NAME = "defragment"
 MOVES = Case(NAME, "pipeline", words="start on {where}{after}, when others have moved out of its way: {victims}")
@@ -47,8 +48,8 @@ def moves_draft(ctx: Context, at: int, found: Scenario) -> AdmitDraft | Pipeline
 
 
 def acts(ctx: Context) -> bool:
-    """True when the mode lets it act without a person."""
-    return ctx.policy.modes.defragment == Mode.AUTO
+    """True when the mode lets it act without a person, and it is not capped."""
+    return ctx.policy.modes.defragment == Mode.AUTO and not is_capped(ctx.memory, NAME)
 
 
 def timers(ctx: Context) -> list[float]:

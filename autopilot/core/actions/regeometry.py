@@ -135,9 +135,14 @@ def _plan_pool(ctx: Context, pool: Pool, waiting: _Waiting, submit: Submit) -> N
     if not found.complete and len(found.changes) < most:
         ctx.plan.note(Note(ENDED_EARLY.code, About.POOL, pool.name, float(found.steps), "steps"))
     made = np.zeros(len(pool.layouts.profiles), np.int64)
+    named: set[int] = set()
     for cut in found.changes:
         accepted = len(ctx.plan.recuts)
-        if submit(_draft(pool, cut, asks, number, within_s, seconds)) and len(ctx.plan.recuts) > accepted:
+        draft = _draft(pool, cut, asks, number, within_s, seconds)
+        if (
+            submit(replace(draft, serves=_served(ctx, pool, cut, waiting, asks, named)))
+            and len(ctx.plan.recuts) > accepted
+        ):
             made += _counts(pool, cut.after) - _counts(pool, cut.after & cut.before)
     _serve(ctx, waiting, asks, made, seconds)
 
@@ -298,6 +303,23 @@ def _counts(pool: Pool, bits: int) -> I64:
     """[profiles] instances in a bit set."""
     found = Counter(place.profile for place in placements_of(pool.layouts.model, bits))
     return np.array([found[name] for name in pool.layouts.profiles], np.int64)
+
+
+def _served(
+    ctx: Context, pool: Pool, cut: Cut, waiting: _Waiting, asks: list[int], named: set[int]
+) -> tuple[tuple[int, float], ...]:
+    """Waiting work (row) that the new instances of a cut serve, and the part of a GPU that each instance is.
+
+    `named` are the gangs that earlier cuts serve; those of this one are added.
+    """
+    left, shares = _counts(pool, cut.after) - _counts(pool, cut.after & cut.before), shares_of(pool.layouts)
+    found = []
+    for each, profile in enumerate(asks):
+        if profile >= 0 and each not in named and 0 < waiting.left[each] <= left[profile]:
+            left[profile] -= waiting.left[each]
+            named.add(each)
+            found.append((int(ctx.pending[waiting.at[each]]), float(shares[profile])))
+    return tuple(found)
 
 
 def _draft(pool: Pool, cut: Cut, asks: list[int], mean: F64, within_s: float, seconds: float) -> RecutDraft:

@@ -13,6 +13,7 @@ from hashlib import blake2s
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.decision.promising import promise_of
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.model.changes import (
@@ -33,6 +34,7 @@ from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.promises import Promise
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
 from autopilot.core.model.work import evicted_uids
 from autopilot.core.placement.shapes import Miss
@@ -77,6 +79,7 @@ class Planner:
     bound_hit: bool = False
     rows: dict[str, int] = field(default_factory=dict)  # of what was accepted, by uid
     cases: dict[str, Case] = field(default_factory=dict)  # of what was accepted, by proposal id
+    promises: list[Promise] = field(default_factory=list)  # of what was accepted and weighed
 
     def submit(self, draft: Draft) -> bool:
         """Judge one draft. True when it stays on the what-if."""
@@ -101,6 +104,8 @@ class Planner:
             if draft.workload_row is not None:
                 self.rows[proposal.subject.uid] = draft.workload_row
             self.cases[proposal.id] = draft.case
+            promise = promise_of(draft, proposal, ctx)
+            self.promises += [promise] if promise is not None else []
             self.rows.update((victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True))
         if accepted and draft.victims:
             self.disruptions[proposal.id] = disruptions(draft, ctx, proposal.id)

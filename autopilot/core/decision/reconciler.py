@@ -79,6 +79,7 @@ from autopilot.core.planning.draft import Case
 from autopilot.core.quota.past_use import remember_use
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.lifecycle import absorb, halted
+from autopilot.core.tracking.promises import cap_notes, follow_promises, judge_promises, remember_promises
 from autopilot.core.tracking.recuts import begun, follow_recuts, recut_timers_s
 from autopilot.core.tracking.replicas import floor_timers_s, remember_services
 from autopilot.core.tracking.storms import count_acts, judge_storms, storm_notes, storm_timers_s
@@ -105,7 +106,10 @@ def reconcile(
         return _blind(memory, observation, policy, sight, notes, resumed=obeyed.resumed)
     memory = absorb(memory, observation, policy, resumed=obeyed.resumed)
     memory, recut_notes = follow_recuts(before, memory, observation, policy)
+    stops = memory.stops
     memory, losses = settle_stops(memory, observation)
+    memory, realised = follow_promises(memory, stops, losses, observation, policy)
+    memory = judge_promises(memory, observation.now_s, policy)
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
     memory = remember_idle(remember_services(memory, observation, policy), observation, policy)
@@ -120,10 +124,10 @@ def reconcile(
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner, actions)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     notes = (*notes, *recut_notes, *moving.notes, *_notes(before, observation, planner, instructions))
-    notes += storm_notes(before.storms, memory, policy)
+    notes += (*storm_notes(before.storms, memory, policy), *cap_notes(before.kept_promises, memory))
     return Step(
         memory,
-        Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
+        Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses, realised),
         instructions,
         wake_at_s,
     )
@@ -241,6 +245,7 @@ def _commit(
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
     memory = with_marks(remember_stops(memory, in_turns, chosen.proposals, observation), chosen.proposals, now_s)
+    memory = remember_promises(memory, planner.promises)
     memory = replace(
         memory,
         in_flight=in_flight,

@@ -11,6 +11,7 @@ from autopilot.core.guards import (
     hysteresis,
     min_runtime,
     mode,
+    promise,
     protected,
     regeometry,
     slo,
@@ -32,5 +33,6 @@ GUARDS: tuple[tuple[str, Check], ...] = (
     (regeometry.NAME, regeometry.check),  # MIG geometries: legal, rare, and never under running work
     (confidence.NAME, confidence.check),  # a forecast that is worth its promise
     (storm.NAME, storm.check),  # the action does not reverse itself or fail again and again
+    (promise.NAME, promise.check),  # the action realised enough of what it promised
     (mode.NAME, mode.check),  # kill switch, pause, off .. auto
 )

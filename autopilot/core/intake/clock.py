@@ -36,6 +36,7 @@ from autopilot.core.model.memory import (
 from autopilot.core.model.operations import EvictOperation, ScaleOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord
 from autopilot.core.model.records import Batch, Gap, Instruction, Reservation, Work
 
 SETTLED_S = 0.5
@@ -60,6 +61,9 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     Disruption: ("at_s",),
     StormRecord: ("minutes", "hours", "last_s", "since_s"),
     Touched: ("at_s",),
+    Promise: ("at_s", "until_s"),
+    Beneficiary: ("without_s", "counted_s"),
+    PromiseRecord: ("capped_s",),
     Stop: ("at_s",),
     RecutRecord: ("since_s", "deadline_s", "starts_s", "viewed_s"),
     ViewRecord: ("listed_s", "counted_s"),

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from typing import TypeVar
 
 from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Rejection
 from autopilot.core.model.policy import Policy
+from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import About, Code, Command, CommandKind, Evidence, Note, NoteCode, Proposal
 
 Entry = TypeVar("Entry")
@@ -24,6 +25,7 @@ UNNUMBERED = -1
 
 _CAUTION = (
     CommandKind.RESUME,
+    CommandKind.LIFT,
     CommandKind.CONFIRM,
     CommandKind.RELEASE,
     CommandKind.APPROVE,
@@ -94,6 +96,8 @@ def _obey_one(
         return _confirm(memory, command)
     if command.kind == CommandKind.RELEASE:
         return _release(memory, command)
+    if command.kind == CommandKind.LIFT:
+        return _lift(memory, command)
     if command.kind == CommandKind.PAUSE:
         return replace(
             memory,
@@ -146,6 +150,14 @@ def _release(memory: ControllerMemory, command: Command) -> tuple[ControllerMemo
         return memory, _refused(NoteCode.RELEASE_REFUSED, About.GPU, command)
     released = replace(record, state="settled", reason=f"released by {command.who or 'a person'}")
     return replace(memory, recuts={**memory.recuts, command.subject: released}), None
+
+
+def _lift(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
+    """End the cap of an action. It is judged again by the cases that finish from now on."""
+    record = memory.kept_promises.get(command.subject)
+    if record is None or record.capped_s == inf:
+        return memory, _refused(NoteCode.LIFT_REFUSED, About.ACTION, command)
+    return replace(memory, kept_promises={**memory.kept_promises, command.subject: PromiseRecord()}), None
 
 
 def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:

@@ -81,6 +81,7 @@ class Code(StrEnum):
     FORECAST_DRIFTING = "forecast_drifting"
     WITHOUT_CHECKPOINT = "without_checkpoint"
     STORM = "storm"  # its action is paused (core/tracking/storms.py)
+    CAPPED = "capped"  # its action may only recommend (core/tracking/promises.py)
     RECUT = "recut"  # an instance for it is being made
     RECUT_RATE = "recut_rate"  # geometries of its pool changed too often within the hour
     RECUT_RETURN = "recut_return"  # the GPU would return to the geometry that it left
@@ -115,6 +116,9 @@ class NoteCode(StrEnum):
     NO_TURN_TO_SAVE = "no_turn_to_save"
     STORM_BEGAN = "storm_began"
     STORM_ENDED = "storm_ended"
+    ACTION_CAPPED = "action_capped"
+    CAP_LIFTED = "cap_lifted"
+    LIFT_REFUSED = "lift_refused"
     EFFECT_WAITS = "effect_waits"
     EFFECT_WITHDRAWN = "effect_withdrawn"
     ADVANCE_HELD = "advance_held"
@@ -148,7 +152,7 @@ class ConditionKind(StrEnum):
 APPROVAL_ENDED = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
 """Refusals of an approval that was given and no longer holds."""
 
-ON_PAPER = APPROVAL_ENDED | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.ON_PAPER}
+ON_PAPER = APPROVAL_ENDED | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.CAPPED, Code.ON_PAPER}
 """Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
 
 PASSING = ON_PAPER | {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.idle_memory import IdleMemory
+from autopilot.core.model.promises import Promise, PromiseRecord
 from autopilot.core.model.records import Command, Decision, Geometry, Instruction, Reservation, Slot, Victim
 
 
@@ -259,6 +260,8 @@ class ControllerMemory:
     failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
     storms: Mapping[str, StormRecord] = field(default_factory=dict)  # by action
     touched: tuple[Touched, ...] = ()
+    promises: tuple[Promise, ...] = ()  # of executed actions whose horizon is not over
+    kept_promises: Mapping[str, PromiseRecord] = field(default_factory=dict)  # by action, with its cap
     pipelined_starts: tuple[PipelinedStart, ...] = ()
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)  # decayed past use, by queue
     standing_use_gpu_s: Mapping[str, float] = field(default_factory=dict)  # the same at the review's start

@@ -41,6 +41,7 @@ from autopilot.core.model.policy_bounds import (
 )
 from autopilot.core.model.policy_geometry import Regeometry
 from autopilot.core.model.policy_idle import Idle
+from autopilot.core.model.policy_promises import Promises
 from autopilot.core.model.policy_storms import Storms
 
 Seconds = Annotated[float, Interval(ge=0.0, le=366 * DAY_S)]
@@ -364,6 +365,7 @@ class Policy:
         default_factory=DefragmentAhead
     )
     storms: Annotated[Storms, Doc("storms")] = field(default_factory=Storms)
+    promises: Annotated[Promises, Doc("promised and realised gain")] = field(default_factory=Promises)
     recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
     enforcement: Annotated[Enforcement, Doc("work beyond its limits")] = field(default_factory=Enforcement)
     idle: Annotated[Idle, Doc("idle work")] = field(default_factory=Idle)

@@ -24,6 +24,7 @@ from autopilot.core.model.objects import SubjectKind as SubjectKind  # noqa: PLC
 from autopilot.core.model.objects import Victim as Victim  # noqa: PLC0414
 from autopilot.core.model.operations import Operation as Operation  # noqa: PLC0414
 from autopilot.core.model.operations import Save as Save  # noqa: PLC0414
+from autopilot.core.model.promises import Realised as Realised  # noqa: PLC0414
 from autopilot.core.model.snapshot import (
     F32,
     F64,
@@ -211,6 +212,7 @@ class CommandKind(StrEnum):
     PAUSE = "pause"
     CONFIRM = "confirm"  # the loss of objects of the source named in `subject` is real
     RELEASE = "release"  # the quarantine of the GPU (UUID) named in `subject` ends
+    LIFT = "lift"  # the cap of the action named in `subject` ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +388,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan with its verdicts, and the reason if it was halted. `losses` are those of earlier decisions."""
+    """A plan with its verdicts, and the reason if it was halted. `losses` and `realised` are of earlier decisions."""
 
     tick: int
     now_s: float
@@ -394,6 +396,7 @@ class Decision:
     halted: str = ""  # why no effect is sent (kill switch, pause); "" otherwise
     notes: tuple[Note, ...] = ()
     losses: tuple[Loss, ...] = ()
+    realised: tuple[Realised, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

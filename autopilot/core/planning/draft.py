@@ -289,6 +289,7 @@ class RecutDraft(Draft):
     pool: str
     before: Geometry | None
     after: Geometry | None
+    serves: tuple[tuple[int, float], ...] = ()  # waiting work (row), and the part of a GPU of each of its instances
 
 
 def stop_draft(

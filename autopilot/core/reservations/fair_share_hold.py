@@ -18,6 +18,7 @@ from autopilot.core.placement.shapes import shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON
 from autopilot.core.reservations.gang import hold, plan_start
+from autopilot.core.tracking.promises import is_capped
 
 MOST = 8
 """Starts to plan in one tick, in the order of service; each looks at the whole cluster."""
@@ -83,7 +84,7 @@ def _free_or_taken_at(ctx: Context, over: Bools) -> F64:
         np.inf,
     )
     free_at_s = ctx.plan.gpu_free_at_s.copy()
-    if not ctx.policy.modes.auto(Effect.RECLAIM):
+    if not ctx.policy.modes.auto(Effect.RECLAIM) or is_capped(ctx.memory, "reclaim_borrowed"):
         return free_at_s
     usable = ctx.whatif.gpu_usable[held.gpu]
     np.minimum.at(free_at_s, held.gpu[usable], np.fmin(settles_s[held.workload[usable]], np.inf))

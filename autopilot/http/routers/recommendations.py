@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from autopilot.app.decisions.decision_rows import case_document, row_document, row_of
 from autopilot.core.model.codes import APPROVAL_ENDED
-from autopilot.core.model.records import CommandKind, NoteCode, Proposal
+from autopilot.core.model.records import Code, CommandKind, NoteCode, Proposal
 from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes, where
 from autopilot.http.auth import Approver, Viewer, origin_of
 from autopilot.http.desk import Asked, Desk
@@ -66,6 +66,12 @@ def approve(
 ) -> dict[str, Any]:
     """Approve one recommendation in the state that it shows. 409 says what changed since."""
     proposal = _current(desk, proposal_id, seen)
+    if Code.CAPPED in refusing_codes(proposal):
+        raise HTTPException(
+            409,
+            f"{proposal_id}: {proposal.action} realised too little of its promise and may only recommend; "
+            f"`autopilot lift {proposal.action}` ends that",
+        )
     if answer_of(proposal) == Answer.RECOMMENDED:
         raise HTTPException(
             409,

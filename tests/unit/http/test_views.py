@@ -31,6 +31,7 @@ VIEWS = (
     "forecasts",
     "recommendations",
     "decisions",
+    "promises",
 )
 
 

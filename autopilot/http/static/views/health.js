@@ -3,12 +3,14 @@ import { fact, h, show, table } from "../dom.js";
 import { ask, may } from "../api.js";
 import { condition } from "../status.js";
 import { confirmed } from "../confirm.js";
-import { clock, counted, duration, sentence, words } from "../format.js";
+import { clock, counted, duration, gpuTime, sentence, words } from "../format.js";
 
 let data = null;
+let promises = null;
 const QUESTIONS = {
   pause: { title: "Pause the controller?", verb: "Pause", tone: "", lines: ["Nothing acts until a person resumes. Decisions are still made, recorded and shown."] },
   kill: { title: "Kill: stop acting at once?", verb: "Kill", tone: "bad", lines: ["Nothing acts until an admin resumes. Use it when something goes wrong; a pause is enough for maintenance."] },
+  lift: { title: "Lift the cap?", verb: "Lift the cap", tone: "", lines: ["The action acts again within its mode. It is judged by the cases that finish from now on."] },
   resume: { title: "Resume?", verb: "Resume", tone: "", lines: ["A pause or a kill ends. A kill switch by file or environment stays on."] },
 };
 
@@ -26,13 +28,25 @@ const GAPS = [
   { head: "Signal", cell: (row) => row.signal || "all" }, { head: "Reason", kind: "words", cell: (row) => row.reason },
 ];
 
+const PROMISES = [
+  { head: "Action", cell: (row) => words(row.action) },
+  { head: "Cases", kind: "number", cell: (row) => row.cases },
+  { head: "Promised", kind: "number", cell: (row) => gpuTime(row.promised_gpu_s) },
+  { head: "Realised", kind: "number", cell: (row) => gpuTime(row.realised_gpu_s) },
+  { head: "Asked for", kind: "number", cell: (row) => gpuTime(row.least_gpu_s) },
+  { head: "Not over yet", kind: "number", cell: (row) => row.under_way },
+  { head: "State", cell: (row) => (row.capped_since_s === null ? h("span", { class: "pill good" }, `mode ${row.mode}`)
+    : [h("span", { class: "pill bad" }, "only recommends"), ` since ${clock.short(row.capped_since_s)} `,
+      h("button", { type: "button", "data-do": "lift", "data-action": row.action, "data-key": `lift ${row.action}`, disabled: !may("admin") }, "Lift the cap")]) },
+];
+
 const button = (what, role, tone) => h("button", { type: "button", class: tone, "data-do": what, "data-key": what, disabled: !may(role) }, QUESTIONS[what].verb);
 
 export const health = {
   name: "health",
   title: "Health",
   ready: false,
-  async load() { data = await ask("/api/v1/state"); },
+  async load() { [data, promises] = await Promise.all([ask("/api/v1/state"), ask("/api/v1/promises")]); },
   draw(main) {
     this.ready = true;
     const [tone, word, why] = condition();
@@ -52,6 +66,9 @@ export const health = {
         fact("Kill switch", data.kill_switch ? "on" : "off", { note: data.kill_switch || "read at every tick", tone: data.kill_switch ? "bad" : "" }),
         fact("Policy", data.policy.name, { note: data.policy.problem || "in force", tone: data.policy.problem ? "bad" : "" })),
       h("section", { class: "card", "data-key": "collectors" }, table({ caption: "Collectors", columns: COLLECTORS, rows: data.collectors, key: (row) => row.name })),
+      promises.actions.length ? h("section", { class: "card", "data-key": "promises" }, table({ caption: "Promised and realised", name: "promises", columns: PROMISES, rows: promises.actions, key: (row) => row.action,
+        note: ` An action that realises less than ${Math.round(100 * promises.least_ratio)} % of its promise over ${promises.least_cases} cases or more only recommends.` }))
+        : h("p", { class: "card empty", "data-key": "nopromises" }, "No action has promised anything yet: nothing was stopped or moved for other work."),
       data.notes.length ? h("section", { class: "card", "data-key": "notes" }, h("h2", null, "Notes of the last tick"),
         h("ul", null, data.notes.map((note, place) => h("li", { "data-key": place }, `${note.subject && !note.words.includes(note.subject) ? `${note.subject}: ` : ""}${sentence(note.words)}`)))) : null,
       data.gaps.length ? h("section", { class: "card", "data-key": "gaps" }, table({ caption: "Missing values", name: "gaps", columns: GAPS, rows: data.gaps, key: (row) => `${row.source} ${row.object_id} ${row.signal}`,
@@ -61,8 +78,9 @@ export const health = {
   async act(pressed) {
     const question = QUESTIONS[pressed.dataset.do];
     if (!question) return false;
+    const path = [pressed.dataset.do, pressed.dataset.action].filter(Boolean).join("/");
     return confirmed({ ...question, async act() {
-      const answer = await ask(`/api/v1/${pressed.dataset.do}`, { method: "POST" });
+      const answer = await ask(`/api/v1/${path}`, { method: "POST" });
       return sentence(answer.message);
     } });
   },

@@ -1,0 +1,119 @@
+"""What an executed action promises: the use of named work before its predicted start without the action.
+
+The promise is in the measure in which it is judged (core/tracking/promises.py), so it is smaller than the benefit that
+a proposal is weighed by: that counts waiting too. It is computed when a proposal is accepted, on the plan as it was
+then. What cannot be predicted is unknown, and the case does not count.
+"""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+
+import numpy as np
+
+from autopilot.core.model.promises import Beneficiary, Promise, Unknown
+from autopilot.core.model.records import Proposal
+from autopilot.core.model.work import holding_mask
+from autopilot.core.placement.shapes import shape_of
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, MoveDraft, PipelineDraft, RecutDraft
+from autopilot.core.reservations.gang import plan_start
+
+
+def promise_of(draft: Draft, proposal: Proposal, ctx: Context) -> Promise | None:
+    """The promise of an accepted proposal; None where it is not weighed: by contract, for its own sake, or free."""
+    if draft.contract or draft.case.takes.for_itself:
+        return None
+    match draft:
+        case PipelineDraft() if draft.victims:
+            gains, unknown = _of_start(draft, ctx)
+        case RecutDraft():
+            gains, unknown = _of_instances(draft, ctx)
+        case MoveDraft():
+            gains, unknown = [], Unknown.NOBODY
+        case _:
+            return None
+    horizon_s, use = ctx.policy.horizon_s, 0.0
+    for each, gpus, run_s in gains:
+        used_s = min(run_s, each.without_s - ctx.now_s, horizon_s)
+        use += gpus * used_s
+    lost = sum(victim.lost_gpu_s for victim in proposal.victims)
+    if not unknown and not isfinite(lost):
+        unknown = Unknown.NO_LOSS
+    return Promise(
+        proposal.id,
+        draft.action,
+        ctx.now_s,
+        ctx.now_s + horizon_s,
+        use - lost if not unknown else 0.0,
+        () if unknown else tuple(each for each, _, _ in gains),
+        done=isinstance(draft, RecutDraft),
+        unknown=unknown,
+    )
+
+
+Gain = tuple[Beneficiary, float, float]
+"""A beneficiary, the GPUs that it gets, and how long it runs."""
+
+
+def _of_start(draft: PipelineDraft, ctx: Context) -> tuple[list[Gain], str]:
+    """The gang that starts, or why its gain is unknown."""
+    work, at = ctx.observation.snapshot.workloads, ctx.position_of(draft.row)
+    # the room that is made for a replica goes back after `dwell_s` at the earliest; a replica has no run time
+    run_s = ctx.policy.room.dwell_s if work.service[draft.row] >= 0 else float(ctx.run_low_s[at])
+    if not isfinite(run_s):
+        return [], Unknown.NO_RUN_TIME
+    without_s = _start_without_s(ctx, at, draft.row)
+    if without_s is None:
+        return [], Unknown.NO_START
+    name, uid = str(work.id[draft.row]), str(work.uid[draft.row])
+    return [(Beneficiary(name, uid, without_s, counted_s=ctx.now_s), ctx.gpus_of(draft.fit.layout), run_s)], ""
+
+
+def _start_without_s(ctx: Context, at: int, row: int) -> float | None:
+    """When a gang would start by prediction, as if it waited alone; inf: not before all running work has ended.
+
+    None where that is unknown: work whose end nobody predicts is in the way, or GPUs are free already, so that not they
+    but its quota or its turn keeps it waiting.
+    """
+    shape = shape_of(ctx.observation.snapshot, row, ctx.pending_table.least_gpus[at])
+    if not shape.whole_gpus or row in ctx.members:
+        return None
+    plan = plan_start(ctx, at, shape)
+    if plan is None:
+        running = holding_mask(ctx.observation.snapshot.workloads)
+        return inf if np.isfinite(ctx.end_s[running]).all() else None
+    return plan.start_s if plan.start_s > ctx.now_s else None
+
+
+def _of_instances(draft: RecutDraft, ctx: Context) -> tuple[list[Gain], str]:
+    """The requests that the new instances serve. Without them each would wait for an instance in use to come free."""
+    if not draft.serves:
+        return [], Unknown.NOBODY
+    work = ctx.observation.snapshot.workloads
+    gains: list[Gain] = []
+    asked: dict[int, int] = {}
+    for row, share in draft.serves:
+        profile, run_s = int(work.mig_profile[row]), float(ctx.run_low_s[ctx.position_of(row)])
+        asked[profile] = asked.get(profile, 0) + int(work.gpus[row])
+        without_s = _instance_free_s(ctx, profile, asked[profile])
+        if without_s is None:
+            return [], Unknown.NO_START
+        if not isfinite(run_s):
+            return [], Unknown.NO_RUN_TIME
+        one = Beneficiary(str(work.id[row]), str(work.uid[row]), without_s, share, counted_s=ctx.now_s)
+        gains.append((one, share * int(work.gpus[row]), run_s))
+    return gains, ""
+
+
+def _instance_free_s(ctx: Context, profile: int, count: int) -> float | None:
+    """When `count` instances of a profile have come free by prediction; inf: there are too few of them."""
+    snapshot = ctx.observation.snapshot
+    held = snapshot.placements
+    cut = held.instance >= 0
+    rows = held.workload[cut][snapshot.instances.profile[held.instance[cut]] == profile]
+    ends_s = np.sort(ctx.end_s[rows])
+    if count > len(ends_s):
+        return inf
+    end_s = float(ends_s[count - 1])
+    return end_s if ctx.now_s < end_s < inf else None

@@ -1,0 +1,33 @@
+"""Whether the action may only recommend: it realised too little of what it promised."""
+
+from __future__ import annotations
+
+from math import inf
+
+from autopilot.core.guards.base import allow, deny, waive
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, ReserveDraft, ScaleDraft
+from autopilot.core.tracking.promises import least_gain_gpu_s, sums_of
+
+NAME = "promise"
+
+
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Hold what a capped action proposes; it stands as a recommendation.
+
+    Contracts and stops of broken or hanging work continue. So do reservations, floors of services, and starts in the
+    place of victims that have left.
+    """
+    record = ctx.memory.kept_promises.get(draft.action)
+    if record is None:
+        return allow(NAME, 0.0, "GPU-s realised", 0.0)
+    promised_gpu_s, realised_gpu_s = sums_of(record)
+    least = least_gain_gpu_s(promised_gpu_s, ctx.policy.promises)
+    unit = f"GPU-s realised of {promised_gpu_s:.0f} promised by {len(record.cases)} cases"
+    begun = isinstance(draft, ReserveDraft | ScaleDraft) or bool(draft.resent and draft.placed is not None)
+    if record.capped_s == inf or begun or draft.case.takes.for_itself:
+        return allow(NAME, realised_gpu_s, unit, least)
+    if draft.contract:
+        return waive(NAME, realised_gpu_s, unit, least)
+    return deny(NAME, Code.CAPPED, realised_gpu_s, unit, least)

@@ -1,0 +1,30 @@
+"""The section of the policy on what actions promise and what they realise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval
+from typing_extensions import Doc
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """When an action is capped at `recommend` because it realises too little of what it promised.
+
+    A promise is the use of the work that an action starts earlier, before its predicted start without the action and
+    within `horizon_s`, less the expected loss of the victims. Afterwards the measured use and loss are compared with
+    it. Proposals by contract, stops of broken or hanging work, and actions that return something are never capped. A
+    person lifts the cap.
+    """
+
+    least_cases: Annotated[
+        int, Interval(ge=20, le=10_000), Doc("an action is judged once this many of its cases have finished")
+    ] = 20
+    most_cases: Annotated[
+        int, Interval(ge=20, le=10_000), Doc("it is judged by the sum over at most this many cases, the newest ones")
+    ] = 100
+    least_ratio: Annotated[
+        float, Interval(ge=0, le=1), Doc("an action that realises less than this share of its promise is capped")
+    ] = 0.5

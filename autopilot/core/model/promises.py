@@ -1,0 +1,71 @@
+"""What executed actions promised, and what became of it (core/tracking/promises.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Unknown(StrEnum):
+    """Why a case does not count."""
+
+    NOBODY = "nobody"  # no work is named that would gain
+    NO_START = "no_start"  # the start without the action cannot be predicted
+    NO_RUN_TIME = "no_run_time"  # the run time of the work that gains cannot be predicted
+    NO_LOSS = "no_loss"  # the loss of a victim was not reported
+    NOT_DONE = "not_done"  # no victim left, and nothing started
+
+
+@dataclass(frozen=True, slots=True)
+class Beneficiary:
+    """Work that an action starts earlier. `part`: GPUs that one GPU, share or instance that it holds amounts to."""
+
+    workload: str
+    uid: str
+    without_s: float  # predicted start without the action; inf: not within the horizon
+    part: float = 1.0
+    width: float = 0.0  # GPUs, shares or instances that it held when it was last seen
+    counted_s: float = float("-inf")  # its use is counted up to then
+    used_gpu_s: float = 0.0
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """An executed action until its horizon is over. With `unknown` it does not count, and has no beneficiary."""
+
+    proposal_id: str
+    action: str
+    at_s: float
+    until_s: float
+    promised_gpu_s: float  # expected use of the beneficiaries before `without_s`, less the expected loss of victims
+    beneficiaries: tuple[Beneficiary, ...] = ()
+    lost_gpu_s: float = 0.0
+    done: bool = False  # a victim left, or something started
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """What became of one promise. `unknown` says why it does not count; "" where it does."""
+
+    proposal_id: str
+    action: str
+    at_s: float
+    promised_gpu_s: float
+    used_gpu_s: float
+    lost_gpu_s: float
+    unknown: str = ""
+
+    @property
+    def gain_gpu_s(self) -> float:
+        """The realised gain."""
+        return self.used_gpu_s - self.lost_gpu_s
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseRecord:
+    """The newest finished cases of one action that count, as (promised, realised) GPU-seconds."""
+
+    cases: tuple[tuple[float, float], ...] = ()
+    capped_s: float = float("inf")  # since when the action is capped; inf: it is not

@@ -1,0 +1,227 @@
+"""Promised and realised: what executed actions promised, what happened within their horizon, and the cap.
+
+    promised ──> finished    its horizon is over, or no beneficiary can gain more, and all losses are known
+                    │
+                    └──> counted, or unknown (`Unknown` in core/model/promises.py says why)
+
+The realised gain of a case is the GPU-seconds that its beneficiaries used before the start that was predicted for them
+without the action, less the work that the victims lost. Work that a beneficiary lost by a stop meanwhile is deducted
+too. An action whose sum over the newest cases is below a share of its promise is capped: the guard `promise` lets it
+recommend only, until a person lifts the cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite, isnan
+
+import numpy as np
+
+from autopilot.core.model.identity import rows_by_uid
+from autopilot.core.model.memory import ControllerMemory, Stop
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_promises import Promises
+from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord, Realised, Unknown
+from autopilot.core.model.records import About, Evidence, Loss, Note, NoteCode, Observation
+from autopilot.core.model.snapshot import F64, GPU_MILLI, State
+from autopilot.core.model.work import entry_milli, gpu_part, holding_mask
+
+MOST_OPEN = 200
+"""Cases that are followed at once; further ones are not recorded. Memory is read and written at each tick."""
+
+
+def remember_promises(memory: ControllerMemory, made: Sequence[Promise]) -> ControllerMemory:
+    """Memory with the promises of the actions that are executed now."""
+    room = MOST_OPEN - len(memory.promises)
+    return replace(memory, promises=(*memory.promises, *made[: max(room, 0)])) if made else memory
+
+
+def follow_promises(
+    memory: ControllerMemory,
+    stops: Sequence[Stop],
+    losses: Sequence[Loss],
+    observation: Observation,
+    policy: Policy,
+) -> tuple[ControllerMemory, tuple[Realised, ...]]:
+    """Memory after a trusted view, and the cases that finished with it. `stops`: those before `losses` were settled."""
+    if not memory.promises:
+        return memory, ()
+    view = _View(observation)
+    awaited = {stop.proposal_id for stop in memory.stops}
+    forgotten = _forgotten(memory, stops, losses, observation)
+    still: list[Promise] = []
+    over: list[Realised] = []
+    for before in memory.promises:
+        promise = _with_losses(before, losses, forgotten)
+        used = tuple(_used(each, promise.until_s, view) for each in promise.beneficiaries)
+        started = any(each.used_gpu_s > 0 or each.width > 0 for each in used)
+        promise = replace(promise, beneficiaries=used, done=promise.done or started)
+        open_still = any(_may_gain(each, promise.until_s) for each in used)
+        if promise.proposal_id in awaited or open_still:
+            still.append(promise)
+        else:
+            over.append(_finished(promise))
+    records = dict(memory.kept_promises)
+    for case in over:
+        if not case.unknown:
+            record = records.get(case.action, PromiseRecord())
+            cases = (*record.cases, (case.promised_gpu_s, case.gain_gpu_s))[-policy.promises.most_cases :]
+            records[case.action] = replace(record, cases=cases)
+    return replace(memory, promises=tuple(still), kept_promises=records), tuple(over)
+
+
+@dataclass(slots=True)
+class _View:
+    """What one tick shows of the beneficiaries; computed on first use."""
+
+    observation: Observation
+    _rows: dict[str, int] | None = None
+    _width: F64 | None = None
+
+    def row(self, uid: str) -> int | None:
+        """The row of a workload; None where it is gone."""
+        if self._rows is None:
+            self._rows = rows_by_uid(self.observation.snapshot.workloads)
+        return self._rows.get(uid)
+
+    def width(self, row: int) -> float:
+        """GPUs, shares as their part, and instances that a workload holds."""
+        if self._width is None:
+            work, held = self.observation.snapshot.workloads, self.observation.snapshot.placements
+            milli = np.bincount(held.workload, entry_milli(held), minlength=len(work.id))
+            self._width = np.where(holding_mask(work), milli, 0.0) / GPU_MILLI
+        return float(self._width[row])
+
+
+def _used(each: Beneficiary, until_s: float, view: _View) -> Beneficiary:
+    """A beneficiary with its use up to now, counted until the case is over for it.
+
+    Between two ticks it held what it held at the first of them.
+    """
+    if not _may_gain(each, until_s):
+        return each
+    now_s, work = view.observation.now_s, view.observation.snapshot.workloads
+    row = view.row(each.uid)
+    state = State.SUCCEEDED if row is None else State(int(work.state[row]))
+    ended = state in {State.SUCCEEDED, State.FAILED}
+    start_s = float("nan") if row is None else float(work.start_s[row])
+    end_s = now_s if row is None or not ended or isnan(float(work.ended_s[row])) else float(work.ended_s[row])
+    width, since_s = each.width, each.counted_s
+    if width == 0 and row is not None and isfinite(start_s) and state != State.PENDING:  # it started meanwhile
+        width = float(work.gpus[row]) * gpu_part(work, row) if ended else view.width(row)
+        since_s = max(since_s, start_s)
+    used_s = max(min(end_s, until_s, each.without_s) - since_s, 0.0)
+    return replace(
+        each,
+        width=0.0 if row is None or ended else view.width(row),
+        counted_s=max(now_s, each.counted_s),
+        used_gpu_s=each.used_gpu_s + width * each.part * used_s,
+        ended=ended,
+    )
+
+
+def _may_gain(each: Beneficiary, until_s: float) -> bool:
+    return not each.ended and each.counted_s < min(until_s, each.without_s)
+
+
+def _with_losses(promise: Promise, losses: Sequence[Loss], forgotten: set[str]) -> Promise:
+    """The promise after the losses of this tick: those of its victims, and of the work that it started."""
+    names = {each.workload for each in promise.beneficiaries if each.used_gpu_s > 0 or each.width > 0}
+    lost, done, unknown = promise.lost_gpu_s, promise.done, promise.unknown
+    for loss in losses:
+        if loss.proposal_id != promise.proposal_id and loss.workload not in names:
+            continue
+        done = True
+        if isnan(loss.lost_gpu_s):
+            unknown = unknown or Unknown.NO_LOSS
+        else:
+            lost += max(loss.lost_gpu_s, 0.0)
+    if promise.proposal_id in forgotten:
+        unknown = unknown or Unknown.NO_LOSS
+    if (lost, done, unknown) == (promise.lost_gpu_s, promise.done, promise.unknown):
+        return promise
+    return replace(promise, lost_gpu_s=lost, done=done, unknown=unknown)
+
+
+def _forgotten(
+    memory: ControllerMemory, stops: Sequence[Stop], losses: Sequence[Loss], observation: Observation
+) -> set[str]:
+    """Proposals with a stop whose loss will not be known: it is no longer awaited, and nothing said how it ended."""
+    awaited = {stop.instruction_id for stop in memory.stops}
+    answered = {outcome.instruction_id for outcome in observation.outcomes}
+    settled = {(loss.proposal_id, loss.workload) for loss in losses}
+    return {
+        stop.proposal_id
+        for stop in stops
+        if stop.instruction_id not in awaited | answered and (stop.proposal_id, stop.workload) not in settled
+    }
+
+
+def _finished(promise: Promise) -> Realised:
+    unknown = promise.unknown or ("" if promise.done else Unknown.NOT_DONE)
+    return Realised(
+        promise.proposal_id,
+        promise.action,
+        promise.at_s,
+        promise.promised_gpu_s,
+        sum(each.used_gpu_s for each in promise.beneficiaries),
+        promise.lost_gpu_s,
+        unknown,
+    )
+
+
+# --- the cap ------------------------------------------------------------------------------------------
+
+
+def sums_of(record: PromiseRecord) -> tuple[float, float]:
+    """Promised and realised GPU-seconds of the cases by which an action is judged."""
+    return sum(promised for promised, _ in record.cases), sum(realised for _, realised in record.cases)
+
+
+def least_gain_gpu_s(promised_gpu_s: float, rules: Promises) -> float:
+    """The least that must be realised. Where a loss was promised, it may be larger by the same factor."""
+    if promised_gpu_s >= 0:
+        return promised_gpu_s * rules.least_ratio
+    return promised_gpu_s / rules.least_ratio if rules.least_ratio > 0 else -inf
+
+
+def is_capped(memory: ControllerMemory, action: str) -> bool:
+    """True while the action may only recommend."""
+    record = memory.kept_promises.get(action)
+    return record is not None and record.capped_s < inf
+
+
+def judge_promises(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
+    """Memory with the caps that begin now."""
+    rules = policy.promises
+    capped = {name: each for name, each in memory.kept_promises.items() if _falls_short(each, rules)}
+    if not capped:
+        return memory
+    begun = {name: replace(each, capped_s=now_s) for name, each in capped.items()}
+    return replace(memory, kept_promises={**memory.kept_promises, **begun})
+
+
+def _falls_short(record: PromiseRecord, rules: Promises) -> bool:
+    if record.capped_s < inf or len(record.cases) < rules.least_cases:
+        return False
+    promised_gpu_s, realised_gpu_s = sums_of(record)
+    return realised_gpu_s < least_gain_gpu_s(promised_gpu_s, rules)
+
+
+def cap_notes(before: Mapping[str, PromiseRecord], memory: ControllerMemory) -> tuple[Note, ...]:
+    """A note on each cap that began or was lifted since."""
+    notes = []
+    for action, record in memory.kept_promises.items():
+        was, now = before.get(action, PromiseRecord()).capped_s < inf, record.capped_s < inf
+        if now and not was:
+            promised_gpu_s, realised_gpu_s = sums_of(record)
+            facts = (
+                Evidence("cases", len(record.cases)),
+                Evidence("promised", round(promised_gpu_s, 3), "GPU-s"),
+                Evidence("realised", round(realised_gpu_s, 3), "GPU-s"),
+            )
+            notes.append(Note(NoteCode.ACTION_CAPPED, About.ACTION, action, facts=facts))
+        elif was and not now:
+            notes.append(Note(NoteCode.CAP_LIFTED, About.ACTION, action))
+    return tuple(notes)
