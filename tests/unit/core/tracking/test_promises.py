@@ -43,7 +43,7 @@ def followed(
     promise: Promise, *ticks: tuple[float, list[Any]], losses: tuple[Loss, ...] = (), policy: Any = EAGER
 ) -> tuple[ControllerMemory, list[Realised]]:
     """Memory and the finished cases after these ticks; the losses come with the first."""
-    memory, over = ControllerMemory(promises=(promise,)), []
+    memory, over = ControllerMemory(promises=(promise,)), list[Realised]()
     for now_s, work in ticks:
         memory, found = follow_promises(memory, (), losses, world("2x8", work, now_s), policy)
         over += found
@@ -251,12 +251,17 @@ def test_the_ticks_in_between_do_not_change_the_gain(cuts: list[float], start_s:
     assert many[0].used_gpu_s == pytest.approx(expected)
 
 
+class Foreseen(Ticking):
+    """With forecasts."""
+
+    def observe(self, now_s: float) -> Observation:
+        """What a controller would see."""
+        return replace(super().observe(now_s), forecasts=forecasts(self.snapshot(), RUNS))
+
+
 def test_from_the_decision_to_the_finished_case() -> None:
     """Played through: the victim saves nothing, the gang runs to its end, and the journal's decision has the case."""
-    play = Ticking("1x8", FULL)
-    play.observe = lambda now_s, see=play.observe: replace(  # type: ignore[method-assign]
-        see(now_s), forecasts=forecasts(play.snapshot(), RUNS)
-    )
+    play = Foreseen("1x8", FULL)
     play.tick(1000.0)
     play.gangs["v"].columns["lost_gpu_s"] = 8000.0
     play.leave("v")
