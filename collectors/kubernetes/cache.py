@@ -1,0 +1,168 @@
+"""The objects of one kind as the API server last told them, by uid, with what changed since they were last read.
+
+One thread writes, another one drains. An object that was deleted and created anew under its name is two objects. An
+event of an object that was deleted before it (reordered) changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from collectors.kubernetes.kinds import Kind
+from collectors.kubernetes.wire import Meta, Object
+
+GRAVES = 10_000
+"""Deleted objects that are remembered, against events that arrive late."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What changed since the last call. `gone` left the cache; `deleted` are those of them that an event reported."""
+
+    there: list[Object] = field(default_factory=list)
+    gone: list[Object] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How the list of one kind is. Times by the controller's clock."""
+
+    kind: Kind
+    namespace: str
+    synced: bool  # it was listed as a whole since the start
+    sign_s: float  # time of the last list, event or bookmark: it was true then
+    objects: int
+    off: bool = False  # the cluster does not serve it
+    problem: str = ""  # why it is not up to date; "" while it is
+    partial: str = ""  # why objects are missing from it for good; "" where none is
+    bad: tuple[str, ...] = ()  # objects that could not be read, with the reason
+
+
+def version_of(text: str) -> int:
+    """A resourceVersion as a number; -1 where it is none, and then nothing is compared."""
+    return int(text) if text.isdecimal() else -1
+
+
+class Cache:
+    """One kind in one namespace, or in all. Every method may be called from any thread."""
+
+    def __init__(self, kind: Kind, namespace: str = "") -> None:
+        self.kind, self.namespace = kind, namespace
+        self._lock = threading.Lock()
+        self._objects: dict[str, Object] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._graves: OrderedDict[str, None] = OrderedDict()
+        self._there: dict[str, Object] = {}
+        self._gone: dict[str, Object] = {}
+        self._deleted: list[str] = []
+        self._health = Health(kind, namespace, synced=False, sign_s=float("-inf"), objects=0)
+
+    # --- the writer -----------------------------------------------------------------------
+
+    def replace(self, objects: Iterable[Object], now_s: float, bad: tuple[str, ...] = ()) -> None:
+        """The whole list. Objects that it lacks are gone, and nobody reported them deleted."""
+        new = {each.metadata.uid: each for each in objects}
+        with self._lock:
+            old = self._objects
+            for uid, each in old.items():
+                if uid not in new:
+                    self._gone[uid] = each
+                    self._there.pop(uid, None)
+            for uid, each in new.items():
+                before = old.get(uid)
+                if before is None or before.metadata.resource_version != each.metadata.resource_version:
+                    self._there[uid] = each
+                    self._gone.pop(uid, None)
+                else:
+                    new[uid] = before
+            self._objects = new
+            self._names = {(each.metadata.namespace, each.metadata.name): uid for uid, each in new.items()}
+            self._graves.clear()
+            self._health = Health(self.kind, self.namespace, True, now_s, len(new), bad=bad)
+
+    def put(self, found: Object, now_s: float) -> None:
+        """An object that was added or modified."""
+        meta = found.metadata
+        with self._lock:
+            before = self._objects.get(meta.uid)
+            if meta.uid in self._graves or (before is not None and _older(meta, before.metadata)):
+                self._signed(now_s)
+                return
+            name = (meta.namespace, meta.name)
+            named = self._names.get(name)
+            if named is not None and named != meta.uid:  # its deletion was missed
+                self._bury(named)
+            self._objects[meta.uid] = self._there[meta.uid] = found
+            self._names[name] = meta.uid
+            self._gone.pop(meta.uid, None)
+            self._signed(now_s)
+
+    def delete(self, meta: Meta, now_s: float) -> None:
+        """An object that was deleted."""
+        with self._lock:
+            self._bury(meta.uid)
+            self._signed(now_s)
+
+    def sign(self, now_s: float) -> None:
+        """A bookmark: nothing else happened until now."""
+        with self._lock:
+            self._signed(now_s)
+
+    def fail(self, problem: str, *, partial: str = "") -> None:
+        """The list is no longer kept up to date."""
+        with self._lock:
+            was = self._health
+            self._health = Health(
+                self.kind, self.namespace, was.synced, was.sign_s, was.objects, False, problem, partial, was.bad
+            )
+
+    def switch_off(self, now_s: float) -> None:
+        """The cluster does not serve the kind: it has no objects."""
+        with self._lock:
+            self._gone |= self._objects
+            self._there, self._objects, self._names = {}, {}, {}
+            self._health = Health(self.kind, self.namespace, True, now_s, 0, off=True)
+
+    def _bury(self, uid: str) -> None:
+        found = self._objects.pop(uid, None)
+        self._graves[uid] = None
+        if len(self._graves) > GRAVES:
+            self._graves.popitem(last=False)
+        if found is None:
+            return
+        self._there.pop(uid, None)
+        self._gone[uid] = found
+        self._deleted.append(uid)
+        name = (found.metadata.namespace, found.metadata.name)
+        if self._names.get(name) == uid:
+            del self._names[name]
+
+    def _signed(self, now_s: float) -> None:
+        was = self._health
+        self._health = Health(
+            self.kind, self.namespace, was.synced, max(now_s, was.sign_s), len(self._objects), bad=was.bad
+        )
+
+    # --- readers --------------------------------------------------------------------------
+
+    @property
+    def health(self) -> Health:
+        """How the list is."""
+        return self._health
+
+    def drain(self) -> Changes:
+        """What changed since the last call."""
+        with self._lock:
+            changes = Changes(list(self._there.values()), list(self._gone.values()), self._deleted)
+            self._there, self._gone, self._deleted = {}, {}, []
+            return changes
+
+
+def _older(new: Meta, old: Meta) -> bool:
+    """True for an event that is older than what is known (reordered or duplicated)."""
+    one, other = version_of(new.resource_version), version_of(old.resource_version)
+    return 0 <= one < other

@@ -1,0 +1,322 @@
+"""Inventory and work of a Kubernetes cluster (port `Collector`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autopilot.core.model.records import Batch, Gap, Listing
+from autopilot.core.model.snapshot import Topology
+from collectors.kubernetes import kinds, nodes
+from collectors.kubernetes.cache import Changes, Health
+from collectors.kubernetes.constraints import Constraints, meets_labels
+from collectors.kubernetes.devices import Hardware
+from collectors.kubernetes.gang_rows import Cluster as Surroundings
+from collectors.kubernetes.gangs import Gang
+from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.queue_tree import QueueTree, kai_tree, namespace_tree
+from collectors.kubernetes.source import Cluster
+from collectors.kubernetes.wire import KaiQueue, Object, PriorityClass, ResourceQuota
+from collectors.kubernetes.work import Gangs
+from collectors.kueue import queues as kueue
+from collectors.kueue.wire import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from collectors.kueue.wire import Topology as KueueTopology
+
+NAME = "kubernetes"
+MOST_GAPS = 200
+"""Gaps of single objects that are named in one batch; the others are counted."""
+
+SKEW_S = 30.0
+"""A server's clock may differ by this much from ours; with more, ages and waits would be wrong."""
+
+KAI_QUEUE = ("kai.scheduler/queue", "runai/queue")
+
+
+_LEVELS = {
+    nodes.ISLAND: Topology.ISLAND,
+    nodes.LEAF: Topology.LEAF,
+    nodes.BLOCK: Topology.BLOCK,
+    nodes.ZONE: Topology.ZONE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an operator may set. `topology`: the label of a level (island, leaf, block, zone), before the usual ones."""
+
+    topology: Mapping[str, str] = field(default_factory=dict)
+
+
+class KubernetesCollector:
+    """The batch of a cluster whose caches are kept up to date by `Cluster`. It never waits for the API server."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: Options | None = None,
+        *,
+        skew_s: Callable[[], float] = lambda: float("nan"),
+        hardware: Hardware | None = None,
+    ) -> None:
+        """`skew_s`: how far the server's clock is ahead of ours. `hardware`: a source that sees the GPUs themselves."""
+        self._source, self._options, self._skew_s = cluster, options or Options(), skew_s
+        self.hardware = hardware
+        constraints = Constraints()
+        self._around = Surroundings(constraints)
+        self._nodes = Nodes(self.name, constraints)
+        self._gangs = Gangs(self.name, self._nodes, self._around)
+        self._kueue = kueue.Objects()
+        self._topologies: dict[str, KueueTopology] = {}
+        self._classes: dict[str, PriorityClass] = {}
+        self._kai: dict[str, KaiQueue] = {}
+        self._quotas: dict[str, ResourceQuota] = {}
+        self._admission = kueue.Admission({}, {})
+        self._tree: QueueTree | None = None
+        self._namespaces: tuple[str, ...] = ()
+        self._pins = 0
+        self._around.class_value = self._class_value
+        self._around.queue, self._around.queue_stopped = self._queue_of, self._stopped
+        self._around.level = self._level
+        self._levels: dict[str, int] = {}
+
+    @property
+    def engine(self) -> str:
+        """Whose queues the work is in: kueue, kai or namespaces; "" before the first list."""
+        return self._tree.engine if self._tree is not None else ""
+
+    def collect(self, now_s: float) -> Batch:
+        """The tables of what the caches hold now."""
+        health = self._source.health()
+        gaps = [*_health_gaps(self.name, health, now_s), *self._clock_gaps()]
+        if not all(each.synced for each in health if each.kind.required):
+            return Batch(self.name, now_s, gaps=tuple(gaps))
+        self._update()
+        tree = self._tree_now()
+        work = self._gangs.tables(tree, now_s, self._pins)
+        inventory = self._nodes.tables()  # a new requirement of a gang is a new label of the nodes
+        gaps += _named(self.name, [*self._nodes.gaps, *self._gangs.gaps(), *tree.gaps])
+        reason = self._incomplete(health)
+        signed_s = min((each.sign_s for each in health if each.kind.required), default=now_s)
+        gone = (tuple(self._nodes.deleted), tuple(self._gangs.deleted))
+        self._nodes.deleted, self._gangs.deleted = [], []
+        return Batch(
+            self.name,
+            min(signed_s, now_s),
+            inventory=inventory,
+            work=work,
+            gaps=tuple(dict.fromkeys(gaps)),
+            inventory_list=Listing(not reason, reason, deleted=gone[0]),
+            work_list=Listing(not reason, reason, deleted=gone[1]),
+        )
+
+    # --- what changed ---------------------------------------------------------------------
+
+    def _update(self) -> None:
+        """Take in the changes of all kinds, those first on which others depend."""
+        drain = self._source.drain
+        self._update_topology(drain(kinds.TOPOLOGIES))
+        nodes_changed = self._nodes.update(drain(kinds.NODES))
+        queues_changed = self._update_queues(drain) or nodes_changed
+        classes = drain(kinds.PRIORITY_CLASSES)
+        _apply(self._classes, classes, PriorityClass)
+        gangs = self._gangs
+        gangs.update_budgets(drain(kinds.BUDGETS))
+        gangs.update_services(drain(kinds.DEPLOYMENTS), "Deployment")
+        gangs.update_services(drain(kinds.STATEFULSETS), "StatefulSet")
+        gangs.update_workloads(drain(kinds.WORKLOADS))
+        gangs.update_jobs(drain(kinds.JOBS))
+        gangs.update_pods(drain(kinds.PODS))
+        inventory = self._nodes.tables()
+        around = self._around
+        profile_code = {name: code for code, name in enumerate(inventory.names.profiles)}
+        overbooked = gangs.overbooked()
+        facts = (around.models, around.profile_code, around.taints)
+        around.models, around.profile_code, around.taints = self._nodes.models, profile_code, self._nodes.taints
+        if queues_changed:
+            self._tree = None
+        if (
+            queues_changed
+            or classes.there
+            or classes.gone
+            or facts
+            != (
+                around.models,
+                around.profile_code,
+                around.taints,
+            )
+        ):
+            gangs.touch_all()
+        gangs.dirty |= (overbooked ^ around.overbooked) & gangs.gangs.keys()
+        around.overbooked = overbooked
+
+    def _update_queues(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
+        """Take in queues of every engine; true where one changed in a way that counts."""
+        found = (
+            (self._kueue.cluster_queues, drain(kinds.CLUSTER_QUEUES), ClusterQueue),
+            (self._kueue.cohorts, drain(kinds.COHORTS), Cohort),
+            (self._kueue.flavors, drain(kinds.FLAVORS), ResourceFlavor),
+            (self._kueue.local_queues, drain(kinds.LOCAL_QUEUES), LocalQueue),
+            (self._kai, drain(kinds.KAI_QUEUES), KaiQueue),
+            (self._quotas, drain(kinds.QUOTAS), ResourceQuota),
+        )
+        changed = [_apply(kept, changes, kind) for kept, changes, kind in found]
+        drain(kinds.CHECKS)
+        if any(changed):
+            self._admission = kueue.admission_of(self._kueue)
+        return any(changed)
+
+    def _update_topology(self, changes: Changes) -> None:
+        """The labels of the levels: the settings, then Kueue's Topology, then the usual ones."""
+        _apply(self._topologies, changes, KueueTopology)
+        levels = {level: list(keys) for level, keys in nodes.TOPOLOGY.items()}
+        self._levels = {}
+        for each in sorted(self._topologies.values(), key=lambda each: each.metadata.name):
+            keys = [level.node_label for level in each.spec.levels or ()]
+            if keys and keys[-1] == "kubernetes.io/hostname":
+                keys = keys[:-1]
+            for key, level in zip(reversed(keys), (nodes.LEAF, nodes.BLOCK, nodes.ZONE), strict=False):
+                levels[level].insert(0, key)
+        for level, key in self._options.topology.items():
+            levels[level].insert(0, key)
+        for level, labels in levels.items():
+            for key in labels:
+                self._levels.setdefault(key, int(_LEVELS[level]))
+        self._nodes.set_topology({level: tuple(dict.fromkeys(labels)) for level, labels in levels.items()})
+
+    # --- queues ---------------------------------------------------------------------------
+
+    def _tree_now(self) -> QueueTree:
+        """The queue tree of the engine that the cluster has; built again when its objects change."""
+        namespaces = tuple(sorted({gang.namespace for gang in self._gangs.gangs.values()}))
+        plain = not self._kueue.cluster_queues and not self._kai
+        if self._tree is not None and not (plain and namespaces != self._namespaces):
+            return self._tree
+        models = self._nodes.models
+        if self._kueue.cluster_queues:
+            tree = kueue.build_tree(self._kueue, models, self._gpus_with, self.name)
+        elif self._kai:
+            tree = kai_tree(self._kai.values(), models, self._gpus_with({}))
+        else:
+            self._namespaces = namespaces
+            tree = namespace_tree(namespaces, self._quotas.values(), models)
+        self._tree = tree
+        self._gangs.touch_all()
+        return tree
+
+    def _gpus_with(self, labels: Mapping[str, str]) -> Mapping[str, int]:
+        """GPUs by model of the nodes with all these labels."""
+        found: Counter[str] = Counter()
+        for name, slots in self._nodes.slots.items():
+            if meets_labels(self._nodes.objects[name], dict(labels)):
+                found[slots.facts.model] += slots.facts.gpus
+        return found
+
+    def _queue_of(self, gang: Gang) -> int:
+        """The row of the queue of a gang; -1 where it names one that does not exist."""
+        tree = self._tree
+        if tree is None:
+            return 0
+        if tree.engine == "kueue":
+            if gang.workload is None:
+                return 0  # not managed by Kueue: it holds GPUs beside all quotas
+            admission = gang.workload.status.admission
+            name = admission.cluster_queue if admission is not None else self._behind(gang)
+            return tree.rows.get(name, -1)
+        if tree.engine == "kai":
+            metas = [each.pod.metadata for each in gang.pods.values()][:1]
+            metas += [gang.job.spec.template.metadata] if gang.job is not None else []
+            name = next((value for meta in metas for key in KAI_QUEUE if (value := meta.label(key))), "")
+            return tree.rows.get(name, -1) if name else 0
+        return tree.rows.get(gang.namespace, 0)
+
+    def _behind(self, gang: Gang) -> str:
+        name = gang.workload.spec.queue_name if gang.workload is not None else ""
+        return self._admission.behind.get((gang.namespace, name), "")
+
+    def _stopped(self, gang: Gang) -> bool:
+        """True where the queue of a gang admits nothing now."""
+        if gang.workload is None:
+            return False
+        local = f"{gang.namespace}/{gang.workload.spec.queue_name}"
+        return local in self._admission.stopped or self._behind(gang) in self._admission.stopped
+
+    def _class_value(self, name: str) -> int | None:
+        """The value of a priority class, "" for the global default; None where there is none."""
+        for each in self._classes.values():
+            if (each.metadata.name == name) if name else each.global_default:
+                return each.value
+        return None
+
+    def _level(self, label: str) -> int:
+        """The topology level of a node label."""
+        return self._levels.get(label, int(Topology.NONE))
+
+    # --- how whole the view is ------------------------------------------------------------
+
+    def _clock_gaps(self) -> list[Gap]:
+        skew_s = self._skew_s()
+        if not abs(skew_s) > SKEW_S:
+            return []
+        return [Gap(self.name, "", "clock", _clock_reason(skew_s))]
+
+    def _incomplete(self, health: Iterable[Health]) -> str:
+        """Why the view is not whole; "" where it is."""
+        skew_s = self._skew_s()
+        if abs(skew_s) > SKEW_S:
+            return _clock_reason(skew_s)
+        for each in health:
+            if each.partial:
+                return each.partial
+            if not each.synced:
+                return each.problem or f"{each.kind.title} are not listed yet"
+            if each.bad and each.kind.required:
+                return f"{each.kind.title} that cannot be read: {'; '.join(each.bad)}"
+        return ""
+
+
+def _clock_reason(skew_s: float) -> str:
+    side = "ahead of" if skew_s > 0 else "behind"
+    return f"the clock of the API server is {abs(skew_s):.0f} s {side} that of this machine; synchronize the clocks"
+
+
+def _apply(kept: dict[str, Any], changes: Changes, kind: type[Object]) -> bool:
+    """Take in changes by uid; true where more than a counter of the status changed."""
+    changed = False
+    for found in changes.gone:
+        changed = kept.pop(found.metadata.uid, None) is not None or changed
+    for found in changes.there:
+        if not isinstance(found, kind):
+            continue
+        before = kept.get(found.metadata.uid)
+        kept[found.metadata.uid] = found
+        changed = changed or before is None or _without_version(before) != _without_version(found)
+    return changed
+
+
+def _without_version(found: object) -> tuple[object, ...]:
+    return getattr(found, "spec", None), getattr(found, "status", None), getattr(found, "value", None)
+
+
+def _health_gaps(source: str, health: Iterable[Health], now_s: float) -> list[Gap]:
+    """A gap for each kind that is not up to date."""
+    gaps = []
+    for each in health:
+        if each.problem:
+            age = f"; last current {now_s - each.sign_s:.0f} s ago" if each.synced and not each.off else ""
+            gaps.append(Gap(source, "", each.kind.title, each.problem + age))
+        elif not each.synced:
+            gaps.append(Gap(source, "", each.kind.title, "not listed yet"))
+        gaps += [Gap(source, bad.partition(": ")[0], each.kind.title, f"cannot be read: {bad}") for bad in each.bad]
+    return gaps
+
+
+def _named(source: str, gaps: list[Gap]) -> list[Gap]:
+    """The first gaps, and the number of the others."""
+    if len(gaps) <= MOST_GAPS:
+        return gaps
+    rest = f"{len(gaps) - MOST_GAPS} more objects are contained, the first: {gaps[MOST_GAPS].object_id}"
+    return [*gaps[:MOST_GAPS], Gap(source, "", "objects", rest)]

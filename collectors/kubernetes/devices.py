@@ -1,0 +1,143 @@
+"""The GPUs of a node with their UUIDs and MIG instances, from a source that knows them, else as counted.
+
+Kubernetes counts GPUs and does not name them. Drivers for dynamic resource allocation name them in ResourceSlices, and
+GPU exporters in their labels. Where neither does, a GPU is named by its node and number, and the instances are laid out
+as the MIG rules allow.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from autopilot.core.hardware import mig
+from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
+from collectors.attribution import Attribution
+from collectors.kubernetes.nodes import NodeFacts
+from collectors.kubernetes.wire import ResourceSlice
+
+DRIVER = "gpu.nvidia.com"
+FIRST_GI_ID = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A MIG instance. `start` is its first memory slice, -1 where it is unknown."""
+
+    gi_id: int
+    profile: str
+    start: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU. `parts` are its MIG instances; `mig` is true in MIG mode, also without instances."""
+
+    uuid: str
+    index: int
+    mig: bool = False
+    parts: tuple[Part, ...] = ()
+
+
+class Hardware(Protocol):
+    """A source that sees the GPUs themselves, and the pods on them (a GPU exporter)."""
+
+    def gpus(self) -> Mapping[str, tuple[Gpu, ...]]:
+        """GPUs by node; a node that it does not see is absent."""
+        ...
+
+    def attributions(self) -> tuple[Attribution, ...]:
+        """The pods on each GPU or instance."""
+        ...
+
+
+Problems = tuple[tuple[str, str], ...]
+
+
+def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
+    """The GPUs of a node by number: whole ones first, then those in MIG mode with their instances laid out.
+
+    Problems are (signal, reason).
+    """
+    whole = facts.gpus - facts.cut
+    layouts, problems = _lay_out(facts.model, facts.cut, facts.profiles)
+    return tuple(
+        Gpu(f"{facts.name}:gpu{index}", index, index >= whole, layouts[index - whole] if index >= whole else ())
+        for index in range(facts.gpus)
+    ), problems
+
+
+@lru_cache(maxsize=1024)
+def _lay_out(
+    model_name: str, cut: int, profiles: tuple[tuple[str, int], ...]
+) -> tuple[tuple[tuple[Part, ...], ...], Problems]:
+    """Instances on the GPUs in MIG mode: the same on each where the numbers allow it, else the widest first."""
+    model = find_gpu_model(model_name)
+    if not cut:
+        return (), ()
+    if model is None:
+        problem = ("mig", f"the MIG profiles of {model_name} are not known; its instances do not count")
+        return ((),) * cut, (problem,)
+    if all(count % cut == 0 for _, count in profiles):
+        each = mig.fits(model, (), [name for name, count in profiles for _ in range(count // cut)])
+        if each is not None:
+            return (_parts(each),) * cut, ()
+    placed: list[list[mig.Placement]] = [[] for _ in range(cut)]
+    wanted = [name for name, count in profiles for _ in range(count)]
+    lost = 0
+    for name in sorted(wanted, key=lambda name: -_slices(model, name)):
+        for gpu in placed:
+            found = mig.fits(model, gpu, [name])
+            if found is not None:
+                gpu.extend(found)
+                break
+        else:
+            lost += 1
+    problem = ("mig", f"{lost} of its MIG instances do not fit on its {cut} GPUs; they do not count")
+    return tuple(_parts(gpu) for gpu in placed), (problem,) if lost else ()
+
+
+def _slices(model: Any, name: str) -> int:
+    profile = find_profile(model, name)
+    return profile.memory_slices if profile is not None else 0
+
+
+def _parts(placements: Iterable[mig.Placement]) -> tuple[Part, ...]:
+    ordered = sorted(placements, key=lambda each: each.start)
+    return tuple(Part(FIRST_GI_ID + number, each.profile, each.start) for number, each in enumerate(ordered))
+
+
+def of_slices(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, Gpu]]:
+    """Node -> device name -> GPU, of the slices of the newest generation of each pool.
+
+    Only whole GPUs are read: MIG devices of a slice are possible instances, not existing ones.
+    """
+    newest: dict[tuple[str, str], int] = defaultdict(int)
+    found = [each for each in slices if each.spec.driver == DRIVER and each.spec.node_name]
+    for each in found:
+        pool = (each.spec.node_name or "", each.spec.pool.name)
+        newest[pool] = max(newest[pool], each.spec.pool.generation)
+    nodes: dict[str, dict[str, Gpu]] = defaultdict(dict)
+    for each in found:
+        node = each.spec.node_name or ""
+        if each.spec.pool.generation < newest[node, each.spec.pool.name]:
+            continue
+        for device in each.spec.devices or ():
+            attributes = device.attributes or {}
+            uuid = _attribute(attributes, "uuid")
+            if uuid is not None and str(_attribute(attributes, "type") or "gpu") == "gpu":
+                index = _attribute(attributes, "index")
+                number = index if isinstance(index, int) else len(nodes[node])
+                nodes[node][device.name] = Gpu(str(uuid), number)
+    return dict(nodes)
+
+
+def _attribute(attributes: Mapping[str, Mapping[str, Any]], name: str) -> Any:
+    """The value of an attribute, with or without the driver's domain; None where it is absent."""
+    for key in (name, f"{DRIVER}/{name}"):
+        for value in attributes.get(key, {}).values():
+            return value
+    return None

@@ -1,0 +1,135 @@
+"""Which pods belong together: one gang for each object that is admitted as a unit.
+
+Owner references and the labels of the frameworks decide. A pod of a Deployment or StatefulSet is a gang of its own, a
+replica of a service. The key of a gang is made of the uid of its owner, so it is the same before and after Kueue has
+made a Workload for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collectors.kubernetes.asks import Ask, ask_of
+from collectors.kubernetes.wire import Job, Meta, Pod
+from collectors.kueue.wire import Workload
+
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_WORKLOAD = "kueue.x-k8s.io/workload"
+SET_NAME = "leaderworkerset.sigs.k8s.io/name"
+SET_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+SET_SIZE = "leaderworkerset.sigs.k8s.io/size"
+JOBSET_UID, JOBSET_NAME = "jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/jobset-name"
+OTHER_GROUPS = ("scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name", "pod-group-name")
+"""Labels or annotations with the name of a pod group: coscheduling, Volcano, KAI."""
+HASH = "pod-template-hash"
+OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What is used of a pod, taken from it once."""
+
+    pod: Pod
+    key: str  # of its gang
+    name: str  # of its gang, without the namespace
+    ask: Ask
+    service: str  # "Kind/name" of the Deployment or StatefulSet; "" for none
+    daemon: bool  # of a DaemonSet
+
+    @property
+    def over(self) -> bool:
+        """True once its containers have ended: its GPUs are free."""
+        return self.pod.status.phase in OVER
+
+    @property
+    def holds(self) -> bool:
+        """True while it holds GPUs of its node, also while it stops."""
+        return bool(self.pod.spec.node_name) and not self.over
+
+    @property
+    def leaving(self) -> bool:
+        """True while it stops."""
+        return self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def ready(self) -> bool:
+        """True while it runs and is ready."""
+        return self.pod.status.phase == "Running" and any(
+            each.type == "Ready" and each.status == "True" for each in self.pod.status.conditions or ()
+        )
+
+
+@dataclass(slots=True)
+class Gang:
+    """One gang: its pods by uid, and the objects that describe it."""
+
+    key: str
+    namespace: str
+    name: str
+    pods: dict[str, PodFacts] = field(default_factory=dict)
+    job: Job | None = None
+    workload: Workload | None = None
+    incarnation: int = 0
+    held: bool = False  # it held GPUs when it was last looked at
+    over_since_s: float | None = None  # when it was first seen ended
+
+
+def pod_facts(pod: Pod) -> PodFacts:
+    """The gang of a pod, its request and its service."""
+    meta = pod.metadata
+    namespace, owner = meta.namespace, meta.owner
+    ask = ask_of(pod.spec)
+    key, name, service, daemon = f"uid/{meta.uid}", meta.name, "", False
+    group = meta.label(KUEUE_GROUP)
+    if meta.label(SET_NAME):
+        name = f"{meta.label(SET_NAME)}-{meta.label(SET_INDEX) or '0'}"
+        key = f"set/{namespace}/{name}"
+    elif group:
+        key, name = f"group/{namespace}/{group}", group
+    elif meta.label(JOBSET_UID):
+        key, name = f"uid/{meta.label(JOBSET_UID)}", meta.label(JOBSET_NAME) or name
+    elif owner is None:
+        found = next((value for each in OTHER_GROUPS if (value := meta.label(each) or meta.note(each))), "")
+        native = pod.spec.scheduling_group
+        found = found or (native.pod_group_name or "" if native is not None else "")
+        if found:
+            key, name = f"group/{namespace}/{found}", found
+    elif owner.kind == "ReplicaSet":
+        service = f"Deployment/{owner.name.removesuffix('-' + meta.label(HASH))}"
+    elif owner.kind == "StatefulSet":
+        service = f"StatefulSet/{owner.name}"
+    elif owner.kind == "DaemonSet":
+        daemon = True
+    else:
+        key, name = f"uid/{owner.uid}", owner.name
+    return PodFacts(pod, key, name, ask, service, daemon)
+
+
+def workload_key(workload: Workload) -> tuple[str, str]:
+    """The key and the name of the gang of a Workload: those of the object that owns it."""
+    meta = workload.metadata
+    owners = meta.owner_references or []
+    owner = meta.owner
+    if owner is not None and owner.kind != "StatefulSet":
+        return f"uid/{owner.uid}", owner.name
+    if owners and any(each.kind == "Pod" for each in owners):
+        return f"group/{meta.namespace}/{meta.name}", meta.name
+    if owner is not None:
+        return f"uid/{owner.uid}", owner.name
+    return f"uid/{meta.uid}", meta.name
+
+
+def declarations(*sources: Meta | None) -> dict[str, str]:
+    """The declarations of the workload contract on these objects; later ones count more."""
+    found: dict[str, str] = {}
+    for meta in sources:
+        for values in (meta.labels, meta.annotations) if meta is not None else ():
+            found.update(contract_part(values))
+    return found
+
+
+def contract_part(values: Mapping[str, str] | None) -> dict[str, str]:
+    """The entries with the prefix of the contract."""
+    return {name: value for name, value in (values or {}).items() if name.startswith("gpu-autopilot.io/")}

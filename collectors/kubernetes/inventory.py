@@ -1,0 +1,256 @@
+"""Nodes, GPUs and instances as tables; built again only when a fact of a node changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autopilot.core.hardware.mig_facts import MODELS
+from autopilot.core.model.records import Gap, Inventory
+from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable, Recut, empty, make
+from collectors.kubernetes import devices, nodes
+from collectors.kubernetes.asks import Ask
+from collectors.kubernetes.cache import Changes
+from collectors.kubernetes.constraints import Constraints, restricting
+from collectors.kubernetes.devices import Gpu
+from collectors.kubernetes.nodes import NodeFacts
+from collectors.kubernetes.places import Slots
+from collectors.kubernetes.wire import Node, Taint
+
+Topology = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class Nodes:
+    """The nodes with GPUs, and the pods that hold them."""
+
+    source: str
+    constraints: Constraints
+    topology: Topology = field(default_factory=lambda: dict(nodes.TOPOLOGY))
+    objects: dict[str, Node] = field(default_factory=dict)  # by name
+    slots: dict[str, Slots] = field(default_factory=dict)  # by name
+    known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs that a source names, by node
+    taints: tuple[Taint, ...] = ()  # that keep some work away
+    gpu_rows: dict[tuple[str, int], int] = field(default_factory=dict)  # (node, number of the GPU) -> row
+    part_rows: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    node_rows: dict[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    version: int = 0  # rises with every change that the tables show
+    gaps: tuple[Gap, ...] = ()
+    deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
+    _twice: dict[str, str] = field(default_factory=dict)  # nodes that show a GPU of another node
+    _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes that are not known (yet)
+    _built: tuple[tuple[int, int], Inventory] | None = None
+
+    # --- changes --------------------------------------------------------------------------
+
+    def update(self, changes: Changes) -> bool:
+        """Take in what changed; true where a fact of a node changed."""
+        before = self.version
+        for found in changes.gone:
+            known = self.objects.get(found.metadata.name)
+            if known is not None and known.metadata.uid == found.metadata.uid:
+                self._forget(found.metadata.name, reported=found.metadata.uid in changes.deleted)
+        for found in changes.there:
+            if isinstance(found, Node):
+                self._see(found)
+        if self.version != before:
+            self._read_taints()
+        return self.version != before
+
+    def set_topology(self, topology: Topology) -> None:
+        """Labels of the levels, for instance of Kueue's Topology."""
+        if topology != self.topology:
+            self.topology = topology
+            for node in list(self.objects.values()):
+                self._see(node)
+
+    def name_gpus(self, known: Mapping[str, tuple[Gpu, ...]]) -> None:
+        """GPUs that a source sees, by node. A UUID that two nodes show counts for neither."""
+        owner: dict[str, str] = {}
+        twice: dict[str, str] = {}
+        for node, gpus in sorted(known.items()):
+            for gpu in gpus:
+                other = owner.setdefault(gpu.uuid, node)
+                if other != node:
+                    twice[node], twice[other] = other, node
+        usable = {node: gpus for node, gpus in known.items() if node not in twice}
+        changed = {name for name in {*usable, *self.known} if usable.get(name) != self.known.get(name)}
+        self.known = usable
+        self._twice = twice
+        for name in changed & self.objects.keys():
+            self._see(self.objects[name], again=True)
+
+    def give(self, node: str, pod: str, ask: Ask) -> None:
+        """A pod holds GPUs of a node."""
+        slots = self.slots.get(node)
+        if slots is None:
+            self._orphans.setdefault(node, {})[pod] = ask
+        else:
+            slots.give(pod, ask)
+
+    def take(self, node: str, pod: str) -> None:
+        """A pod is gone from a node."""
+        self._orphans.get(node, {}).pop(pod, None)
+        slots = self.slots.get(node)
+        if slots is not None:
+            slots.take(pod)
+
+    def _see(self, node: Node, *, again: bool = False) -> None:
+        name = node.metadata.name
+        before = self.objects.get(name)
+        if not nodes.has_gpus(node):
+            if before is not None:
+                self._forget(name, reported=True)
+            return
+        if before is not None and before.metadata.uid != node.metadata.uid:
+            self._forget(name, reported=True)
+            before = None
+        self.objects[name] = node
+        slots = self.slots.get(name)
+        facts = nodes.facts_of(node, self.topology)
+        labels_changed = before is not None and (
+            before.metadata.labels != node.metadata.labels or before.spec.taints != node.spec.taints
+        )
+        if slots is not None and slots.facts == facts and not labels_changed and not again:
+            return
+        self.version += 1
+        gpus = self._gpus(facts)
+        if slots is None:
+            slots = self.slots[name] = Slots(facts, gpus)
+            for pod, ask in self._orphans.pop(name, {}).items():
+                slots.give(pod, ask)
+        elif slots.gpus != gpus or slots.facts.replicas != facts.replicas:
+            self.deleted += sorted({gpu.uuid for gpu in slots.gpus} - {gpu.uuid for gpu in gpus})
+            slots.change(facts, gpus)
+        else:
+            slots.facts = facts
+
+    def _gpus(self, facts: NodeFacts) -> tuple[Gpu, ...]:
+        """The GPUs that a source names, where they are as many as the node has, else the counted ones."""
+        known = self.known.get(facts.name, ())
+        if known and len(known) == facts.gpus:
+            return tuple(Gpu(each.uuid, index, each.mig, each.parts) for index, each in enumerate(known))
+        return devices.counted(facts)[0]
+
+    def _forget(self, name: str, *, reported: bool) -> None:
+        self.objects.pop(name, None)
+        slots = self.slots.pop(name, None)
+        if slots is None:
+            return
+        self.version += 1
+        self._orphans[name] = {**slots._asks}  # noqa: SLF001 - its pods may outlive the node's object
+        if reported:
+            self.deleted += [name, *(gpu.uuid for gpu in slots.gpus)]
+
+    def _read_taints(self) -> None:
+        found = {
+            (each.key, each.value, each.effect): each
+            for node in self.objects.values()
+            for each in node.spec.taints or ()
+            if restricting(each)
+        }
+        self.taints = tuple(found[key] for key in sorted(found))
+
+    # --- tables ---------------------------------------------------------------------------
+
+    def tables(self) -> Inventory:
+        """The inventory; the same object as long as nothing changes."""
+        key = (self.version, self.constraints.version)
+        if self._built is None or self._built[0] != key:
+            self._built = (key, self._build())
+        return self._built[1]
+
+    def _build(self) -> Inventory:
+        """All tables, nodes by name."""
+        ordered = [self.slots[name] for name in sorted(self.slots)]
+        self.models = tuple(dict.fromkeys([*self.models, *(each.facts.model for each in ordered)]))
+        pools = tuple(dict.fromkeys(each.facts.pool for each in ordered))
+        offered = {part.profile for each in ordered for gpu in each.gpus for part in gpu.parts}
+        known = [p.name for model in MODELS if model.name in self.models for p in model.profiles]
+        profiles = tuple(dict.fromkeys([*known, *sorted(offered)]))
+        names = Names(self.models, pools, (), profiles, tuple(self.constraints.names))
+        self.gaps = tuple(self._find_gaps(ordered))
+        self.node_rows = {each.facts.name: row for row, each in enumerate(ordered)}
+        return Inventory(names, self._node_table(ordered, pools), *self._hardware(ordered, profiles))
+
+    def _node_table(self, ordered: list[Slots], pools: tuple[str, ...]) -> NodeTable:
+        if not ordered:
+            nothing: NodeTable = empty(NodeTable)
+            return nothing
+        facts = [each.facts for each in ordered]
+        sizes = np.array([len(each.gpus) for each in ordered], np.int32)
+        model_code = {name: code for code, name in enumerate(self.models)}
+        pool_code = {name: code for code, name in enumerate(pools)}
+        table: NodeTable = make(
+            NodeTable,
+            id=np.array([each.name for each in facts], object),
+            pool=[pool_code[each.pool] for each in facts],
+            gpu_model=[model_code[each.model] for each in facts],
+            first_gpu=np.cumsum(sizes) - sizes,
+            gpus=sizes,
+            cpu_milli=[each.cpu_milli for each in facts],
+            memory_mib=[each.memory_mib for each in facts],
+            island=_codes(f"{each.island}|{each.leaf}|{each.block}|{each.zone}" for each in facts),
+            leaf=_codes(f"{each.leaf}|{each.block}|{each.zone}" for each in facts),
+            block=_codes(f"{each.block}|{each.zone}" for each in facts),
+            zone=_codes(each.zone for each in facts),
+            ready=[each.ready for each in facts],
+            cordoned=[each.cordoned or each.name in self._twice for each in facts],
+            spot=[each.spot for each in facts],
+            reclaim_at_s=[each.reclaim_at_s for each in facts],
+            labels=[self.constraints.of_node(self.objects[each.name]) for each in facts],
+        )
+        return table
+
+    def _hardware(self, ordered: list[Slots], profiles: tuple[str, ...]) -> tuple[GpuTable, InstanceTable]:
+        rows = [(row, slots, gpu) for row, slots in enumerate(ordered) for gpu in slots.gpus]
+        self.gpu_rows = {(slots.facts.name, gpu.index): place for place, (_, slots, gpu) in enumerate(rows)}
+        bad = {(slots.facts.name, index) for slots in ordered for index in slots.unhealthy()}
+        if not rows:
+            return empty(GpuTable), empty(InstanceTable)
+        gpus: GpuTable = make(
+            GpuTable,
+            uuid=np.array([gpu.uuid for _, _, gpu in rows], object),
+            node=[row for row, _, _ in rows],
+            index=[gpu.index for _, _, gpu in rows],
+            healthy=[(slots.facts.name, gpu.index) not in bad for _, slots, gpu in rows],
+            mig=[gpu.mig for _, _, gpu in rows],
+            xid=[-1] * len(rows),
+            recut=[slots.facts.recut if gpu.mig else Recut.SETTLED for _, slots, gpu in rows],
+        )
+        parts = [
+            (place, slots.facts.name, gpu, number, part)
+            for place, (_, slots, gpu) in enumerate(rows)
+            for number, part in enumerate(gpu.parts)
+        ]
+        self.part_rows = {(name, gpu.index, number): row for row, (_, name, gpu, number, _) in enumerate(parts)}
+        if not parts:
+            return gpus, empty(InstanceTable)
+        code = {name: number for number, name in enumerate(profiles)}
+        return gpus, make(
+            InstanceTable,
+            id=np.array([f"{gpu.uuid}/{part.gi_id}" for _, _, gpu, _, part in parts], object),
+            gpu=[place for place, *_ in parts],
+            profile=[code[part.profile] for *_, part in parts],
+            start=[part.start for *_, part in parts],
+            gi_id=[part.gi_id for *_, part in parts],
+        )
+
+    def _find_gaps(self, ordered: list[Slots]) -> Iterable[Gap]:
+        for slots in ordered:
+            facts = slots.facts
+            laid_out = devices.counted(facts)[1] if facts.name not in self.known else ()
+            for signal, reason in (*facts.problems, *laid_out):
+                yield Gap(self.source, facts.name, signal, reason)
+            if facts.name in self._twice:
+                other = self._twice[facts.name]
+                yield Gap(self.source, facts.name, "uuid", f"it shows a GPU that {other} shows too; neither gets work")
+
+
+def _codes(values: Iterable[str]) -> list[int]:
+    """Values as codes, in the order of their first appearance."""
+    code: dict[str, int] = {}
+    return [code.setdefault(value, len(code)) for value in values]

@@ -1,0 +1,73 @@
+"""The kinds that are listed and watched: one row each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from collectors.kubernetes import wire
+from collectors.kueue import wire as kueue
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind. Without a `required` one the view is not whole; any other is a feature that may be absent."""
+
+    name: str  # as messages name it, and the resource that a role grants
+    group: str  # "" for the core group
+    version: str
+    type: type[Any]
+    namespaced: bool = True
+    required: bool = False
+
+    def path(self, namespace: str = "") -> str:
+        """Path of the list, of one namespace or of all."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{root}/namespaces/{namespace}/{self.name}" if namespace else f"{root}/{self.name}"
+
+    @property
+    def title(self) -> str:
+        """The resource with its group, as a role names it: `jobs.batch`."""
+        return f"{self.name}.{self.group}" if self.group else self.name
+
+
+NODES = Kind("nodes", "", "v1", wire.Node, namespaced=False, required=True)
+PODS = Kind("pods", "", "v1", wire.Pod, required=True)
+JOBS = Kind("jobs", "batch", "v1", wire.Job, required=True)
+DEPLOYMENTS = Kind("deployments", "apps", "v1", wire.Scaled, required=True)
+STATEFULSETS = Kind("statefulsets", "apps", "v1", wire.Scaled, required=True)
+PRIORITY_CLASSES = Kind("priorityclasses", "scheduling.k8s.io", "v1", wire.PriorityClass, namespaced=False)
+BUDGETS = Kind("poddisruptionbudgets", "policy", "v1", wire.Budget)
+QUOTAS = Kind("resourcequotas", "", "v1", wire.ResourceQuota)
+SLICES = Kind("resourceslices", "resource.k8s.io", "v1", wire.ResourceSlice, namespaced=False)
+CLAIMS = Kind("resourceclaims", "resource.k8s.io", "v1", wire.ResourceClaim)
+WORKLOADS = Kind("workloads", kueue.GROUP, kueue.VERSION, kueue.Workload)
+CLUSTER_QUEUES = Kind("clusterqueues", kueue.GROUP, kueue.VERSION, kueue.ClusterQueue, namespaced=False)
+LOCAL_QUEUES = Kind("localqueues", kueue.GROUP, kueue.VERSION, kueue.LocalQueue)
+COHORTS = Kind("cohorts", kueue.GROUP, kueue.VERSION, kueue.Cohort, namespaced=False)
+FLAVORS = Kind("resourceflavors", kueue.GROUP, kueue.VERSION, kueue.ResourceFlavor, namespaced=False)
+TOPOLOGIES = Kind("topologies", kueue.GROUP, kueue.VERSION, kueue.Topology, namespaced=False)
+CHECKS = Kind("admissionchecks", kueue.GROUP, kueue.VERSION, kueue.AdmissionCheck, namespaced=False)
+KAI_QUEUES = Kind("queues", "scheduling.run.ai", "v2", wire.KaiQueue, namespaced=False)
+
+KINDS = (
+    NODES,
+    PODS,
+    JOBS,
+    DEPLOYMENTS,
+    STATEFULSETS,
+    PRIORITY_CLASSES,
+    BUDGETS,
+    QUOTAS,
+    SLICES,
+    CLAIMS,
+    WORKLOADS,
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    COHORTS,
+    FLAVORS,
+    TOPOLOGIES,
+    CHECKS,
+    KAI_QUEUES,
+)
+"""Every kind that is read. `deploy/observe.yaml` grants get, list and watch on them and nothing else."""

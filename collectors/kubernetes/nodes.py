@@ -1,0 +1,261 @@
+"""What the inventory needs of one node: model, GPUs, instances, topology, and whether it may take work.
+
+GPU feature discovery's labels name the product and count the GPUs; `capacity` and `allocatable` are what the device
+plugin reports. Where the two disagree the smaller one counts, and the node names the contradiction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, nan
+
+from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
+from autopilot.core.model.snapshot import Recut
+from collectors.kubernetes import quantity
+from collectors.kubernetes.asks import GPU, MIG, SHARED
+from collectors.kubernetes.wire import Node, condition
+
+MOST_GPUS = 72
+"""More GPUs than any machine has; a larger number is wrong."""
+
+UNKNOWN_MODEL = "unknown"
+
+SPOT = {
+    "karpenter.sh/capacity-type": "spot",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+    "node-lifecycle": "spot",
+}
+"""Labels of nodes that their cloud may reclaim."""
+
+POOL = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+    "karpenter.sh/nodepool",
+    "node.kubernetes.io/instance-type",
+)
+"""Labels that name a group of equal nodes, the first that is there counts."""
+
+NOTICE_S = {
+    "aws-node-termination-handler/spot-itn": 120.0,
+    "cloud.google.com/impending-node-termination": 30.0,
+    "kubernetes.azure.com/scheduled-event": 30.0,
+    "aws-node-termination-handler/asg-lifecycle-termination": 120.0,
+    "karpenter.sh/disrupted": 120.0,
+    "ToBeDeletedByClusterAutoscaler": 0.0,
+}
+"""Taints that announce the end of a node, and how long after the taint it comes. Terms of the publishers."""
+
+MAINTENANCE = ("aws-node-termination-handler/scheduled-maintenance", "node.kubernetes.io/out-of-service", "maintenance")
+"""Taints of nodes that should get no new work (the last one as any part of the key)."""
+
+ISLAND, LEAF, BLOCK, ZONE = "island", "leaf", "block", "zone"
+TOPOLOGY: Mapping[str, tuple[str, ...]] = {
+    ISLAND: ("nvidia.com/gpu.clique",),
+    LEAF: ("network.topology.nvidia.com/leaf", "cloud.provider.com/topology-rack"),
+    BLOCK: (
+        "network.topology.nvidia.com/block",
+        "network.topology.nvidia.com/spine",
+        "cloud.provider.com/topology-block",
+    ),
+    ZONE: ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+}
+"""Labels of each level, the first that is there counts; the settings and Kueue's Topology come before them."""
+
+_DECORATION = re.compile(r"-(?:SHARED|MIG-.*)$")
+_VENDOR = re.compile(r"^(?:NVIDIA|Tesla)[- ]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node with GPUs. `problems` are (signal, reason)."""
+
+    name: str
+    uid: str
+    model: str
+    gpus: int  # physical
+    cut: int  # of them in MIG mode
+    usable: int  # whole GPUs that the device plugin offers, as GPUs
+    replicas: int  # pods that share one GPU by time slicing; 1: none
+    profiles: tuple[tuple[str, int], ...]  # MIG instances by profile
+    instances_as_gpus: str  # profile of the instances that are offered as nvidia.com/gpu (strategy single); "": none
+    pool: str
+    island: str
+    leaf: str
+    block: str
+    zone: str
+    ready: bool
+    cordoned: bool
+    spot: bool
+    reclaim_at_s: float
+    recut: int
+    cpu_milli: int
+    memory_mib: int
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+def has_gpus(node: Node) -> bool:
+    """True for a node with GPUs, also where its device plugin is down."""
+    capacity = node.status.capacity or {}
+    return (
+        any(name in capacity for name in (GPU, SHARED))
+        or any(name.startswith(MIG) for name in capacity)
+        or bool(node.metadata.label("nvidia.com/gpu.product"))
+    )
+
+
+def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY) -> NodeFacts:
+    """The facts of a node with GPUs."""
+    problems: list[tuple[str, str]] = []
+    product = node.metadata.label("nvidia.com/gpu.product")
+    model = model_of(product)
+    if not product:
+        problems.append(
+            (
+                "nvidia.com/gpu.product",
+                "the label is missing, so its GPU model is unknown; install GPU feature discovery",
+            )
+        )
+    offered = _offered(node, problems)
+    gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, offered, problems)
+    taints = node.spec.taints or ()
+    ready = condition(node.status.conditions, "Ready")  # type: ignore[arg-type]
+    levels = {level: _first(node, keys) for level, keys in topology.items()}
+    allocatable = node.status.allocatable or {}
+    pool = _first(node, POOL)
+    return NodeFacts(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        model=model,
+        gpus=gpus,
+        cut=cut,
+        usable=usable,
+        replicas=replicas,
+        profiles=profiles,
+        instances_as_gpus=single,
+        pool=pool or model,
+        island=levels[ISLAND] or f"node {node.metadata.name}",
+        leaf=levels[LEAF],
+        block=levels[BLOCK],
+        zone=levels[ZONE],
+        ready=ready is not None and ready.status == "True",
+        cordoned=node.spec.unschedulable
+        or node.metadata.deletion_timestamp is not None
+        or any(each.key in NOTICE_S or each.key.endswith(MAINTENANCE) for each in taints)
+        or any(signal == "allocatable" for signal, _ in problems),
+        spot=any(node.metadata.label(key) == value for key, value in SPOT.items()),
+        reclaim_at_s=_reclaim_at_s(node),
+        recut=_recut(node),
+        cpu_milli=quantity.milli(allocatable["cpu"]) if "cpu" in allocatable else -1,
+        memory_mib=quantity.mib(allocatable["memory"]) if "memory" in allocatable else -1,
+        problems=tuple(problems),
+    )
+
+
+def model_of(product: str) -> str:
+    """Our name of a GPU model from the product label: `H100-80GB` for `NVIDIA-H100-80GB-HBM3-MIG-1g.10gb`."""
+    if not product:
+        return UNKNOWN_MODEL
+    known = find_gpu_model(product)
+    return known.name if known is not None else _VENDOR.sub("", _DECORATION.sub("", product))[:63]
+
+
+def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int, int]]:
+    """Resource -> (capacity, allocatable) of GPUs and instances, with what cannot be true left out."""
+    found = {}
+    capacity, allocatable = node.status.capacity or {}, node.status.allocatable or {}
+    for name in {*capacity, *allocatable}:
+        if name not in {GPU, SHARED} and not name.startswith(MIG):
+            continue
+        values = [quantity.parse(each.get(name, "0")) for each in (capacity, allocatable)]
+        if None in values or any(value is not None and value != int(value) for value in values):
+            problems.append(("allocatable", f"{name} is {allocatable.get(name)!r}, which is no number of GPUs"))
+            continue
+        most, free = (int(value or 0) for value in values)
+        if free > most:
+            problems.append(("allocatable", f"{name}: allocatable is {free} and capacity is {most}; {most} counts"))
+        found[name] = (most, min(free, most))
+    return found
+
+
+def _counts(
+    node: Node, model: str, product: str, offered: dict[str, tuple[int, int]], problems: list[tuple[str, str]]
+) -> tuple[int, int, int, int, tuple[tuple[str, int], ...], str]:
+    """Physical GPUs, those in MIG mode, usable ones, pods per GPU, instances, and the profile of strategy single."""
+    whole, free = (sum(pair) for pair in zip(offered.get(GPU, (0, 0)), offered.get(SHARED, (0, 0)), strict=True))
+    replicas = max(quantity.whole(node.metadata.label("nvidia.com/gpu.replicas")), 1)
+    single = find_profile_name(product.rpartition("-MIG-")[2]) if "-MIG-" in product else None
+    if single is not None:
+        facts = find_gpu_model(product)
+        profile = find_profile(facts, str(single)) if facts is not None else None
+        cut = min(ceil(whole / (profile.max_instances if profile is not None else 1)), MOST_GPUS)
+        return cut, cut, 0, 1, ((str(single), free),), str(single)
+    profiles = {}
+    for name, (_, instances) in offered.items():
+        if name.startswith(MIG) and instances and (found := find_profile_name(name)) is not None:
+            profiles[str(found)] = instances
+    labelled = quantity.whole(node.metadata.label("nvidia.com/gpu.count"))
+    plugged = whole // replicas
+    gpus = labelled or plugged + (_least_gpus(model, profiles) if profiles else 0)
+    if gpus > MOST_GPUS:
+        problems.append(("allocatable", f"it states {gpus} GPUs, more than any node has; none of them counts"))
+        return 0, 0, 0, 1, (), ""
+    if labelled and plugged > labelled:
+        problems.append(
+            (
+                "allocatable",
+                f"capacity states {plugged} GPUs and the label nvidia.com/gpu.count {labelled}; that counts",
+            )
+        )
+        plugged = labelled
+    cut = gpus - plugged if profiles or node.metadata.label("nvidia.com/mig.strategy") == "mixed" else 0
+    if profiles and cut <= 0:
+        problems.append(
+            (
+                "allocatable",
+                f"it offers MIG instances, and all its {gpus} GPUs as whole ones; the instances do not count",
+            )
+        )
+        profiles, cut = {}, 0
+    usable = min(free // replicas, gpus - cut)
+    return gpus, cut, usable, replicas, tuple(sorted(profiles.items())), ""
+
+
+def _least_gpus(model: str, profiles: Mapping[str, int]) -> int:
+    """The fewest GPUs that have these instances, by their slices."""
+    facts = find_gpu_model(model)
+    if facts is None:
+        return 0
+    slices = 0
+    for name, count in profiles.items():
+        profile = find_profile(facts, name)
+        slices += count * (profile.memory_slices if profile is not None else facts.memory_slices)
+    return ceil(slices / facts.memory_slices)
+
+
+def _first(node: Node, keys: tuple[str, ...]) -> str:
+    """The value of the first label that is there; "" for none."""
+    return next((value for key in keys if (value := node.metadata.label(key))), "")
+
+
+def _reclaim_at_s(node: Node) -> float:
+    """The announced end of the node; NaN where there is none, or where the taint states no time."""
+    ends = [nan]
+    for each in node.spec.taints or ():
+        if each.key == "ToBeDeletedByClusterAutoscaler" and each.value.isdecimal():
+            ends.append(float(each.value))
+        elif each.key in NOTICE_S and each.time_added is not None:
+            ends.append(each.time_added.timestamp() + NOTICE_S[each.key])
+    return min(ends[1:], default=nan)
+
+
+def _recut(node: Node) -> int:
+    state = node.metadata.label("nvidia.com/mig.config.state")
+    if state in {"pending", "rebooting"}:
+        return Recut.CHANGING
+    return Recut.FAILED if state == "failed" else Recut.SETTLED

@@ -1,0 +1,145 @@
+"""Which GPUs and instances of its node each pod holds.
+
+The API does not say which of its node's GPUs a pod got. A source that sees the GPUs says it (a GPU exporter, an
+allocated resource claim); else a pod gets the free GPUs of the lowest numbers and keeps them as long as it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autopilot.core.model.snapshot import GPU_MILLI
+from collectors.kubernetes.asks import Ask
+from collectors.kubernetes.devices import Gpu
+from collectors.kubernetes.nodes import NodeFacts
+
+Held = tuple[int, int, int]
+"""What a pod holds: number of the GPU on its node, number of the instance on that GPU (-1: the GPU), thousandths."""
+
+
+@dataclass(slots=True)
+class Slots:
+    """The GPUs of one node and who holds them."""
+
+    facts: NodeFacts
+    gpus: tuple[Gpu, ...]
+    held: dict[str, tuple[Held, ...]] = field(default_factory=dict)  # by uid of the pod
+    waiting: dict[str, Ask] = field(default_factory=dict)  # pods for which nothing was free
+    pinned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # entity ids that a source names, by pod uid
+    _asks: dict[str, Ask] = field(default_factory=dict)
+
+    def give(self, pod: str, ask: Ask) -> None:
+        """A pod runs here."""
+        if self._asks.get(pod) == ask:
+            return
+        self.take(pod)
+        self._asks[pod] = ask
+        found = self._find(ask, self.pinned.get(pod, ()))
+        if found is None:
+            self.waiting[pod] = ask
+        else:
+            self.held[pod] = found
+
+    def take(self, pod: str) -> None:
+        """A pod is gone; what it held goes to one that found nothing."""
+        self._asks.pop(pod, None)
+        self.waiting.pop(pod, None)
+        if self.held.pop(pod, None) is None:
+            return
+        for other, ask in list(self.waiting.items()):
+            found = self._find(ask, self.pinned.get(other, ()))
+            if found is not None:
+                self.held[other] = found
+                del self.waiting[other]
+
+    def change(self, facts: NodeFacts, gpus: tuple[Gpu, ...]) -> None:
+        """The hardware changed: everything is handed out anew, in the order in which it was."""
+        self.facts, self.gpus = facts, gpus
+        self._again()
+
+    def pin(self, pinned: Mapping[str, tuple[str, ...]]) -> bool:
+        """What a source says about the pods here; true where it changes anything."""
+        if self.pinned == pinned:
+            return False
+        self.pinned = dict(pinned)
+        before = dict(self.held)
+        self._again()
+        return self.held != before
+
+    def _again(self) -> None:
+        asks = sorted(self._asks.items(), key=lambda each: each[0] not in self.pinned)
+        self.held, self.waiting, self._asks = {}, {}, {}
+        for pod, ask in asks:
+            self.give(pod, ask)
+
+    def unhealthy(self) -> set[int]:
+        """Whole GPUs that the device plugin no longer offers: which they are is not said, so free ones are taken."""
+        whole = [gpu.index for gpu in self.gpus if not gpu.mig]
+        missing = len(whole) - self.facts.usable
+        if missing <= 0:
+            return set()
+        busy = {index for held in self.held.values() for index, _, _ in held}
+        free = [index for index in reversed(whole) if index not in busy]
+        return set(free[:missing])
+
+    # --- search ---------------------------------------------------------------------------
+
+    def _find(self, ask: Ask, pinned: tuple[str, ...]) -> tuple[Held, ...] | None:
+        """What a pod gets; None where not everything is free."""
+        taken: dict[tuple[int, int], int] = {}
+        for held in self.held.values():
+            for index, part, milli in held:
+                taken[index, part] = taken.get((index, part), 0) + milli
+        named = self._named(ask, pinned, taken)
+        if named is not None:
+            return named
+        found: list[Held] = []
+        profiles = dict(ask.profiles)
+        gpus = ask.gpus
+        if self.facts.instances_as_gpus and gpus:
+            profiles[self.facts.instances_as_gpus] = profiles.get(self.facts.instances_as_gpus, 0) + gpus
+            gpus = 0
+        share = GPU_MILLI // self.facts.replicas
+        for _ in range(gpus):
+            best = min(
+                (gpu.index for gpu in self.gpus if not gpu.mig),
+                key=lambda index: (taken.get((index, -1), 0), index),
+                default=-1,
+            )
+            if best < 0 or taken.get((best, -1), 0) + share > GPU_MILLI:
+                return None
+            taken[best, -1] = taken.get((best, -1), 0) + share
+            found.append((best, -1, share))
+        for profile, count in profiles.items():
+            free = [
+                (gpu.index, number)
+                for gpu in self.gpus
+                for number, part in enumerate(gpu.parts)
+                if part.profile == profile and (gpu.index, number) not in taken
+            ]
+            if len(free) < count:
+                return None
+            found.extend((index, number, GPU_MILLI) for index, number in free[:count])
+        return tuple(found)
+
+    def _named(
+        self, ask: Ask, pinned: tuple[str, ...], taken: Mapping[tuple[int, int], int]
+    ) -> tuple[Held, ...] | None:
+        """What a source names, where that is as much as the pod asks for and nobody else holds it."""
+        if len(pinned) != ask.units:
+            return None
+        share = GPU_MILLI // self.facts.replicas
+        found: list[Held] = []
+        for entity in pinned:
+            uuid, _, gi_id = entity.partition("/")
+            for gpu in self.gpus:
+                if gpu.uuid != uuid:
+                    continue
+                if not gi_id:
+                    found.append((gpu.index, -1, share))
+                for number, part in enumerate(gpu.parts):
+                    if gi_id and str(part.gi_id) == gi_id:
+                        found.append((gpu.index, number, GPU_MILLI))
+        whole = all(taken.get((index, part), 0) + milli <= GPU_MILLI for index, part, milli in found)
+        return tuple(found) if whole and len(found) == ask.units else None

@@ -1,0 +1,335 @@
+"""Keeps one cache up to date: list, then watch, again and again. `step` is one exchange with the API server.
+
+A list is streamed where the server can, and paged where it cannot. A watch lasts `watch_s`; the server ends it after a
+bookmark. One that is silent for longer, that is cut, or whose events are out of order is not resumed: the kind is
+listed again, because an event may be lost. Errors are waited out with a growing, random delay; Retry-After is obeyed.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from collectors.kubernetes.cache import Cache, version_of
+from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, ApiError, Lines, Requests
+from collectors.kubernetes.wire import Meta, Object
+
+INITIAL_END = "k8s.io/initial-events-end"
+LEAST_GAP_S = 0.05
+SHOWN_BAD = 5
+"""Unreadable objects that are named; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times of list and watch, in seconds. `watch_s` counts by the server's clock, the others by ours."""
+
+    page: int = 500  # objects of one page of a list
+    watch_s: int = 15  # length of one watch: a quiet list is at most this old
+    silence_s: float = 25.0  # a stream without a byte for this long is cut
+    first_wait_s: float = 0.2  # after the first failure in a row; it doubles
+    longest_wait_s: float = 4.0
+    recheck_s: float = 60.0  # between two questions whether a kind is served that was absent
+    gone_s: float = 600.0  # a kind that was served and is absent is missed this long, then counts as removed
+    poll_s: float = 10.0  # between two lists where watching is not permitted
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Items(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Named(msgspec.Struct):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    code: int = 0
+
+
+class _Group(msgspec.Struct):
+    versions: list[dict[str, Any]] = []
+
+
+class Disorder(Exception):  # noqa: N818 - not an error: the reason to list again
+    """The events of a watch are not in their order."""
+
+
+class Reflector:
+    """One kind in one namespace, or in all."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        requests: Requests,
+        now_s: Callable[[], float],
+        timing: Timing,
+        rng: random.Random,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        """`now_s` is the controller's clock. `on_change` is called after each event and list that changed something."""
+        self._cache, self._requests, self._now_s = cache, requests, now_s
+        self._timing, self._rng, self._on_change = timing, rng, on_change
+        kind: type[Any] = cache.kind.type
+        self._object = msgspec.json.Decoder(kind)
+        page = msgspec.defstruct("Page", [("metadata", _ListMeta), ("items", list[kind] | None, None)])  # type: ignore[valid-type]
+        self._page = msgspec.json.Decoder(page)
+        self._line = msgspec.json.Decoder(_Line)
+        self._version = ""  # resume the watch here; "": list first
+        self._streams = True  # the server streams lists
+        self._watches = True  # we may watch
+        self._failures = 0
+        self._served = False
+        self._missing_since_s: float | None = None
+        self._open: Lines | None = None
+        self.lists = 0
+
+    # --- life -----------------------------------------------------------------------------
+
+    def run(self, stop: threading.Event) -> None:
+        """Exchanges until `stop`."""
+        while not stop.is_set():
+            wait_s = self.step()
+            if wait_s > 0:
+                stop.wait(wait_s)
+
+    def close(self) -> None:
+        """End the exchange that is under way; called from another thread."""
+        if self._open is not None:
+            self._open.close()
+
+    def step(self) -> float:
+        """One list or one watch. Returns the seconds to wait before the next."""
+        try:
+            if self._version and self._watches:
+                self._watch({"resourceVersion": self._version})
+            elif self._streams and self._watches:
+                self._watch({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}, initial=True)
+            else:
+                self._list()
+        except ApiError as error:
+            return self._failed(error)
+        except Disorder as error:
+            return self._again(str(error))
+        except msgspec.DecodeError as error:
+            return self._again(f"the answer is not JSON of the Kubernetes API: {error}")
+        self._failures, self._missing_since_s, self._served = 0, None, True
+        return LEAST_GAP_S if self._watches else self._timing.poll_s
+
+    # --- list -----------------------------------------------------------------------------
+
+    def _list(self) -> None:
+        """All pages of the list, from one instant."""
+        found: list[Object] = []
+        bad: list[str] = []
+        query = {"limit": str(self._timing.page)}
+        while True:
+            body = self._requests.get(self._cache.kind.path(self._cache.namespace), query)
+            meta = self._read_page(body, found, bad)
+            if not meta.continue_:
+                break
+            query = {"limit": str(self._timing.page), "continue": meta.continue_}
+        self._replace(found, meta.resource_version, bad)
+
+    def _read_page(self, body: bytes, found: list[Object], bad: list[str]) -> _ListMeta:
+        """Decode one page; where an object cannot be read, one by one."""
+        try:
+            page: Any = self._page.decode(body)
+        except msgspec.ValidationError:
+            raw = msgspec.json.decode(body, type=_Items)
+            found.extend(each for item in raw.items or () if (each := self._read(item, bad)) is not None)
+            return raw.metadata
+        found.extend(page.items or ())
+        meta: _ListMeta = page.metadata
+        return meta
+
+    def _read(self, raw: Any, bad: list[str]) -> Object | None:
+        """One object; None, and its name in `bad`, where it cannot be read."""
+        try:
+            found: Object = self._object.decode(raw)
+        except msgspec.ValidationError as error:
+            named = msgspec.json.decode(raw, type=_Named).metadata
+            bad.append(f"{named.namespace}/{named.name}: {error}".lstrip("/"))
+            return None
+        return found
+
+    def _replace(self, found: list[Object], version: str, bad: list[str]) -> None:
+        for each in found:
+            each.metadata.shrink()
+        named = (*bad[:SHOWN_BAD], *([f"and {len(bad) - SHOWN_BAD} more"] if len(bad) > SHOWN_BAD else []))
+        self._cache.replace(found, self._now_s(), named)
+        self._version = version
+        self.lists += 1
+        self._changed()
+
+    # --- watch ----------------------------------------------------------------------------
+
+    def _watch(self, query: dict[str, str], *, initial: bool = False) -> None:
+        """One watch to its end; `initial`: it begins with the whole list."""
+        asked = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._timing.watch_s),
+            **query,
+        }
+        path = self._cache.kind.path(self._cache.namespace)
+        try:
+            self._open = self._requests.watch(path, asked, self._timing.silence_s)
+        except ApiError as error:
+            if initial and error.status in {400, 422}:
+                self._streams = False
+                return
+            if error.status == FORBIDDEN and (self._version or not initial):
+                self._watches, self._version = False, ""
+            elif error.status == FORBIDDEN and initial:
+                self._list()  # raises where listing is not permitted either
+                self._watches = False
+                return
+            raise
+        first: list[Object] | None = [] if initial else None
+        heard = False
+        bad: list[str] = []
+        try:
+            for line in self._open:
+                heard = True
+                first = self._take(self._line.decode(line), first, bad)
+        except (ApiError, Disorder, msgspec.DecodeError):
+            self._version = ""
+            raise
+        finally:
+            self._open.close()
+            self._open = None
+        if first is not None:  # a server that does not know streaming lists
+            self._streams = False
+        elif not heard:  # not even a bookmark: the server may wait for a version that it does not have
+            self._version = ""
+
+    def _take(self, line: _Line, first: list[Object] | None, bad: list[str]) -> list[Object] | None:
+        """One event. `first` collects the objects of a streamed list until its end."""
+        if line.type == "ERROR":
+            status = msgspec.json.decode(line.object, type=_Status)
+            if first is not None and status.code != GONE:
+                self._streams = False
+            raise ApiError(status.code, f"{status.code} {status.message[:300]}")
+        if line.type == "BOOKMARK":
+            meta = msgspec.json.decode(line.object, type=_Named).metadata
+            if first is not None and meta.note(INITIAL_END) == "true":
+                self._replace(first, meta.resource_version, bad)
+                return None
+            if first is None:
+                self._in_order(meta)
+                self._cache.sign(self._now_s())
+            return first
+        found = self._read(line.object, bad)
+        if first is not None:
+            first.extend([found] if found is not None else [])
+            return first
+        if found is None:  # the list names it, and goes on without it
+            raise Disorder(f"an event has an object that cannot be read: {bad[-1]}")
+        self._in_order(found.metadata)
+        if line.type == "DELETED":
+            self._cache.delete(found.metadata, self._now_s())
+        elif line.type in {"ADDED", "MODIFIED"}:
+            found.metadata.shrink()
+            self._cache.put(found, self._now_s())
+        self._changed()
+        return None
+
+    def _in_order(self, meta: Meta) -> None:
+        """Move the place of the watch forward. Raises `Disorder` where it goes back."""
+        new, old = version_of(meta.resource_version), version_of(self._version)
+        if 0 <= new < old:
+            raise Disorder(
+                f"resourceVersion {meta.resource_version} came after {self._version}: events were reordered, or etcd "
+                "was restored from a backup"
+            )
+        self._version = meta.resource_version or self._version
+
+    # --- failures -------------------------------------------------------------------------
+
+    def _failed(self, error: ApiError) -> float:
+        """Why the list is not kept up to date, and how long to wait."""
+        title, where = self._cache.kind.title, f" in namespace {self._cache.namespace}" if self._cache.namespace else ""
+        if error.status == GONE:
+            return self._again(error.message)
+        if error.status == NOT_FOUND:
+            return self._not_served(error)
+        if error.status == FORBIDDEN:
+            verb = "list" if self._watches or not self._served else "watch"
+            reason = f"no permission to {verb} {title}{where}: grant it get, list and watch ({error.message})"
+            self._version = ""
+            if not self._watches and self._served:  # it may still list
+                self._cache.fail(reason)
+                return 0.0
+            self._cache.fail(reason, partial=reason)
+            return self._wait_s(error)
+        self._cache.fail(f"{title}{where}: {error.message}")
+        return self._wait_s(error)
+
+    def _again(self, why: str) -> float:
+        """List again."""
+        self._version = ""
+        self._cache.fail(f"{self._cache.kind.title}: it is listed again: {why}")
+        return self._wait_s(None)
+
+    def _wait_s(self, error: ApiError | None) -> float:
+        """A growing, random delay; never less than the server asks for."""
+        self._failures += 1
+        timing = self._timing
+        grown_s = min(timing.first_wait_s * 2.0 ** min(self._failures - 1, 20), timing.longest_wait_s)
+        jittered_s = grown_s * (0.5 + 0.5 * self._rng.random())
+        asked_s = error.retry_after_s if error is not None else 0.0
+        return max(jittered_s, asked_s * (1.0 + 0.1 * self._rng.random()))
+
+    def _not_served(self, error: ApiError) -> float:
+        """A kind that the cluster does not serve is a feature that is off, unless it was served a moment ago."""
+        kind, now_s = self._cache.kind, self._now_s()
+        self._version = ""
+        others = self._other_versions()
+        if kind.required or others:
+            reason = f"the cluster serves {kind.group} only in {others}; this version reads {kind.version}"
+            self._cache.fail(reason if others else error.message, partial=reason if others else error.message)
+            return self._timing.recheck_s if others else self._wait_s(error)
+        if self._served:
+            since_s = self._missing_since_s = now_s if self._missing_since_s is None else self._missing_since_s
+            if now_s - since_s < self._timing.gone_s:
+                reason = f"{kind.title} was served and is not any more; restart if it was removed on purpose"
+                self._cache.fail(reason, partial=reason)
+                return self._wait_s(error)
+            self._served = False
+        self._cache.switch_off(now_s)
+        self._failures = 0
+        self._changed()
+        return self._timing.recheck_s
+
+    def _other_versions(self) -> str:
+        """Versions in which the group of the kind is served, if not in ours; "" otherwise."""
+        kind = self._cache.kind
+        if not kind.group:
+            return ""
+        try:
+            group = msgspec.json.decode(self._requests.get(f"/apis/{kind.group}", {}), type=_Group)
+        except (ApiError, msgspec.DecodeError):
+            return ""
+        served = [str(each.get("version", "")) for each in group.versions]
+        return ", ".join(served) if served and kind.version not in served else ""
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()

@@ -1,0 +1,71 @@
+"""A table whose rows change one by one, and which is copied out whole."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.model.snapshot import DTYPES, UNSTATED
+
+FIRST_ROOM = 256
+
+
+class RowTable:
+    """Rows of one snapshot table by key. A dropped row is replaced by the last one."""
+
+    def __init__(self, table: type[Any], unstated: Mapping[str, Any] | None = None) -> None:
+        """`unstated` are the values of columns that a row omits, before those of the snapshot."""
+        self._table = table
+        self._columns: dict[str, np.ndarray[Any, Any]] = {}
+        self._unstated: dict[str, Any] = {}
+        for each in fields(table):
+            dtype = DTYPES.get(str(each.type), np.int32)
+            self._columns[each.name] = np.empty(FIRST_ROOM, dtype)
+            self._unstated[each.name] = UNSTATED.get(each.name, "" if dtype is object else 0)
+        self._unstated |= unstated or {}
+        self._keys: list[Hashable] = []
+        self._rows: dict[Hashable, int] = {}
+        self._frozen: Any = None
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self._keys)
+
+    def put(self, key: Hashable, values: Mapping[str, Any]) -> None:
+        """Add or replace the row of `key`."""
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = len(self._keys)
+            self._keys.append(key)
+            if row == len(self._columns[next(iter(self._columns))]):
+                self._columns = {name: np.resize(column, row * 2) for name, column in self._columns.items()}
+        for name, column in self._columns.items():
+            column[row] = values[name] if name in values else self._unstated[name]
+        self._frozen = None
+
+    def drop(self, key: Hashable) -> None:
+        """Remove the row of `key`, if there is one."""
+        row = self._rows.pop(key, None)
+        if row is None:
+            return
+        last = self._keys.pop()
+        if last != key:
+            for column in self._columns.values():
+                column[row] = column[len(self._keys)]
+            self._keys[row] = last
+            self._rows[last] = row
+        self._frozen = None
+
+    def row(self, key: Hashable) -> int:
+        """The row of `key`; -1 where there is none."""
+        return self._rows.get(key, -1)
+
+    def freeze(self) -> Any:
+        """The table as it is now; the same object as long as nothing changes."""
+        if self._frozen is None:
+            count = len(self._keys)
+            self._frozen = self._table(**{name: column[:count].copy() for name, column in self._columns.items()})
+        return self._frozen

@@ -1,0 +1,92 @@
+"""The caches of a cluster, each kept up to date by a thread of its own."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from collectors.kubernetes.cache import Cache, Changes, Health
+from collectors.kubernetes.kinds import KINDS, Kind
+from collectors.kubernetes.reflector import Reflector, Timing
+from collectors.kubernetes.transport import Requests
+
+
+class Cluster:
+    """Every kind of `kinds`, in all namespaces or only in those given."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        now_s: Callable[[], float] = time.time,
+        *,
+        namespaces: Sequence[str] = (),
+        kinds: Sequence[Kind] = KINDS,
+        timing: Timing | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`now_s` is the controller's clock, `rng` draws the delays after failures."""
+        given, seed = timing or Timing(), rng or random.Random()  # noqa: S311 - delays
+        self.now_s = now_s
+        self.on_change: Callable[[], None] | None = None
+        self._stop = threading.Event()
+        self._caches: dict[str, list[Cache]] = {}
+        self._reflectors: list[Reflector] = []
+        self._threads: list[threading.Thread] = []
+        for kind in kinds:
+            for namespace in namespaces if kind.namespaced and namespaces else ("",):
+                cache = Cache(kind, namespace)
+                self._caches.setdefault(kind.title, []).append(cache)
+                own = random.Random(seed.random())  # noqa: S311 - delays
+                self._reflectors.append(Reflector(cache, requests, now_s, given, own, self._changed))
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for each in self._reflectors:
+            thread = threading.Thread(target=each.run, args=(self._stop,), name="watch", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """End all watches."""
+        self._stop.set()
+        for each in self._reflectors:
+            each.close()
+        end_s = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(end_s - time.monotonic(), 0.0))
+
+    def wait_synced(self, timeout_s: float) -> bool:
+        """Wait until every kind was listed or is known to be absent; False where that takes longer."""
+        end_s = time.monotonic() + timeout_s
+        while not all(each.synced for each in self.health()):
+            if self._stop.wait(0.02) or time.monotonic() > end_s:
+                return False
+        return True
+
+    def step_all(self) -> None:
+        """One exchange of each kind in this thread, for a caller without threads."""
+        for each in self._reflectors:
+            each.step()
+
+    def health(self) -> list[Health]:
+        """How each list is."""
+        return [cache.health for caches in self._caches.values() for cache in caches]
+
+    def drain(self, kind: Kind) -> Changes:
+        """What changed in one kind since the last call."""
+        caches = self._caches.get(kind.title, [])
+        if len(caches) == 1:
+            return caches[0].drain()
+        every = Changes()
+        for cache in caches:
+            found = cache.drain()
+            every.there += found.there
+            every.gone += found.gone
+            every.deleted += found.deleted
+        return every
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()

@@ -1,0 +1,460 @@
+"""Objects of the API server, only with the fields that are used. Unknown fields are skipped while decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+KEPT_ANNOTATIONS = (
+    "gpu-autopilot.io/",
+    "kueue.x-k8s.io/",
+    "kai.scheduler/",
+    "scheduling.k8s.io/",
+    "pod-group-name",
+)
+"""Prefixes of annotations that are kept in memory; the others can be 256 KiB of anything."""
+
+LONGEST_ANNOTATION = 1024
+"""Longest value of an annotation that is kept whole; no valid one is longer. A longer one is cut, and then refused."""
+
+NOTHING: Mapping[str, str] = {}
+
+
+class Struct(msgspec.Struct, gc=False, rename="camel"):
+    """A decoded object. Field names are those of the API in snake case."""
+
+
+class Owner(Struct):
+    """An owner reference."""
+
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class Meta(Struct):
+    """The metadata of an object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+    @property
+    def owner(self) -> Owner | None:
+        """The controller that owns it."""
+        return next((each for each in self.owner_references or () if each.controller), None)
+
+    def label(self, key: str) -> str:
+        """The value of a label; "" where it is absent."""
+        return (self.labels or NOTHING).get(key, "")
+
+    def note(self, key: str) -> str:
+        """The value of an annotation; "" where it is absent."""
+        return (self.annotations or NOTHING).get(key, "")
+
+    def shrink(self) -> None:
+        """Keep only the annotations that are read, cut to `LONGEST_ANNOTATION`."""
+        if self.annotations:
+            kept = {
+                name: value if len(value) <= LONGEST_ANNOTATION else value[: LONGEST_ANNOTATION + 1]
+                for name, value in self.annotations.items()
+                if name.startswith(KEPT_ANNOTATIONS)
+            }
+            self.annotations = kept or None
+
+
+class Object(Struct):
+    """Any object."""
+
+    metadata: Meta
+
+
+class Condition(Struct):
+    """A condition of a status."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+def condition(found: list[Condition] | None, kind: str) -> Condition | None:
+    """The condition of a type, or None."""
+    return next((each for each in found or () if each.type == kind), None)
+
+
+def is_true(found: list[Condition] | None, kind: str) -> bool:
+    """True where a condition of this type has the status True."""
+    return any(each.type == kind and each.status == "True" for each in found or ())
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+class Taint(Struct):
+    """A taint of a node."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: datetime | None = None
+
+
+class NodeSpec(Struct):
+    """What is wanted of a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+
+
+class NodeCondition(Condition):
+    """A condition of a node."""
+
+    last_heartbeat_time: datetime | None = None
+
+
+class NodeStatus(Struct):
+    """What a node reports."""
+
+    capacity: dict[str, Any] | None = None
+    allocatable: dict[str, Any] | None = None
+    conditions: list[NodeCondition] | None = None
+
+
+class Node(Object):
+    """A node."""
+
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+
+class Resources(Struct):
+    """Requests and limits of a container."""
+
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class Container(Struct):
+    """A container."""
+
+    name: str = ""
+    resources: Resources | None = None
+    restart_policy: str = ""
+
+
+class Toleration(Struct):
+    """A toleration. An empty key tolerates every taint."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Expression(Struct):
+    """One requirement of a node selector."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class Term(Struct):
+    """Requirements that hold together."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class NodeSelector(Struct):
+    """Alternatives of which one holds."""
+
+    node_selector_terms: list[Term] | None = None
+
+
+class NodeAffinity(Struct):
+    """Affinity to nodes, the required part."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class Affinity(Struct):
+    """Affinity, the part to nodes."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class Gate(Struct):
+    """A scheduling gate, an admission check of a queue: anything with a name."""
+
+    name: str
+
+
+class SchedulingGroup(Struct):
+    """The PodGroup of a pod in native gang scheduling."""
+
+    pod_group_name: str | None = None
+
+
+class ClaimReference(Struct):
+    """A resource claim of a pod."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class PodSpec(Struct):
+    """What a pod asks for."""
+
+    node_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    scheduling_gates: list[Gate] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
+    resource_claims: list[ClaimReference] | None = None
+
+
+class PodStatus(Struct):
+    """What a pod does."""
+
+    phase: str = ""
+    reason: str = ""
+    start_time: datetime | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(Object):
+    """A pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class PodTemplate(Struct):
+    """The pods that a controller creates."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+# --- controllers ----------------------------------------------------------------------------------
+
+
+class JobSpec(Struct):
+    """What a Job asks for."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool | None = None
+    active_deadline_seconds: int | None = None
+    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
+
+
+class JobStatus(Struct):
+    """What a Job does."""
+
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    conditions: list[Condition] | None = None
+
+
+class Job(Object):
+    """A Job."""
+
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+    status: JobStatus = msgspec.field(default_factory=JobStatus)
+
+
+class ScaledSpec(Struct):
+    """Replicas of a Deployment, ReplicaSet or StatefulSet."""
+
+    replicas: int | None = None
+    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
+
+
+class ScaledStatus(Struct):
+    """Replicas that are ready."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+
+
+class Scaled(Object):
+    """A Deployment or a StatefulSet."""
+
+    spec: ScaledSpec = msgspec.field(default_factory=ScaledSpec)
+    status: ScaledStatus = msgspec.field(default_factory=ScaledStatus)
+
+
+class PriorityClass(Object):
+    """A priority class."""
+
+    value: int = 0
+    global_default: bool = False
+
+
+class LabelSelector(Struct):
+    """A selector of pods by labels."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class BudgetSpec(Struct):
+    """The pods of a budget."""
+
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Struct):
+    """What a budget allows now."""
+
+    disruptions_allowed: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+
+
+class Budget(Object):
+    """A PodDisruptionBudget."""
+
+    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
+    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
+
+
+class QuotaSpec(Struct):
+    """Limits of a namespace."""
+
+    hard: dict[str, Any] | None = None
+
+
+class ResourceQuota(Object):
+    """A ResourceQuota."""
+
+    spec: QuotaSpec = msgspec.field(default_factory=QuotaSpec)
+
+
+# --- dynamic resource allocation ------------------------------------------------------------------
+
+
+class SlicePool(Struct):
+    """The pool of a slice: only slices of its newest generation count."""
+
+    name: str = ""
+    generation: int = 0
+
+
+class Device(Struct):
+    """A device of a slice."""
+
+    name: str
+    attributes: dict[str, dict[str, Any]] | None = None
+
+
+class SliceSpec(Struct):
+    """Devices of one driver on one node."""
+
+    driver: str = ""
+    node_name: str | None = None
+    pool: SlicePool = msgspec.field(default_factory=SlicePool)
+    devices: list[Device] | None = None
+
+
+class ResourceSlice(Object):
+    """A ResourceSlice."""
+
+    spec: SliceSpec = msgspec.field(default_factory=SliceSpec)
+
+
+class AllocatedDevice(Struct):
+    """One device that a claim got."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class AllocatedDevices(Struct):
+    """The devices that a claim got."""
+
+    results: list[AllocatedDevice] | None = None
+
+
+class Allocation(Struct):
+    """What a claim got."""
+
+    devices: AllocatedDevices = msgspec.field(default_factory=AllocatedDevices)
+
+
+class Consumer(Struct):
+    """A pod that uses a claim."""
+
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ClaimStatus(Struct):
+    """What a claim got, and who uses it."""
+
+    allocation: Allocation | None = None
+    reserved_for: list[Consumer] | None = None
+
+
+class ResourceClaim(Object):
+    """A ResourceClaim."""
+
+    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+
+
+# --- queues of KAI --------------------------------------------------------------------------------
+
+
+class KaiAmount(Struct):
+    """Quota of one resource; -1 is unlimited."""
+
+    quota: float = 0.0
+    over_quota_weight: float = 1.0
+    limit: float = -1.0
+
+
+class KaiResources(Struct):
+    """Quotas of a queue."""
+
+    gpu: KaiAmount = msgspec.field(default_factory=KaiAmount)
+
+
+class KaiQueueSpec(Struct):
+    """A queue."""
+
+    parent_queue: str = ""
+    priority: int | None = None
+    resources: KaiResources = msgspec.field(default_factory=KaiResources)
+
+
+class KaiQueue(Object):
+    """A queue of the KAI scheduler."""
+
+    spec: KaiQueueSpec = msgspec.field(default_factory=KaiQueueSpec)

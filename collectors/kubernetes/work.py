@@ -1,0 +1,394 @@
+"""The work of the cluster as tables: gangs, their placements, services and queues. Only what changed is read again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.model.records import Gap, Work
+from autopilot.core.model.snapshot import MemberTable, PlacementTable, ServiceTable, WorkloadTable, empty, make
+from collectors.kubernetes.cache import Changes
+from collectors.kubernetes.constraints import selects_labels
+from collectors.kubernetes.gang_rows import Cluster, GangRow, finished, row_of
+from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, workload_key
+from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.queue_tree import QueueTree
+from collectors.kubernetes.services import is_service, service_table
+from collectors.kubernetes.wire import Budget, Job, Pod, Scaled
+from collectors.kueue.wire import Workload
+
+SHOWN_ENDED_S = 60.0
+"""Work that has ended is shown for this long, so that its run time is learned."""
+
+NO_LEVEL = 0
+
+
+@dataclass(slots=True)
+class Gangs:
+    """Every gang of the cluster, with the row of each that asks for GPUs."""
+
+    source: str
+    nodes: Nodes
+    cluster: Cluster
+    gangs: dict[str, Gang] = field(default_factory=dict)
+    pods: dict[str, PodFacts] = field(default_factory=dict)
+    services: dict[tuple[str, str], Scaled] = field(default_factory=dict)  # (namespace, "Kind/name")
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    tenants: dict[str, int] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)
+    dirty: set[str] = field(default_factory=set)
+    version: int = 0
+    _aliases: dict[tuple[str, str], str] = field(default_factory=dict)  # Workload -> key of its gang
+    _named: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    _holding: dict[str, tuple[str, str]] = field(default_factory=dict)  # pod -> (gang, node)
+    _members: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    _problems: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    _ended: dict[str, float] = field(default_factory=dict)  # key -> when it is hidden
+    _ids: dict[str, str] = field(default_factory=dict)
+    _rows: Any = None
+    _service_rows: dict[tuple[str, str], int] = field(default_factory=dict)
+    _services_table: ServiceTable | None = None
+    _built: tuple[Any, Work] | None = None
+
+    def __post_init__(self) -> None:
+        """Connect what rows depend on."""
+        from collectors.kubernetes.rows import RowTable
+
+        self._rows = RowTable(WorkloadTable, {"cpu_milli": 0, "memory_mib": 0})
+        self.cluster.tenant = self._tenant
+        self.cluster.service = lambda namespace, name: self._service_rows.get((namespace, name), -1)
+        self.cluster.budget = self._budgeted
+        self.cluster.replicas = lambda node: slots.facts.replicas if (slots := self.nodes.slots.get(node)) else 1
+        self.cluster.as_profile = lambda node: (
+            slots.facts.instances_as_gpus if (slots := self.nodes.slots.get(node)) else ""
+        )
+
+    # --- changes --------------------------------------------------------------------------
+
+    def update_pods(self, changes: Changes) -> None:
+        """Pods that came, changed or went."""
+        reported = set(changes.deleted)
+        for found in changes.gone:
+            self._drop_pod(found.metadata.uid, reported=found.metadata.uid in reported)
+        for found in changes.there:
+            if isinstance(found, Pod):
+                self._put_pod(pod_facts(found))
+
+    def update_jobs(self, changes: Changes) -> None:
+        """Jobs; a JobSet's are only read through their pods."""
+        reported = set(changes.deleted)
+        for found in changes.gone:
+            gang = self.gangs.get(f"uid/{found.metadata.uid}")
+            if gang is not None and gang.job is not None:
+                gang.job = None
+                self._touch(gang, reported=found.metadata.uid in reported)
+        for found in changes.there:
+            owner = found.metadata.owner
+            if isinstance(found, Job) and not (owner is not None and owner.kind == "JobSet"):
+                gang = self._gang(f"uid/{found.metadata.uid}", found.metadata.namespace, found.metadata.name)
+                gang.job = found
+                self.dirty.add(gang.key)
+
+    def update_workloads(self, changes: Changes) -> None:
+        """Workloads of Kueue."""
+        reported = set(changes.deleted)
+        for found in changes.gone:
+            if isinstance(found, Workload):
+                name = (found.metadata.namespace, found.metadata.name)
+                gang = self.gangs.get(self._aliases.get(name, ""))
+                if gang is not None and gang.workload is not None and gang.workload.metadata.uid == found.metadata.uid:
+                    gang.workload = None
+                    self._aliases.pop(name, None)
+                    self._touch(gang, reported=found.metadata.uid in reported)
+        for found in changes.there:
+            if isinstance(found, Workload):
+                self._put_workload(found)
+
+    def update_services(self, changes: Changes, kind: str) -> None:
+        """Deployments or StatefulSets with GPUs."""
+        reported = set(changes.deleted)
+        before = {key: (value.metadata.uid, value.metadata.generation) for key, value in self.services.items()}
+        for found in changes.gone:
+            key = (found.metadata.namespace, f"{kind}/{found.metadata.name}")
+            known = self.services.get(key)
+            if known is not None and known.metadata.uid == found.metadata.uid:
+                del self.services[key]
+                self._services_table = None
+                self.deleted += [found.metadata.uid] if found.metadata.uid in reported else []
+        for found in changes.there:
+            if isinstance(found, Scaled) and is_service(found):
+                self.services[found.metadata.namespace, f"{kind}/{found.metadata.name}"] = found
+                self._services_table = None
+        if before.keys() != self.services.keys():  # rows of services moved
+            self.dirty |= {each.key for each in self.pods.values() if each.service}
+
+    def update_budgets(self, changes: Changes) -> None:
+        """PodDisruptionBudgets: the work of their namespaces is looked at again."""
+        spaces = set()
+        for found in changes.gone:
+            self.budgets.pop(found.metadata.uid, None)
+            spaces.add(found.metadata.namespace)
+        for found in changes.there:
+            if isinstance(found, Budget):
+                before = self.budgets.get(found.metadata.uid)
+                self.budgets[found.metadata.uid] = found
+                if before is None or _blocks(before) != _blocks(found) or before.spec != found.spec:
+                    spaces.add(found.metadata.namespace)
+                    self._services_table = None
+        if spaces:
+            self.dirty |= {each.key for each in self.gangs.values() if each.namespace in spaces}
+
+    def touch_all(self) -> None:
+        """Something that all rows depend on changed: models, queues, constraints."""
+        self.dirty |= self.gangs.keys()
+
+    # --- pods and gangs -------------------------------------------------------------------
+
+    def _put_pod(self, found: PodFacts) -> None:
+        uid = found.pod.metadata.uid
+        name = (found.pod.metadata.namespace, found.pod.metadata.note(KUEUE_WORKLOAD))
+        key = found.key
+        if name[1]:
+            self._named[name].add(uid)
+            key = self._aliases.get(name, key)
+        before = self.pods.get(uid)
+        if key != found.key:
+            found = PodFacts(found.pod, key, found.name, found.ask, found.service, found.daemon)
+        if before is not None and before.key != key:
+            self._leave(before)
+        self.pods[uid] = found
+        gang = self._gang(key, name[0], found.name)
+        gang.pods[uid] = found
+        self.dirty.add(key)
+        self._hold(found)
+
+    def _hold(self, found: PodFacts) -> None:
+        """Book the GPUs of a pod, or give them back."""
+        uid, node = found.pod.metadata.uid, found.pod.spec.node_name
+        if found.holds and found.ask.any_gpu:
+            self.nodes.give(node, uid, found.ask)
+            self._holding[uid] = (found.key, node)
+        elif uid in self._holding:
+            self.nodes.take(self._holding.pop(uid)[1], uid)
+
+    def _drop_pod(self, uid: str, *, reported: bool) -> None:
+        found = self.pods.pop(uid, None)
+        if found is None:
+            return
+        if uid in self._holding:
+            self.nodes.take(self._holding.pop(uid)[1], uid)
+        name = (found.pod.metadata.namespace, found.pod.metadata.note(KUEUE_WORKLOAD))
+        if name[1]:
+            self._named[name].discard(uid)
+            if not self._named[name]:
+                del self._named[name]
+        gang = self.gangs.get(found.key)
+        if gang is not None:
+            gang.pods.pop(uid, None)
+            self._touch(gang, reported=reported)
+
+    def _leave(self, before: PodFacts) -> None:
+        gang = self.gangs.get(before.key)
+        if gang is not None:
+            gang.pods.pop(before.pod.metadata.uid, None)
+            self._touch(gang, reported=True)
+
+    def _put_workload(self, found: Workload) -> None:
+        key, name = workload_key(found)
+        alias = (found.metadata.namespace, found.metadata.name)
+        gang = self._gang(key, found.metadata.namespace, name)
+        gang.workload = found
+        self.dirty.add(key)
+        if self._aliases.get(alias) != key:
+            self._aliases[alias] = key
+            for uid in list(self._named.get(alias, ())):
+                self._put_pod(self.pods[uid])
+
+    def _gang(self, key: str, namespace: str, name: str) -> Gang:
+        gang = self.gangs.get(key)
+        if gang is None:
+            shown, owner = f"{namespace}/{name}", self._ids.get(f"{namespace}/{name}")
+            if owner is not None and owner != key:  # a Job and a pod of one name
+                name = f"{name}~{key[-5:]}"
+                shown = f"{namespace}/{name}"
+            self._ids[shown] = key
+            gang = self.gangs[key] = Gang(key, namespace, name)
+        return gang
+
+    def _touch(self, gang: Gang, *, reported: bool) -> None:
+        """Something of a gang is gone; a gang of nothing is gone itself."""
+        self.dirty.add(gang.key)
+        if gang.pods or gang.job is not None or gang.workload is not None:
+            return
+        row = self._rows.row(gang.key)
+        if reported and row >= 0:
+            self.deleted.append(str(self._rows.freeze().uid[row]))
+        del self.gangs[gang.key]
+        self._ids.pop(f"{gang.namespace}/{gang.name}", None)
+
+    def _tenant(self, namespace: str) -> int:
+        return self.tenants.setdefault(namespace, len(self.tenants))
+
+    def _budgeted(self, gang: Gang) -> bool:
+        """True where a budget refuses the eviction of its pods now. Services have their own rules for that."""
+        if any(each.service for each in gang.pods.values()):
+            return False
+        holding = [each for each in gang.pods.values() if each.holds]
+        if not holding:
+            return False
+        labels = holding[0].pod.metadata.labels or {}
+        return any(
+            each.metadata.namespace == gang.namespace
+            and each.status.disruptions_allowed < len(holding)
+            and _selects(each, labels)
+            for each in self.budgets.values()
+        )
+
+    # --- tables ---------------------------------------------------------------------------
+
+    def tables(self, tree: QueueTree, now_s: float, pinned_version: int = 0) -> Work:
+        """The work as it is now; the same object as long as nothing changes."""
+        self._forget_ended(now_s)
+        if self._services_table is None:
+            self._make_services(tree)
+        for key in self.dirty:
+            self._refresh(key, now_s)
+        if self.dirty:
+            self.version += 1
+        self.dirty = set()
+        built_from = (self.version, self.nodes.version, pinned_version, id(tree), id(self._services_table))
+        if self._built is None or self._built[0] != built_from:
+            assert self._services_table is not None  # noqa: S101 - made above
+            work = Work(
+                tuple(self.tenants),
+                self._rows.freeze(),
+                self._placements(),
+                self._services_table,
+                tree.table,
+                self._member_table(),
+            )
+            self._built = (built_from, work)
+        return self._built[1]
+
+    def gaps(self) -> Iterable[Gap]:
+        """Why gangs are left alone."""
+        for key, problems in self._problems.items():
+            gang = self.gangs[key]
+            for signal, reason in problems:
+                yield Gap(self.source, f"{gang.namespace}/{gang.name}", signal, reason)
+
+    def overbooked(self) -> frozenset[str]:
+        """Gangs with a pod for which its node has no GPU left."""
+        waiting = [uid for slots in self.nodes.slots.values() for uid in slots.waiting]
+        return frozenset(self._holding[uid][0] for uid in waiting if uid in self._holding)
+
+    def _refresh(self, key: str, now_s: float) -> None:
+        gang = self.gangs.get(key)
+        row: GangRow | None = None
+        if gang is not None:
+            holds = any(each.holds for each in gang.pods.values())
+            done = finished(gang)
+            if gang.held and not holds and not done:
+                gang.incarnation += 1
+            gang.held = holds
+            if not done:
+                gang.over_since_s = None
+                self._ended.pop(key, None)
+            elif gang.over_since_s is None:
+                gang.over_since_s = now_s
+                self._ended[key] = now_s + SHOWN_ENDED_S
+            if not done or key in self._ended:
+                row = row_of(gang, self.cluster)
+        if row is None:
+            self._rows.drop(key)
+            self._members.pop(key, None)
+            self._problems.pop(key, None)
+            return
+        self._rows.put(key, row.values)
+        _keep(self._members, key, row.members)
+        _keep(self._problems, key, row.problems)
+
+    def _forget_ended(self, now_s: float) -> None:
+        for key in [key for key, until_s in self._ended.items() if not now_s < until_s]:
+            del self._ended[key]
+            self.dirty.add(key)
+
+    def _placements(self) -> PlacementTable:
+        """One row for each GPU, share or instance that a pod holds."""
+        columns: tuple[list[int], ...] = ([], [], [], [], [])
+        leaving: list[bool] = []
+        workloads, node_column, gpus, parts, milli = columns
+        slots, node_rows = self.nodes.slots, self.nodes.node_rows
+        gpu_rows, part_rows = self.nodes.gpu_rows, self.nodes.part_rows
+        for uid, (key, node) in self._holding.items():
+            row, at = self._rows.row(key), slots.get(node)
+            if row < 0 or at is None:
+                continue
+            going = self.pods[uid].leaving
+            for index, part, share in at.held.get(uid, ()):
+                workloads.append(row)
+                node_column.append(node_rows[node])
+                gpus.append(gpu_rows[node, index])
+                parts.append(part_rows[node, index, part] if part >= 0 else -1)
+                milli.append(share)
+                leaving.append(going)
+        if not workloads:
+            nothing: PlacementTable = empty(PlacementTable)
+            return nothing
+        table: PlacementTable = make(
+            PlacementTable,
+            workload=workloads,
+            node=node_column,
+            gpu=gpus,
+            instance=parts,
+            milli=milli,
+            leaving=leaving,
+            rank=np.zeros(len(workloads), np.int32),
+        )
+        return table
+
+    def _member_table(self) -> MemberTable:
+        rows = [
+            {**member, "workload": self._rows.row(key)} for key, members in self._members.items() for member in members
+        ]
+        if not rows:
+            nothing: MemberTable = empty(MemberTable)
+            return nothing
+        table: MemberTable = make(MemberTable, **{name: [each[name] for each in rows] for name in rows[0]})
+        return table
+
+    def _make_services(self, tree: QueueTree) -> None:
+        """The table of services, in the order of their names."""
+        ordered = sorted(self.services)
+        by_service = {
+            self.services[key].metadata.uid: budget
+            for key in ordered
+            for budget in self.budgets.values()
+            if budget.metadata.namespace == key[0]
+            and _selects(budget, self.services[key].spec.template.metadata.labels or {})
+        }
+        self._service_rows = {key: row for row, key in enumerate(ordered)}
+        self._services_table = service_table((self.services[key] for key in ordered), tree.rows, by_service)
+
+
+def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
+    if value:
+        kept[key] = value
+    else:
+        kept.pop(key, None)
+
+
+def _blocks(budget: Budget) -> tuple[int, int]:
+    return budget.status.disruptions_allowed, budget.status.desired_healthy
+
+
+def _selects(budget: Budget, labels: Mapping[str, str]) -> bool:
+    """True where the budget covers pods with these labels; one without a selector covers none."""
+    selector = budget.spec.selector
+    if selector is None:
+        return False
+    return selects_labels(dict(labels), selector.match_labels, selector.match_expressions or ())

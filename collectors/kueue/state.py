@@ -1,0 +1,45 @@
+"""Where a Workload is: held back, waiting for a check, admitted, evicted, finished.
+
+A Workload that is evicted has given its quota back, but its pods may still run: they keep their GPUs until they end.
+"""
+
+from __future__ import annotations
+
+from autopilot.core.model.snapshot import Gate
+from collectors.kubernetes.wire import condition, is_true
+from collectors.kueue.wire import Workload
+
+OUR_CHECKS = "gpu-autopilot"
+GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+
+
+def gate(workload: Workload) -> int:
+    """The state of its external checks (`snapshot.Gate`)."""
+    if not workload.spec.active:
+        return int(Gate.REJECTED)
+    states = {each.state for each in workload.status.admission_checks or ()}
+    if "Rejected" in states:
+        return int(Gate.REJECTED)
+    if "Retry" in states or _waits_for_requeue(workload):
+        return int(Gate.RETRY)
+    if is_true(workload.status.conditions, "QuotaReserved") and not is_true(workload.status.conditions, "Admitted"):
+        return int(Gate.WAITING)
+    foreign = [name for name in workload.metadata.note(GATED_BY).split(",") if name and OUR_CHECKS not in name]
+    return int(Gate.WAITING if foreign else Gate.OPEN)
+
+
+def evicted(workload: Workload | None) -> bool:
+    """True while it is evicted: its pods, where there are some, are leaving."""
+    return workload is not None and is_true(workload.status.conditions, "Evicted")
+
+
+def evictions(workload: Workload | None) -> int:
+    """How often it was evicted, as Kueue counts."""
+    stats = workload.status.scheduling_stats if workload is not None else None
+    return sum(each.count for each in stats.evictions or ()) if stats is not None else 0
+
+
+def _waits_for_requeue(workload: Workload) -> bool:
+    """True while Kueue itself keeps it out of its queue (back-off after an eviction)."""
+    requeued = condition(workload.status.conditions, "Requeued")
+    return requeued is not None and requeued.status == "False" and requeued.reason != "Deactivated"

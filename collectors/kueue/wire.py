@@ -1,0 +1,242 @@
+"""Objects of Kueue (v1beta2), only with the fields that are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from collectors.kubernetes.wire import Condition, Object, PodTemplate, Struct
+
+GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
+
+
+class PodSetAssignment(Struct):
+    """What one set of pods got."""
+
+    name: str
+    count: int | None = None
+    flavors: dict[str, str] | None = None
+    resource_usage: dict[str, Any] | None = None
+
+
+class Admission(Struct):
+    """The reservation of a workload."""
+
+    cluster_queue: str
+    pod_set_assignments: list[PodSetAssignment] | None = None
+
+
+class CheckState(Struct):
+    """The state of one admission check of a workload."""
+
+    name: str
+    state: str
+
+
+class Eviction(Struct):
+    """How often a workload was evicted for one reason."""
+
+    reason: str = ""
+    count: int = 0
+
+
+class SchedulingStats(Struct):
+    """Counts that Kueue keeps of a workload."""
+
+    evictions: list[Eviction] | None = None
+
+
+class TopologyRequest(Struct):
+    """The topology that a set of pods asks for, by the label of a level."""
+
+    required: str | None = None
+    preferred: str | None = None
+
+
+class PodSet(Struct):
+    """Equal pods."""
+
+    name: str
+    count: int
+    template: PodTemplate
+    min_count: int | None = None
+    topology_request: TopologyRequest | None = None
+
+
+class WorkloadSpec(Struct):
+    """What a workload asks for."""
+
+    active: bool = True
+    pod_sets: list[PodSet] | None = None
+    priority: int | None = None
+    queue_name: str = ""
+    maximum_execution_time_seconds: int | None = None
+
+
+class WorkloadStatus(Struct):
+    """Where a workload is."""
+
+    admission: Admission | None = None
+    conditions: list[Condition] | None = None
+    admission_checks: list[CheckState] | None = None
+    scheduling_stats: SchedulingStats | None = None
+
+
+class Workload(Object):
+    """A Workload."""
+
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+
+class FlavorResource(Struct):
+    """Quota of one resource of one flavor; a limit that is absent is no limit."""
+
+    name: str
+    nominal_quota: Any = 0
+    borrowing_limit: Any = None
+    lending_limit: Any = None
+
+
+class FlavorQuotas(Struct):
+    """Quotas of one flavor."""
+
+    name: str
+    resources: list[FlavorResource] | None = None
+
+
+class ResourceGroup(Struct):
+    """Flavors in the order in which they are tried."""
+
+    flavors: list[FlavorQuotas] | None = None
+
+
+class BorrowWithin(Struct):
+    """Preemption while borrowing."""
+
+    policy: str = "Never"
+    max_priority_threshold: int | None = None
+
+
+class QueuePreemption(Struct):
+    """Which work a queue may preempt."""
+
+    within_cluster_queue: str = "Never"
+    reclaim_within_cohort: str = "Never"
+    borrow_within_cohort: BorrowWithin | None = None
+
+
+class FairSharing(Struct):
+    """The weight of a queue or cohort."""
+
+    weight: Any = None
+
+
+class CheckRule(Struct):
+    """A check of a queue, for some flavors or for all."""
+
+    name: str
+    on_flavors: list[str] | None = None
+
+
+class ChecksStrategy(Struct):
+    """The checks of a queue."""
+
+    admission_checks: list[CheckRule] | None = None
+
+
+class ClusterQueueSpec(Struct):
+    """The quotas of a queue."""
+
+    resource_groups: list[ResourceGroup] | None = None
+    cohort_name: str = ""
+    queueing_strategy: str = "BestEffortFIFO"
+    preemption: QueuePreemption = msgspec.field(default_factory=QueuePreemption)
+    fair_sharing: FairSharing | None = None
+    stop_policy: str | None = None
+    admission_checks_strategy: ChecksStrategy | None = None
+
+
+class QueueStatus(Struct):
+    """Whether a queue admits work."""
+
+    conditions: list[Condition] | None = None
+
+
+class ClusterQueue(Object):
+    """A ClusterQueue."""
+
+    spec: ClusterQueueSpec = msgspec.field(default_factory=ClusterQueueSpec)
+    status: QueueStatus = msgspec.field(default_factory=QueueStatus)
+
+
+class CohortSpec(Struct):
+    """The quotas that a cohort adds to those of its queues."""
+
+    parent_name: str = ""
+    resource_groups: list[ResourceGroup] | None = None
+    fair_sharing: FairSharing | None = None
+
+
+class Cohort(Object):
+    """A Cohort."""
+
+    spec: CohortSpec = msgspec.field(default_factory=CohortSpec)
+
+
+class LocalQueueSpec(Struct):
+    """The queue behind a name in a namespace."""
+
+    cluster_queue: str = ""
+    stop_policy: str | None = None
+
+
+class LocalQueue(Object):
+    """A LocalQueue."""
+
+    spec: LocalQueueSpec = msgspec.field(default_factory=LocalQueueSpec)
+
+
+class FlavorSpec(Struct):
+    """The nodes of a flavor."""
+
+    node_labels: dict[str, str] | None = None
+    topology_name: str | None = None
+
+
+class ResourceFlavor(Object):
+    """A ResourceFlavor."""
+
+    spec: FlavorSpec = msgspec.field(default_factory=FlavorSpec)
+
+
+class TopologyLevel(Struct):
+    """One level: a label of nodes."""
+
+    node_label: str
+
+
+class TopologySpec(Struct):
+    """Levels, the widest first."""
+
+    levels: list[TopologyLevel] | None = None
+
+
+class Topology(Object):
+    """A Topology."""
+
+    spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
+
+
+class CheckSpec(Struct):
+    """The controller of a check."""
+
+    controller_name: str = ""
+
+
+class AdmissionCheck(Object):
+    """An AdmissionCheck."""
+
+    spec: CheckSpec = msgspec.field(default_factory=CheckSpec)
+    status: QueueStatus = msgspec.field(default_factory=QueueStatus)
