@@ -20,6 +20,7 @@ COLLECTORS = (
     Row("prometheus", "collectors.prometheus:PrometheusCollector", "windows that a Prometheus computes"),
     Row("exporter", "collectors.exporter:ExporterCollector", "windows from a direct scrape of GPU exporters"),
     Row("slo", "collectors.slo.collector:SloCollector", "latency and demand of services, from a Prometheus"),
+    Row("kubernetes", "collectors.kubernetes.collector:KubernetesCollector", "inventory and work, from an API server"),
     Row("nvml", "collectors.nvml:NvmlCollector", "windows and inventory of this machine's GPUs, by its driver"),
 )
 

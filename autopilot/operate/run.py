@@ -24,6 +24,7 @@ from autopilot.service.logs import set_up_logs
 from autopilot.service.settings import Role, Settings
 from autopilot.service.settings_file import load_settings
 from autopilot.service.simulated import SimulatedCluster, open_cluster
+from autopilot.service.site import Site, kubernetes_site, simulated_site
 from autopilot.service.state_folder import Places, own_token, places, write_note
 from autopilot.service.wiring import Service, wire, wiring_lines
 
@@ -41,15 +42,16 @@ def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, sa
     set_up_logs(settings.log)
     with ExitStack() as stack:
         cluster = _cluster(settings, stack)
-        own = places(settings.state, cluster.clock.run if cluster is not None else "")
-        service = wire(settings, own, cluster)
+        site = _site(settings, cluster)
+        own = places(settings.state, site.run if site is not None else "")
+        service = wire(settings, own, site)
         stack.callback(service.close)
-        url = _listen(service, own, stack, When(cluster.clock.start_s if cluster is not None else 0.0))
+        url = _listen(service, own, stack, When(site.start_s if site is not None else 0.0))
         stack.callback(service.publisher.close)  # before the listeners: open requests end by themselves
         stack.enter_context(_stopped_by_signals(service.loop.stop))
         if cluster is not None:
             cluster.owned = True
-        log.info("running", api=url, state=str(own.folder), fence=service.leadership.fence(), **_about(cluster))
+        log.info("running", api=url, state=str(own.folder), fence=service.leadership.fence(), **_about(cluster, site))
         service.loop.run()
         log.info("stopping", tick=service.controller.memory.tick)
     log.info("stopped")
@@ -63,9 +65,16 @@ def _cluster(settings: Settings, stack: ExitStack) -> SimulatedCluster | None:
     return cluster
 
 
-def _about(cluster: SimulatedCluster | None) -> dict[str, Any]:
+def _site(settings: Settings, cluster: SimulatedCluster | None) -> Site | None:
+    """The cluster that the settings name; None where they name none."""
+    if cluster is not None:
+        return simulated_site(cluster)
+    return kubernetes_site(settings.kubernetes) if settings.kubernetes is not None else None
+
+
+def _about(cluster: SimulatedCluster | None, site: Site | None) -> dict[str, Any]:
     if cluster is None:
-        return {}
+        return site.about if site is not None else {}
     clock = cluster.clock
     return {"cluster": cluster.url, "scenario": clock.scenario, "run": clock.run, "speed": clock.speed}
 
@@ -133,3 +142,15 @@ def simulation_of(config: Path | None, scenario: str | None, speed: float | None
         return {"simulation": {"speed": speed}} if speed is not None else {}
     given = {"scenario": scenario, "speed": speed, "attach": attach}
     return {"simulation": {name: value for name, value in given.items() if value is not None}}
+
+
+def kubernetes_of(kubeconfig: Path | None, context: str | None, *, in_cluster: bool) -> dict[str, Any]:
+    """The part of the settings that the flags of a real cluster set."""
+    if kubeconfig is None and not in_cluster:
+        if context is not None:
+            raise InputError("--context: names a context of a kubeconfig; give it with --kubeconfig FILE")
+        return {}
+    if in_cluster and (kubeconfig is not None or context is not None):
+        raise InputError("--in-cluster: uses the service account of the pod; leave --kubeconfig and --context out")
+    given = {"kubeconfig": str(kubeconfig) if kubeconfig else None, "context": context, "in_cluster": in_cluster}
+    return {"kubernetes": {name: value for name, value in given.items() if value}}

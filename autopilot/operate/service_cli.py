@@ -36,6 +36,15 @@ def run(
     attach: Annotated[
         str | None, typer.Option("--attach", help="Manage the simulated cluster that runs at this address.")
     ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", help="Look at the cluster of this kubeconfig; it is only read.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="Context of the kubeconfig.", show_default="the current one")
+    ] = None,
+    in_cluster: Annotated[
+        bool, typer.Option("--in-cluster", help="Look at the cluster that this pod runs in, with its service account.")
+    ] = False,
     policy: Annotated[
         str | None,
         typer.Option("--policy", help="A shipped policy or a policy file, read again when it changes."),
@@ -45,11 +54,13 @@ def run(
 ) -> None:
     """Run the controller as a service until SIGTERM or Ctrl-C.
 
-    With --simulate it starts a simulated cluster as a process of its own, manages it, and ends it at the end.
+    With --simulate it starts a simulated cluster as a process of its own, manages it, and ends it at the end. With
+    --kubeconfig or --in-cluster it looks at a real cluster: it recommends, and changes nothing.
     """
-    from autopilot.operate.run import run_service, simulation_of
+    from autopilot.operate.run import kubernetes_of, run_service, simulation_of
 
     over: dict[str, Any] = simulation_of(config, simulate, speed, attach)
+    over |= kubernetes_of(kubeconfig, context, in_cluster=in_cluster)
     over |= {"policy": policy} if policy is not None else {}
     over |= {"state": str(state)} if state is not None else {}
     over |= {"http": {"listen": listen}} if listen is not None else {}

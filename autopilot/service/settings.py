@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
@@ -204,6 +204,47 @@ class Simulation(Section):
     )
 
 
+class Level(StrEnum):
+    """A topology level that a label of nodes names."""
+
+    ISLAND = "island"
+    LEAF = "leaf"
+    BLOCK = "block"
+    ZONE = "zone"
+
+
+class Kubernetes(Section):
+    """A real cluster through its API server. It is only read."""
+
+    kubeconfig: Path | None = Field(None, description="kubeconfig; null: the default one, unless in_cluster is set")
+    context: str | None = Field(None, min_length=1, description="context of the kubeconfig; null: its current one")
+    in_cluster: bool = Field(False, description="use the service account of the pod that the service runs in")
+    namespaces: tuple[Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")], ...] = Field(
+        (), description="read only these namespaces, for an account without rights on all; empty: all"
+    )
+    topology: dict[Level, str] = Field(
+        default_factory=dict,
+        description="label of nodes by level (island, leaf, block, zone), before those of Kueue's Topology and GFD",
+    )
+    watch_s: Seconds = Field(
+        15.0, ge=2, le=300, description="length of one watch; a list without changes is at most this old"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Kubernetes:
+        if self.in_cluster and (self.kubeconfig is not None or self.context is not None):
+            raise ValueError("in_cluster uses the account of the pod; leave kubeconfig and context out")
+        return self
+
+    @property
+    def shown(self) -> str:
+        """The cluster in words."""
+        if self.in_cluster:
+            return "the one that this pod runs in"
+        source = str(self.kubeconfig) if self.kubeconfig is not None else "the default kubeconfig"
+        return f"that of {source}" + (f", context {self.context}" if self.context else "")
+
+
 class Forecasting(Section):
     """The forecasters and their worker."""
 
@@ -244,6 +285,7 @@ class Settings(Section):
         "for a simulated cluster approve",
     )
     simulation: Simulation | None = Field(None, description="a simulated cluster; null: a real one")
+    kubernetes: Kubernetes | None = Field(None, description="a real cluster; null: none")
     loop: LoopSettings = Field(LoopSettings(), description="when the controller decides")
     collectors: Collectors = Field(Collectors(), description="sources of telemetry")
     forecasting: Forecasting = Field(Forecasting(), description="forecasters and their worker")
@@ -252,6 +294,12 @@ class Settings(Section):
     http: Http = Field(Http(), description="the HTTP API")
     metrics: Metrics = Field(Metrics(), description="the metrics of the controller")
     log: Log = Field(Log(), description="the log")
+
+    @model_validator(mode="after")
+    def _one_cluster(self) -> Settings:
+        if self.simulation is not None and self.kubernetes is not None:
+            raise ValueError("simulation and kubernetes are both set; leave one of them out")
+        return self
 
     @property
     def policy_name(self) -> str:

@@ -18,7 +18,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.ports import Collector, Forecaster, PolicySource
+from autopilot.core.model.ports import Actuator, Collector, Forecaster, PolicySource
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import FileMemoryStore
 from autopilot.registry import Registry
@@ -31,16 +31,15 @@ from autopilot.service.metered import ServiceMeter
 from autopilot.service.published import Publisher, WatchedCollector
 from autopilot.service.record import Record, RecordedActuator
 from autopilot.service.settings import Settings, Slo, Telemetry
-from autopilot.service.simulated import SimulatedCluster
+from autopilot.service.site import Site
 from autopilot.service.state_folder import Places
 from autopilot.service.ticks import Stopwatch, Ticks
 from autopilot.settings import FilePolicySource, StaticPolicySource, policy_names, shipped_policy
 from autopilot.worker import BackgroundWorker
 from collectors import load
-from simulator.serving.client import ChangeWatch, ServedActuator, ServedClient, ServedCollector
+from simulator.serving.client import ServedCollector
 
-SIMULATED, SIMULATED_TELEMETRY = "simulated-cluster", "simulated-telemetry"
-LEAST_S, LEAST_SIMULATED_S = 1.0, 0.1
+SIMULATED_TELEMETRY = "simulated-telemetry"
 
 
 @dataclass(slots=True)
@@ -93,30 +92,29 @@ class _Kept:
     record: Record
 
 
-def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -> Service:
+def wire(settings: Settings, places: Places, site: Site | None) -> Service:
     """Everything connected, nothing running. Raises `InputError` for what is missing, with the fix."""
-    if cluster is None:
+    if site is None:
         raise InputError(
-            "simulation: no cluster is configured; this version manages simulated clusters only: give --simulate "
-            "SCENARIO, or set `simulation` in the settings"
+            "no cluster is configured; give --kubeconfig FILE or --in-cluster for a real one, --simulate SCENARIO for "
+            "a simulated one, or set `kubernetes` or `simulation` in the settings"
         )
-    policy, client = policy_source(settings.policy_name), ServedClient(cluster.url)
+    policy = site.policy(policy_source(settings.policy_name))
     with ExitStack() as opened:
-        kept = _open(settings, places, cluster, policy.current(), opened)
+        kept = _open(settings, places, site, policy.current(), opened)
         watch, publisher = Stopwatch(), Publisher()
-        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), client.last_now_s, kept.record)
+        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), site.last_now_s, kept.record)
         ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
-        sources = (ServedCollector(client, SIMULATED), *_telemetry(settings, cluster, client))
+        sources = (site.collector, *_telemetry(settings, site))
         ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in sources)
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
-        clock = cluster.clock
-        ticks.meter = ServiceMeter(places.journal, clock.start_s, clock.speed, settings.loop.interval_s)
+        ticks.meter = ServiceMeter(places.journal, site.start_s, site.speed, settings.loop.interval_s)
         opened.callback(ticks.meter.close)
         controller = Controller(
             Wiring(
                 collectors=ticks.collectors,
                 forecasters=_forecasters(settings, policy.current(), keep),
-                actuators=dict.fromkeys(OPERATIONS, RecordedActuator(ServedActuator(client), kept.record)),
+                actuators=_actuators(site, kept.record),
                 journal=kept.journal,
                 memory=kept.memory,
                 inbox=kept.inbox,
@@ -125,21 +123,21 @@ def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -
                 worker=BackgroundWorker(keep) if settings.forecasting.fit else None,
                 on_decision=ticks.on_decision,
                 on_stage=watch.enter,
-                lists=((INVENTORY, SIMULATED), (WORK, SIMULATED)),
+                lists=((INVENTORY, site.source), (WORK, site.source)),
             )
         )
-        ticks.controller, ticks.concluded = controller, client.conclude
+        ticks.controller, ticks.concluded = controller, site.conclude
         opened.pop_all()
-    least_s = settings.loop.least_s if settings.loop.least_s is not None else LEAST_SIMULATED_S
+    least_s = settings.loop.least_s if settings.loop.least_s is not None else site.least_s
     loop = Loop(
         controller,
-        client.now_s,
+        site.now_s,
         ticks.after_tick,
         interval_s=settings.loop.interval_s,
         least_s=least_s,
-        speed=cluster.clock.speed,
+        speed=site.speed,
     )
-    changes = ChangeWatch(cluster.url, loop.wake)
+    end_watch = site.watch(loop.wake)
     return Service(
         settings=settings,
         controller=controller,
@@ -151,12 +149,12 @@ def wire(settings: Settings, places: Places, cluster: SimulatedCluster | None) -
         leadership=kept.leadership,
         journal=kept.journal,
         record=kept.record,
-        clock_s=client.last_now_s,
-        closers=[changes.close, ticks.meter.close],
+        clock_s=site.last_now_s,
+        closers=[end_watch, ticks.meter.close],
     )
 
 
-def _open(settings: Settings, places: Places, cluster: SimulatedCluster, policy: Policy, opened: ExitStack) -> _Kept:
+def _open(settings: Settings, places: Places, site: Site, policy: Policy, opened: ExitStack) -> _Kept:
     """Take the lead, then open memory, inbox and journal; `opened` releases them when the wiring fails."""
     memory = FileMemoryStore(places.memory)
     before = memory.load()
@@ -167,24 +165,30 @@ def _open(settings: Settings, places: Places, cluster: SimulatedCluster, policy:
     kill = KillSwitch(settings.kill_switch.file or places.kill)
     inbox = SqliteInbox(places.inbox, kill.reason, before.last_sequence if before is not None else -1)
     opened.callback(inbox.close)
-    journal = SqliteJournal(places.journal, durable=True, rules=policy.journal, run=_run_of(settings, cluster))
+    about = {"policy": settings.policy_name, **site.about}
+    journal = SqliteJournal(places.journal, durable=True, rules=policy.journal, run=about)
     opened.callback(journal.close)
     record = Record(places.audit)
     opened.callback(record.close)
-    record.event(Kind.START, run=cluster.clock.run, fence=leadership.fence(), version=version("gpu-autopilot"))
+    record.event(Kind.START, run=site.run, fence=leadership.fence(), version=version("gpu-autopilot"))
     return _Kept(memory, before, leadership, inbox, journal, kill, record)
 
 
-def _telemetry(settings: Settings, cluster: SimulatedCluster | None, client: ServedClient) -> Iterator[Collector]:
+def _actuators(site: Site, record: Record) -> dict[str, Actuator]:
+    """The actuator of each kind of instruction; none where nothing may act."""
+    return {} if site.actuator is None else dict.fromkeys(OPERATIONS, RecordedActuator(site.actuator, record))
+
+
+def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
     """The sources of telemetry of the settings, in the order of the table of collectors."""
     given = settings.collectors
-    if settings.simulation is not None:
+    if settings.simulation is not None and site.served is not None:
         if settings.simulation.telemetry == Telemetry.WINDOWS:
-            yield ServedCollector(client, SIMULATED_TELEMETRY, place=1)
-        elif settings.simulation.telemetry == Telemetry.SCRAPE and cluster is not None:
+            yield ServedCollector(site.served, SIMULATED_TELEMETRY, place=1)
+        elif settings.simulation.telemetry == Telemetry.SCRAPE:
             from collectors.exporter import Target
 
-            yield load("exporter")([Target(url, node) for node, url in client.exporters().items()])
+            yield load("exporter")([Target(url, node) for node, url in site.served.exporters().items()])
     if given.prometheus is not None:
         headers = {"Authorization": f"Bearer {_secret(given.prometheus.token_file)}"}
         yield load("prometheus")(
@@ -204,7 +208,7 @@ def _telemetry(settings: Settings, cluster: SimulatedCluster | None, client: Ser
     if given.nvml is not None:
         yield load("nvml")(given.nvml.node)
     if given.slo is not None:
-        yield _slo(given.slo, cluster.clock.speed if cluster is not None else 1.0)
+        yield _slo(given.slo, site.speed)
 
 
 def _slo(given: Slo, speed: float) -> Collector:
@@ -251,17 +255,6 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
     return [runtimes, Bursts(given.seed, gate=gate, champion=champions[1]), MixForecaster()]
 
 
-def _run_of(settings: Settings, cluster: SimulatedCluster) -> dict[str, object]:
-    """The description of the run that the journal keeps."""
-    return {
-        "policy": settings.policy_name,
-        "scenario": cluster.clock.scenario,
-        "run": cluster.clock.run,
-        "speed": cluster.clock.speed,
-        "start_s": cluster.clock.start_s,
-    }
-
-
 def wiring_lines(settings: Settings) -> list[str]:
     """The wiring in words, one line a part. Raises `InputError` for a policy that cannot be used."""
     policy = policy_source(settings.policy_name).current()
@@ -269,7 +262,9 @@ def wiring_lines(settings: Settings) -> list[str]:
     sources = [f"{name}" for name in ("prometheus", "exporters", "nvml", "slo") if getattr(given, name) is not None]
     if simulation is not None and simulation.telemetry != Telemetry.OFF:
         sources.insert(0, f"simulated cluster ({simulation.telemetry.value})")
-    cluster = "none: give --simulate SCENARIO"
+    cluster = "none: give --kubeconfig FILE, --in-cluster or --simulate SCENARIO"
+    if settings.kubernetes is not None:
+        cluster = f"{settings.kubernetes.shown}; it is only read, every mode counts as recommend at most"
     if simulation is not None:
         cluster = f"simulated, scenario {simulation.scenario}, speed {simulation.speed:g}"
         cluster += f", attached to {simulation.attach}" if simulation.attach else ""

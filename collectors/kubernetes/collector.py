@@ -309,7 +309,7 @@ def _health_gaps(source: str, health: Iterable[Health], now_s: float) -> list[Ga
             age = f"; last current {now_s - each.sign_s:.0f} s ago" if each.synced and not each.off else ""
             gaps.append(Gap(source, "", each.kind.title, each.problem + age))
         elif not each.synced:
-            gaps.append(Gap(source, "", each.kind.title, "not listed yet"))
+            gaps.append(Gap(source, "", each.kind.title, f"{each.kind.title} are not listed yet"))
         gaps += [Gap(source, bad.partition(": ")[0], each.kind.title, f"cannot be read: {bad}") for bad in each.bad]
     return gaps
 

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
 from collectors.attribution import Attribution
+from collectors.kubernetes.dra_wire import ResourceSlice
 from collectors.kubernetes.nodes import NodeFacts
-from collectors.kubernetes.wire import ResourceSlice
 
 DRIVER = "gpu.nvidia.com"
 FIRST_GI_ID = 7

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.kubernetes import wire
+from collectors.kubernetes import dra_wire, wire
 from collectors.kueue import wire as kueue
 
 
@@ -39,8 +39,8 @@ STATEFULSETS = Kind("statefulsets", "apps", "v1", wire.Scaled, required=True)
 PRIORITY_CLASSES = Kind("priorityclasses", "scheduling.k8s.io", "v1", wire.PriorityClass, namespaced=False)
 BUDGETS = Kind("poddisruptionbudgets", "policy", "v1", wire.Budget)
 QUOTAS = Kind("resourcequotas", "", "v1", wire.ResourceQuota)
-SLICES = Kind("resourceslices", "resource.k8s.io", "v1", wire.ResourceSlice, namespaced=False)
-CLAIMS = Kind("resourceclaims", "resource.k8s.io", "v1", wire.ResourceClaim)
+SLICES = Kind("resourceslices", "resource.k8s.io", "v1", dra_wire.ResourceSlice, namespaced=False)
+CLAIMS = Kind("resourceclaims", "resource.k8s.io", "v1", dra_wire.ResourceClaim)
 WORKLOADS = Kind("workloads", kueue.GROUP, kueue.VERSION, kueue.Workload)
 CLUSTER_QUEUES = Kind("clusterqueues", kueue.GROUP, kueue.VERSION, kueue.ClusterQueue, namespaced=False)
 LOCAL_QUEUES = Kind("localqueues", kueue.GROUP, kueue.VERSION, kueue.LocalQueue)
@@ -49,6 +49,9 @@ FLAVORS = Kind("resourceflavors", kueue.GROUP, kueue.VERSION, kueue.ResourceFlav
 TOPOLOGIES = Kind("topologies", kueue.GROUP, kueue.VERSION, kueue.Topology, namespaced=False)
 CHECKS = Kind("admissionchecks", kueue.GROUP, kueue.VERSION, kueue.AdmissionCheck, namespaced=False)
 KAI_QUEUES = Kind("queues", "scheduling.run.ai", "v2", wire.KaiQueue, namespaced=False)
+
+URGENT = (PODS, JOBS, WORKLOADS)
+"""Kinds whose changes are looked at immediately."""
 
 KINDS = (
     NODES,

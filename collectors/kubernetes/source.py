@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from collectors.kubernetes.cache import Cache, Changes, Health
-from collectors.kubernetes.kinds import KINDS, Kind
+from collectors.kubernetes.kinds import KINDS, URGENT, Kind
 from collectors.kubernetes.reflector import Reflector, Timing
 from collectors.kubernetes.transport import Requests
 
@@ -29,7 +29,7 @@ class Cluster:
         """`now_s` is the controller's clock, `rng` draws the delays after failures."""
         given, seed = timing or Timing(), rng or random.Random()  # noqa: S311 - delays
         self.now_s = now_s
-        self.on_change: Callable[[], None] | None = None
+        self.on_change: Callable[[], None] | None = None  # called after changes of urgent kinds, by other threads
         self._stop = threading.Event()
         self._caches: dict[str, list[Cache]] = {}
         self._reflectors: list[Reflector] = []
@@ -39,7 +39,8 @@ class Cluster:
                 cache = Cache(kind, namespace)
                 self._caches.setdefault(kind.title, []).append(cache)
                 own = random.Random(seed.random())  # noqa: S311 - delays
-                self._reflectors.append(Reflector(cache, requests, now_s, given, own, self._changed))
+                told = self._changed if kind in URGENT else None
+                self._reflectors.append(Reflector(cache, requests, now_s, given, own, told))
 
     def start(self) -> None:
         """Begin to list and watch."""

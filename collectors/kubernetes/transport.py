@@ -71,7 +71,10 @@ class Requests(Protocol):
 class Connections(Protocol):
     """Connections with credentials (`access.Access`)."""
 
-    host: str
+    @property
+    def host(self) -> str:
+        """Address of the API server."""
+        ...
 
     def connection(self) -> tuple[Any, dict[str, str], int]:
         """A pool manager, headers, and their generation."""

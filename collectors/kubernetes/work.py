@@ -255,7 +255,7 @@ class Gangs:
         self._forget_ended(now_s)
         if self._services_table is None:
             self._make_services(tree)
-        for key in self.dirty:
+        for key in sorted(self.dirty):
             self._refresh(key, now_s)
         if self.dirty:
             self.version += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Callable
 
@@ -9,15 +10,21 @@ import numpy as np
 import pytest
 
 from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S, Quality
+from autopilot.core.intake.assemble import assemble
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Batch
 from collectors import COLLECTORS, load
 from collectors.exporter import ExporterCollector, Target
+from collectors.kubernetes.collector import KubernetesCollector
+from collectors.kubernetes.source import Cluster
+from collectors.kubernetes.transport import ApiError
 from collectors.nvml import NvmlCollector
 from collectors.prometheus import PrometheusCollector
 from collectors.slo.collector import SloCollector
 from tests.kits.exporter_text import Device, render
+from tests.kits.kube_api import Canned
+from tests.kits.kube_objects import EPOCH_S, kueue, node, pod, workload
 
 
 def check_batch(batch: Batch, name: str, now_s: float) -> None:
@@ -72,6 +79,15 @@ TEXTS = {
     "http://d/metrics": b"",
 }
 
+
+def of_cluster(api: Canned) -> KubernetesCollector:
+    """A collector of a canned cluster that was listed once, where it answers."""
+    cluster = Cluster(api, lambda: EPOCH_S, rng=random.Random(1))
+    for _ in range(3):
+        cluster.step_all()
+    return KubernetesCollector(cluster)
+
+
 WORKING: dict[str, Callable[[], Collector]] = {
     "exporter": lambda: ExporterCollector([Target(url) for url in TEXTS], TEXTS.__getitem__),
 }
@@ -81,6 +97,7 @@ BROKEN: dict[str, Callable[[], Collector]] = {
     "prometheus": lambda: PrometheusCollector(f"http://127.0.0.1:{unused_port()}", timeout_s=2.0),
     "nvml": lambda: NvmlCollector("node-a"),
     "slo": lambda: SloCollector(f"http://127.0.0.1:{unused_port()}", timeout_s=2.0),
+    "kubernetes": lambda: of_cluster(Canned(refuse={"*": ApiError(0, "the API server does not answer")})),
 }
 
 
@@ -93,6 +110,22 @@ def test_a_working_source_gives_whole_batches(name: str) -> None:
         check_batch(batch, collector.name, now_s)
     assert batch.telemetry is not None
     assert len(batch.telemetry.entity_ids)
+
+
+def test_a_source_of_objects_gives_tables_that_the_core_accepts() -> None:
+    """Inventory and work are consistent, true at a time that is not in the future, and not built again unchanged."""
+    api = Canned()
+    api.put(node("n1"), pod("a", 2, node="n1"), pod("b", 4), *kueue(workload("w", 8)))
+    collector = of_cluster(api)
+    first, second = collector.collect(EPOCH_S), collector.collect(EPOCH_S + 5)
+    for batch, now_s in ((first, EPOCH_S), (second, EPOCH_S + 5)):
+        assert batch.source == collector.name
+        assert batch.collected_s <= now_s
+        assert all(gap.source == collector.name and gap.reason for gap in batch.gaps)
+        snapshot, gaps = assemble([batch], now_s)
+        assert (len(snapshot.gpus.uuid), len(snapshot.workloads.id), gaps) == (8, 3, ())
+    assert second.inventory is first.inventory
+    assert second.work is first.work
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -110,7 +143,7 @@ def test_a_broken_source_is_a_gap(name: str) -> None:
 
 def test_the_table_names_every_collector() -> None:
     """Each row of the table loads a class with that name and a collect method."""
-    assert [row.name for row in COLLECTORS] == ["prometheus", "exporter", "slo", "nvml"]
+    assert [row.name for row in COLLECTORS] == ["prometheus", "exporter", "slo", "kubernetes", "nvml"]
     for row in COLLECTORS:
         collector = load(row.name)
         assert collector.name == row.name
@@ -119,7 +152,7 @@ def test_the_table_names_every_collector() -> None:
 
 def test_an_unknown_collector_is_refused_with_the_list() -> None:
     """A name outside the table is an input error that lists the names."""
-    with pytest.raises(InputError, match="prometheus, exporter, slo, nvml"):
+    with pytest.raises(InputError, match="prometheus, exporter, slo, kubernetes, nvml"):
         load("dcgm")
 
 

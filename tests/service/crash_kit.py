@@ -26,6 +26,7 @@ from autopilot.service.cluster_process import serve_world
 from autopilot.service.listeners import Listener
 from autopilot.service.settings import Settings
 from autopilot.service.simulated import SimulatedCluster
+from autopilot.service.site import simulated_site
 from autopilot.service.state_folder import places, write_note
 from autopilot.service.wiring import wire
 from simulator.serving.client import ServedActuator, ServedClient
@@ -113,7 +114,7 @@ def control(folder: Path, url: str, boundary: str, hit: int, ticks: int) -> None
             os.kill(os.getpid(), signal.SIGKILL)
 
     _mark(at)
-    service = wire(settings, places(folder / "state", cluster.clock.run), cluster)
+    service = wire(settings, places(folder / "state", cluster.clock.run), simulated_site(cluster))
     with (folder / "fences").open("a") as file:
         file.write(f"{service.leadership.fence()}\n")
     for _ in range(ticks):

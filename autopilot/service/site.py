@@ -1,0 +1,125 @@
+"""The cluster that the service looks at, as its wiring needs it: simulated, or a real one through its API server."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from autopilot.core.model.policy import Policy, RuleSetName
+from autopilot.core.model.ports import Actuator, Collector, PolicySource
+from autopilot.service.capping import Capped
+from autopilot.service.settings import Kubernetes
+from autopilot.service.simulated import SimulatedCluster
+from collectors import load
+from collectors.kubernetes.access import Access, Address
+from collectors.kubernetes.collector import KubernetesCollector, Options
+from collectors.kubernetes.reflector import Timing
+from collectors.kubernetes.source import Cluster
+from collectors.kubernetes.transport import Transport
+from simulator.serving.client import ChangeWatch, ServedActuator, ServedClient, ServedCollector
+
+SIMULATED = "simulated-cluster"
+LEAST_S, LEAST_SIMULATED_S = 1.0, 0.1
+COHORTS = {RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR}
+
+OnChange = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One cluster. `now_s` may ask it, `last_now_s` never does; both are by its clock.
+
+    `watch` calls back when something changes and returns what ends that. Without an `actuator` nothing acts.
+    """
+
+    source: str  # the name of its lists of inventory and work
+    collector: Collector
+    now_s: Callable[[], float]
+    last_now_s: Callable[[], float]
+    watch: Callable[[OnChange], Callable[[], None]]
+    about: dict[str, object]
+    start_s: float | None  # time 0 of its clock since 1970
+    least_s: float
+    run: str = ""
+    speed: float = 1.0
+    actuator: Actuator | None = None
+    conclude: Callable[[], None] | None = None
+    served: ServedClient | None = None  # of a simulated cluster
+    policy: Callable[[PolicySource], PolicySource] = lambda source: source
+
+
+def simulated_site(cluster: SimulatedCluster) -> Site:
+    """A simulated cluster in a process of its own."""
+    client, clock = ServedClient(cluster.url), cluster.clock
+    return Site(
+        source=SIMULATED,
+        collector=ServedCollector(client, SIMULATED),
+        now_s=client.now_s,
+        last_now_s=client.last_now_s,
+        watch=lambda on_change: ChangeWatch(cluster.url, on_change).close,
+        about={"scenario": clock.scenario, "run": clock.run, "speed": clock.speed, "start_s": clock.start_s},
+        start_s=clock.start_s,
+        least_s=LEAST_SIMULATED_S,
+        run=clock.run,
+        speed=clock.speed,
+        actuator=ServedActuator(client),
+        conclude=client.conclude,
+        served=client,
+    )
+
+
+def kubernetes_site(settings: Kubernetes, access: Access | None = None, now_s: Callable[[], float] = time.time) -> Site:
+    """A real cluster. Raises `InputError` where its configuration cannot be used.
+
+    It is only read, and every mode counts as `recommend` at most.
+    """
+    access = access or Access(Address(settings.kubeconfig, settings.context, settings.in_cluster))
+    transport = Transport(access, now_s)
+    timing = Timing(watch_s=round(settings.watch_s), silence_s=settings.watch_s + 10.0)
+    cluster = Cluster(transport, now_s, namespaces=settings.namespaces, timing=timing, rng=random.Random())  # noqa: S311
+    kind: type[KubernetesCollector] = load("kubernetes")
+    options = Options({level.value: label for level, label in settings.topology.items()})
+    collector = kind(cluster, options, skew_s=lambda: transport.skew_s)
+
+    def watch(on_change: OnChange) -> Callable[[], None]:
+        cluster.on_change = on_change
+        cluster.start()
+        return cluster.close
+
+    return Site(
+        source=collector.name,
+        collector=collector,
+        now_s=now_s,
+        last_now_s=now_s,
+        watch=watch,
+        about={"cluster": access.host},
+        start_s=0.0,
+        least_s=LEAST_S,
+        policy=lambda source: BesidePolicy(source, lambda: collector.engine),
+    )
+
+
+class BesidePolicy:
+    """A policy beside a real cluster: modes up to `recommend`, and the rules of the scheduler that owns the queues."""
+
+    def __init__(self, source: PolicySource, engine: Callable[[], str]) -> None:
+        """`engine`: whose queues the work is in, as the collector found them."""
+        self._source, self._engine = source, engine
+        self._capped = Capped()
+        self._last: tuple[Policy, str, Policy] | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the policy is not in force as it is written; None where it is."""
+        return getattr(self._source, "problem", None)
+
+    def current(self) -> Policy:
+        """The policy in force; the same object while nothing changed."""
+        policy, engine = self._capped.of(self._source.current()), self._engine()
+        if self._last is None or self._last[0] is not policy or self._last[1] != engine:
+            fits = engine != "kueue" or policy.rules in COHORTS
+            ruled = policy if fits else replace(policy, rules=RuleSetName.COHORT_CLASSIC)
+            self._last = (policy, engine, ruled)
+        return self._last[2]

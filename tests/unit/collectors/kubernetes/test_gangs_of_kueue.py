@@ -1,0 +1,65 @@
+"""Work that Kueue admits: from Workloads, Jobs and pods to rows of the snapshot."""
+
+from __future__ import annotations
+
+from autopilot.core.model.snapshot import Gate, State
+from tests.kits.kube_objects import done, job, kueue, node, owner, pod, workload
+from tests.unit.collectors.kubernetes.view import Seen, held, row
+
+OWNER = owner("Job", "a", "uid-team-a")
+
+
+def _pods(count: int, **more: object) -> list[dict[str, object]]:
+    return [pod(f"a-{k}", 4, node="n1", owner=OWNER, **more) for k in range(count)]  # type: ignore[arg-type]
+
+
+def test_an_admitted_job_runs_on_the_gpus_of_its_pods() -> None:
+    """Job, Workload and pods are one gang, with the uid of the Job and the queue that admits it."""
+    running = workload("job-a", 4, count=2, owner=OWNER, admitted_to="gpus", priority=7)
+    seen = Seen(node("n1"), job("a", 4, width=2), *kueue(running), *_pods(2)).tables()
+    found = row(seen[1], "team/a")
+    assert (found["uid"], found["state"], found["gpus"], found["gpus_per_member"]) == (
+        "uid-team-a",
+        State.RUNNING,
+        8,
+        4,
+    )
+    assert (found["priority"], seen[1].queues.id[found["queue"]]) == (7, "gpus")
+    assert len(held(seen, "team/a")) == 8
+
+
+def test_work_waits_in_the_queue_behind_its_local_queue() -> None:
+    """A Workload without a reservation is pending in the ClusterQueue of its LocalQueue, and may be started."""
+    _, work = Seen(node("n1"), *kueue(workload("job-b", 8, owner=owner("Job", "b", "u-b")))).tables()
+    found = row(work, "team/b")
+    assert (found["state"], found["gate"], work.queues.id[found["queue"]]) == (State.PENDING, Gate.OPEN, "gpus")
+
+
+def test_a_waiting_check_holds_work_back() -> None:
+    """Quota reserved and not admitted: an external check is awaited."""
+    waits = workload("job-b", 8, owner=owner("Job", "b", "u-b"), conditions=[done("QuotaReserved", "QuotaReserved")])
+    assert row(Seen(node("n1"), *kueue(waits)).tables()[1], "team/b")["gate"] == Gate.WAITING
+
+
+def test_gpus_are_held_until_the_pods_are_gone() -> None:
+    """Kueue releases the quota of an evicted job at once; its terminating pods keep their GPUs, and are leaving."""
+    evicted = workload("job-a", 4, count=2, owner=OWNER, active=False, conditions=[done("Evicted", "Deactivated")])
+    stopping = _pods(2, deleting=True)
+    view = Seen(node("n1"), job("a", 4, width=2, suspend=True), *kueue(evicted), *stopping)
+    seen = view.tables()
+    assert row(seen[1], "team/a")["state"] == State.CHECKPOINTING
+    assert len(held(seen, "team/a")) == 8
+    assert seen[1].placements.leaving.all()
+    seen = view.tables(gone=tuple(stopping))
+    found = row(seen[1], "team/a")
+    assert (found["state"], found["gate"], found["incarnation"]) == (State.PENDING, Gate.REJECTED, 1)
+    assert held(seen, "team/a") == []
+
+
+def test_finished_work_is_shown_as_ended_for_a_minute() -> None:
+    """Its run time can be learned; afterwards it is hidden, and was not lost."""
+    over = workload("job-a", 4, count=2, owner=OWNER, admitted_to="gpus", conditions=[done("Finished", "Succeeded")])
+    view = Seen(node("n1"), *kueue(over))
+    assert row(view.tables()[1], "team/a")["state"] == State.SUCCEEDED
+    view.now_s += 61
+    assert len(view.tables()[1].workloads.id) == 0
