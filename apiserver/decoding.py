@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from apiserver.conform import Conformer, ConformError
 from apiserver.errors import StatusError, bad_request, quoted
 from apiserver.kinds.base import Kind
 from apiserver.requests import JSON, PATCHES, Call, Request
@@ -68,7 +69,33 @@ def decode_object(call: Call, kind: Kind) -> Obj:
     if not isinstance(obj, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
     check_kind(obj, kind)
-    return obj
+    try:
+        return conformed(kind, obj, call)
+    except ConformError as error:
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}'
+        ) from None
+
+
+def conformed(kind: Kind, obj: Obj, call: Call) -> Obj:
+    """An object in the form of its type. Raises ConformError, and StatusError 400 for unknown fields if Strict."""
+    if kind.custom:
+        return obj
+    conformer = Conformer(kind.kind)
+    found: Obj = conformer.conform(kind.schema, obj)
+    report_unknown(call, kind, conformer.unknown)
+    return found
+
+
+def report_unknown(call: Call, kind: Kind, unknown: list[str]) -> None:
+    """By the parameter fieldValidation: Strict refuses, Warn (the default) warns. Raises StatusError 400."""
+    how = call.option("fieldValidation") or "Warn"
+    if unknown and how == "Strict":
+        fields = ", ".join(f"unknown field {quoted(name)}" for name in unknown)
+        prefix = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+        raise bad_request(f"{prefix}: strict decoding error: {fields}")
+    if how == "Warn":
+        call.warnings += [f"unknown field {quoted(name)}" for name in unknown]
 
 
 def check_kind(obj: Obj, kind: Kind) -> None:

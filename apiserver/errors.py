@@ -213,6 +213,13 @@ def internal(message: str) -> StatusError:
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
+def unexpected(message: str) -> StatusError:
+    """500 without a reason, as errors that no handler expects come out."""
+    error = StatusError(500, "", message)
+    del error.body["reason"]
+    return error
+
+
 def unprocessable_patch() -> StatusError:
     """422 for a JSON patch that cannot be applied."""
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from apiserver.admission.base import Attributes, Operation
-from apiserver.decoding import body_value, check_kind, decode_object, decode_options
+from apiserver.conform import ConformError, go_map
+from apiserver.decoding import body_value, check_kind, conformed, decode_object, decode_options
 from apiserver.deletion import Deletion
 from apiserver.errors import (
     FieldError,
@@ -17,14 +18,16 @@ from apiserver.errors import (
     already_exists,
     bad_request,
     conflict,
-    internal,
     invalid,
     modified,
     not_found,
+    unexpected,
 )
 from apiserver.kinds.base import Kind, Subresource
+from apiserver.managed import Writer, applied, track_update
 from apiserver.metadata import metadata_errors, metadata_update_errors
 from apiserver.patches import apply_patch
+from apiserver.patching import bad_patch, check_apply, check_patch_options, same_but_times, sorted_text, uid_of_nothing
 from apiserver.requests import PATCHES, Call, Response
 from apiserver.timeline import stamp
 from apiserver.views import view_of
@@ -72,13 +75,41 @@ class Writing:
             patch = body_value(call.request)
         except json.JSONDecodeError as error:
             raise bad_request(f"error decoding patch: {error}") from None
+        check_patch_options(call, how)
         if how == "apply":
             return self._apply(call, patch)
-        obj = self.update_object(call, lambda old: apply_patch(call.kind, how, old, patch))
-        return Response(200, self._shown(call, obj))
+        kind = call.kind
 
-    def _apply(self, call: Call, patch: Obj) -> Response:
-        raise internal("server-side apply is not served yet")
+        def change(old: Obj) -> Obj:
+            obj = apply_patch(kind, how, old, patch)
+            try:
+                return conformed(kind, obj, call)
+            except ConformError as error:
+                raise bad_patch(go_map(patch) if how == "strategic" else sorted_text(obj), str(error)) from None
+
+        return Response(200, self._shown(call, self.update_object(call, change)))
+
+    def _apply(self, call: Call, config: Obj) -> Response:
+        kind, server = call.kind, self._server
+        check_apply(call, config)
+        stored = server.store.get(kind.storage, call.namespace, call.name)
+        writer = Writer(call.manager, kind.api_version, call.subresource, stamp(server.timeline.now))
+        force = call.option("force") in {"1", "true"}
+        if stored is None:
+            if config["metadata"].get("uid"):
+                raise uid_of_nothing(call, config["metadata"]["uid"])
+            if call.subresource:
+                raise not_found(kind.named(call.name))
+            fresh: Obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": call.name}}
+            if kind.namespaced:
+                fresh["metadata"]["namespace"] = call.namespace
+            obj = applied(kind.schema, fresh, config, writer, force=force)
+            return Response(201, self._shown(call, self.create_object(call, obj, owned=True)))
+
+        def change(old: Obj) -> Obj:
+            return applied(kind.schema, old, config, writer, force=force)
+
+        return Response(200, self._shown(call, self.update_object(call, change, owned=True)))
 
     def delete(self, call: Call) -> Response:
         """DELETE of one object."""
@@ -114,8 +145,8 @@ class Writing:
 
     # what they are made of
 
-    def create_object(self, call: Call, obj: Obj) -> Obj:
-        """Admit, check and store a new object; the object as stored."""
+    def create_object(self, call: Call, obj: Obj, *, owned: bool = False) -> Obj:
+        """Admit, check and store a new object; the object as stored. `owned`: it states the owners of its fields."""
         server, kind = self._server, call.kind
         metadata = obj.setdefault("metadata", {})
         if kind.namespaced:
@@ -133,7 +164,7 @@ class Writing:
         obj = attributes.obj
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
-            raise internal("resourceVersion should not be set on objects to be created")
+            raise unexpected("resourceVersion should not be set on objects to be created")
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
             metadata.pop(name, None)
         kind.prepare_create(obj)
@@ -147,11 +178,16 @@ class Writing:
         if taken is not None:
             deleting = "object is being deleted: " if "deletionTimestamp" in taken["metadata"] else ""
             raise already_exists(kind.named(metadata["name"]), deleting)
-        self._finish(call, attributes)
+        self._finish(call, attributes, owned=owned)
         return obj if call.dry_run else server.store.put(kind.storage, self._stored(kind, obj))
 
-    def update_object(self, call: Call, change: Callable[[Obj], Obj], *, admit: bool = True) -> Obj:
-        """Change an object; the object as stored. `change` gets a copy that is its own, in the version of the call."""
+    def update_object(
+        self, call: Call, change: Callable[[Obj], Obj], *, admit: bool = True, owned: bool = False
+    ) -> Obj:
+        """Change an object; the object as stored. `change` gets a copy that is its own, in the version of the call.
+
+        `owned`: what comes back states the owners of its fields already.
+        """
         server, kind = self._server, call.kind
         stored = server.store.get(kind.storage, call.namespace, call.name)
         if stored is None:
@@ -180,9 +216,9 @@ class Writing:
         self._check(kind, obj, errors + self._update_errors(kind, subresource, obj, old))
         if admit:
             server.admission.validate(attributes, server)
-        self._finish(call, attributes)
+        self._finish(call, attributes, owned=owned)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if obj == old:
+        if same_but_times(obj, old):
             return stored
         if call.dry_run:
             return obj
@@ -215,11 +251,15 @@ class Writing:
         if errors:
             raise invalid(kind.named(obj["metadata"].get("name", "")), errors)
 
-    def _finish(self, call: Call, attributes: Attributes) -> None:
+    def _finish(self, call: Call, attributes: Attributes, *, owned: bool) -> None:
         """What is left to do to an object that is accepted: owners of its fields, warnings."""
         call.warnings += attributes.warnings
         if call.kind.warnings is not None:
             call.warnings += call.kind.warnings(attributes.obj, attributes.old)
+        if not owned:
+            api_version, now = call.kind.api_version, stamp(self._server.timeline.now)
+            writer = Writer(call.manager, api_version, call.subresource, now)
+            track_update(call.kind.schema, attributes.old, attributes.obj, writer)
 
     def _stored(self, kind: Kind, obj: Obj) -> Obj:
         return kind.to_storage(obj) if kind.to_storage is not None else obj
@@ -243,7 +283,7 @@ class Writing:
 
     def _uid_conflict(self, call: Call, given: str, held: str) -> StatusError:
         kind = call.kind
-        prefix = f"/registry/{kind.plural if not kind.group else kind.resource}"
+        prefix = f"/registry/{kind.plural}"
         key = "/".join(part for part in (prefix, call.namespace, call.name) if part)
         why = (
             f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "

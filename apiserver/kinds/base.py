@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import FieldError, Named
+from apiserver.schemas import ANY, Schema
 
 if TYPE_CHECKING:
     from apiserver.requests import Call, Response
@@ -91,7 +92,7 @@ class Kind:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
-    schema: str = ""  # name of the type in apiserver.kinds.schemas; "" for what has none
+    schema: Schema = ANY
     default: Fill = nothing
     prepare_create: Fill = nothing
     prepare_update: Prepare = keep_status

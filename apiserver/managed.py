@@ -1,0 +1,196 @@
+"""managedFields: which manager owns which field, kept up by every write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from apiserver.errors import Obj, StatusError, quoted
+from apiserver.patches.fieldsets import (
+    NONE,
+    Fields,
+    Path,
+    compare,
+    from_fields_v1,
+    leaves,
+    merged,
+    path_text,
+    to_fields_v1,
+    without,
+)
+from apiserver.schemas import Schema
+
+UNOWNED = (
+    ("f:apiVersion",), ("f:kind",), ("f:metadata",), ("f:metadata", "f:name"), ("f:metadata", "f:namespace"),
+    ("f:metadata", "f:creationTimestamp"), ("f:metadata", "f:selfLink"), ("f:metadata", "f:uid"),
+    ("f:metadata", "f:generation"), ("f:metadata", "f:managedFields"), ("f:metadata", "f:resourceVersion"),
+    ("f:metadata", "f:deletionTimestamp"), ("f:metadata", "f:deletionGracePeriodSeconds"),
+)  # fmt: skip
+NEVER = frozenset(UNOWNED)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One entry of managedFields."""
+
+    manager: str
+    operation: str  # Apply or Update
+    api_version: str
+    subresource: str
+    fields: Fields
+    time: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What tells entries apart. An Apply is one entry for all versions."""
+        return self.manager, self.operation, self.subresource, "" if self.operation == "Apply" else self.api_version
+
+    def title(self) -> str:
+        """As conflicts name it."""
+        text = quoted(self.manager)
+        if self.subresource:
+            text += f" with subresource {quoted(self.subresource)}"
+        return text if self.operation == "Apply" else f"{text} using {self.api_version}"
+
+
+def read_owners(obj: Obj) -> list[Owner]:
+    """The owners that an object states."""
+    return [
+        Owner(
+            each.get("manager", ""), each.get("operation", ""), each.get("apiVersion", ""), each.get("subresource", ""),
+            from_fields_v1(each.get("fieldsV1") or {}), each.get("time", ""),
+        )
+        for each in obj["metadata"].get("managedFields") or []
+    ]  # fmt: skip
+
+
+def write_owners(obj: Obj, owners: list[Owner]) -> None:
+    """State owners in an object, in the order of the server: Apply first, then by time."""
+    held = [each for each in owners if each.fields]
+    if not held:
+        obj["metadata"].pop("managedFields", None)
+        return
+    held.sort(key=lambda each: (each.operation, each.time, each.manager, each.api_version, each.subresource))
+    obj["metadata"]["managedFields"] = [_entry(each) for each in held]
+
+
+def _entry(owner: Owner) -> Obj:
+    entry: Obj = {"manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version}
+    if owner.time:
+        entry["time"] = owner.time
+    entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owner.fields)}
+    return entry | ({"subresource": owner.subresource} if owner.subresource else {})
+
+
+def _owned(fields: Fields, subresource: str) -> Fields:
+    """Without what has no owner; a write of status owns nothing else, and one of the object no status."""
+    found = fields - NEVER
+    if subresource == "status":
+        return frozenset(path for path in found if path[0] == "f:status" or path[0] == "f:metadata")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes: manager, version, subresource, and when (metav1.Time)."""
+
+    manager: str
+    api_version: str
+    subresource: str
+    now: str
+
+    def owner(self, operation: str, fields: Fields = NONE) -> Owner:
+        """An entry of it."""
+        version, subresource = self.api_version, self.subresource
+        return Owner(self.manager, operation, version, subresource, fields, self.now)
+
+
+def track_update(schema: Schema, old: Obj | None, new: Obj, writer: Writer) -> None:
+    """State in `new` who owns its fields after a create, update or patch that made it of `old`."""
+    owners = read_owners(old) if old is not None else []
+    difference = compare(schema, _plain(old or {}), _plain(new))
+    mine = writer.owner("Update")
+    found: list[Owner] = []
+    held = NONE
+    for each in owners:
+        if each.identity == mine.identity:
+            held, mine = each.fields, replace(mine, time=each.time)
+        else:
+            found.append(replace(each, fields=each.fields - difference.changed - difference.removed))
+    fields = _owned((held | difference.changed) - difference.removed, writer.subresource)
+    if fields != held:
+        mine = replace(mine, time=writer.now)
+    write_owners(new, [*found, replace(mine, fields=fields)])
+
+
+def _plain(obj: Obj) -> Obj:
+    """Without what has no owner."""
+    metadata = {
+        name: each for name, each in obj.get("metadata", {}).items() if ("f:metadata", f"f:{name}") not in NEVER
+    }
+    return {name: each for name, each in obj.items() if name not in {"apiVersion", "kind"}} | {"metadata": metadata}
+
+
+def applied(schema: Schema, live: Obj, config: Obj, writer: Writer, *, force: bool) -> Obj:
+    """The live object after an apply of `config`, with its owners. Raises StatusError 409 for conflicts."""
+    fields = _owned(frozenset(leaves(schema, _plain(config))), writer.subresource)
+    owners = read_owners(live)
+    mine = writer.owner("Apply")
+    last = next((each for each in owners if each.identity == mine.identity), None)
+    others = [each for each in owners if each.identity != mine.identity]
+    result: Any = merged(schema, live, config)
+    difference = compare(schema, _plain(live), _plain(result))
+    conflicts = [(each, each.fields & difference.changed & fields) for each in others]
+    conflicts = [(each, paths) for each, paths in conflicts if paths]
+    if conflicts and not force:
+        raise conflict_error(conflicts)
+    if last is not None:
+        others_hold: set[Path] = {path for each in others for path in each.fields}
+        gone = frozenset(path for path in last.fields - fields if path not in others_hold)
+        gone = frozenset(path for path in gone if not any(_inside(held, path) for held in others_hold | fields))
+        result = _tidied(schema, without(schema, result, gone), live, gone)
+    difference = compare(schema, _plain(live), _plain(result))
+    taken = [replace(each, fields=each.fields - difference.changed - difference.removed) for each in others]
+    time = writer.now if difference.changed or difference.removed else (last.time if last is not None else "")
+    result["metadata"] = dict(result["metadata"])
+    write_owners(result, [*taken, replace(mine, fields=fields, time=time)])
+    found: Obj = result
+    return found
+
+
+def _inside(path: Path, outer: Path) -> bool:
+    return len(path) > len(outer) and path[: len(outer)] == outer
+
+
+def _tidied(schema: Schema, value: Any, live: Any, gone: Fields, path: Path = ()) -> Any:
+    """Without the maps that are empty only because all their fields went."""
+    if not isinstance(value, dict) or not isinstance(live, dict) or schema.whole():
+        return value
+    tidy = {}
+    for name, each in value.items():
+        inner = (*path, f"f:{name}")
+        kept = _tidied(schema.child(name), each, live.get(name), gone, inner)
+        if kept in ({}, []) and live.get(name) and any(_inside(one, inner) for one in gone):
+            continue
+        tidy[name] = kept
+    return tidy
+
+
+def conflict_error(conflicts: list[tuple[Owner, Fields]]) -> StatusError:
+    """409 that names every field that somebody else owns."""
+    total = sum(len(paths) for _, paths in conflicts)
+    parts = []
+    causes = []
+    for owner, paths in sorted(conflicts, key=lambda each: each[0].title()):
+        texts = sorted(path_text(path) for path in paths)
+        causes += [
+            {"reason": "FieldManagerConflict", "message": f"conflict with {owner.title()}", "field": text}
+            for text in texts
+        ]
+        if len(texts) == 1 and len(conflicts) == 1:
+            parts.append(f"conflict with {owner.title()}: {texts[0]}")
+        else:
+            parts.append(f"conflicts with {owner.title()}:\n" + "\n".join(f"- {text}" for text in texts))
+    word = "conflict" if total == 1 else "conflicts"
+    message = f"Apply failed with {total} {word}: " + "\n".join(parts)
+    return StatusError(409, "Conflict", message, {"causes": causes})
