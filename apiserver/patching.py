@@ -61,7 +61,7 @@ def check_apply(call: Call, config: Any) -> None:
     unknown = next(undeclared(kind.schema, config), None)
     if unknown is not None and not kind.custom:
         gvk = f"{kind.group}/{kind.version}, Kind={kind.kind}"
-        where = f"{call.namespace if kind.custom else ''}/{call.name}"
+        where = f"/{call.name}"
         raise unexpected(
             f"failed to create typed patch object ({where}; {gvk}): {unknown}: field not declared in schema"
         )
