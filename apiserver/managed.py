@@ -27,6 +27,7 @@ UNOWNED = (
     ("f:metadata", "f:deletionTimestamp"), ("f:metadata", "f:deletionGracePeriodSeconds"),
 )  # fmt: skip
 NEVER = frozenset(UNOWNED)
+ENTRY = ("manager", "operation", "apiVersion", "subresource")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,13 @@ class Owner:
 
 def read_owners(obj: Obj) -> list[Owner]:
     """The owners that an object states."""
-    return [
-        Owner(
-            each.get("manager", ""), each.get("operation", ""), each.get("apiVersion", ""), each.get("subresource", ""),
-            from_fields_v1(each.get("fieldsV1") or {}), each.get("time", ""),
-        )
-        for each in obj["metadata"].get("managedFields") or []
-    ]  # fmt: skip
+    return [_read(each) for each in obj["metadata"].get("managedFields") or []]
+
+
+def _read(entry: Obj) -> Owner:
+    fields = from_fields_v1(entry.get("fieldsV1") or {})
+    manager, operation, version, part = (entry.get(name, "") for name in ENTRY)
+    return Owner(manager, operation, version, part, fields, entry.get("time", ""))
 
 
 def write_owners(obj: Obj, owners: list[Owner]) -> None:

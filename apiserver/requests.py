@@ -6,10 +6,12 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from apiserver.kinds.base import Kind
 from apiserver.users import User
+
+if TYPE_CHECKING:
+    from apiserver.kinds.base import Kind
 
 Obj = dict[str, Any]
 JSON = "application/json"

@@ -281,6 +281,27 @@ class Writing:
             options or {},
         )
 
+    @property
+    def deletion(self) -> Deletion:
+        """For evictions."""
+        return self._deletion
+
+    def check_uid(self, call: Call, uid: str | None, stored: Obj) -> None:
+        """Raises StatusError 409 where the stored object is not the one that is meant."""
+        if uid and uid != stored["metadata"]["uid"]:
+            raise self._uid_conflict(call, uid, stored["metadata"]["uid"])
+
+    def put_object(self, call: Call, change: Callable[[Obj], Obj]) -> Obj:
+        """Write what an action changes in its object: not asked of admission, not checked; its fields have owners."""
+        server, kind = self._server, call.kind
+        stored = server.store.get(kind.storage, call.namespace, call.name)
+        if stored is None:
+            raise not_found(kind.named(call.name))
+        obj = change(copy.deepcopy(stored))
+        writer = Writer(call.manager, kind.api_version, call.subresource, stamp(server.timeline.now))
+        track_update(kind.schema, stored, obj, writer)
+        return obj if call.dry_run else server.store.put(kind.storage, obj)
+
     def _uid_conflict(self, call: Call, given: str, held: str) -> StatusError:
         kind = call.kind
         prefix = f"/registry/{kind.plural}"

@@ -67,8 +67,10 @@ MICRO_TIMES = {
     "CoreV1EventSeries.lastObservedTime", "EventsV1EventSeries.lastObservedTime",
 }  # fmt: skip
 BYTES = {"Secret.data", "ConfigMap.binaryData"}
-PLAIN = {"str": "string", "int": "int", "bool": "bool", "float": "number", "datetime": "time", "object": "any",
-         "bytes": "string"}  # fmt: skip
+PLAIN = {
+    "str": "string", "int": "int", "bool": "bool", "float": "number", "datetime": "time", "object": "any",
+    "bytes": "string",
+}  # fmt: skip
 
 
 def short(model: str) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from apiserver.kinds.base import STATUS, Kind
+from apiserver.kinds.base import STATUS, Kind, Subresource
+from apiserver.kinds.pod_actions import bind, evict
+from apiserver.kinds.pod_updates import pod_update_errors, prepare_pod_status, prepare_pod_update
+from apiserver.kinds.pods import default_pod, pod_errors, prepare_pod
 
 Obj = dict[str, Any]
 
@@ -16,19 +19,23 @@ def _grace_s(pod: Obj) -> int:
     return int(pod["spec"].get("terminationGracePeriodSeconds", 30))
 
 
-CORE = (
-    Kind(
-        "",
-        "v1",
-        "pods",
-        "Pod",
-        short_names=("po",),
-        categories=("all",),
-        subresources={"status": STATUS},
-        generation=True,
-        grace=_grace_s,
-        fields=("spec.nodeName", "status.phase", "spec.schedulerName", "spec.restartPolicy"),
+POD_SUBRESOURCES = {
+    "status": Subresource("status", prepare=prepare_pod_status),
+    "binding": Subresource("binding", ("create",), handler=bind, kind=("", "v1", "Binding")),
+    "eviction": Subresource("eviction", ("create",), handler=evict, kind=("policy", "v1", "Eviction")),
+}
+PODS = Kind(
+    "", "v1", "pods", "Pod",
+    short_names=("po",), categories=("all",), subresources=POD_SUBRESOURCES, generation=True, grace=_grace_s,
+    default=default_pod, prepare_create=prepare_pod, prepare_update=prepare_pod_update,
+    validate=pod_errors, validate_update=pod_update_errors,
+    fields=(
+        "spec.nodeName", "status.phase", "spec.schedulerName", "spec.restartPolicy", "spec.serviceAccountName",
+        "status.podIP", "status.nominatedNodeName", "spec.hostNetwork",
     ),
+)  # fmt: skip
+CORE = (
+    PODS,
     Kind(
         "",
         "v1",

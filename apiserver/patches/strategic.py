@@ -63,7 +63,18 @@ def _merged_list(schema: Schema, value: list[Any], change: list[Any], order: Any
             merged = [*merged, strategic_patch(items, {}, entry)]
         else:
             merged = [*merged[:place], strategic_patch(items, merged[place], entry), *merged[place + 1 :]]
-    if order:
-        wanted = {str(each.get(key)): at for at, each in enumerate(order)}
-        merged = sorted(merged, key=lambda each: wanted.get(str(each.get(key)), len(wanted)))
-    return merged
+    listed = [each.get(key) for each in (order or change) if each.get("$patch") != "delete"]
+    return _in_order(key, merged, listed, [each.get(key) for each in value])
+
+
+def _in_order(key: str, merged: list[Any], patched: list[Any], before: list[Any]) -> list[Any]:
+    """What the patch names keeps the order of the patch, before what it does not name, unless that stood first."""
+    places = {str(name): at for at, name in enumerate(patched)}
+    left = [each for each in merged if str(each.get(key)) not in places]
+    right = sorted((each for each in merged if str(each.get(key)) in places), key=lambda each: places[str(each[key])])
+    found: list[Any] = []
+    while left and right:
+        a, b = left[0].get(key), right[0].get(key)
+        stands_first = a in before and b in before and before.index(a) < before.index(b)
+        found.append(left.pop(0) if stands_first else right.pop(0))
+    return found + left + right
