@@ -44,6 +44,7 @@ from autopilot.app.commands.run_args import (
 from autopilot.app.options import SHIPPED_NAMES, SimulateOptions
 from autopilot.core.model.errors import AutopilotError, InputError, shown
 from autopilot.core.model.units import parse_duration_s
+from autopilot.operate.check_cli import add_check_command
 from autopilot.operate.oncall_cli import add_oncall_commands
 from autopilot.operate.service_cli import add_service_commands
 
@@ -95,6 +96,7 @@ for _planner in PLANNER_COMMANDS:
 add_service_commands(app)
 app.command()(showback)
 add_oncall_commands(app)
+add_check_command(app)
 
 
 @app.command()

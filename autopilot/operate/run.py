@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,7 @@ from autopilot.app.when import When
 from autopilot.core.model.errors import InputError
 from autopilot.http.app import service_app
 from autopilot.http.auth import Caller, Tokens, read_tokens
+from autopilot.http.cluster_tokens import ClusterTokens
 from autopilot.http.desk import Desk
 from autopilot.http.metrics_app import metrics_app
 from autopilot.oncall.wiring import open_follower
@@ -92,7 +93,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         service.publisher,
         service.inbox,
         service.kill_switch,
-        Tokens(tokens),
+        _tokens(service, tokens),
         service.record,
         service.clock_s,
         service.loop.wake,
@@ -114,6 +115,12 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
     write_note(own.service, note)
     stack.callback(own.service.unlink, missing_ok=True)
     return listeners[0].url
+
+
+def _tokens(service: Service, own: Sequence[tuple[str, Caller]]) -> Tokens:
+    """The tokens of the service, and those of the cluster where it gives them roles."""
+    roles = service.settings.http.cluster_roles
+    return Tokens(own) if roles is None or service.api is None else ClusterTokens(own, service.api.post, roles)
 
 
 @contextmanager

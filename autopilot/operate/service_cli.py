@@ -18,6 +18,15 @@ Server = Annotated[
 TokenFile = Annotated[
     Path | None, typer.Option("--token-file", help="File with your token.", show_default="that of the service here")
 ]
+Kubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="Look at the cluster of this kubeconfig; it is only read.")
+]
+Context = Annotated[
+    str | None, typer.Option("--context", help="Context of the kubeconfig.", show_default="the current one")
+]
+InCluster = Annotated[
+    bool, typer.Option("--in-cluster", help="Look at the cluster that this pod runs in, with its service account.")
+]
 ProposalId = Annotated[str, typer.Argument(metavar="ID", help="Id from `autopilot recommendations`.")]
 Digest = Annotated[
     str | None, typer.Option("--state", help="Digest of the state that you saw; the id names the state as well.")
@@ -36,15 +45,9 @@ def run(
     attach: Annotated[
         str | None, typer.Option("--attach", help="Manage the simulated cluster that runs at this address.")
     ] = None,
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", help="Look at the cluster of this kubeconfig; it is only read.")
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="Context of the kubeconfig.", show_default="the current one")
-    ] = None,
-    in_cluster: Annotated[
-        bool, typer.Option("--in-cluster", help="Look at the cluster that this pod runs in, with its service account.")
-    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    in_cluster: InCluster = False,
     policy: Annotated[
         str | None,
         typer.Option("--policy", help="A shipped policy or a policy file, read again when it changes."),

@@ -17,7 +17,8 @@ from autopilot.settings import parse_policy, shipped_policy
 
 POLICY_KEY, KILL_KEY = "policy.yaml", "kill"
 EVERY_S = 5.0
-"""A policy is read at most this often; the kill switch at every tick."""
+"""A policy is read at most this often."""
+KEPT_S = 0.5
 
 Get = Callable[[str], Answer]
 """Reads one path of the API server; a request that fails is an answer with status 0."""
@@ -95,15 +96,26 @@ class MapPolicySource:
             self._policy = policy
 
 
-def switch_in(get: Get, name: MapName) -> Callable[[], str]:
-    """A kill switch in a ConfigMap: why it is on, "" while its key `kill` says `off`. What cannot be read is on."""
+class MapSwitch:
+    """A kill switch in a ConfigMap. What cannot be read is on.
 
-    def reason() -> str:
+    An answer counts for `KEPT_S`: a tick asks at its start and at its end, and ticks are a second apart.
+    """
+
+    def __init__(self, get: Get, name: MapName, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._get, self._name, self._monotonic_s = get, name, monotonic_s
+        self._kept: tuple[float, str] | None = None
+
+    def reason(self) -> str:
+        """Why it is on; "" while its key `kill` says `off`."""
+        now_s = self._monotonic_s()
+        if self._kept is None or not 0.0 <= now_s - self._kept[0] < KEPT_S:
+            self._kept = (now_s, self._read())
+        return self._kept[1]
+
+    def _read(self) -> str:
         try:
-            said = name.value(get, KILL_KEY)
+            said = self._name.value(self._get, KILL_KEY).strip()
         except InputError as error:
             return f"the kill switch cannot be read: {error}"
-        off = said.strip().lower() in OFF - {""}
-        return "" if off else f"{name} sets {KILL_KEY} to {said.strip()[:20]!r}"
-
-    return reason
+        return "" if said.lower() in OFF - {""} else f"{self._name} sets {KILL_KEY} to {said[:20]!r}"

@@ -235,6 +235,10 @@ class Simulation(Section):
     )
 
 
+Name = Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+"""Name of a namespace or of a ConfigMap."""
+
+
 class Level(StrEnum):
     """A topology level that a label of nodes names."""
 
@@ -250,7 +254,7 @@ class Kubernetes(Section):
     kubeconfig: Path | None = Field(None, description="kubeconfig; null: the default one, unless in_cluster is set")
     context: str | None = Field(None, min_length=1, description="context of the kubeconfig; null: its current one")
     in_cluster: bool = Field(False, description="use the service account of the pod that the service runs in")
-    namespaces: tuple[Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")], ...] = Field(
+    namespaces: tuple[Name, ...] = Field(
         (), description="read only these namespaces, for an account without rights on all; empty: all"
     )
     topology: dict[Level, str] = Field(
@@ -259,6 +263,14 @@ class Kubernetes(Section):
     )
     watch_s: Seconds = Field(
         15.0, ge=2, le=300, description="length of one watch; a list without changes is at most this old"
+    )
+
+    namespace: Name = Field("gpu-autopilot", description="namespace of the ConfigMaps")
+    policy_map: Name | None = Field(
+        None, description="ConfigMap whose key policy.yaml is the policy; null: the setting `policy`"
+    )
+    kill_map: Name | None = Field(
+        None, description="ConfigMap whose key kill says `off` while effects may leave; null: no switch in the cluster"
     )
 
     @model_validator(mode="after")
@@ -330,6 +342,10 @@ class Settings(Section):
     def _one_cluster(self) -> Settings:
         if self.simulation is not None and self.kubernetes is not None:
             raise ValueError("simulation and kubernetes are both set; leave one of them out")
+        if self.policy is not None and self.kubernetes is not None and self.kubernetes.policy_map is not None:
+            raise ValueError("policy and kubernetes.policy_map are both set; leave one of them out")
+        if self.http.cluster_roles is not None and self.kubernetes is None:
+            raise ValueError("http.cluster_roles needs a real cluster; set kubernetes, or leave it out")
         return self
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.ports import Actuator, Collector, PolicySource
 from autopilot.service.capping import Capped
+from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.settings import Kubernetes
 from autopilot.service.simulated import SimulatedCluster
 from collectors import load
@@ -47,6 +48,7 @@ class Site:
     actuator: Actuator | None = None
     conclude: Callable[[], None] | None = None
     served: ServedClient | None = None  # of a simulated cluster
+    api: ClusterApi | None = None  # of a real cluster
     policy: Callable[[PolicySource], PolicySource] = lambda source: source
 
 
@@ -97,6 +99,7 @@ def kubernetes_site(settings: Kubernetes, access: Access | None = None, now_s: C
         about={"cluster": access.host},
         start_s=0.0,
         least_s=LEAST_S,
+        api=ClusterApi(access),
         policy=lambda source: BesidePolicy(source, lambda: collector.engine),
     )
 

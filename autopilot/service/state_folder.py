@@ -65,6 +65,11 @@ class Places:
         return self.folder / "kill"
 
     @property
+    def last_policy(self) -> Path:
+        """The last valid policy of a ConfigMap."""
+        return self.folder / "policy.yaml"
+
+    @property
     def token(self) -> Path:
         """The admin token that the service made."""
         return self.folder / "admin.token"

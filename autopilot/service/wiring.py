@@ -22,6 +22,8 @@ from autopilot.core.model.ports import Actuator, Collector, Forecaster, PolicySo
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import FileMemoryStore
 from autopilot.registry import Registry
+from autopilot.service.cluster_api import ClusterApi
+from autopilot.service.config_maps import MapName, MapPolicySource, MapSwitch
 from autopilot.service.exposed import Exposed
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
@@ -57,6 +59,7 @@ class Service:
     journal: SqliteJournal
     record: Record
     clock_s: Callable[[], float]  # time of the cluster now, as far as known without asking it
+    api: ClusterApi | None = None  # of a real cluster
     closers: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
@@ -99,7 +102,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             "no cluster is configured; give --kubeconfig FILE or --in-cluster for a real one, --simulate SCENARIO for "
             "a simulated one, or set `kubernetes` or `simulation` in the settings"
         )
-    policy = site.policy(policy_source(settings.policy_name))
+    policy = site.policy(_policy_of(settings, places, site))
     with ExitStack() as opened:
         kept = _open(settings, places, site, policy.current(), opened)
         watch, publisher = Stopwatch(), Publisher()
@@ -150,6 +153,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         journal=kept.journal,
         record=kept.record,
         clock_s=site.last_now_s,
+        api=site.api,
         closers=[end_watch, ticks.meter.close],
     )
 
@@ -162,16 +166,32 @@ def _open(settings: Settings, places: Places, site: Site, policy: Policy, opened
     opened.callback(leadership.release)
     if leadership.fence() is None:
         raise InputError(f"{places.lock}: another controller leads here; stop it, or give another state folder")
-    kill = KillSwitch(settings.kill_switch.file or places.kill)
+    kill = KillSwitch(settings.kill_switch.file or places.kill, elsewhere=_switch_of(settings, site))
     inbox = SqliteInbox(places.inbox, kill.reason, before.last_sequence if before is not None else -1)
     opened.callback(inbox.close)
-    about = {"policy": settings.policy_name, **site.about}
+    about = {"policy": policy.name, **site.about}
     journal = SqliteJournal(places.journal, durable=True, rules=policy.journal, run=about)
     opened.callback(journal.close)
     record = Record(places.audit)
     opened.callback(record.close)
     record.event(Kind.START, run=site.run, fence=leadership.fence(), version=version("gpu-autopilot"))
     return _Kept(memory, before, leadership, inbox, journal, kill, record)
+
+
+def _policy_of(settings: Settings, places: Places, site: Site) -> PolicySource:
+    """The policy: a ConfigMap of the cluster where one is named, else a file or a shipped one."""
+    given = settings.kubernetes
+    if given is None or given.policy_map is None or site.api is None:
+        return policy_source(settings.policy_name)
+    return MapPolicySource(site.api.get, MapName(given.namespace, given.policy_map), places.last_policy)
+
+
+def _switch_of(settings: Settings, site: Site) -> Callable[[], str] | None:
+    """The kill switch of the cluster, where one is named."""
+    given = settings.kubernetes
+    if given is None or given.kill_map is None or site.api is None:
+        return None
+    return MapSwitch(site.api.get, MapName(given.namespace, given.kill_map)).reason
 
 
 def _actuators(site: Site, record: Record) -> dict[str, Actuator]:
@@ -190,7 +210,7 @@ def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
 
             yield load("exporter")([Target(url, node) for node, url in site.served.exporters().items()])
     if given.prometheus is not None:
-        headers = {"Authorization": f"Bearer {_secret(given.prometheus.token_file)}"}
+        headers = {"Authorization": f"Bearer {secret(given.prometheus.token_file)}"}
         yield load("prometheus")(
             given.prometheus.url,
             headers=headers if given.prometheus.token_file is not None else None,
@@ -213,7 +233,7 @@ def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
 
 def _slo(given: Slo, speed: float) -> Collector:
     """The collector of what services measure."""
-    token = _secret(given.token_file)
+    token = secret(given.token_file)
     slo: Collector = load("slo")(
         given.url,
         sources=given.sources,
@@ -228,7 +248,7 @@ def _slo(given: Slo, speed: float) -> Collector:
     return slo
 
 
-def _secret(path: Path | None) -> str:
+def secret(path: Path | None) -> str:
     """A token from a file. Raises `InputError` where it cannot be read."""
     if path is None:
         return ""
@@ -258,6 +278,7 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
 def wiring_lines(settings: Settings) -> list[str]:
     """The wiring in words, one line a part. Raises `InputError` for a policy that cannot be used."""
     policy = policy_source(settings.policy_name).current()
+    where = settings.kubernetes.policy_map if settings.kubernetes is not None else None
     simulation, given = settings.simulation, settings.collectors
     sources = [f"{name}" for name in ("prometheus", "exporters", "nvml", "slo") if getattr(given, name) is not None]
     if simulation is not None and simulation.telemetry != Telemetry.OFF:
@@ -277,7 +298,9 @@ def wiring_lines(settings: Settings) -> list[str]:
     return [
         f"cluster      {cluster}",
         f"policy       {policy.name}; by itself: {', '.join(acting['auto']) or 'nothing'}; after approval: "
-        f"{', '.join(acting['approve']) or 'nothing'}",
+        f"{', '.join(acting['approve']) or 'nothing'}"
+        if where is None
+        else f"policy       ConfigMap {where}, read at run time",
         f"telemetry    {', '.join(sources) or 'none'}",
         f"forecasts    run times {settings.forecasting.durations}, demand, mix; fits "
         f"{'in a process of their own' if settings.forecasting.fit else 'off'}, registry "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 
 from autopilot.readiness.rights import RIGHTS
+from collectors.kubernetes.kinds import KINDS
 from scripts.generate_observe import TARGET, manifest
 from tests.tidy.tree import ROOT
 
@@ -38,3 +39,15 @@ def test_config_maps_are_granted_in_one_namespace_only() -> None:
     assert "configmaps" not in str(whole["rules"])
     role = next(each for each in _documents() if each["kind"] == "Role")
     assert role["metadata"]["namespace"] == "gpu-autopilot"  # type: ignore[index]
+
+
+def test_every_kind_that_is_read_is_granted() -> None:
+    """With the same need; beside them only what `autopilot check` and the settings ask for."""
+    read = {(kind.group, kind.name): kind.required for kind in KINDS}
+    granted = {(right.group, right.resource): right.needed for right in RIGHTS}
+    assert {key: granted.get(key) for key in read} == read
+    assert {resource for _, resource in granted.keys() - read.keys()} == {
+        "mutatingwebhookconfigurations",
+        "tokenreviews",
+        "configmaps",
+    }

@@ -10,7 +10,7 @@ import pytest
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.readiness.line import Answer
 from autopilot.service.capping import Capped
-from autopilot.service.config_maps import EVERY_S, MapName, MapPolicySource, switch_in
+from autopilot.service.config_maps import EVERY_S, KEPT_S, MapName, MapPolicySource, MapSwitch
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.settings import policy_names, shipped_policy
 
@@ -123,9 +123,10 @@ def test_no_mode_of_a_capped_policy_goes_further_than_recommend() -> None:
 def test_a_switch_in_a_map_fails_closed(tmp_path: Path, data: dict[str, str], on: str) -> None:
     """Only a map that says `off` lets effects leave; the file and the environment count beside it."""
     maps = Maps(**data)
-    switch = KillSwitch(tmp_path / "kill", {}, switch_in(maps.get, NAME))
+    switch = KillSwitch(tmp_path / "kill", {}, MapSwitch(maps.get, NAME, lambda: maps.now_s).reason)
     assert switch.reason() == on
-    maps.answer = Answer(404, "{}")
+    assert (switch.reason(), maps.reads) == (on, 1)
+    maps.answer, maps.now_s = Answer(404, "{}"), KEPT_S
     assert "does not exist" in switch.reason()
     (tmp_path / "kill").touch()
     assert "exists" in switch.reason()
