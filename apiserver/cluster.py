@@ -8,6 +8,7 @@ from collections.abc import Callable
 from apiserver.actors import ACTORS
 from apiserver.admission import PLUGINS
 from apiserver.server import NameUid, Server
+from apiserver.standard import install_standard
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 
@@ -30,6 +31,7 @@ def cluster(
         server.admission.add(plugin())
     for actor in ACTORS:
         actor(server)
+    install_standard(server)
     for install in KUEUE if kueue else ():
         install(server)
     client = server.client(ADMIN, "kube-apiserver")

@@ -80,6 +80,7 @@ def decode_object(call: Call, kind: Kind) -> Obj:
 def conformed(kind: Kind, obj: Obj, call: Call) -> Obj:
     """An object in the form of its type. Raises ConformError, and StatusError 400 for unknown fields if Strict."""
     if kind.custom:
+        report_unknown(call, kind, kind.prune(obj) if kind.prune is not None else [])
         return obj
     conformer = Conformer(kind.kind)
     found: Obj = conformer.conform(kind.schema, obj)

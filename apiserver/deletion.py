@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ class Deletion:
     def delete(self, kind: Kind, stored: Obj, options: Obj, *, dry_run: bool = False) -> tuple[Obj, bool]:
         """The object as it is afterwards or was last, and whether it is gone. Raises StatusError."""
         check_preconditions(kind, stored, options.get("preconditions") or {})
+        if kind.prepare_delete is not None and "deletionTimestamp" not in stored["metadata"]:
+            stored = copy.deepcopy(stored)
+            kind.prepare_delete(stored, stamp(self._server.timeline.now))
         metadata = dict(stored["metadata"])
         grace_s = self._grace_s(kind, stored, options)
         policy = options.get("propagationPolicy")

@@ -27,7 +27,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.headers = headers or {}
-        self.body: Obj = {
+        self.body: Any = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": metadata or {},
@@ -164,6 +164,13 @@ def not_found(what: Named) -> StatusError:
 def no_such_path() -> StatusError:
     """404 for a path that serves nothing."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def page_not_found() -> StatusError:
+    """404 in plain text: the path belongs to no group that is served."""
+    error = StatusError(404, "NotFound", "404 page not found", headers={"content-type": "text/plain; charset=utf-8"})
+    error.body = "404 page not found\n"
+    return error
 
 
 def already_exists(what: Named, prefix: str = "") -> StatusError:

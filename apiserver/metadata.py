@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from apiserver.errors import FieldError, invalid_value, required, too_long
@@ -98,13 +99,20 @@ def annotation_errors(annotations: Obj, path: str) -> list[FieldError]:
     return errors
 
 
-def metadata_errors(metadata: Obj) -> list[FieldError]:
-    """What is wrong with the metadata of any object."""
+def path_segment_errors(name: str) -> list[str]:
+    """Why a name cannot stand in a path: the rule for roles and their bindings."""
+    if name in {".", ".."}:
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{each}'" for each in ("/", "%") if each in name]
+
+
+def metadata_errors(metadata: Obj, name_errors: Callable[[str], list[str]] = subdomain_errors) -> list[FieldError]:
+    """What is wrong with the metadata of an object; `name_errors` is the rule of its kind for names."""
     errors = []
     if not metadata.get("name"):
         errors.append(required("metadata.name", "name or generateName is required"))
     else:
-        errors += [invalid_value("metadata.name", metadata["name"], why) for why in subdomain_errors(metadata["name"])]
+        errors += [invalid_value("metadata.name", metadata["name"], why) for why in name_errors(metadata["name"])]
     errors += label_errors(metadata.get("labels") or {}, "metadata.labels")
     errors += annotation_errors(metadata.get("annotations") or {}, "metadata.annotations")
     return errors

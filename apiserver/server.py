@@ -8,7 +8,7 @@ from uuid import UUID
 
 from apiserver.admission.base import Admission
 from apiserver.client import Client
-from apiserver.errors import Named, StatusError, bad_request, no_such_path
+from apiserver.errors import Named, StatusError, bad_request, no_such_path, page_not_found
 from apiserver.kinds import KINDS
 from apiserver.kinds.base import Kind, Kinds
 from apiserver.reading import Reading
@@ -23,6 +23,7 @@ NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernete
 NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
 Authenticate = Callable[[Request], User]  # raises StatusError 401
 Authorize = Callable[[Call], None]  # raises StatusError 403
+AuthorizePath = Callable[[Request, User], None]  # the same for paths that are no resources
 Handler = Callable[["Server", Request, User], Response]
 
 
@@ -39,8 +40,10 @@ class Server:
         self.admission = Admission()
         self.authenticate: Authenticate = lambda _request: ADMIN
         self.authorize: Authorize = lambda _call: None
+        self.authorize_path: AuthorizePath = lambda _request, _user: None
         self.paths: dict[str, Handler] = {}  # what is not of the resource API, by path without its last slash
         self.prefixes: dict[str, Handler] = {}  # as `paths`, for everything under a path
+        self.streams: dict[str, list[WatchStream]] = {}  # open watches by storage and version
         self._reading = Reading(self)
         self._writing = Writing(self)
         self._new_uid = new_uid
@@ -71,18 +74,19 @@ class Server:
         return response
 
     def _other(self, request: Request, user: User) -> Response:
+        self.authorize_path(request, user)
         path = request.path.rstrip("/") or "/"
         handler = self.paths.get(path)
         if handler is None:
             handler = next((each for prefix, each in self.prefixes.items() if path.startswith(prefix)), None)
         if handler is None:
-            raise no_such_path()
+            raise page_not_found()
         return handler(self, request, user)
 
     def _call(self, request: Request, user: User, path: Route) -> Call:
         kind = self.kinds.find(path.group, path.version, path.plural)
         if kind is None or (path.namespace and not kind.namespaced):
-            raise no_such_path()
+            raise no_such_path() if self.kinds.has_builtin(path.group, path.version) else page_not_found()
         watch = request.query.get("watch") in {"1", "true"}
         name = verb(request.method, path.name, watch=watch)
         if name is None:
@@ -106,6 +110,8 @@ class Server:
                 raise method_not_allowed()
         elif call.verb not in kind.verbs:
             raise method_not_allowed()
+        if kind.answer is not None:
+            return kind.answer(self, call)
         if call.verb in {"create", "update", "patch", "delete"} and kind.namespaced and not call.namespace:
             raise no_such_path() if call.verb != "create" else method_not_allowed()
         verbs: dict[str, Callable[[Call], Response | WatchStream]] = {
@@ -129,6 +135,11 @@ class Server:
     def reading(self) -> Reading:
         """For deletions of what selectors match."""
         return self._reading
+
+    def end_watches(self, kind: Kind) -> None:
+        """Close the open watches of a kind that is served no longer."""
+        for stream in self.streams.pop(f"{kind.storage}/{kind.version}", []):
+            stream.close()
 
     def new_uid(self, kind: Kind, namespace: str, name: str) -> str:
         """A uid for a new object."""

@@ -97,6 +97,9 @@ def start_watch(server: Server, call: Call, match: Match, version: int, view: Vi
     if initial:
         watcher.bookmark(initial_end=True)
     watcher.stream.at_end(store.listen(storage, watcher.change))
+    open_streams = server.streams.setdefault(f"{storage}/{call.kind.version}", [])
+    open_streams.append(watcher.stream)
+    watcher.stream.at_end(lambda: open_streams.remove(watcher.stream) if watcher.stream in open_streams else None)
     _schedule(watcher, call)
     return watcher.stream
 

@@ -54,7 +54,7 @@ class Writing:
 
     def update(self, call: Call) -> Response:
         """PUT."""
-        obj = decode_object(call, call.kind)
+        obj = decode_object(call, self._body_kind(call))
         stored = self._server.store.get(call.kind.storage, call.namespace, call.name)
         uid = obj.setdefault("metadata", {}).get("uid")
         if stored is None:
@@ -64,11 +64,18 @@ class Writing:
         if obj["metadata"].setdefault("name", call.name) != call.name:
             why = f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({call.name})"
             raise bad_request(why)
-        return Response(200, self._shown(call, self.update_object(call, lambda _old: obj)))
+        return Response(200, self._shown(call, self.update_object(call, self._through(call, lambda _old: obj))))
 
     def patch(self, call: Call) -> Response:
         """PATCH of any type."""
         how = PATCHES.get(call.request.content_type)
+        if how == "strategic" and call.kind.custom:
+            raise StatusError(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: "
+                + ", ".join(media for media, name in PATCHES.items() if name != "strategic" and "cbor" not in media),
+            )
         if how is None:
             raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
         try:
@@ -78,7 +85,7 @@ class Writing:
         check_patch_options(call, how)
         if how == "apply":
             return self._apply(call, patch)
-        kind = call.kind
+        kind = self._body_kind(call)
 
         def change(old: Obj) -> Obj:
             obj = apply_patch(kind, how, old, patch)
@@ -87,7 +94,7 @@ class Writing:
             except ConformError as error:
                 raise bad_patch(go_map(patch) if how == "strategic" else sorted_text(obj), str(error)) from None
 
-        return Response(200, self._shown(call, self.update_object(call, change)))
+        return Response(200, self._shown(call, self.update_object(call, self._through(call, change))))
 
     def _apply(self, call: Call, config: Obj) -> Response:
         kind, server = call.kind, self._server
@@ -172,7 +179,7 @@ class Writing:
         metadata["uid"] = server.new_uid(kind, metadata.get("namespace", ""), metadata.get("name", ""))
         if kind.generation:
             metadata["generation"] = 1
-        self._check(kind, obj, metadata_errors(metadata) + kind.validate(obj))
+        self._check(kind, obj, metadata_errors(metadata, kind.name_errors) + kind.validate(obj))
         server.admission.validate(attributes, server)
         taken = server.store.get(kind.storage, metadata.get("namespace", ""), metadata["name"])
         if taken is not None:
@@ -212,7 +219,9 @@ class Writing:
         self._prepare_update(kind, subresource, obj, old)
         if obj["metadata"].get("uid") != old["metadata"]["uid"] and call.verb == "update":
             raise self._uid_conflict(call, obj["metadata"]["uid"], old["metadata"]["uid"])
-        errors = metadata_errors(obj["metadata"]) + metadata_update_errors(obj["metadata"], old["metadata"])
+        errors = metadata_errors(obj["metadata"], kind.name_errors) + metadata_update_errors(
+            obj["metadata"], old["metadata"]
+        )
         self._check(kind, obj, errors + self._update_errors(kind, subresource, obj, old))
         if admit:
             server.admission.validate(attributes, server)
@@ -312,7 +321,33 @@ class Writing:
         )
         return conflict(kind.named(call.name), why)
 
+    def _body_kind(self, call: Call) -> Kind:
+        """The kind of what is written: that of a subresource which is shown as an object of another kind."""
+        subresource = call.kind.subresources.get(call.subresource)
+        if subresource is None or subresource.put is None or subresource.kind is None:
+            return call.kind
+        group, version, kind = subresource.kind
+        return Kind(group, version, call.kind.plural, kind)
+
+    def _through(self, call: Call, change: Callable[[Obj], Obj]) -> Callable[[Obj], Obj]:
+        """A change of what a subresource shows (a Scale) as a change of the object behind it."""
+        subresource = call.kind.subresources.get(call.subresource)
+        if subresource is None or subresource.get is None or subresource.put is None:
+            return change
+        read, write = subresource.get, subresource.put
+
+        def changed(old: Obj) -> Obj:
+            shown = change(read(self._server, call.kind, old))
+            obj = write(self._server, call.kind, old, shown)
+            obj["metadata"]["resourceVersion"] = (shown.get("metadata") or {}).get("resourceVersion", "")
+            return obj
+
+        return changed
+
     def _shown(self, call: Call, obj: Obj) -> Obj:
+        subresource = call.kind.subresources.get(call.subresource)
+        if subresource is not None and subresource.get is not None and call.verb != "create":
+            return subresource.get(self._server, call.kind, obj)
         view = view_of(call.kind, call.request.accept, call.option("includeObject"))
         return view.one(obj, self._server.timeline.now)
 

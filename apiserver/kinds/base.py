@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import FieldError, Named
+from apiserver.metadata import subdomain_errors
 from apiserver.schemas import ANY, Schema
 
 if TYPE_CHECKING:
@@ -93,11 +94,15 @@ class Kind:
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
     schema: Schema = ANY
+    answer: Callable[[Server, Call], Response] | None = None  # of what is not stored: answers a create
+    prune: Callable[[Obj], list[str]] | None = None  # of custom kinds: drops unknown fields; their paths
     default: Fill = nothing
     prepare_create: Fill = nothing
     prepare_update: Prepare = keep_status
+    prepare_delete: Callable[[Obj, str], None] | None = None  # changes what is to be deleted, at the time given
     validate: Check = valid
     validate_update: CheckUpdate = valid_update
+    name_errors: Callable[[str], list[str]] = subdomain_errors
     generation: bool = False  # metadata.generation counts changes of the spec
     grace: Callable[[Obj], int] | None = None  # seconds of graceful deletion; None: deleted at once
     fields: tuple[str, ...] = ()  # field selectors besides metadata.name and metadata.namespace
@@ -170,6 +175,10 @@ class Kinds:
     def all(self) -> list[Kind]:
         """Every kind served, in order of its addition."""
         return list(self._by_path.values())
+
+    def has_builtin(self, group: str, version: str) -> bool:
+        """Whether the group has built-in kinds in that version."""
+        return any(g == group and v == version and not kind.custom for (g, v, _), kind in self._by_path.items())
 
     def has_group(self, group: str, version: str = "") -> bool:
         """Whether the group (in that version) is served."""

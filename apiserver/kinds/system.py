@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from apiserver.kinds.base import STATUS, Kind
+from apiserver.kinds.policies import (
+    fill_binding,
+    fill_policy,
+    fill_priority_class,
+    policy_changes,
+    policy_problems,
+    priority_class_changes,
+)
+from apiserver.metadata import path_segment_errors
 
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io"
 FLOW = "flowcontrol.apiserver.k8s.io"
 SYSTEM = (
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
-    Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)),
-    Kind(RBAC, "v1", "roles", "Role"),
-    Kind(RBAC, "v1", "rolebindings", "RoleBinding"),
-    Kind(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
-    Kind(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    Kind(
+        "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",),
+        default=fill_priority_class, validate_update=priority_class_changes, generation=True,
+    ),
+    Kind(RBAC, "v1", "roles", "Role", name_errors=path_segment_errors),
+    Kind(RBAC, "v1", "rolebindings", "RoleBinding", name_errors=path_segment_errors),
+    Kind(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False, name_errors=path_segment_errors),
+    Kind(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, name_errors=path_segment_errors),
     Kind(
         ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False,
-        subresources={"status": STATUS}, generation=True,
+        subresources={"status": STATUS}, generation=True, default=fill_policy, validate=policy_problems,
+        validate_update=policy_changes,
     ),
     Kind(
         ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False,
-        generation=True,
+        generation=True, default=fill_binding,
     ),
     Kind(
         ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False,

@@ -128,7 +128,7 @@ def _objects(body: Any, step: Step) -> Iterator[Obj]:
     if isinstance(body.get("rows"), list):
         for row in body["rows"]:
             if "object" in row:
-                yield from _named(row["object"] | {"kind": ""}, path)
+                yield from _named((row["object"] or {}) | {"kind": ""}, path)
     elif isinstance(body.get("items"), list):
         kind = body.get("kind", "").removesuffix("List")
         for item in body["items"]:

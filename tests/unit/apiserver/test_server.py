@@ -15,6 +15,7 @@ from apiserver.requests import Request, Response, WatchStream
 from apiserver.server import Server
 from apiserver.store import Event
 from apiserver.timeline import Timeline
+from apiserver.users import ADMIN
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -29,7 +30,7 @@ def server() -> Server:
 def ask(server: Server, method: str, path: str, body: Any = None, **query: str) -> Response:
     """A request whose answer is no stream."""
     headers = {"content-type": "application/merge-patch+json"} if method == "PATCH" else {}
-    answer = server.handle(Request(method, path, query, headers, body))
+    answer = server.handle(Request(method, path, query, headers, body, ADMIN))
     assert isinstance(answer, Response)
     return answer
 
@@ -71,7 +72,7 @@ def test_pages_show_one_version_while_objects_change(server: Server) -> None:
 
 def test_what_leaves_a_selector_is_deleted_for_its_watch(server: Server) -> None:
     """An object that leaves the selector is DELETED, and ADDED when it returns."""
-    stream = server.handle(Request("GET", MAPS, {"watch": "1", "labelSelector": "set=a"}))
+    stream = server.handle(Request("GET", MAPS, {"watch": "1", "labelSelector": "set=a"}, user=ADMIN))
     assert isinstance(stream, WatchStream)
     made = config_map("a", k="1")
     made["metadata"]["labels"] = {"set": "a"}
@@ -87,7 +88,7 @@ def test_a_watch_from_before_the_history_gets_410(server: Server) -> None:
     before = str(server.store.version)
     ask(server, "POST", MAPS, config_map("b", k="1"))
     server.store.compact("configmaps")
-    stream = server.handle(Request("GET", MAPS, {"watch": "1", "resourceVersion": before}))
+    stream = server.handle(Request("GET", MAPS, {"watch": "1", "resourceVersion": before}, user=ADMIN))
     assert isinstance(stream, WatchStream)
     (event,) = stream.take()
     assert (event.type, event.object()["code"], stream.closed) == ("ERROR", 410, True)

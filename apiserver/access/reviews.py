@@ -1,0 +1,159 @@
+"""Kinds that answer a question and are not stored: reviews of tokens and rights, and requests for tokens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from apiserver.access.authentication import Authentication
+from apiserver.access.rules import Attributes, decide, grants
+from apiserver.access.tokens import AUDIENCE, LONGEST_S, SHORTEST_S, USUAL_S
+from apiserver.decoding import decode_object
+from apiserver.errors import Named, invalid, invalid_value, not_found
+from apiserver.kinds.base import Kind
+from apiserver.requests import Call, Response
+from apiserver.timeline import stamp
+from apiserver.users import User
+
+if TYPE_CHECKING:
+    from apiserver.server import Server
+
+Obj = dict[str, Any]
+AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+
+
+def _authentication(server: Server) -> Authentication | None:
+    return server.authenticate if isinstance(server.authenticate, Authentication) else None
+
+
+def _answer(given: Obj, status: Obj, metadata: Obj | None = None) -> Response:
+    body: Obj = {"kind": given["kind"], "apiVersion": given["apiVersion"], "metadata": metadata or {}}
+    if "spec" in given:
+        body["spec"] = given["spec"]
+    return Response(201, body | {"status": status})
+
+
+def _user_info(user: User) -> Obj:
+    info: Obj = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = user.extra
+    return info
+
+
+def token_review(server: Server, call: Call) -> Response:
+    """Whose token this is."""
+    given = decode_object(call, call.kind)
+    spec = given.setdefault("spec", {})
+    authentication = _authentication(server)
+    user = authentication.user_of(spec.get("token", "")) if authentication is not None else None
+    if user is None:
+        return _answer(given, {"user": {}, "error": "invalid bearer token"})
+    audiences = spec.get("audiences") or [AUDIENCE]
+    return _answer(given, {"authenticated": True, "user": _user_info(user), "audiences": audiences})
+
+
+def self_subject_review(server: Server, call: Call) -> Response:
+    """Who asks."""
+    given = decode_object(call, call.kind)
+    metadata = {"creationTimestamp": stamp(server.timeline.now)}
+    return _answer(given, {"userInfo": _user_info(call.user)}, metadata)
+
+
+def self_subject_access_review(server: Server, call: Call) -> Response:
+    """Whether the asking user may."""
+    given = decode_object(call, call.kind)
+    return _answer(given, _verdict(server, call.user, given.setdefault("spec", {})))
+
+
+def subject_access_review(server: Server, call: Call) -> Response:
+    """Whether somebody else may."""
+    given = decode_object(call, call.kind)
+    spec = given.setdefault("spec", {})
+    user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
+    return _answer(given, _verdict(server, user, spec))
+
+
+def _verdict(server: Server, user: User, spec: Obj) -> Obj:
+    about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if path is not None:
+        wanted = Attributes(path.get("verb", ""), path=path.get("path", ""))
+    else:
+        names = ("verb", "group", "resource", "subresource", "namespace", "name")
+        wanted = Attributes(**{name: (about or {}).get(name, "") for name in names})
+    allowed, reason = decide(server.store, user, wanted)
+    return {"allowed": allowed, "reason": reason} if reason else {"allowed": allowed}
+
+
+def self_subject_rules_review(server: Server, call: Call) -> Response:
+    """All that the asking user may do in a namespace. The answer leaves out what was asked."""
+    given = decode_object(call, call.kind)
+    namespace = given.get("spec", {}).get("namespace", "")
+    resources: list[Obj] = []
+    paths: list[Obj] = []
+    for grant in grants(server.store, call.user, namespace):
+        rule = grant.rule
+        names = ("verbs", "apiGroups", "resources", "resourceNames")
+        if rule.get("nonResourceURLs"):
+            paths.append({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]})
+        else:
+            resources.append({name: rule[name] for name in names if rule.get(name)})
+    given["spec"] = {}
+    return _answer(given, {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False})
+
+
+def token_request(server: Server, call: Call) -> Response:
+    """A new token for a service account."""
+    kind = Kind(AUTHENTICATION, "v1", "tokenrequests", "TokenRequest")
+    given = decode_object(call, kind)
+    account = server.store.get("serviceaccounts", call.namespace, call.name)
+    if account is None:
+        raise not_found(call.kind.named(call.name))
+    spec = given.get("spec") or {}
+    lifetime_s = spec.get("expirationSeconds", USUAL_S)
+    why = ""
+    if lifetime_s < SHORTEST_S:
+        why = "may not specify a duration less than 10 minutes"
+    elif lifetime_s > LONGEST_S:
+        why = "may not specify a duration larger than 2^32 seconds"
+    if why:
+        name = given.get("metadata", {}).get("name", "")
+        about = Named(AUTHENTICATION, "tokenrequests", "TokenRequest", name)
+        raise invalid(about, [invalid_value("spec.expirationSeconds", lifetime_s, why)])
+    audiences = spec.get("audiences") or [AUDIENCE]
+    bound = spec.get("boundObjectRef")
+    now = server.timeline.now
+    authentication = _authentication(server)
+    token = ""
+    if authentication is not None:
+        token = authentication.maker.issue(
+            account,
+            audiences=audiences,
+            now_s=server.timeline.now_s,
+            lifetime_s=lifetime_s,
+            token_id=str(UUID(int=server.rng.getrandbits(128), version=4)),
+            bound=bound,
+        )
+    metadata = account["metadata"]
+    head = {name: metadata[name] for name in ("name", "namespace", "uid")} | {"creationTimestamp": stamp(now)}
+    given["spec"] = {"audiences": audiences, "expirationSeconds": lifetime_s, "boundObjectRef": bound}
+    return _answer(given, {"token": token, "expirationTimestamp": stamp(now + timedelta(seconds=lifetime_s))}, head)
+
+
+def _review(group: str, plural: str, kind: str, answer: Any, *, namespaced: bool = False) -> Kind:
+    return Kind(group, "v1", plural, kind, namespaced=namespaced, verbs=("create",), answer=answer)
+
+
+REVIEWS = (
+    _review(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", self_subject_review),
+    _review(AUTHENTICATION, "tokenreviews", "TokenReview", token_review),
+    _review(
+        AUTHORIZATION, "localsubjectaccessreviews", "LocalSubjectAccessReview", subject_access_review, namespaced=True
+    ),
+    _review(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview", self_subject_access_review),
+    _review(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview", self_subject_rules_review),
+    _review(AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview", subject_access_review),
+)

@@ -1,0 +1,194 @@
+"""ValidatingAdmissionPolicy: rules of the cluster's owners in CEL, bound to namespaces and objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from apiserver.admission.base import Attributes
+from apiserver.cel.program import CompileError, EvaluationError, compiled
+from apiserver.cel.values import plain_text, to_cel
+from apiserver.errors import StatusError, quoted
+from apiserver.selectors import matches_labels
+
+if TYPE_CHECKING:
+    from apiserver.server import Server
+    from apiserver.store import Event
+
+Obj = dict[str, Any]
+POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
+BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+IN_FORCE_S = 0.4
+"""From a change of a policy or a binding until admission follows it (live-clusters.md, section 5.13: 0.5 s)."""
+EXEMPT = frozenset({POLICIES, BINDINGS})
+CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
+
+
+class Policies:
+    """The policies in force. They follow what is stored with a delay, as on a real server."""
+
+    name = "ValidatingAdmissionPolicy"
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._policies: dict[str, Obj] = {}
+        self._bindings: dict[str, Obj] = {}
+        server.store.subscribe((POLICIES, BINDINGS), self._changed)
+
+    def _changed(self, event: Event) -> None:
+        held = self._policies if event.resource == POLICIES else self._bindings
+        name = event.obj["metadata"]["name"]
+
+        def follow() -> None:
+            stored = self._server.store.get(event.resource, "", name)
+            if stored is None:
+                held.pop(name, None)
+            else:
+                held[name] = stored
+
+        self._server.timeline.at(IN_FORCE_S, follow)
+
+    def mutate(self, attributes: Attributes, server: Server) -> None:
+        """Nothing."""
+
+    def validate(self, attributes: Attributes, server: Server) -> None:
+        """Ask every policy that is bound to the object. Raises StatusError of the first that denies."""
+        if attributes.kind.resource in EXEMPT:
+            return
+        for name in sorted(self._bindings):
+            binding = self._bindings[name]
+            policy = self._policies.get(binding["spec"]["policyName"])
+            if policy is not None and self._matches(policy, binding, attributes):
+                self._ask(policy, binding, attributes)
+
+    def _matches(self, policy: Obj, binding: Obj, attributes: Attributes) -> bool:
+        resources = binding["spec"].get("matchResources") or {}
+        return self._constrained(policy["spec"].get("matchConstraints") or {}, attributes, default=False) and (
+            self._constrained(resources, attributes, default=True)
+        )
+
+    def _constrained(self, constraints: Mapping[str, Any], attributes: Attributes, *, default: bool) -> bool:
+        rules = constraints.get("resourceRules")
+        if not (any(_rule_matches(rule, attributes) for rule in rules) if rules else default):
+            return False
+        if any(_rule_matches(rule, attributes) for rule in constraints.get("excludeResourceRules") or ()):
+            return False
+        subjects = [attributes.obj or attributes.old or {}, attributes.old or {}]
+        selector = constraints.get("objectSelector")
+        if selector and not any(matches_labels(selector, _labels(each)) for each in subjects):
+            return False
+        selector = constraints.get("namespaceSelector")
+        if not selector:
+            return True
+        if attributes.kind.resource == "namespaces":
+            return matches_labels(selector, _labels(subjects[0]))
+        namespace = self._server.store.get("namespaces", "", attributes.namespace)
+        return not attributes.namespace or matches_labels(selector, _labels(namespace or {}))
+
+    def _ask(self, policy: Obj, binding: Obj, attributes: Attributes) -> None:
+        spec, bindings = policy["spec"], self._values(policy, binding, attributes)
+        for condition in spec.get("matchConditions") or ():
+            try:
+                if not compiled(condition["expression"]).value(bindings):
+                    return
+            except (CompileError, EvaluationError):
+                return
+        for validation in spec.get("validations") or ():
+            text = _broken(validation, bindings, spec.get("failurePolicy", "Fail"))
+            if text:
+                self._act(policy, binding, attributes, text, validation.get("reason") or "Invalid")
+
+    def _values(self, policy: Obj, binding: Obj, attributes: Attributes) -> Obj:
+        kind, user = attributes.kind, attributes.user
+        namespace = self._server.store.get("namespaces", "", attributes.namespace) if attributes.namespace else None
+        request = {
+            "kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+            "resource": {"group": kind.group, "version": kind.version, "resource": kind.plural},
+            "subResource": attributes.subresource,
+            "name": attributes.name,
+            "namespace": attributes.namespace,
+            "operation": attributes.operation,
+            "userInfo": {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra},
+            "dryRun": attributes.dry_run,
+        }
+        values = {
+            "object": to_cel(attributes.obj or None),
+            "oldObject": to_cel(attributes.old),
+            "request": to_cel(request),
+            "namespaceObject": to_cel(namespace),
+            "params": to_cel(self._params(policy, binding, attributes)),
+            "variables": to_cel({}),
+        }
+        for variable in policy["spec"].get("variables") or ():
+            try:
+                found = compiled(variable["expression"]).value(values)
+            except (CompileError, EvaluationError):
+                continue  # an expression that uses it fails with `no such key`
+            held = dict(values["variables"])
+            values["variables"] = type(values["variables"])({**held, to_cel(variable["name"]): found})
+        return values
+
+    def _params(self, policy: Obj, binding: Obj, attributes: Attributes) -> Obj | None:
+        stated, reference = policy["spec"].get("paramKind"), binding["spec"].get("paramRef")
+        if not stated or not reference:
+            return None
+        kind = self._server.kinds.of(stated["apiVersion"], stated["kind"])
+        if kind is None:
+            return None
+        namespace = (reference.get("namespace") or attributes.namespace) if kind.namespaced else ""
+        return self._server.store.get(kind.storage, namespace, reference.get("name", ""))
+
+    def _act(self, policy: Obj, binding: Obj, attributes: Attributes, text: str, reason: str) -> None:
+        names = f"'{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
+        actions = binding["spec"].get("validationActions") or ()
+        if "Warn" in actions:
+            attributes.warnings.append(f"Validation failed for ValidatingAdmissionPolicy {names}: {text}")
+        if "Deny" in actions:
+            message = f"ValidatingAdmissionPolicy {names} denied request: {text}"
+            named = attributes.kind.named(attributes.name)
+            details = named.details(named.resource) | {"causes": [{"message": message}]}
+            shown = f"{named.qualified} {quoted(named.name)} is forbidden: {message}"
+            raise StatusError(CODES.get(reason, 422), reason, shown, details)
+
+
+def _rule_matches(rule: Mapping[str, Any], attributes: Attributes) -> bool:
+    kind = attributes.kind
+    resource = f"{kind.plural}/{attributes.subresource}" if attributes.subresource else kind.plural
+    resources = rule.get("resources") or ()
+    named = rule.get("resourceNames") or ()
+    any_resource = "*" in resources and not attributes.subresource
+    return (
+        _listed(rule.get("operations"), attributes.operation)
+        and _listed(rule.get("apiGroups"), kind.group)
+        and _listed(rule.get("apiVersions"), kind.version)
+        and (any_resource or "*/*" in resources or resource in resources)
+        and (not named or attributes.name in named)
+        and rule.get("scope", "*") in {"*", "Namespaced" if kind.namespaced else "Cluster"}
+    )
+
+
+def _listed(given: list[str] | None, wanted: str) -> bool:
+    return bool(given) and ("*" in given or wanted in given)  # type: ignore[operator]
+
+
+def _labels(obj: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = (obj.get("metadata") or {}).get("labels") or {}
+    return found
+
+
+def _broken(validation: Mapping[str, Any], bindings: Obj, failure_policy: str) -> str:
+    """Why a validation refuses; "" if it does not."""
+    source = validation["expression"]
+    try:
+        if compiled(source).value(bindings):
+            return ""
+    except (CompileError, EvaluationError) as error:
+        return f"expression '{source}' resulted in error: {error}" if failure_policy == "Fail" else ""
+    if validation.get("messageExpression"):
+        try:
+            said = plain_text(compiled(validation["messageExpression"]).value(bindings))
+        except (CompileError, EvaluationError):
+            said = None
+        if said and said.strip():
+            return said
+    return str(validation.get("message") or f"failed expression: {source.strip()}")

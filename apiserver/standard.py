@@ -1,0 +1,55 @@
+"""What an API server has besides its kinds: discovery, health, access, custom resources, and its own admission."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from apiserver import discovery, health
+from apiserver.access.authentication import Authentication
+from apiserver.access.authorization import Authorization, NoEscalation
+from apiserver.access.bootstrap import bootstrap_objects
+from apiserver.access.reviews import REVIEWS
+from apiserver.admission.limits import LimitRanger
+from apiserver.admission.policies import Policies
+from apiserver.admission.priority import Priority
+from apiserver.admission.quota import ResourceQuota
+from apiserver.crd.lifecycle import DEFINITIONS, Definitions
+from apiserver.users import ADMIN
+
+if TYPE_CHECKING:
+    from apiserver.server import Server
+
+PRIORITY_CLASSES = {
+    "system-cluster-critical": (
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+}
+
+
+def install_standard(server: Server) -> None:
+    """Make a server with nothing but kinds one that people can look around in, log in to and extend."""
+    for kind in (*REVIEWS, DEFINITIONS):
+        server.kinds.add(kind)
+    server.paths |= {"/api": discovery.core_versions, "/apis": discovery.group_list, **health.PATHS}
+    server.prefixes |= {"/api/": discovery.of_group, "/apis/": discovery.of_group}
+    for path in ("/healthz/", "/livez/", "/readyz/"):
+        server.prefixes[path] = health.health
+    server.authenticate = Authentication(server)
+    authorization = Authorization(server)
+    server.authorize, server.authorize_path = authorization, authorization.path
+    Definitions(server)
+    for plugin in (Priority(), LimitRanger(), NoEscalation(), Policies(server), ResourceQuota(server)):
+        server.admission.add(plugin)
+    client = server.client(ADMIN, "kube-apiserver")
+    for resource, obj in bootstrap_objects():
+        client.create(resource, obj)
+    for name, (value, text) in PRIORITY_CLASSES.items():
+        client.create(
+            "priorityclasses.scheduling.k8s.io",
+            {"metadata": {"name": name}, "value": value, "description": text},
+        )
