@@ -19,6 +19,7 @@ from apiserver.users import ADMIN
 if TYPE_CHECKING:
     from apiserver.server import Server
 
+ADMIN_TOKEN = "admin"  # noqa: S105 - it opens a server of tests and of the playground, on loopback
 PRIORITY_CLASSES = {
     "system-cluster-critical": (
         2_000_000_000,
@@ -39,7 +40,7 @@ def install_standard(server: Server) -> None:
     server.prefixes |= {"/api/": discovery.of_group, "/apis/": discovery.of_group}
     for path in ("/healthz/", "/livez/", "/readyz/"):
         server.prefixes[path] = health.health
-    server.authenticate = Authentication(server)
+    server.authenticate = Authentication(server, {ADMIN_TOKEN: ADMIN})
     authorization = Authorization(server)
     server.authorize, server.authorize_path = authorization, authorization.path
     Definitions(server)

@@ -92,8 +92,13 @@ class NoEscalation:
 
 
 def _shown(rule: Rule) -> str:
-    titles = {"apiGroups": "APIGroups", "resources": "Resources", "resourceNames": "ResourceNames",
-              "nonResourceURLs": "NonResourceURLs", "verbs": "Verbs"}  # fmt: skip
+    titles = {
+        "apiGroups": "APIGroups",
+        "resources": "Resources",
+        "resourceNames": "ResourceNames",
+        "nonResourceURLs": "NonResourceURLs",
+        "verbs": "Verbs",
+    }
     parts = [
         f"{title}:{json.dumps(rule[field], separators=(',', ':'))}"
         for field, title in titles.items()

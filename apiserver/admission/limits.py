@@ -41,8 +41,10 @@ class LimitRanger:
             return
         containers = attributes.obj["spec"].get("containers") or []
         errors = []
-        for kind, wholes in (("Container", [each.get("resources") or {} for each in containers]),
-                             ("Pod", [_total(containers)])):  # fmt: skip
+        for kind, wholes in (
+            ("Container", [each.get("resources") or {} for each in containers]),
+            ("Pod", [_total(containers)]),
+        ):
             for item in _items(server, attributes.namespace, kind):
                 for whole in wholes:
                     errors += list(_outside(item, whole, kind))

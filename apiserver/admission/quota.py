@@ -21,8 +21,15 @@ Amounts = dict[str, Fraction]
 QUOTAS = "resourcequotas"
 RECOUNT_S = 0.05  # from a deletion, or a new quota, until the status shows it
 COMPUTE = ("cpu", "memory", "ephemeral-storage")
-COUNTED = ("pods", "services", "secrets", "configmaps", "resourcequotas", "persistentvolumeclaims",
-           "replicationcontrollers")  # fmt: skip
+COUNTED = (
+    "pods",
+    "services",
+    "secrets",
+    "configmaps",
+    "resourcequotas",
+    "persistentvolumeclaims",
+    "replicationcontrollers",
+)
 BINARY = ("memory", "storage")
 
 

@@ -55,7 +55,9 @@ class Shell:
             await asyncio.sleep(fault.delay_s)
         if fault.answer is not None:
             return _plain(fault.answer)
-        headers = {name.lower(): value for name, value in http.headers.items()}
+        headers: dict[str, str] = {}
+        for name, value in http.headers.items():  # a name may come twice: Impersonate-Group
+            headers[name.lower()] = f"{headers[name.lower()]}, {value}" if name.lower() in headers else value
         body = await http.body()
         request = Request(http.method, http.url.path, dict(http.query_params), headers, body or None)
         answer = self.handle(request)

@@ -228,12 +228,24 @@ def _claim_state(claim: Obj) -> str:
 
 def _vap_printer() -> Printer:
     return _simple(
-        (Column("Validations", "Validations contain CEL expressions which is used to apply the validation.",
-                type="integer"), _count("spec", "validations")),
-        (Column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy"),
-         lambda obj: "/".join(filter(None, (_at(obj, "spec", "paramKind", "apiVersion"),
-                                            _at(obj, "spec", "paramKind", "kind")))) or "<unset>"),
-    )  # fmt: skip
+        (
+            Column(
+                "Validations",
+                "Validations contain CEL expressions which is used to apply the validation.",
+                type="integer",
+            ),
+            _count("spec", "validations"),
+        ),
+        (
+            Column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy"),
+            lambda obj: (
+                "/".join(
+                    filter(None, (_at(obj, "spec", "paramKind", "apiVersion"), _at(obj, "spec", "paramKind", "kind")))
+                )
+                or "<unset>"
+            ),
+        ),
+    )
 
 
 PRINTERS = {

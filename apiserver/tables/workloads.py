@@ -284,8 +284,13 @@ DAEMON_SET_COLUMNS = (
 
 def _daemon_set_cells(obj: Obj, now: datetime) -> list[Any]:
     status, spec = obj.get("status") or {}, obj.get("spec") or {}
-    names = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled",
-             "numberAvailable")  # fmt: skip
+    names = (
+        "desiredNumberScheduled",
+        "currentNumberScheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberAvailable",
+    )
     nodes = ((spec.get("template") or {}).get("spec") or {}).get("nodeSelector")
     counts = [status.get(name, 0) for name in names]
     return [obj["metadata"]["name"], *counts, selector_text(nodes), age(obj, now), *_template(obj)]

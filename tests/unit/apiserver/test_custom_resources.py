@@ -54,11 +54,19 @@ SCHEMA: Obj = {
 def definition(schema: Obj = SCHEMA, **more: Any) -> Obj:
     """A definition of plans.fleet.example.org."""
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    version |= {"subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.width",
-                                                         "statusReplicasPath": ".status.width"}}}  # fmt: skip
+    version |= {
+        "subresources": {
+            "status": {},
+            "scale": {"specReplicasPath": ".spec.width", "statusReplicasPath": ".status.width"},
+        }
+    }
     version |= more
-    spec = {"group": "fleet.example.org", "scope": "Namespaced", "names": {"plural": "plans", "kind": "Plan"},
-            "versions": [version]}  # fmt: skip
+    spec = {
+        "group": "fleet.example.org",
+        "scope": "Namespaced",
+        "names": {"plural": "plans", "kind": "Plan"},
+        "versions": [version],
+    }
     return {"metadata": {"name": "plans.fleet.example.org"}, "spec": spec}
 
 
@@ -86,8 +94,10 @@ def test_a_definition_is_served_once_its_names_are_accepted() -> None:
     ask = Asker(small_cluster())
     created = ask("POST", CRDS, definition())
     assert created["status"] == {
-        "conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"],
-    }  # fmt: skip
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": ["v1"],
+    }
     assert ask.refused(404, "GET", PLANS) == "404 page not found\n"
     ask.server.timeline.run_for(0.5)
     assert ask("GET", PLANS)["items"] == []
@@ -207,9 +217,22 @@ def test_versions_share_objects_and_differ_in_shape() -> None:
     """What is written in one version is read in the other, with its fields and defaults; an unserved one is gone."""
     ask = Asker(small_cluster())
     crd = definition()
-    newer = {"name": "v2", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
-        "type": "object", "properties": {"spec": {"type": "object", "properties": {
-            "mode": {"type": "string"}, "level": {"type": "integer", "default": 7}}}}}}}  # fmt: skip
+    newer = {
+        "name": "v2",
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "properties": {
+                    "spec": {
+                        "type": "object",
+                        "properties": {"mode": {"type": "string"}, "level": {"type": "integer", "default": 7}},
+                    }
+                },
+            }
+        },
+    }
     crd["spec"]["versions"][0]["storage"] = False
     crd["spec"]["versions"].append(newer)
     ask("POST", CRDS, crd)

@@ -18,6 +18,7 @@ from apiserver.http.serve import Running, serve
 from apiserver.timeline import Timeline
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
+HEADERS = {"Authorization": "Bearer admin"}
 
 
 @pytest.fixture
@@ -38,9 +39,9 @@ def _made(name: str) -> dict[str, Any]:
 
 def test_a_watch_streams_what_another_client_writes(running: Running) -> None:
     """Events arrive while the stream is open."""
-    with requests.get(_maps(running), params={"watch": "1"}, stream=True, timeout=10) as stream:
+    with requests.get(_maps(running), headers=HEADERS, params={"watch": "1"}, stream=True, timeout=10) as stream:
         lines = stream.iter_lines()
-        assert requests.post(_maps(running), json=_made("a"), timeout=10).status_code == 201
+        assert requests.post(_maps(running), headers=HEADERS, json=_made("a"), timeout=10).status_code == 201
         event = json.loads(next(lines))
     assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "a")
 
@@ -49,10 +50,10 @@ def test_a_held_clock_stands_still_and_the_server_answers(running: Running) -> N
     """Two objects made while the clock is held have the same time."""
     with running.clock.hold() as timeline:
         before_us = timeline.now_us
-        assert requests.post(_maps(running), json=_made("a"), timeout=10).status_code == 201
+        assert requests.post(_maps(running), headers=HEADERS, json=_made("a"), timeout=10).status_code == 201
         assert timeline.now_us == before_us
         timeline.run_for(3600.0)
-        later = requests.post(_maps(running), json=_made("b"), timeout=10).json()
+        later = requests.post(_maps(running), headers=HEADERS, json=_made("b"), timeout=10).json()
     assert later["metadata"]["creationTimestamp"].startswith("2026-11-23T01:")
 
 
@@ -60,17 +61,17 @@ def test_planned_faults_refuse_break_and_repeat(running: Running) -> None:
     """Each fault looks to the client as it does in the wild."""
     faults = running.shell.faults
     faults.plan = FaultPlan(too_many=1.0)
-    refused = requests.get(_maps(running), timeout=10)
+    refused = requests.get(_maps(running), headers=HEADERS, timeout=10)
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     faults.plan = FaultPlan(dropped=1.0)
     with pytest.raises(requests.exceptions.ChunkedEncodingError):
-        requests.get(_maps(running), timeout=10)
+        requests.get(_maps(running), headers=HEADERS, timeout=10)
     faults.plan = FaultPlan(conflict=1.0)
-    assert requests.post(_maps(running), json=_made("c"), timeout=10).status_code == 409
+    assert requests.post(_maps(running), headers=HEADERS, json=_made("c"), timeout=10).status_code == 409
     faults.plan = FaultPlan(duplicated=1.0)
-    with requests.get(_maps(running), params={"watch": "1"}, stream=True, timeout=10) as stream:
+    with requests.get(_maps(running), headers=HEADERS, params={"watch": "1"}, stream=True, timeout=10) as stream:
         lines = stream.iter_lines()
-        requests.post(_maps(running), json=_made("d"), timeout=10)
+        requests.post(_maps(running), headers=HEADERS, json=_made("d"), timeout=10)
         assert next(lines) == next(lines)
 
 
