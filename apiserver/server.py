@@ -70,7 +70,8 @@ class Server:
         response = self._serve(call)
         response.headers.setdefault("content-type", "application/json")
         if call.warnings:
-            response.headers["warning"] = ", ".join(f'299 - "{text}"' for text in dict.fromkeys(call.warnings))
+            escaped = [text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(call.warnings)]
+            response.headers["warning"] = ", ".join(f'299 - "{text}"' for text in escaped)
         return response
 
     def _other(self, request: Request, user: User) -> Response:

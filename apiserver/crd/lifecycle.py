@@ -9,6 +9,7 @@ from apiserver.actors.base import Actor
 from apiserver.crd.definition import FINALIZER, changed_problems, condition, fill, is_served, names_conflict, problems
 from apiserver.crd.serve import kinds_of
 from apiserver.kinds.base import STATUS, Kind, keep_status
+from apiserver.schemas import schema
 from apiserver.store import Event
 from apiserver.timeline import stamp
 from apiserver.users import ADMIN
@@ -48,6 +49,7 @@ DEFINITIONS = Kind(
     short_names=("crd", "crds"),
     categories=("api-extensions",),
     subresources={"status": STATUS},
+    schema=schema("CustomResourceDefinition"),
     prepare_create=fill,
     prepare_update=_keep,
     prepare_delete=_prepare_delete,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from apiserver.crd.rules import Rules
 from apiserver.crd.shape import fill_defaults, prune
+from apiserver.crd.typed import typed_resource
 from apiserver.crd.validation import validate
 from apiserver.errors import FieldError
 from apiserver.kinds.base import Kind, Subresource, keep_status, only_status
@@ -62,6 +63,7 @@ def _kind(spec: Obj, version: Obj, stored: str, *, convert: bool) -> Kind:
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         subresources=subresources,
+        schema=typed_resource(schema),
         default=partial(_fill, schema),
         prune=partial(_prune, schema),
         prepare_create=_drop_status if "status" in parts else _nothing,
