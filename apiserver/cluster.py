@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 
 from apiserver.actors import ACTORS
+from apiserver.actors.kubelet import Kubelet, KubeletOptions
+from apiserver.actors.nodes import NodeAgent, NodeLifecycle
 from apiserver.admission import PLUGINS
 from apiserver.server import NameUid, Server
 from apiserver.standard import install_standard
@@ -24,14 +26,19 @@ def cluster(
     first_version: int = 1,
     new_uid: NameUid | None = None,
     kueue: bool = False,
+    kubelets: KubeletOptions | None = None,
 ) -> Server:
-    """A server with the built-in admission, the controllers of a cluster, and (`kueue`) Kueue."""
+    """A server with the built-in admission, the controllers of a cluster, and (`kueue`) Kueue.
+
+    `kubelets` says which nodes have one, and how it behaves.
+    """
     server = Server(timeline, rng, first_version=first_version, new_uid=new_uid)
     for plugin in PLUGINS:
         server.admission.add(plugin())
-    for actor in ACTORS:
-        actor(server)
     install_standard(server)
+    kubelet = Kubelet(server, kubelets)
+    server.actors += [*(actor(server) for actor in ACTORS), kubelet]
+    server.actors += [NodeAgent(server, kubelets), NodeLifecycle(server, kubelet)]
     for install in KUEUE if kueue else ():
         install(server)
     client = server.client(ADMIN, "kube-apiserver")

@@ -10,11 +10,12 @@ import yaml
 
 from apiserver.conform import Conformer, ConformError
 from apiserver.errors import StatusError, bad_request, quoted
-from apiserver.kinds.base import Kind
 from apiserver.requests import JSON, PATCHES, Call, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from apiserver.kinds.base import Kind
 
 Obj = dict[str, Any]
 BODY_LIMIT = 3 * 1024 * 1024

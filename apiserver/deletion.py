@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import Named, StatusError, quoted
-from apiserver.kinds.base import Kind
 from apiserver.timeline import parse_stamp, stamp
 
 if TYPE_CHECKING:
+    from apiserver.kinds.base import Kind
     from apiserver.server import Server
 
 Obj = dict[str, Any]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import StatusError, bad_request
-from apiserver.kinds.base import Kind
+
+if TYPE_CHECKING:
+    from apiserver.kinds.base import Kind
 
 Obj = dict[str, Any]
 Match = Callable[[Obj], bool]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from apiserver.admission.base import Admission
@@ -18,6 +19,9 @@ from apiserver.store import Store
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, User
 from apiserver.writing import Writing
+
+if TYPE_CHECKING:
+    from apiserver.actors.base import Actor
 
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernetes' rand.String
 NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
@@ -38,6 +42,7 @@ class Server:
         self.store = Store(timeline, first_version)
         self.kinds = Kinds(KINDS)
         self.admission = Admission()
+        self.actors: list[Actor] = []
         self.authenticate: Authenticate = lambda _request: ADMIN
         self.authorize: Authorize = lambda _call: None
         self.authorize_path: AuthorizePath = lambda _request, _user: None

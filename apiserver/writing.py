@@ -174,9 +174,9 @@ class Writing:
             raise unexpected("resourceVersion should not be set on objects to be created")
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
             metadata.pop(name, None)
-        kind.prepare_create(obj)
         metadata["creationTimestamp"] = stamp(server.timeline.now)
         metadata["uid"] = server.new_uid(kind, metadata.get("namespace", ""), metadata.get("name", ""))
+        kind.prepare_create(obj)
         if kind.generation:
             metadata["generation"] = 1
         self._check(kind, obj, metadata_errors(metadata, kind.name_errors) + kind.validate(obj))

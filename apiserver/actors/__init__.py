@@ -3,5 +3,20 @@
 from __future__ import annotations
 
 from apiserver.actors.base import Actor
+from apiserver.actors.disruption import Disruption
+from apiserver.actors.garbage import GarbageCollector
+from apiserver.actors.jobs import JobController
+from apiserver.actors.nodes import TaintManager
+from apiserver.actors.replicas import Deployments, ReplicaSets, StatefulSets
+from apiserver.actors.scheduler import Scheduler
 
-ACTORS: tuple[type[Actor], ...] = ()  # in the order in which they see a change
+ACTORS: tuple[type[Actor], ...] = (  # in the order in which they see a change
+    JobController,
+    ReplicaSets,
+    Deployments,
+    StatefulSets,
+    Disruption,
+    GarbageCollector,
+    TaintManager,
+    Scheduler,
+)

@@ -5,5 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from apiserver.admission.base import Plugin
+from apiserver.admission.pods import DefaultTolerations, NodeTaints, ServiceAccounts
 
-PLUGINS: tuple[Callable[[], Plugin], ...] = ()  # in the order in which they are asked
+PLUGINS: tuple[Callable[[], Plugin], ...] = (  # in the order in which they are asked
+    ServiceAccounts,
+    DefaultTolerations,
+    NodeTaints,
+)

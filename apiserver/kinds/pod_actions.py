@@ -49,6 +49,7 @@ def bind(server: Server, call: Call) -> Response:
         now = stamp(server.timeline.now)
         scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
         set_condition(old, scheduled)
+        old["status"].pop("nominatedNodeName", None)
         return old
 
     server.writing.put_object(call, change)

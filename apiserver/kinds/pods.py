@@ -63,12 +63,7 @@ def _default_container(container: Obj) -> None:
     container.setdefault("imagePullPolicy", "Always" if latest and "@" not in image else "IfNotPresent")
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
-    resources = container.setdefault("resources", {})
-    limits = resources.get("limits") or {}
-    if limits:
-        requests = resources.setdefault("requests", {})
-        for name, amount in limits.items():
-            requests.setdefault(name, amount)
+    container.setdefault("resources", {})
     for port in container.get("ports") or []:
         port.setdefault("protocol", "TCP")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -83,6 +78,9 @@ def default_pod(pod: Obj) -> None:
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
+    for container in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]:
+        for name, amount in (container["resources"].get("limits") or {}).items():
+            container["resources"].setdefault("requests", {}).setdefault(name, amount)
     status = pod.setdefault("status", {})
     status.setdefault("phase", "Pending")
     for condition in status.get("conditions") or []:

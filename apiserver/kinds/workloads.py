@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from apiserver.kinds.base import STATUS, Kind
+from apiserver.kinds.base import STATUS, Kind, nothing
+from apiserver.kinds.workload_defaults import (
+    default_budget,
+    default_deployment,
+    default_job,
+    default_replica_set,
+    default_stateful_set,
+    select_job,
+)
 
 ALL = ("all",)
 APPS = tuple(
@@ -14,19 +22,20 @@ APPS = tuple(
         short_names=(short,),
         categories=ALL,
         subresources={"status": STATUS},
+        default=default,
         generation=True,
     )
-    for plural, kind, short in (
-        ("deployments", "Deployment", "deploy"),
-        ("replicasets", "ReplicaSet", "rs"),
-        ("statefulsets", "StatefulSet", "sts"),
-        ("daemonsets", "DaemonSet", "ds"),
+    for plural, kind, short, default in (
+        ("deployments", "Deployment", "deploy", default_deployment),
+        ("replicasets", "ReplicaSet", "rs", default_replica_set),
+        ("statefulsets", "StatefulSet", "sts", default_stateful_set),
+        ("daemonsets", "DaemonSet", "ds", nothing),
     )
 )
 CONTROLLER_REVISIONS = Kind("apps", "v1", "controllerrevisions", "ControllerRevision")
 JOBS = Kind(
     "batch", "v1", "jobs", "Job", categories=ALL, subresources={"status": STATUS}, generation=True,
-    fields=("status.successful",),
+    fields=("status.successful",), default=default_job, prepare_create=select_job,
 )  # fmt: skip
 CRON_JOBS = Kind(
     "batch", "v1", "cronjobs", "CronJob", short_names=("cj",), categories=ALL, subresources={"status": STATUS},
@@ -34,6 +43,6 @@ CRON_JOBS = Kind(
 )  # fmt: skip
 BUDGETS = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",),
-    subresources={"status": STATUS}, generation=True,
+    subresources={"status": STATUS}, generation=True, default=default_budget,
 )  # fmt: skip
 WORKLOADS = (*APPS, CONTROLLER_REVISIONS, JOBS, CRON_JOBS, BUDGETS)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import Any
 
+from apiserver.actors.kubelet import KubeletOptions
 from apiserver.cluster import cluster
 from apiserver.kinds.base import Kind
 from apiserver.requests import Request
@@ -16,6 +17,7 @@ from apiserver.users import ADMIN, User
 from tests.kube.replay.recording import Recording, sightings, start_of
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
+KUBELET_LABEL = "example.com/fakelet"
 Obj = dict[str, Any]
 USERS = {"admin": ADMIN}
 
@@ -48,8 +50,18 @@ def world(recording: Recording, seed: int = 1) -> Server:
     versions = [int(each.obj["metadata"].get("resourceVersion") or 0) for each in sightings(recording)]
     first = min((version for version in versions if version > 0), default=200)
     return cluster(
-        timeline, rng, first_version=max(first - 100, 2), new_uid=Uids(recording, rng), kueue=uses_kueue(recording)
+        timeline,
+        rng,
+        first_version=max(first - 100, 2),
+        new_uid=Uids(recording, rng),
+        kueue=uses_kueue(recording),
+        kubelets=KubeletOptions(has_kubelet, "example.com", "fake-kubelet"),
     )
+
+
+def has_kubelet(node: Obj) -> bool:
+    """The recorder's kubelet served the nodes with a label of its own."""
+    return (node["metadata"].get("labels") or {}).get(KUBELET_LABEL) == "true"
 
 
 def uses_kueue(recording: Recording) -> bool:

@@ -1,0 +1,190 @@
+"""Whether a pod fits a node: the filters of kube-scheduler with their texts, and which node it prefers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from apiserver.actors.pod_status import is_terminal
+from apiserver.pod_requests import pod_requests
+from apiserver.quantity import parse
+
+Obj = dict[str, Any]
+Milli = dict[str, int]  # amounts by resource in thousandths of the unit
+MILLI = 1000
+DEFAULT_CPU = 100  # milli: what scores count for a pod that asks for none (schedutil.DefaultMilliCPURequest)
+DEFAULT_MEMORY = 200 * 1024 * 1024 * MILLI
+UNSCHEDULABLE = "node(s) were unschedulable"
+TAINTED = "node(s) had untolerated taint(s)"
+NO_MATCH = "node(s) didn't match Pod's node affinity/selector"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a node does not take a pod. `final` if no preemption on that node can help."""
+
+    reasons: tuple[str, ...]
+    final: bool
+
+
+@dataclass(slots=True)
+class NodeView:
+    """A node as the scheduler sees it, with the pods that hold its resources."""
+
+    node: Obj
+    allocatable: Milli
+    used: Milli = field(default_factory=dict)
+    pods: dict[tuple[str, str], Obj] = field(default_factory=dict)  # by namespace and name
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+        return str(self.node["metadata"]["name"])
+
+    def take(self, pod: Obj) -> None:
+        """Count a pod."""
+        self.pods[pod["metadata"]["namespace"], pod["metadata"]["name"]] = pod
+        for name, amount in requests_milli(pod).items():
+            self.used[name] = self.used.get(name, 0) + amount
+
+    def give(self, pod: Obj) -> None:
+        """Count a pod no longer; nothing happens if it was not counted."""
+        held = self.pods.pop((pod["metadata"]["namespace"], pod["metadata"]["name"]), None)
+        if held is not None:
+            for name, amount in requests_milli(held).items():
+                self.used[name] -= amount
+
+
+def view_of(node: Obj) -> NodeView:
+    """An empty view of a node."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return NodeView(node, {name: milli(text) for name, text in allocatable.items()})
+
+
+def milli(text: str) -> int:
+    """A quantity in thousandths, rounded up."""
+    return ceil(parse(text) * MILLI)
+
+
+def requests_milli(pod: Obj) -> Milli:
+    """What a pod asks for, and one place for itself."""
+    asked = {name: ceil(amount * MILLI) for name, amount in pod_requests(pod["spec"]).items()}
+    return asked | {"pods": MILLI}
+
+
+def holds_node(pod: Obj) -> bool:
+    """Whether the pod counts on its node: bound and not over."""
+    return bool(pod["spec"].get("nodeName")) and not is_terminal(pod)
+
+
+def misfit(pod: Obj, view: NodeView, asked: Milli) -> Misfit | None:
+    """The first filter that refuses, in the scheduler's order; None if it fits. `asked` is `requests_milli(pod)`."""
+    spec, node = pod["spec"], view.node
+    if node["spec"].get("unschedulable") and not tolerates(spec, UNSCHEDULABLE_TAINT):
+        return Misfit((UNSCHEDULABLE,), final=True)
+    for taint in node["spec"].get("taints") or []:
+        if taint["effect"] in {"NoSchedule", "NoExecute"} and not tolerates(spec, taint):
+            return Misfit((TAINTED,), final=True)
+    if not matches_node(spec, node):
+        return Misfit((NO_MATCH,), final=True)
+    short = [name for name, amount in asked.items() if amount and amount > _left(view, name)]
+    if not short:
+        return None
+    never = any(asked[name] > view.allocatable.get(name, 0) for name in short)
+    texts = ("Too many pods" if name == "pods" else f"Insufficient {name}" for name in short)
+    return Misfit(tuple(texts), final=never)
+
+
+def _left(view: NodeView, name: str) -> int:
+    return view.allocatable.get(name, 0) - view.used.get(name, 0)
+
+
+def tolerates(spec: Obj, taint: Mapping[str, str]) -> bool:
+    """Whether one of the pod's tolerations covers a taint."""
+    return any(covers(each, taint) for each in spec.get("tolerations") or [])
+
+
+def covers(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
+    """Whether a toleration covers a taint."""
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def matches_node(spec: Obj, node: Obj) -> bool:
+    """Whether nodeSelector and the required node affinity select a node."""
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return any(_matches_term(term, node) for term in required.get("nodeSelectorTerms") or [])
+
+
+def _matches_term(term: Obj, node: Obj) -> bool:
+    expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+    labels = node["metadata"].get("labels") or {}
+    by_name = {"metadata.name": node["metadata"]["name"]}
+    if not expressions and not fields:
+        return False  # an empty term selects nothing
+    return all(_matches(each, labels) for each in expressions) and all(_matches(each, by_name) for each in fields)
+
+
+def _matches(requirement: Obj, labels: Mapping[str, str]) -> bool:
+    key, operator, values = requirement["key"], requirement["operator"], requirement.get("values") or []
+    if operator in {"Exists", "DoesNotExist"}:
+        return (key in labels) is (operator == "Exists")
+    if operator in {"In", "NotIn"}:
+        return (labels.get(key) in values) is (operator == "In")
+    try:
+        found, limit = int(labels[key]), int(values[0])
+    except (KeyError, ValueError, IndexError):
+        return False
+    return found > limit if operator == "Gt" else found < limit
+
+
+def preference(pod: Obj, view: NodeView, asked: Milli) -> float:
+    """Higher is better: room in cpu and memory after the pod (LeastAllocated), preferred affinity, spread of owners."""
+    cpu = _free_ratio(view, "cpu", asked.get("cpu") or DEFAULT_CPU, DEFAULT_CPU)
+    memory = _free_ratio(view, "memory", asked.get("memory") or DEFAULT_MEMORY, DEFAULT_MEMORY)
+    wanted = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ) or []
+    liked = sum(int(each["weight"]) for each in wanted if _matches_term(each["preference"], view.node))
+    return (cpu + memory) * 50 + 2.0 * liked - 20.0 * _siblings(pod, view)
+
+
+def _free_ratio(view: NodeView, name: str, asked: int, default: int) -> float:
+    capacity = view.allocatable.get(name, 0)
+    if not capacity:
+        return 0.0
+    silent = sum(not requests_milli(pod).get(name) for pod in view.pods.values())
+    return max(capacity - view.used.get(name, 0) - silent * default - asked, 0) / capacity
+
+
+def _siblings(pod: Obj, view: NodeView) -> int:
+    owners = {each["uid"] for each in pod["metadata"].get("ownerReferences") or [] if each["kind"] != "Job"}
+    if not owners:
+        return 0
+    return sum(
+        any(each["uid"] in owners for each in other["metadata"].get("ownerReferences") or [])
+        for other in view.pods.values()
+    )
+
+
+def reasons_text(nodes: int, reasons: Iterable[str]) -> str:
+    """`0/4 nodes are available: 1 this, 3 that.` with one entry in `reasons` for each node and reason."""
+    counted = sorted(f"{count} {reason}" for reason, count in Counter(reasons).items())
+    return f"0/{nodes} nodes are available: {', '.join(counted)}."

@@ -1,0 +1,264 @@
+"""Kubelets: pods that are bound start, run, stop and fail; a node can fall silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from apiserver.actors import pod_status
+from apiserver.actors.base import Actor
+from apiserver.actors.fit import requests_milli
+from apiserver.actors.objects import Name, delete, name_of, patch
+from apiserver.actors.pod_status import Host, is_terminal, is_terminating
+from apiserver.actors.timing import KUBELET_REMOVES_S, KUBELET_STARTS_S, KUBELET_STOPS_S, KUBELET_TAKES_S
+from apiserver.server import Server
+from apiserver.store import Event
+from apiserver.timeline import Timer, stamp
+from apiserver.users import User
+
+Obj = dict[str, Any]
+Served = Callable[[Obj], bool]  # whether a node has a kubelet
+NODES = User("system:node", ("system:nodes", "system:authenticated"))
+
+
+def every_node(_node: Obj) -> bool:
+    """All nodes have a kubelet."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletOptions:
+    """Which nodes have a kubelet, the prefix of the annotations that it obeys, its field manager and version."""
+
+    served: Served = every_node
+    annotations: str = "kubelet.playground"
+    manager: str = "kubelet"
+    version: str = "v1.36.2"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How a pod behaves: annotations `start-delay`, `run-seconds`, `exit-code`, `stop-seconds`, `stop-exit-code`."""
+
+    start_s: float
+    run_s: float | None  # None: until it is stopped
+    exit_code: int
+    stop_s: float
+    stop_exit_code: int
+
+
+def life_of(pod: Obj, prefix: str) -> Life:
+    """How a pod behaves by its annotations; an annotation that is no number is ignored."""
+    annotations = pod["metadata"].get("annotations") or {}
+
+    def number(name: str, default: float) -> float:
+        try:
+            return max(float(annotations.get(f"{prefix}/{name}", default)), 0.0)
+        except ValueError:
+            return default
+
+    run_s = number("run-seconds", -1.0) if f"{prefix}/run-seconds" in annotations else -1.0
+    return Life(
+        start_s=number("start-delay", KUBELET_STARTS_S),
+        run_s=None if run_s < 0 else run_s,
+        exit_code=int(number("exit-code", 0)),
+        stop_s=number("stop-seconds", KUBELET_STOPS_S),
+        stop_exit_code=int(number("stop-exit-code", pod_status.SIGTERM)),
+    )
+
+
+@dataclass(slots=True)
+class _Held:
+    """A pod on its node: its devices are taken until it is removed."""
+
+    uid: str
+    node: str
+    host: Host
+    asked: dict[str, int]
+    timer: Timer | None = None  # to the next phase
+    stop: Timer | None = None
+
+
+class Kubelet(Actor):
+    """The kubelets of all nodes that the options choose. Nothing happens to pods of other nodes."""
+
+    user = NODES
+
+    def __init__(self, server: Server, options: KubeletOptions | None = None) -> None:
+        self._options = options or KubeletOptions()
+        self.manager = self._options.manager
+        super().__init__(server)
+
+    def start(self) -> None:
+        """Follow pods and nodes."""
+        self._store = self.server.store
+        self._timeline = self.server.timeline
+        self._held: dict[Name, _Held] = {}
+        self._bound: dict[str, set[Name]] = {}  # pods by the node that they name
+        self._silent: dict[str, int] = {}  # nodes that fell silent, and when (microseconds)
+        self._pod_addresses = 2
+        self._node_addresses: dict[str, str] = {}
+        self._store.subscribe("pods", self._on_pod)
+        self._store.subscribe("nodes", self._on_node)
+
+    def silence(self, node: str) -> None:
+        """The node is lost: no heartbeats, and its pods stay as they are."""
+        self._silent.setdefault(node, self._timeline.now_us)
+
+    def resume(self, node: str) -> None:
+        """The node is back: pods that were deleted meanwhile stop."""
+        self._silent.pop(node, None)
+        self._look_at(node)
+
+    def silent_since_us(self, node: str) -> int | None:
+        """When the node fell silent; None if it did not."""
+        return self._silent.get(node)
+
+    def _on_node(self, event: Event) -> None:
+        if event.type == "ADDED":
+            self._look_at(event.obj["metadata"]["name"])
+
+    def _look_at(self, node: str) -> None:
+        for name in sorted(self._bound.get(node, ())):
+            pod = self._store.get("pods", *name)
+            if pod is not None and pod["spec"].get("nodeName") == node:
+                self._consider(pod)
+
+    def _on_pod(self, event: Event) -> None:
+        pod = event.obj
+        node = pod["spec"].get("nodeName")
+        if not node:
+            return
+        if event.type == "DELETED":
+            self._bound[node].discard(name_of(pod))
+            held = self._held.get(name_of(pod))
+            if held is not None and held.uid == pod["metadata"]["uid"]:
+                self._forget(name_of(pod))
+            return
+        self._bound.setdefault(node, set()).add(name_of(pod))
+        self._consider(pod)
+
+    def _consider(self, pod: Obj) -> None:
+        node = self._store.get("nodes", "", pod["spec"]["nodeName"])
+        if node is None or node["metadata"]["name"] in self._silent:
+            return
+        if not self._options.served(node):
+            return
+        name, uid = name_of(pod), pod["metadata"]["uid"]
+        held = self._held.get(name)
+        if held is not None and held.uid != uid:
+            self._forget(name)
+            held = None
+        if held is None:
+            if is_terminal(pod):
+                return
+            held = self._held[name] = _Held(uid, node["metadata"]["name"], self._host(node), requests_milli(pod))
+            held.timer = self._timeline.at(KUBELET_TAKES_S, lambda: self._take(name, uid))
+        if is_terminating(pod):
+            self._stop(name, held, pod)
+
+    def _forget(self, name: Name) -> None:
+        held = self._held.pop(name)
+        for timer in (held.timer, held.stop):
+            if timer is not None:
+                timer.cancel()
+
+    def _host(self, node: Obj) -> Host:
+        name = node["metadata"]["name"]
+        count = len(self._node_addresses) + 1
+        address = self._node_addresses.setdefault(name, f"10.1.{count >> 8}.{count & 255}")
+        for each in (node.get("status") or {}).get("addresses") or []:
+            if each["type"] == "InternalIP":
+                address = each["address"]
+        self._pod_addresses += 1
+        count = self._pod_addresses
+        return Host(address, f"10.{2 + (count >> 16)}.{count >> 8 & 255}.{count & 255}")
+
+    def _current(self, name: Name, uid: str) -> tuple[Obj, _Held] | None:
+        pod, held = self._store.get("pods", *name), self._held.get(name)
+        if pod is None or held is None or held.uid != uid or pod["metadata"]["uid"] != uid or held.node in self._silent:
+            return None
+        return pod, held
+
+    def _take(self, name: Name, uid: str) -> None:
+        found = self._current(name, uid)
+        if found is None:
+            return
+        pod, held = found
+        if is_terminating(pod):
+            return  # it never started: its stop removes it
+        refusal = self._refusal(pod, held)
+        if refusal is not None:
+            self._write(pod, pod_status.rejected(pod, stamp(self._timeline.now), *refusal))
+            self._forget(name)
+            return
+        self._write(pod, pod_status.creating(pod, held.host, stamp(self._timeline.now)))
+        held.timer = self._timeline.at(life_of(pod, self._options.annotations).start_s, lambda: self._start(name, uid))
+
+    def _refusal(self, pod: Obj, held: _Held) -> tuple[str, str] | None:
+        """Reason and message if the devices that the pod asks for are taken."""
+        node = self._store.get("nodes", "", held.node) or {}
+        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        for resource, amount in held.asked.items():
+            if "/" not in resource or resource not in allocatable or not amount:
+                continue
+            others = (self._held[key] for key in self._bound[held.node] if key in self._held)
+            taken = sum(other.asked.get(resource, 0) for other in others if other.uid != held.uid)
+            free = max(int(allocatable[resource]) - taken // 1000, 0)
+            if amount // 1000 > free:
+                return "UnexpectedAdmissionError", (
+                    f"Pod was rejected: Allocate failed due to requested number of devices unavailable for {resource}. "
+                    f"Requested: {amount // 1000}, Available: {free}, which is unexpected"
+                )
+        return None
+
+    def _start(self, name: Name, uid: str) -> None:
+        found = self._current(name, uid)
+        if found is None or is_terminating(found[0]):
+            return
+        pod, held = found
+        self._write(pod, pod_status.running(pod, held.host, stamp(self._timeline.now)))
+        life = life_of(pod, self._options.annotations)
+        if life.run_s is not None:
+            held.timer = self._timeline.at(life.run_s, lambda: self._end(name, uid, life.exit_code))
+
+    def _end(self, name: Name, uid: str, exit_code: int) -> None:
+        found = self._current(name, uid)
+        if found is None or is_terminating(found[0]):
+            return
+        pod, held = found
+        self._write(pod, pod_status.finished(pod, held.host, stamp(self._timeline.now), exit_code))
+        self._forget(name)
+
+    def _stop(self, name: Name, held: _Held, pod: Obj) -> None:
+        """The pod stops after its own time or when its grace ends, whichever is first."""
+        grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds", 0))
+        running = (pod.get("status") or {}).get("phase") == "Running"
+        life = life_of(pod, self._options.annotations)
+        wait_s = min(life.stop_s, grace_s) if running else 0.0
+        exit_code = life.stop_exit_code if life.stop_s <= grace_s else pod_status.SIGKILL
+        at_us = self._timeline.now_us + round(wait_s * 1e6)
+        if held.stop is not None:
+            if held.stop.at_us <= at_us:
+                return
+            held.stop.cancel()
+        held.stop = self._timeline.at_us(at_us, lambda: self._stopped(name, held.uid, exit_code))
+
+    def _stopped(self, name: Name, uid: str, exit_code: int) -> None:
+        found = self._current(name, uid)
+        if found is None:
+            return
+        pod, held = found
+        if not is_terminal(pod):
+            self._write(pod, pod_status.finished(pod, held.host, stamp(self._timeline.now), exit_code))
+        held.stop = self._timeline.at(KUBELET_REMOVES_S, lambda: self._remove(name, uid))
+
+    def _remove(self, name: Name, uid: str) -> None:
+        found = self._current(name, uid)
+        if found is not None:
+            self._forget(name)
+            delete(self.client, "pods", found[0], grace_s=0)
+
+    def _write(self, pod: Obj, status: Obj) -> None:
+        patch(self.client, "pods", pod, {"status": status}, "status")
