@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from apiserver.client import Client
@@ -10,6 +11,8 @@ from apiserver.users import ADMIN, User
 
 if TYPE_CHECKING:
     from apiserver.server import Server
+
+MASTERS = "system:masters"  # actors may do all: the bootstrap roles of the real controllers are not there
 
 
 class Actor(ABC):
@@ -24,7 +27,8 @@ class Actor(ABC):
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.client: Client = server.client(self.user, self.manager)
+        all_rights = replace(self.user, groups=(*self.user.groups, MASTERS))
+        self.client: Client = server.client(all_rights, self.manager)
         self.start()
 
     @abstractmethod

@@ -215,9 +215,14 @@ def test_the_scheduler_says_why_a_pod_waits_and_binds_it_when_room_appears(scene
 def test_a_pod_of_higher_priority_takes_the_place_of_a_lower_one(scene: Scene) -> None:
     """It is nominated first, its victim is marked, and it is bound when the victim has stopped."""
     scene.node("n1")
-    scene.pod("low", 4, {"kubelet.playground/stop-seconds": "2"}, priority=1)
+    for name, value in (("minor", 1), ("major", 10)):
+        scene.client.create(
+            "priorityclasses.scheduling.k8s.io",
+            {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value},
+        )
+    scene.pod("low", 4, {"kubelet.playground/stop-seconds": "2"}, priorityClassName="minor")
     scene.timeline.run_for(1)
-    scene.pod("high", 4, priority=10)
+    scene.pod("high", 4, priorityClassName="major")
     scene.timeline.run_for(0.2)
     assert scene.status("high", "pods")["nominatedNodeName"] == "n1"
     assert ("DisruptionTarget", "True", "PreemptionByScheduler") in scene.conditions("low", "pods")
