@@ -45,7 +45,7 @@ def body_value(request: Request) -> Any:
 def check_size(raw: bytes) -> None:
     """Raises StatusError 413."""
     if len(raw) > BODY_LIMIT:
-        raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}", {})
+        raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}")
 
 
 def decode_object(call: Call, kind: Kind) -> Obj:

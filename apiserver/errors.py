@@ -90,9 +90,10 @@ def forbidden_field(path: str, detail: str) -> FieldError:
     return FieldError(path, "FieldValueForbidden", f"Forbidden: {detail}")
 
 
-def duplicate(path: str, value: Any, *, raw: str | None = None) -> FieldError:
+def duplicate(path: str, value: Any, *, raw: str | None = None, detail: str = "") -> FieldError:
     """A list entry that is there already."""
-    return FieldError(path, "FieldValueDuplicate", f"Duplicate value: {shown(value) if raw is None else raw}")
+    text = shown(value) if raw is None else raw
+    return FieldError(path, "FieldValueDuplicate", f"Duplicate value: {text}{f': {detail}' if detail else ''}")
 
 
 def unsupported(path: str, value: Any, supported: Iterable[str]) -> FieldError:

@@ -120,7 +120,9 @@ def metadata_errors(metadata: Obj, name_errors: Callable[[str], list[str]] = sub
 
 def metadata_update_errors(new: Obj, old: Obj) -> list[FieldError]:
     """What an update may not change."""
-    return [
+    errors = label_errors(new.get("labels") or {}, "metadata.labels")
+    errors += annotation_errors(new.get("annotations") or {}, "metadata.annotations")
+    return errors + [
         invalid_value(f"metadata.{name}", new.get(name), "field is immutable")
         for name in ("uid", "creationTimestamp")
         if new.get(name) != old.get(name)

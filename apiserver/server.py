@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from apiserver.admission.base import Admission
 from apiserver.client import Client
-from apiserver.errors import Named, StatusError, bad_request, no_such_path, page_not_found
+from apiserver.errors import Named, StatusError, bad_request, no_such_path, page_not_found, unsupported
 from apiserver.kinds import KINDS
 from apiserver.kinds.base import Kind, Kinds
+from apiserver.patching import options_error
 from apiserver.reading import Reading
 from apiserver.requests import Call, Request, Response, WatchStream
 from apiserver.routing import Route, route, verb
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from apiserver.actors.base import Actor
 
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernetes' rand.String
+OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}
 NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
 Authenticate = Callable[[Request], User]  # raises StatusError 401
 Authorize = Callable[[Call], None]  # raises StatusError 403
@@ -94,12 +97,14 @@ class Server:
         if kind is None or (path.namespace and not kind.namespaced):
             raise no_such_path() if self.kinds.has_builtin(path.group, path.version) else page_not_found()
         watch = request.query.get("watch") in {"1", "true"}
+        if not watch:
+            check_timeout(request.query.get("timeout", ""))
         name = verb(request.method, path.name, watch=watch)
         if name is None:
             raise method_not_allowed()
         dry_run = request.query.get("dryRun", "")
         if dry_run not in {"", "All"}:
-            raise bad_request(f"dryRun: Unsupported value: {dry_run!r}")
+            raise options_error(OPTIONS.get(name, "PatchOptions"), [unsupported("dryRun", [dry_run], ("All",))])
         agent = request.headers.get("user-agent", "").partition("/")[0]
         manager = request.query.get("fieldManager") or agent or "unknown"
         return Call(request, user, name, kind, path.namespace, path.name, path.subresource, dry_run == "All", manager)
@@ -160,6 +165,19 @@ class Server:
     def named(self, call: Call) -> Named:
         """The object of a call, for messages."""
         return call.kind.named(call.name)
+
+
+def check_timeout(text: str) -> None:
+    """The query parameter `timeout`, a Go duration. Raises StatusError 400 for what is none, 504 for less than 1 us."""
+    if not text:
+        return
+    if text != "0" and re.fullmatch(r"([+-]?(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h))+", text) is None:
+        raise bad_request(f'invalid timeout specified in the request URL - time: invalid duration "{text}"')
+    if re.fullmatch(r"\d+ns", text):
+        message = "Timeout: request did not complete within the allotted timeout"
+        error = StatusError(504, "Timeout", message, {}, {"content-type": "text/plain; charset=utf-8"})
+        del error.body["kind"], error.body["apiVersion"]
+        raise error
 
 
 def method_not_allowed() -> StatusError:

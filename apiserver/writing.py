@@ -121,12 +121,13 @@ class Writing:
     def delete(self, call: Call) -> Response:
         """DELETE of one object."""
         options = decode_options(call)
+        dry_run = call.dry_run or options.get("dryRun") == ["All"]
         stored = self._server.store.get(call.kind.storage, call.namespace, call.name)
         if stored is None:
             raise not_found(call.kind.named(call.name))
         attributes = self._attributes(call, "DELETE", {}, stored, options)
         self._server.admission.validate(attributes, self._server)
-        last, gone = self._deletion.delete(call.kind, stored, options, dry_run=call.dry_run)
+        last, gone = self._deletion.delete(call.kind, stored, options, dry_run=dry_run)
         if gone and call.kind.grace is None:
             named = call.kind.named(call.name, stored["metadata"]["uid"])
             details = named.details(call.kind.plural)
@@ -219,9 +220,8 @@ class Writing:
         self._prepare_update(kind, subresource, obj, old)
         if obj["metadata"].get("uid") != old["metadata"]["uid"] and call.verb == "update":
             raise self._uid_conflict(call, obj["metadata"]["uid"], old["metadata"]["uid"])
-        errors = metadata_errors(obj["metadata"], kind.name_errors) + metadata_update_errors(
-            obj["metadata"], old["metadata"]
-        )
+        # the generic update and the kind's own strategy look at the metadata: each mistake is a cause twice
+        errors = 2 * metadata_update_errors(obj["metadata"], old["metadata"])
         self._check(kind, obj, errors + self._update_errors(kind, subresource, obj, old))
         if admit:
             server.admission.validate(attributes, server)
@@ -258,7 +258,9 @@ class Writing:
 
     def _check(self, kind: Kind, obj: Obj, errors: list[FieldError]) -> None:
         if errors:
-            raise invalid(kind.named(obj["metadata"].get("name", "")), errors)
+            named = kind.named(obj["metadata"].get("name", ""))
+            group = kind.storage.partition(".")[2] if kind.stored_as else kind.group  # of the internal type
+            raise invalid(replace(named, group=group), errors)
 
     def _finish(self, call: Call, attributes: Attributes, *, owned: bool) -> None:
         """What is left to do to an object that is accepted: owners of its fields, warnings."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from apiserver.kinds.base import STATUS, Kind, Subresource
+from apiserver.kinds.base import STATUS, Kind, Subresource, keep_status
+from apiserver.kinds.events import EVENTS
+from apiserver.kinds.nodes import default_node, node_errors, node_field, node_status_errors, node_update_errors
+from apiserver.kinds.plain import data_errors, data_update_errors, default_namespace, keep_namespace
 from apiserver.kinds.pod_actions import bind, evict
 from apiserver.kinds.pod_updates import pod_update_errors, prepare_pod_status, prepare_pod_update
 from apiserver.kinds.pods import default_pod, pod_errors, prepare_pod
@@ -34,21 +37,27 @@ PODS = Kind(
         "status.podIP", "status.nominatedNodeName", "spec.hostNetwork",
     ),
 )  # fmt: skip
+NODES = Kind(
+    "", "v1", "nodes", "Node",
+    namespaced=False, short_names=("no",), default=default_node, validate=node_errors,
+    validate_update=node_update_errors, fields=("spec.unschedulable",), field_value=node_field,
+    subresources={"status": Subresource("status", validate=node_status_errors)},
+)  # fmt: skip
+NAMESPACES = Kind(
+    "", "v1", "namespaces", "Namespace",
+    namespaced=False, short_names=("ns",), default=default_namespace, prepare_update=keep_namespace,
+    fields=("status.phase",),
+    subresources={"status": STATUS, "finalize": Subresource("finalize", ("update",), prepare=keep_status)},
+)  # fmt: skip
 CORE = (
     PODS,
+    NODES,
     Kind(
-        "",
-        "v1",
-        "nodes",
-        "Node",
-        namespaced=False,
-        short_names=("no",),
-        subresources={"status": STATUS},
-        fields=("spec.unschedulable",),
+        "", "v1", "configmaps", "ConfigMap",
+        short_names=("cm",), validate=data_errors, validate_update=data_update_errors,
     ),
-    Kind("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
-    Kind("", "v1", "namespaces", "Namespace", namespaced=False, short_names=("ns",), subresources={"status": STATUS}),
-    Kind("", "v1", "secrets", "Secret"),
+    NAMESPACES,
+    Kind("", "v1", "secrets", "Secret", validate=data_errors, validate_update=data_update_errors, fields=("type",)),
     Kind("", "v1", "services", "Service", short_names=("svc",), categories=("all",), subresources={"status": STATUS}),
     Kind("", "v1", "endpoints", "Endpoints", short_names=("ep",)),
     Kind("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",)),
@@ -62,4 +71,5 @@ CORE = (
     ),
     Kind("", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), subresources={"status": STATUS}),
     Kind("", "v1", "limitranges", "LimitRange", short_names=("limits",)),
-)
+    *EVENTS,
+)  # fmt: skip

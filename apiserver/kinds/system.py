@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from apiserver.kinds.base import STATUS, Kind
+from apiserver.kinds.plain import default_lease, lease_errors, lease_update_errors
 from apiserver.kinds.policies import (
     fill_binding,
     fill_policy,
@@ -17,7 +18,11 @@ RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io"
 FLOW = "flowcontrol.apiserver.k8s.io"
 SYSTEM = (
-    Kind("coordination.k8s.io", "v1", "leases", "Lease"),
+    Kind(
+        "coordination.k8s.io", "v1", "leases", "Lease",
+        default=default_lease, validate=lease_errors, validate_update=lease_update_errors,
+        fields=("spec.holderIdentity",),
+    ),
     Kind(
         "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",),
         default=fill_priority_class, validate_update=priority_class_changes, generation=True,

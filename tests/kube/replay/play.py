@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,9 +15,11 @@ from apiserver.errors import StatusError
 from apiserver.requests import Response, WatchStream
 from apiserver.timeline import US
 from tests.kube.replay.compare import Comparison
+from tests.kube.replay.described import described
 from tests.kube.replay.hidden import HiddenWrite, hidden_writes
 from tests.kube.replay.recording import Recording, Step
 from tests.kube.replay.world import BEFORE_S, send, user_of, world
+from tests.kube.replay.worlds import PreparedWrite, prepared
 
 Obj = dict[str, Any]
 LATE_S = 1.0  # an event may come this much later than recorded
@@ -43,9 +46,10 @@ class _Watch:
 class Player:
     """Plays one recording."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, worlds: list[Obj] | None = None) -> None:
         self.recording = recording
         self.server = world(recording)
+        self.prepared = prepared(recording, worlds)
         self.start_us = self.server.timeline.now_us + round(BEFORE_S * US)
         self.versions: dict[int, int] = {}  # recorded resourceVersion: ours
         self.aliases: dict[str, str] = {}  # recorded generated name: ours
@@ -56,8 +60,9 @@ class Player:
     def play(self) -> list[Row]:
         """Every step, in order of time; the rows in order of the file."""
         agenda: list[tuple[float, int, Callable[[], None]]] = [
-            (write.t_s, -1, partial(self._hide, write)) for write in hidden_writes(self.recording)
+            (write.t_s, -1, partial(self._hide, write)) for write in hidden_writes(self.recording, self.prepared)
         ]
+        agenda += [(write.t_s, -2, partial(self._prepare, write)) for write in self.prepared.writes]
         for step in self.recording.steps:
             if step.request.get("method"):
                 agenda.append((step.t_s, step.index, partial(self._step, step)))
@@ -92,8 +97,33 @@ class Player:
                 client.delete(kind.storage, write.namespace, write.name)
             else:
                 client.patch(kind.storage, write.namespace, write.name, write.body)
+            if write.version:
+                self.versions[write.version] = self.server.store.version
         except StatusError as error:
             self.hidden_failures.append(f"{write.t_s:.3f} {write.method} {write.kind} {write.name}: {error}")
+
+    def _prepare(self, write: PreparedWrite) -> None:
+        metadata = write.obj["metadata"]
+        kind = self.server.kinds.of(write.obj["apiVersion"], write.obj["kind"])
+        if kind is None:
+            self.hidden_failures.append(f"{write.t_s:.3f} {write.obj['kind']} {metadata['name']}: kind not served")
+            return
+        client, name, namespace = (
+            self.server.client(user_of({}), "recorder"),
+            metadata["name"],
+            metadata.get("namespace", ""),
+        )
+        try:
+            if write.method == "POST" and not write.subresource:
+                client.create(kind.storage, copy.deepcopy(write.obj))
+            elif write.method == "POST":
+                client.call(kind.storage, namespace, name, write.subresource, write.body)
+            elif write.method == "DELETE":
+                client.delete(kind.storage, namespace, name, write.body)
+            else:
+                client.patch(kind.storage, namespace, name, write.body, write.subresource)
+        except StatusError as error:
+            self.hidden_failures.append(f"{write.t_s:.3f} {write.method} {write.obj['kind']} {name}: {error}")
 
     def _step(self, step: Step) -> None:
         request = send(user_of(step.request), self._translated(step))
@@ -139,6 +169,8 @@ class Player:
             holder = part.get("metadata") if isinstance(part, dict) and "metadata" in part else part
             if isinstance(holder, dict) and str(holder.get(VERSION, "")).isdigit():
                 holder[VERSION] = str(self.versions.get(int(holder[VERSION]), int(holder[VERSION])))
+        if isinstance(body, str):
+            body = described(body, step)
         return request | {"query": query, "body": body}
 
     def _version(self, recorded: int) -> int:
@@ -167,6 +199,8 @@ class Player:
         elif isinstance(expected, list) and isinstance(got, list):
             for a, b in zip(expected, got, strict=False):
                 self._learn(a, b)
+        elif isinstance(expected, str) and isinstance(got, str) and expected != got and same_stem(expected, got):
+            self.aliases[expected] = got
 
     def _learn_metadata(self, recorded: Obj, ours: Obj) -> None:
         if str(recorded.get(VERSION, "")).isdigit() and str(ours.get(VERSION, "")).isdigit():

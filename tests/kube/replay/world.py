@@ -14,7 +14,7 @@ from apiserver.requests import Request
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, User
-from tests.kube.replay.recording import Recording, sightings, start_of
+from tests.kube.replay.recording import Recording, Step, sightings, start_of
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
 KUBELET_LABEL = "example.com/fakelet"
@@ -35,6 +35,20 @@ class Uids:
             uid = each.obj["metadata"].get("uid")
             if uid and uid not in self._waiting[each.key]:
                 self._waiting[each.key].append(uid)
+        for step in recording.steps:
+            self._of_request(step)
+
+    def _of_request(self, step: Step) -> None:
+        """A uid that only the body of a request shows: the step would have failed with another."""
+        body, path = step.request.get("body"), step.request.get("path", "").split("/")
+        metadata = body.get("metadata") if isinstance(body, dict) else None
+        if step.status >= 300 or not isinstance(metadata, dict) or not metadata.get("uid") or "namespaces" not in path:
+            return
+        kinds = [key[0] for key in self._waiting if key[1:] == (path[path.index("namespaces") + 1], path[-1])]
+        kind = kinds[0] if kinds else {"pods": "Pod", "jobs": "Job"}.get(path[path.index("namespaces") + 2], "")
+        waiting = self._waiting[kind, path[path.index("namespaces") + 1], path[-1]]
+        if metadata["uid"] not in waiting:
+            waiting.append(metadata["uid"])
 
     def __call__(self, kind: Kind, namespace: str, name: str) -> str:
         waiting = self._waiting.get((kind.kind, namespace, name))

@@ -1,0 +1,69 @@
+"""Checks of small kinds: ConfigMaps, Secrets, Leases, priority and fairness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apiserver.errors import FieldError, forbidden_field, invalid_value, too_long
+
+Obj = dict[str, Any]
+DATA_LIMIT = 1024 * 1024
+
+
+def data_errors(obj: Obj) -> list[FieldError]:
+    """The data of a ConfigMap or Secret may be 1 MiB in all."""
+    size = sum(len(value.encode()) for name in ("data", "binaryData") for value in (obj.get(name) or {}).values())
+    if size <= DATA_LIMIT:
+        return []
+    return [too_long("[]" if obj["kind"] == "ConfigMap" else "data", DATA_LIMIT)]
+
+
+def data_update_errors(obj: Obj, old: Obj) -> list[FieldError]:
+    """What is marked immutable stays as it is."""
+    errors = []
+    if old.get("immutable"):
+        if not obj.get("immutable"):
+            errors.append(forbidden_field("immutable", "field is immutable when `immutable` is set"))
+        errors += [
+            forbidden_field(name, "field is immutable when `immutable` is set")
+            for name in ("data", "binaryData")
+            if (obj.get(name) or {}) != (old.get(name) or {})
+        ]
+    return errors + data_errors(obj)
+
+
+def lease_errors(lease: Obj) -> list[FieldError]:
+    """A lease lasts longer than nothing and changes hands forwards."""
+    spec = lease.get("spec") or {}
+    errors = []
+    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if seconds is not None and seconds <= 0:
+        errors.append(invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+    if transitions is not None and transitions < 0:
+        errors.append(invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+    return errors
+
+
+def lease_update_errors(lease: Obj, _old: Obj) -> list[FieldError]:
+    """As at creation."""
+    return lease_errors(lease)
+
+
+def default_lease(lease: Obj) -> None:
+    """A lease always has a spec."""
+    lease.setdefault("spec", {})
+
+
+def default_namespace(namespace: Obj) -> None:
+    """A namespace is active, is held by its finalizer, and carries its name as a label."""
+    metadata = namespace.setdefault("metadata", {})
+    if metadata.get("name"):
+        metadata["labels"] = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
+    namespace.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+    namespace.setdefault("status", {}).setdefault("phase", "Active")
+
+
+def keep_namespace(namespace: Obj, old: Obj) -> None:
+    """An update changes neither the finalizers nor the phase."""
+    namespace["spec"] = old["spec"]
+    namespace["status"] = old["status"]
