@@ -17,8 +17,10 @@ RENAMED = {  # field of events.k8s.io: field of core/v1
     "deprecatedSource": "source", "deprecatedFirstTimestamp": "firstTimestamp",
     "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count",
 }  # fmt: skip
-IMMUTABLE = ("involvedObject", "reason", "message", "type", "eventTime", "action", "related", "reportingComponent",
-             "reportingInstance")  # fmt: skip
+IMMUTABLE = (
+    "involvedObject", "reason", "message", "type", "eventTime", "action", "related", "reportingComponent",
+    "reportingInstance",
+)  # fmt: skip
 ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
