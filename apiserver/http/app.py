@@ -41,10 +41,8 @@ class Shell:
 
     def handle(self, request: Request) -> Response | WatchStream:
         """Answer at the present moment of the clock, and let actors see the write."""
-        with self.lock:
-            self.clock.catch_up()
+        with self.clock.exchange():
             answer = self.server.handle(request)
-            self.clock.catch_up()
         self.clock.wake()
         return answer
 

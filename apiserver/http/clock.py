@@ -66,6 +66,18 @@ class LiveClock:
                 self._set_anchor()
             self.wake()
 
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """A request is answered inside, at the present moment; actors see its writes before this ends."""
+        with self.lock:
+            self.catch_up()
+            yield
+            self.catch_up()
+
+    def next_us(self) -> int | None:
+        """The moment at which something happens next; None if nothing waits."""
+        return self.timeline.next_us()
+
     def catch_up(self) -> None:
         """Run the timeline up to the present. The caller has the lock."""
         self.timeline.run_until_us(max(self._present_us(), self.timeline.now_us))
@@ -87,7 +99,7 @@ class LiveClock:
         while not self._ended:
             with self.lock:
                 self.catch_up()
-                next_us, present_us = self.timeline.next_us(), self.timeline.now_us
+                next_us, present_us = self.next_us(), self.timeline.now_us
                 holding = bool(self._holders)
             wait_s = IDLE_S
             if next_us is not None and not holding:

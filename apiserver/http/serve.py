@@ -90,12 +90,16 @@ def serve(
     tls: bool = False,
     speed: float = 1.0,
     faults: Faults | None = None,
+    clock: LiveClock | None = None,
 ) -> Running:
-    """Listen on `port` (0: any free one) and let time run at `speed`. Raises OSError where the port is taken."""
+    """Listen on `port` (0: any free one) and let time run at `speed`, or as `clock` says.
+
+    Raises OSError where the port is taken.
+    """
     listener = socket.create_server((host, port))
     folder = Path(tempfile.mkdtemp(prefix="apiserver-"))
     certificate = self_signed(folder, host) if tls else None
-    shell = Shell(server, LiveClock(server.timeline, speed), faults or Faults())
+    shell = Shell(server, clock or LiveClock(server.timeline, speed), faults or Faults())
     config = uvicorn.Config(
         application(shell),
         log_level="critical",

@@ -168,7 +168,7 @@ class Engine:
         """
         if not self._begun:
             self._begin()
-        while (now_s := self._next_s()) <= to_s:
+        while (now_s := self.next_s()) <= to_s:
             self._pass(now_s)
         self.now_s = max(self.now_s, to_s)
 
@@ -194,7 +194,7 @@ class Engine:
     def _loop(self) -> None:
         run, total = self.run_state, len(self._arrivals)
         while not self._stop:
-            now_s = self._next_s()
+            now_s = self.next_s()
             if now_s == inf or (self._remaining <= 0 and self._arrived == total and not self._essential):
                 break
             if now_s > self.horizon_s:
@@ -209,7 +209,7 @@ class Engine:
         if self._remaining > 0 and not self._stop:
             run.stuck = f"{self._remaining} job(s) wait, and no event that could start them is scheduled"
 
-    def _next_s(self) -> float:
+    def next_s(self) -> float:
         """The next instant: an arrival, an event, or a wake-up of the scheduler."""
         arrivals, at = self._arrivals, self._arrived
         arrival_s = self.cluster.jobs.submit_s[arrivals[at]] if at < len(arrivals) else inf

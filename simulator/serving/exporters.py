@@ -32,5 +32,5 @@ class Exporters:
         if exporter is None:
             exporter = NodeExporter(self._generator, occupants.inventory, occupants.entities, node)
             self._exporters[node] = exporter
-        pods = [occupants.pods[row] for row in exporter.rows.tolist()]
+        pods = occupants.pods_now(exporter.rows.tolist())
         return exporter.render(self._generator.known_slot(now_s), occupants.state, pods)

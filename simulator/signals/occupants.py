@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,8 +25,10 @@ def behaviours_of(seed: int, jobs: Jobs, first: int = 0) -> tuple[I8, F32]:
 class Occupants:
     """The occupant of each GPU and instance, in the form that the telemetry generator needs."""
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, cluster: Cluster, seed: int, labels: Callable[[int, int], PodLabels] | None = None) -> None:
+        """`labels(job, row)`: the pod that holds a GPU or instance of a job; None: one pod with the name of the job."""
         self._cluster, self._seed = cluster, seed
+        self._label = labels
         self.inventory = cluster.inventory
         self.entities = entities_of(cluster.inventory)
         self.state: GpuState = idle_state(len(self.entities.id))
@@ -107,6 +110,17 @@ class Occupants:
         state.gpus[rows] = len(fact.gpus)
         for row in rows:
             self.pods[row] = (PodLabels(jobs.tenants[jobs.tenant[fact.job]], jobs.id[fact.job]),)
+
+    def pods_now(self, rows: Sequence[int]) -> list[tuple[PodLabels, ...]]:
+        """The pods on these entities, as kubelet names them now."""
+        if self._label is None:
+            return [self.pods[row] for row in rows]
+        return [
+            (self._label(int(self.state.job_code[row]), row - self._gpus if row >= self._gpus else row),)
+            if self.pods[row]
+            else ()
+            for row in rows
+        ]
 
     def on_stopped(self, fact: Stopped) -> None:
         """Its GPUs are idle again. At the end of a run nothing has stopped: what `autopilot plan` shows runs on."""

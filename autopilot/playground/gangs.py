@@ -1,0 +1,301 @@
+"""One gang of the simulator as a Job, its Workload and its pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from autopilot.core.model.snapshot import State
+from autopilot.playground import conditions, pods
+from autopilot.playground.conditions import Conditions
+from autopilot.playground.mirror import Key
+from autopilot.playground.naming import QUEUE, suffix
+from autopilot.playground.shapes import contract_of, member_count, members_of, report_of, requests_of, resource_of
+from autopilot.playground.times import stamp
+from simulator.world.cluster import Cluster
+
+Obj = dict[str, Any]
+JOBS, PODS, WORKLOADS = "jobs.batch", "pods", "workloads.kueue.x-k8s.io"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+TTL_S = 3600
+"""Time after which a finished Job is deleted with its pods."""
+
+
+@dataclass(slots=True)
+class Gang:
+    """What is known of the objects of one gang. `spec` is the Job's own where a person created it."""
+
+    job: int
+    namespace: str
+    name: str
+    queue: str  # its ClusterQueue
+    created_s: float  # virtual
+    uid: str = ""
+    workload: str = ""
+    workload_uid: str = ""
+    by_person: bool = False
+    template: Obj | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    life: Conditions = field(default_factory=Conditions)
+    of_job: Conditions = field(default_factory=Conditions)
+    start_s: float | None = None
+    end_s: float | None = None
+    failed: bool = False
+    leaving: bool = False  # its pods were told to stop
+    shown: dict[Key, Obj] = field(default_factory=dict)  # its pods
+    evictions: int = 0
+
+    @property
+    def job_key(self) -> Key:
+        """Of its Job."""
+        return (JOBS, self.namespace, self.name)
+
+    @property
+    def workload_key(self) -> Key:
+        """Of its Workload."""
+        return (WORKLOADS, self.namespace, self.workload)
+
+
+class GangObjects:
+    """Builds the objects of gangs from the world as it is."""
+
+    def __init__(self, cluster: Cluster, start_s: float, node_names: list[str]) -> None:
+        """`start_s`: seconds since 1970 at virtual time 0."""
+        self._cluster, self._start_s, self._nodes = cluster, start_s, node_names
+
+    def real_s(self, virtual_s: float) -> float:
+        """Seconds since 1970."""
+        return self._start_s + virtual_s
+
+    def job(self, gang: Gang) -> Obj:
+        """The Job; for one that a person created only what Kueue and the Job controller write."""
+        cluster, row = self._cluster, gang.job
+        shape = cluster.jobs.shape_of(row)
+        held = cluster.held[row]
+        ended = gang.end_s is not None
+        members = member_count(shape, len(held.gpus) if held is not None else shape.gpus)
+        spec: Obj = {"suspend": held is None and not ended}
+        metadata: Obj = {"name": gang.name, "namespace": gang.namespace}
+        if not gang.by_person:
+            metadata |= {"labels": gang.labels, "annotations": contract_of(cluster, row)}
+            spec |= {
+                "parallelism": members,
+                "completions": member_count(shape, shape.gpus)
+                if members == member_count(shape, shape.gpus)
+                else members,
+                "completionMode": "Indexed",
+                "backoffLimit": 0,
+                "ttlSecondsAfterFinished": TTL_S,
+                "template": self.template(row),
+            }
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata,
+            "spec": spec,
+            "status": self._job_status(gang, members),
+        }
+
+    def template(self, row: int) -> Obj:
+        """The pod template of a simulated job."""
+        cluster = self._cluster
+        shape = cluster.jobs.shape_of(row)
+        requests = requests_of(shape, min(shape.per_member, shape.gpus))
+        spec = {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": round(cluster.physics.grace_s) or pods.GRACE_S,
+            "containers": [pods.container(requests)],
+        }
+        return {"metadata": {}, "spec": spec}
+
+    def _job_status(self, gang: Gang, members: int) -> Obj:
+        state = self._cluster.state[gang.job]
+        holds = gang.end_s is None and self._cluster.held[gang.job] is not None
+        ready = state == State.RUNNING and not gang.leaving
+        status: Obj = {
+            "conditions": gang.of_job.rows(),
+            "active": members if holds and not gang.leaving else 0,
+            "ready": members if holds and ready else 0,
+            "terminating": members if holds and gang.leaving else 0,
+            "uncountedTerminatedPods": {},
+        }
+        for row in status["conditions"]:
+            row["lastProbeTime"] = row["lastTransitionTime"]
+        if gang.start_s is not None and (holds or gang.end_s is not None):
+            status["startTime"] = stamp(self.real_s(gang.start_s))
+        if gang.end_s is not None:
+            status["failed" if gang.failed else "succeeded"] = members
+            if not gang.failed:
+                status["completionTime"] = stamp(self.real_s(gang.end_s))
+                status["completedIndexes"] = f"0-{members - 1}" if members > 1 else "0"
+        return status
+
+    def workload(self, gang: Gang) -> Obj:
+        """The Workload that Kueue makes for the Job."""
+        cluster, row = self._cluster, gang.job
+        shape = cluster.jobs.shape_of(row)
+        template = gang.template if gang.template is not None else self.template(row)
+        count = member_count(shape, shape.gpus)
+        least = member_count(shape, shape.min_gpus)
+        pod_set: Obj = {"name": "main", "count": count, "template": template}
+        if least < count and not gang.by_person:
+            pod_set["minCount"] = least
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": gang.name,
+            "uid": gang.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        spec: Obj = {
+            "active": True,
+            "queueName": QUEUE,
+            "podSets": [pod_set],
+            "priority": cluster.jobs.priority[row],
+        }
+        if cluster.jobs.priority[row]:
+            group = "kueue.x-k8s.io"
+            name = f"priority-{cluster.jobs.priority[row]}"
+            spec["priorityClassRef"] = {"group": group, "kind": "WorkloadPriorityClass", "name": name}
+        status: Obj = {"conditions": gang.life.rows(observedGeneration=1)}
+        held = cluster.held[row]
+        if held is not None and gang.life.true("QuotaReserved"):
+            status["admission"] = self._admission(gang, len(held.gpus))
+        if gang.evictions:
+            reason = gang.life.held["Evicted"]["reason"] if "Evicted" in gang.life.held else "Preempted"
+            counts = [{"reason": reason, "underlyingCause": "", "count": gang.evictions}]
+            status["schedulingStats"] = {"evictions": counts}
+        return {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": gang.workload,
+                "namespace": gang.namespace,
+                "labels": {"kueue.x-k8s.io/job-uid": gang.uid},
+                "ownerReferences": [owner],
+            },
+            "spec": spec,
+            "status": status,
+        }
+
+    def _admission(self, gang: Gang, units: int) -> Obj:
+        cluster = self._cluster
+        shape, held = cluster.jobs.shape_of(gang.job), cluster.held[gang.job]
+        members = member_count(shape, units)
+        flavor = self._flavor(held.gpus[0]) if held is not None and held.gpus else "host"
+        usage = {resource_of(shape): str(units)}
+        found = {resource_of(shape): flavor}
+        if shape.cpu_milli:
+            usage["cpu"], found["cpu"] = f"{shape.cpu_milli * members}m", "host"
+        if shape.memory_mib:
+            usage["memory"], found["memory"] = f"{shape.memory_mib * members}Mi", "host"
+        assignment = {"name": "main", "count": members, "flavors": found, "resourceUsage": usage}
+        return {"clusterQueue": gang.queue, "podSetAssignments": [assignment]}
+
+    def _flavor(self, gpu: int) -> str:
+        from autopilot.playground.queues import flavor_of
+
+        hardware = self._cluster.hardware
+        return flavor_of(self._cluster.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
+
+    def pods(self, gang: Gang, now_s: float) -> dict[Key, Obj]:
+        """The pods of a gang that holds its GPUs, by key."""
+        cluster, row = self._cluster, gang.job
+        found: dict[Key, Obj] = {}
+        incarnation = cluster.incarnation[row]
+        since_s, ready_s = cluster.start_s[row], cluster.ready_s[row]
+        working = cluster.state[row] != State.STARTING
+        for index, member in enumerate(members_of(cluster, row)):
+            name = f"{gang.name}-{index}-{suffix(f'{gang.uid}/{incarnation}/{index}')}"
+            bound_s = self.real_s(since_s)
+            if working and isfinite(ready_s):
+                status = pods.running(bound_s, bound_s, self.real_s(min(ready_s, now_s)))
+            else:
+                status = pods.starting(bound_s, bound_s)
+            found[PODS, gang.namespace, name] = self._pod(gang, name, index, member.node, len(member.parts)) | {
+                "status": status
+            }
+        return found
+
+    def annotations(self, gang: Gang, now_s: float) -> dict[str, str]:
+        """What the first pod of a gang reports."""
+        return report_of(self._cluster, gang.job, now_s, self._start_s)
+
+    def _pod(self, gang: Gang, name: str, index: int, node: int, units: int) -> Obj:
+        shape = self._cluster.jobs.shape_of(gang.job)
+        template = gang.template if gang.template is not None else self.template(gang.job)
+        spec = dict(template["spec"])
+        if gang.template is None:
+            spec["containers"] = [pods.container(requests_of(shape, units))]
+        spec["nodeName"] = self._nodes[node]
+        labels = dict(template.get("metadata", {}).get("labels") or {}) | {
+            "batch.kubernetes.io/controller-uid": gang.uid,
+            "batch.kubernetes.io/job-name": gang.name,
+            INDEX_LABEL: str(index),
+            "job-name": gang.name,
+            "kueue.x-k8s.io/cluster-queue-name": gang.queue,
+            "kueue.x-k8s.io/local-queue-name": QUEUE,
+            "kueue.x-k8s.io/podset": "main",
+        }
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": gang.name,
+            "uid": gang.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        metadata = {
+            "name": name,
+            "namespace": gang.namespace,
+            "labels": labels,
+            "annotations": {"kueue.x-k8s.io/workload": gang.workload, INDEX_LABEL: str(index)},
+            "ownerReferences": [owner],
+        }
+        return pods.pod(metadata, spec)
+
+
+def waits_because(cluster: Cluster, job: int) -> str:
+    """Why a gang waits, as Kueue says it."""
+    from autopilot.playground.queues import flavor_of
+
+    hardware, shape = cluster.hardware, cluster.jobs.shape_of(job)
+    free = sum(hardware.free[node] for node in range(len(hardware.free)) if hardware.is_open(node))
+    flavor = flavor_of(cluster.inventory.names.gpu_models[0])
+    if shape.profile or shape.gpus > free:
+        short = shape.gpus if shape.profile else shape.gpus - free
+        return (
+            f"couldn't assign flavors to pod set main: insufficient unused quota for {resource_of(shape)} in flavor "
+            f"{flavor}, {short} more needed"
+        )
+    wanted = member_count(shape, shape.gpus)
+    fitting = sum(hardware.free[node] // max(shape.per_member, 1) for node in range(len(hardware.free)))
+    return (
+        f'couldn\'t assign flavors to pod set main: topology "nodes" allows to fit only {min(fitting, wanted - 1)} out '
+        f"of {wanted} pod(s)"
+    )
+
+
+def began(gang: Gang, now_s: float, real_s: float) -> None:
+    """Its quota is reserved and its Job resumes."""
+    gang.start_s, gang.leaving = now_s, False
+    conditions.admitted(gang.life, gang.queue, real_s)
+    conditions.job_resumed(gang.of_job, real_s)
+
+
+def stopped(gang: Gang, reason: str, real_s: float) -> None:
+    """It has left its GPUs and waits again."""
+    gang.start_s, gang.leaving = None, False
+    gang.evictions += 1
+    conditions.requeued(gang.life, reason, real_s)
+    conditions.job_suspended(gang.of_job, real_s)
+
+
+def ended(gang: Gang, now_s: float, real_s: float, *, failed: bool) -> None:
+    """It is over."""
+    gang.end_s, gang.failed = now_s, failed
+    conditions.finished(gang.life, failed=failed, at_s=real_s)
+    conditions.job_ended(gang.of_job, failed=failed, at_s=real_s)

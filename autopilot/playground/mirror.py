@@ -1,0 +1,98 @@
+"""Keeps objects of the server as they are asked for: creates them, patches what differs, deletes them.
+
+Only what the playground itself has set before is patched, so labels and annotations that people add stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apiserver.client import Client
+from apiserver.errors import StatusError
+
+Obj = dict[str, Any]
+Key = tuple[str, str, str]
+"""Resource, namespace and name."""
+
+
+def merge_patch(before: Obj, after: Obj) -> Obj:
+    """The JSON merge patch that turns `before` into `after`."""
+    found: Obj = {}
+    for name in {**before, **after}:
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        if name not in after:
+            found[name] = None
+        elif isinstance(old, dict) and isinstance(new, dict):
+            found[name] = merge_patch(old, new)
+        else:
+            found[name] = new
+    return found
+
+
+class Mirror:
+    """The objects that one client keeps."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._shown: dict[Key, Obj] = {}
+
+    def keys(self) -> set[Key]:
+        """The objects that are there because of this mirror."""
+        return set(self._shown)
+
+    def put(self, resource: str, wanted: Obj) -> Obj | None:
+        """Make an object as wanted, its status last; the object as stored, None where a person deleted it."""
+        metadata = wanted["metadata"]
+        key = (resource, metadata.get("namespace", ""), metadata["name"])
+        before = self._shown.get(key)
+        found: Obj | None
+        if before is None:
+            found = self._client.create(resource, {name: part for name, part in wanted.items() if name != "status"})
+            before = {}
+        else:
+            patch = merge_patch(_main(before), _main(wanted))
+            found = self._patch(key, patch) if patch else self._client.get(*key)
+        if found is None:
+            return None
+        status = merge_patch(before.get("status", {}), wanted.get("status", {}))
+        if status:
+            found = self._patch(key, {"status": status}, "status")
+        self._shown[key] = wanted
+        return found
+
+    def adopt(self, resource: str, known: Obj) -> None:
+        """An object that a person created is kept from now on; `known` is the part of it that is kept."""
+        metadata = known["metadata"]
+        self._shown[resource, metadata.get("namespace", ""), metadata["name"]] = known
+
+    def delete(self, key: Key, *, at_once: bool = True, grace_s: int | None = None) -> None:
+        """Delete an object; one that is gone is fine."""
+        options: Obj = {"propagationPolicy": "Background"}
+        if at_once:
+            options["gracePeriodSeconds"] = 0
+            self._shown.pop(key, None)
+        elif grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            self._client.delete(*key, options)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+
+    def forget(self, key: Key) -> None:
+        """Somebody else deleted the object."""
+        self._shown.pop(key, None)
+
+    def _patch(self, key: Key, patch: Obj, subresource: str = "") -> Obj | None:
+        try:
+            return self._client.patch(*key, patch, subresource)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            return None
+
+
+def _main(obj: Obj) -> Obj:
+    return {name: part for name, part in obj.items() if name not in {"status", "apiVersion", "kind"}}

@@ -1,0 +1,198 @@
+"""Nodes of the simulated cluster as Node objects: labels of GPU feature discovery, resources, taints, readiness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import isfinite
+from typing import Any
+
+from autopilot.core.hardware.mig import find_gpu_model
+from autopilot.core.hardware.mig_profiles import find_profile_name
+from autopilot.playground.naming import Slugs
+from autopilot.playground.shapes import GPU, MIG
+from autopilot.playground.times import stamp
+from simulator.signals.behaviours import board_of
+from simulator.world.cluster import Cluster
+
+Obj = dict[str, Any]
+NOTICE = "aws-node-termination-handler/spot-itn"
+NOTICE_S = 120.0
+"""Taint of a node that its cloud will reclaim, and how long before that it comes, as the clouds' handlers write it."""
+UNSCHEDULABLE, UNREACHABLE = "node.kubernetes.io/unschedulable", "node.kubernetes.io/unreachable"
+HOST_CPUS, HOST_MEMORY = "192", "2Ti"
+"""Of a node whose pool states none: more than GPU work asks for."""
+DRIVER = "gpu.nvidia.com"
+VERSION = "v1.36.2"
+
+
+class Nodes:
+    """Builds the objects of each node from the world as it is."""
+
+    def __init__(self, cluster: Cluster, start_s: float) -> None:
+        self._cluster, self._start_s = cluster, start_s
+        slugs = Slugs(63)
+        self.names = [slugs.of(str(each)) for each in cluster.inventory.nodes.id.tolist()]
+        self.row = {name: row for row, name in enumerate(self.names)}
+        self._changed_s = [0.0] * len(self.names)
+        self._ready = list(cluster.hardware.ready)
+
+    def node(self, row: int, now_s: float) -> Obj:
+        """The Node object, with its status."""
+        hardware = self._cluster.hardware
+        if hardware.ready[row] != self._ready[row]:
+            self._ready[row], self._changed_s[row] = hardware.ready[row], now_s
+        name = self.names[row]
+        spec: Obj = {"providerID": f"playground://{name}"}
+        taints = self._taints(row)
+        if hardware.cordoned[row]:
+            spec["unschedulable"] = True
+        if taints:
+            spec["taints"] = taints
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": self._labels(row)},
+            "spec": spec,
+            "status": self._status(row),
+        }
+
+    def slices(self, row: int) -> Obj:
+        """The ResourceSlice in which the driver names the GPUs of the node."""
+        inventory = self._cluster.inventory
+        first, count = int(inventory.nodes.first_gpu[row]), int(inventory.nodes.gpus[row])
+        name = self.names[row]
+        devices = [
+            {
+                "name": f"gpu-{int(inventory.gpus.index[gpu])}",
+                "attributes": {
+                    "uuid": {"string": str(inventory.gpus.uuid[gpu])},
+                    "index": {"int": int(inventory.gpus.index[gpu])},
+                    "type": {"string": "gpu"},
+                    "productName": {"string": self._product(row)},
+                },
+            }
+            for gpu in range(first, first + count)
+        ]
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{name}-{DRIVER}"},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": devices,
+            },
+        }
+
+    # --- parts ----------------------------------------------------------------------------
+
+    def _product(self, row: int) -> str:
+        inventory = self._cluster.inventory
+        model = inventory.names.gpu_models[int(inventory.nodes.gpu_model[row])]
+        return str(board_of(model).product).replace(" ", "-")
+
+    def _labels(self, row: int) -> dict[str, str]:
+        inventory = self._cluster.inventory
+        nodes, names = inventory.nodes, inventory.names
+        model = find_gpu_model(names.gpu_models[int(nodes.gpu_model[row])])
+        found = {
+            "kubernetes.io/hostname": self.names[row],
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "node.kubernetes.io/instance-type": names.pools[int(nodes.pool[row])],
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.product": self._product(row),
+            "nvidia.com/gpu.count": str(int(nodes.gpus[row])),
+            "nvidia.com/gpu.replicas": "1",
+            "nvidia.com/gpu.clique": f"island-{int(nodes.island[row])}",
+            "network.topology.nvidia.com/leaf": f"leaf-{int(nodes.leaf[row])}",
+            "network.topology.nvidia.com/block": f"block-{int(nodes.block[row])}",
+            "topology.kubernetes.io/zone": f"zone-{int(nodes.zone[row])}",
+        }
+        if model is not None and model.memory_gb:
+            found["nvidia.com/gpu.memory"] = str(model.memory_gb * 1024)
+        if any(self._cut(row)):
+            found |= {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig.config.state": self._recut(row)}
+        if nodes.spot[row]:
+            found["karpenter.sh/capacity-type"] = "spot"
+        return found
+
+    def _cut(self, row: int) -> list[bool]:
+        nodes = self._cluster.inventory.nodes
+        first, count = int(nodes.first_gpu[row]), int(nodes.gpus[row])
+        return self._cluster.hardware.mig[first : first + count]
+
+    def _recut(self, row: int) -> str:
+        nodes = self._cluster.inventory.nodes
+        first, count = int(nodes.first_gpu[row]), int(nodes.gpus[row])
+        changing = any(self._cluster.recuts.changing(gpu) for gpu in range(first, first + count))
+        return "pending" if changing else "success"
+
+    def _taints(self, row: int) -> list[Obj]:
+        hardware = self._cluster.hardware
+        found: list[Obj] = []
+        if hardware.cordoned[row]:
+            found.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
+        if not hardware.ready[row]:
+            at = stamp(self._start_s + self._changed_s[row])
+            found += [{"key": UNREACHABLE, "effect": each, "timeAdded": at} for each in ("NoSchedule", "NoExecute")]
+        reclaim_at_s = hardware.reclaim_at_s[row]
+        if isfinite(reclaim_at_s):
+            at = stamp(self._start_s + reclaim_at_s - NOTICE_S)
+            found.append({"key": NOTICE, "effect": "NoSchedule", "timeAdded": at})
+        return found
+
+    def _status(self, row: int) -> Obj:
+        hardware = self._cluster.hardware
+        capacity, allocatable = self._amounts(row, whole=True), self._amounts(row, whole=False)
+        ready = hardware.ready[row]
+        at = stamp(self._start_s + self._changed_s[row])
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "Unknown",
+            "reason": "KubeletReady" if ready else "NodeStatusUnknown",
+            "message": "kubelet is posting ready status" if ready else "Kubelet stopped posting node status.",
+            "lastHeartbeatTime": at,
+            "lastTransitionTime": at,
+        }
+        return {
+            "capacity": capacity,
+            "allocatable": allocatable,
+            "conditions": [condition],
+            "addresses": [{"type": "Hostname", "address": self.names[row]}],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "kubeletVersion": VERSION,
+                "kubeProxyVersion": VERSION,
+                "osImage": "gpu-autopilot playground",
+                "kernelVersion": "simulated",
+                "containerRuntimeVersion": "simulated://1",
+                "machineID": self.names[row],
+                "systemUUID": self.names[row],
+                "bootID": self.names[row],
+            },
+        }
+
+    def _amounts(self, row: int, *, whole: bool) -> dict[str, str]:
+        """Capacity, or (not `whole`) what can be handed out: without broken GPUs."""
+        inventory, hardware = self._cluster.inventory, self._cluster.hardware
+        nodes = inventory.nodes
+        first, count = int(nodes.first_gpu[row]), int(nodes.gpus[row])
+        cpu_milli, memory_mib = int(nodes.cpu_milli[row]), int(nodes.memory_mib[row])
+        found = {
+            "cpu": f"{cpu_milli}m" if cpu_milli >= 0 else HOST_CPUS,
+            "memory": f"{memory_mib}Mi" if memory_mib >= 0 else HOST_MEMORY,
+            "pods": "250",
+        }
+        gpus = [gpu for gpu in range(first, first + count) if whole or hardware.healthy[gpu]]
+        plain = [gpu for gpu in gpus if not hardware.mig[gpu]]
+        found[GPU] = str(len(plain))
+        profiles = Counter(
+            str(find_profile_name(hardware.instances[part].profile) or hardware.instances[part].profile)
+            for gpu in gpus
+            for part in hardware.cut.get(gpu, ())
+        )
+        found |= {f"{MIG}{name}": str(number) for name, number in sorted(profiles.items())}
+        return found

@@ -1,0 +1,458 @@
+"""Projects the simulated cluster into objects of the API server, after every instant of the simulation.
+
+The world is the truth. Facts mark what changed; after the instant each changed object is brought to the state of the
+world, and the conditions of its Workload take the steps that Kueue would write. Nothing is projected from plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from apiserver.server import Server
+from apiserver.users import service_account
+from autopilot.core.model.snapshot import State
+from autopilot.playground import conditions, gangs, replicas
+from autopilot.playground.gangs import JOBS, PODS, TTL_S, WORKLOADS, Gang, GangObjects, waits_because
+from autopilot.playground.mirror import Key, Mirror, Obj
+from autopilot.playground.naming import QUEUE, Slugs, slug, workload_name
+from autopilot.playground.nodes import Nodes
+from autopilot.playground.pods import ended as ended_status
+from autopilot.playground.queues import flavors, namespace_objects, priority_class, queue_objects
+from autopilot.playground.replicas import ReplicaObjects, Service
+from autopilot.playground.shapes import members_of
+from simulator.inference.deployments import Deployment
+from simulator.signals.dcgm_text import PodLabels
+from simulator.specs.clusterqueues import QueueSpec
+from simulator.world.cluster import Cluster
+from simulator.world.facts import (
+    Evicting,
+    GpuChanged,
+    NodeChanged,
+    Recut,
+    Recutting,
+    Resumed,
+    Started,
+    Stopped,
+    Submitted,
+    Why,
+    Withdrawn,
+)
+
+WRITER = service_account("kueue-system", "playground")
+Fact = Submitted | Withdrawn | Resumed | Started | Evicting | Stopped
+REASONS = {Why.PREEMPT: "Preempted", Why.FAULT: "NodeFailures", Why.RECOVER: "NodeFailures", Why.MOVE: "Preempted"}
+
+
+class Projection:
+    """Observes a cluster, and keeps the server's objects as the world is."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        server: Server,
+        queues: Sequence[QueueSpec],
+        services: Sequence[Deployment],
+        preemptor: Callable[[int], int] = lambda _job: -1,
+    ) -> None:
+        """The server's clock is at virtual time 0. `preemptor(job)`: the job for which a job is evicted, or -1."""
+        self.cluster, self.server = cluster, server
+        self.start_s = server.timeline.now_s
+        self._mirror = Mirror(server.client(WRITER, "playground"))
+        self._queues, self._preemptor = queues, preemptor
+        self.nodes = Nodes(cluster, self.start_s)
+        self._objects = GangObjects(cluster, self.start_s, self.nodes.names)
+        self._replicas = ReplicaObjects(cluster, self._objects, self.nodes.names)
+        self._namespaces = Slugs(63)
+        self._jobs: dict[str, Slugs] = {}  # by namespace
+        self._tenants = 0
+        self._priorities: set[int] = {0}
+        self.gangs: dict[int, Gang] = {}
+        self._services = {row: self._service(each) for row, each in enumerate(services)}
+        self._facts: dict[int, list[Fact]] = {}
+        self._starting: dict[int, None] = {}
+        self._stale_nodes: set[int] = set()
+        self._stale_services: set[int] = set()
+        self.job_of_uid: dict[str, int] = {}
+        cluster.observe(self)
+
+    def _service(self, deployment: Deployment) -> Service:
+        namespace = self.namespace(deployment.tenant)
+        return Service(deployment, namespace, self._slugs(namespace).of(deployment.name), slug(deployment.tenant))
+
+    def namespace(self, tenant: str) -> str:
+        """The namespace of a tenant."""
+        return self._namespaces.of(tenant)
+
+    def _slugs(self, namespace: str) -> Slugs:
+        return self._jobs.setdefault(namespace, Slugs())
+
+    # --- what happens -------------------------------------------------------------------------
+
+    def on_submitted(self, fact: Submitted) -> None:
+        """New work."""
+        self._note(fact)
+
+    def on_withdrawn(self, fact: Withdrawn) -> None:
+        """Waiting work is gone."""
+        self._note(fact)
+
+    def on_resumed(self, fact: Resumed) -> None:
+        """Parked work waits again."""
+        self._note(fact)
+
+    def on_started(self, fact: Started) -> None:
+        """It holds GPUs."""
+        self._note(fact)
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """It has to leave."""
+        self._note(fact)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """It has left."""
+        if fact.why != Why.CUT:
+            self._note(fact)
+
+    def on_node(self, fact: NodeChanged) -> None:
+        """A node changed."""
+        self._stale_nodes.add(fact.node)
+
+    def on_gpu(self, fact: GpuChanged) -> None:
+        """A GPU changed."""
+        self._stale_nodes.add(self.cluster.hardware.node_of[fact.gpu])
+
+    def on_recut(self, fact: Recut) -> None:
+        """A GPU has another geometry."""
+        self._stale_nodes.add(self.cluster.hardware.node_of[fact.gpu])
+
+    def on_recutting(self, fact: Recutting) -> None:
+        """A change of geometry begins or ends."""
+        self._stale_nodes.add(self.cluster.hardware.node_of[fact.gpu])
+
+    def _note(self, fact: Fact) -> None:
+        self._facts.setdefault(fact.job, []).append(fact)
+
+    # --- the first objects ----------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Create what is there before the first job: nodes, namespaces, queues, services."""
+        cluster = self.cluster
+        names = cluster.inventory.names
+        products: dict[str, str] = {}
+        for row, code in enumerate(cluster.inventory.nodes.gpu_model.tolist()):
+            node = self.nodes.node(row, 0.0)
+            products.setdefault(names.gpu_models[code], node["metadata"]["labels"]["nvidia.com/gpu.product"])
+            self._mirror.put("nodes", node)
+            self._mirror.put("resourceslices.resource.k8s.io", self.nodes.slices(row))
+        for flavor in flavors(cluster, products):
+            self._mirror.put("resourceflavors.kueue.x-k8s.io", flavor)
+        for resource, found in queue_objects(self._queues, cluster):
+            self._mirror.put(resource, found)
+        self._open_tenants()
+
+    def _open_tenants(self) -> None:
+        """Namespaces and queues of tenants that are new."""
+        tenants = self.cluster.jobs.tenants
+        while self._tenants < len(tenants):
+            tenant = tenants[self._tenants]
+            self._tenants += 1
+            for resource, found in namespace_objects(tenant, self.namespace(tenant)):
+                if resource != "namespaces" or self.server.store.get("namespaces", "", self.namespace(tenant)) is None:
+                    self._mirror.put(resource, found)
+
+    def _open_priority(self, value: int) -> None:
+        if value not in self._priorities:
+            self._priorities.add(value)
+            self._mirror.put("workloadpriorityclasses.kueue.x-k8s.io", priority_class(value))
+
+    # --- after an instant -----------------------------------------------------------------
+
+    def show(self, now_s: float) -> None:
+        """Bring every changed object to the state of the world. The server's clock is at `now_s`."""
+        self._open_tenants()
+        for node in sorted(self._stale_nodes):
+            self._mirror.put("nodes", self.nodes.node(node, now_s))
+        self._stale_nodes.clear()
+        facts, self._facts = self._facts, {}
+        # what leaves is shown before what takes its place
+        for job in sorted(facts, key=lambda each: (self.cluster.held[each] is not None, each)):
+            if self.cluster.jobs.service[job] >= 0:
+                self._show_replica(job, facts[job], now_s)
+            else:
+                self._show_gang(job, facts[job], now_s)
+        for job in [each for each in self._starting if self.cluster.state[each] != State.STARTING]:
+            del self._starting[job]
+            if self.cluster.state[job] == State.RUNNING:
+                self._ready(job, now_s)
+        for row in sorted(self._stale_services):
+            self._show_service(row)
+        self._stale_services.clear()
+
+    def _ready(self, job: int, now_s: float) -> None:
+        gang = self.gangs[job]
+        conditions.ready(gang.life, self.real_s(now_s))
+        self._sync(job, now_s)
+
+    def real_s(self, virtual_s: float) -> float:
+        """Seconds since 1970."""
+        return self.start_s + virtual_s
+
+    def _show_gang(self, job: int, facts: list[Fact], now_s: float) -> None:
+        gang = self.gangs.get(job)
+        if gang is None:
+            if self.cluster.end_s[job] <= now_s:
+                return  # a person deleted it
+            gang = self.gangs[job] = self._new_gang(job, now_s)
+        real_s = self.real_s(now_s)
+        for fact in facts:
+            if isinstance(fact, Started):
+                gangs.began(gang, now_s, real_s)
+                self._starting[job] = None
+            elif isinstance(fact, Evicting):
+                gang.leaving = True
+                self._evicting(gang, fact, real_s)
+            elif isinstance(fact, Stopped):
+                self._stopped(gang, fact, now_s)
+            elif isinstance(fact, Withdrawn):
+                self._remove(gang)
+                return
+        if self.cluster.held[job] is None and gang.end_s is None and not gang.life.true("Requeued"):
+            conditions.waits(gang.life, waits_because(self.cluster, job), real_s)
+        self._sync(job, now_s)
+
+    def _new_gang(self, job: int, now_s: float) -> Gang:
+        jobs = self.cluster.jobs
+        tenant = jobs.tenants[jobs.tenant[job]]
+        namespace = self.namespace(tenant)
+        labels = {gangs.QUEUE_LABEL: QUEUE}
+        if jobs.priority[job]:
+            self._open_priority(jobs.priority[job])
+            labels["kueue.x-k8s.io/priority-class"] = f"priority-{jobs.priority[job]}"
+        gang = Gang(job, namespace, self._slugs(namespace).of(jobs.id[job]), slug(tenant), now_s, labels=labels)
+        conditions.job_suspended(gang.of_job, self.real_s(now_s))
+        stored = self._mirror.put(JOBS, self._objects.job(gang))
+        if stored is not None:
+            self._owned(gang, stored["metadata"]["uid"])
+        return gang
+
+    def adopt(self, job: int, stored: Obj, now_s: float) -> None:
+        """A Job that a person created is this job."""
+        metadata = stored["metadata"]
+        jobs = self.cluster.jobs
+        tenant = jobs.tenants[jobs.tenant[job]]
+        if jobs.priority[job]:
+            self._open_priority(jobs.priority[job])
+        gang = Gang(job, metadata["namespace"], metadata["name"], slug(tenant), now_s, by_person=True)
+        gang.template = stored["spec"]["template"]
+        conditions.job_suspended(gang.of_job, self.real_s(now_s))
+        self._slugs(gang.namespace).take(gang.name, jobs.id[job])
+        self._mirror.adopt(JOBS, {"metadata": {"name": gang.name, "namespace": gang.namespace}, "spec": {}})
+        self.gangs[job] = gang
+        self._owned(gang, metadata["uid"])
+
+    def _owned(self, gang: Gang, uid: str) -> None:
+        gang.uid = uid
+        gang.workload = workload_name("Job", "batch", gang.name, uid)
+        self.job_of_uid[uid] = gang.job
+
+    def _evicting(self, gang: Gang, fact: Evicting, real_s: float) -> None:
+        if fact.why == Why.RECOVER:
+            conditions.interrupted(gang.life, real_s)
+            return
+        newcomer = self._preemptor(fact.job)
+        by, why = ("", ""), "InCohortReclamation"
+        if newcomer in self.gangs:
+            other = self.gangs[newcomer]
+            by = (other.workload_uid, other.uid)
+            why = "InClusterQueue" if other.queue == gang.queue else why
+        conditions.preempted(gang.life, why, by, real_s)
+
+    def _stopped(self, gang: Gang, fact: Stopped, now_s: float) -> None:
+        real_s = self.real_s(now_s)
+        if fact.why in REASONS:
+            if fact.why == Why.FAULT:
+                conditions.interrupted(gang.life, real_s)
+            gangs.stopped(gang, REASONS[fact.why], real_s)
+            self._drop_pods(gang)
+        elif fact.why in {Why.END, Why.FAIL, Why.SUSPEND}:
+            gangs.ended(gang, now_s, real_s, failed=fact.why != Why.END)
+            self._end_pods(gang, fact, now_s)
+            self.server.timeline.at(TTL_S, partial(self._remove, gang))
+        elif fact.why == Why.RETIRE:
+            self._drop_pods(gang)
+
+    def _sync(self, job: int, now_s: float) -> None:
+        """Job, Workload and pods of a gang as the world is."""
+        if self.cluster.jobs.service[job] >= 0:
+            self._sync_replica(job, now_s)
+            return
+        gang, mirror = self.gangs[job], self._mirror
+        stored = mirror.put(JOBS, self._objects.job(gang))
+        if stored is None:
+            return  # a person deleted it: the submissions take it out of the world
+        workload = mirror.put(WORKLOADS, self._objects.workload(gang))
+        gang.workload_uid = workload["metadata"]["uid"] if workload is not None else ""
+        if self.cluster.held[job] is None or gang.end_s is not None:
+            return
+        wanted = self._objects.pods(gang, now_s)
+        for key in gang.shown.keys() - wanted.keys():
+            mirror.delete(key)
+        for key, pod in wanted.items():
+            before = gang.shown.get(key)
+            kept = before["metadata"]["annotations"] if before is not None else {}
+            found = pod | {"metadata": pod["metadata"] | {"annotations": kept | pod["metadata"]["annotations"]}}
+            if gang.leaving and before is not None:
+                mirror.delete(key, at_once=False)
+            else:
+                mirror.put(PODS, found)
+            gang.shown[key] = found
+        gang.shown = {key: gang.shown[key] for key in wanted}
+        self._follow_checkpoints(gang)
+
+    # --- pods ---------------------------------------------------------------------------------
+
+    def _drop_pods(self, gang: Gang) -> None:
+        for key in gang.shown:
+            self._mirror.delete(key)
+        gang.shown = {}
+
+    def _end_pods(self, gang: Gang, fact: Stopped, now_s: float) -> None:
+        code = 0 if fact.why == Why.END else 1
+        real = self.real_s
+        status = ended_status(real(fact.start_s), real(fact.start_s), real(fact.ready_s), real(now_s), exit_code=code)
+        for key, pod in gang.shown.items():
+            gang.shown[key] = pod | {"status": status}
+            self._mirror.put(PODS, gang.shown[key])
+
+    def _follow_checkpoints(self, gang: Gang) -> None:
+        """Work reports its checkpoints as it makes them: the first pod writes the time of the newest."""
+        cluster, job = self.cluster, gang.job
+        interval_s = cluster.checkpoints.interval_s(job)
+        if cluster.state[job] != State.RUNNING or gang.leaving or not 0 < interval_s < float("inf"):
+            return
+        number = cluster.incarnation[job]
+        now_s = self.server.timeline.now_s - self.start_s
+        made = max(int((now_s - cluster.ready_s[job]) / interval_s), 0)
+        next_s = cluster.ready_s[job] + (made + 1) * interval_s
+        self.server.timeline.at(max(next_s - now_s, 0.0), partial(self._checkpoint, gang, number, next_s))
+
+    def _checkpoint(self, gang: Gang, number: int, at_s: float) -> None:
+        cluster = self.cluster
+        if cluster.incarnation[gang.job] != number or cluster.held[gang.job] is None or gang.leaving or not gang.shown:
+            return
+        key = min(gang.shown, key=lambda each: int(gang.shown[each]["metadata"]["labels"][gangs.INDEX_LABEL]))
+        pod = gang.shown[key]
+        notes = pod["metadata"]["annotations"] | self._objects.annotations(gang, at_s)
+        gang.shown[key] = pod | {"metadata": pod["metadata"] | {"annotations": notes}}
+        self._mirror.put(PODS, gang.shown[key])
+        interval_s = cluster.checkpoints.interval_s(gang.job)
+        self.server.timeline.at(interval_s, partial(self._checkpoint, gang, number, at_s + interval_s))
+
+    # --- services -----------------------------------------------------------------------------
+
+    def _show_replica(self, job: int, facts: list[Fact], now_s: float) -> None:
+        self._stale_services.add(self.cluster.jobs.service[job])
+        gang = self.gangs.get(job)
+        real_s = self.real_s(now_s)
+        for fact in facts:
+            if isinstance(fact, Started):
+                if gang is None or not gang.uid:
+                    gang = self._new_replica(job, now_s)
+                replicas.admitted(gang, now_s, real_s)
+                self._starting[job] = None
+            elif isinstance(fact, Withdrawn) and gang is not None:
+                self._remove_replica(gang)
+                gang.end_s = now_s
+                return
+            elif isinstance(fact, Stopped) and gang is not None:
+                self._remove_replica(gang)
+                if fact.why not in REASONS:
+                    gang.end_s = now_s
+                    return
+                gang = None
+        if gang is None:
+            gang = self._new_replica(job, now_s)
+        if self.cluster.held[job] is None:
+            conditions.waits(gang.life, waits_because(self.cluster, job), real_s)
+        self._sync_replica(job, now_s)
+
+    def _new_replica(self, job: int, now_s: float) -> Gang:
+        service = self._services[self.cluster.jobs.service[job]]
+        if not service.uid:
+            self._show_service(self.cluster.jobs.service[job], job)
+        gang = self.gangs[job] = Gang(job, service.namespace, "", service.queue, now_s)
+        gang.name = self._replicas.name_of(service, gang)
+        return gang
+
+    def _sync_replica(self, job: int, now_s: float) -> None:
+        gang = self.gangs[job]
+        service = self._services[self.cluster.jobs.service[job]]
+        stored = self._mirror.put(PODS, self._replicas.pod(service, gang, now_s))
+        if stored is None:
+            return
+        gang.uid = stored["metadata"]["uid"]
+        self.job_of_uid[gang.uid] = job
+        gang.shown = {self._replicas.key(gang): stored}
+        gang.workload = workload_name("Pod", "", gang.name, gang.uid)
+        workload = self._mirror.put(WORKLOADS, self._replicas.workload(gang))
+        gang.workload_uid = workload["metadata"]["uid"] if workload is not None else ""
+
+    def _remove_replica(self, gang: Gang) -> None:
+        self._mirror.delete(self._replicas.key(gang))
+        if gang.workload:
+            self._mirror.delete(gang.workload_key)
+        self.job_of_uid.pop(gang.uid, None)
+        gang.uid, gang.shown = "", {}
+
+    def _show_service(self, row: int, first: int | None = None) -> None:
+        service, cluster = self._services[row], self.cluster
+        rows = [job for job in (*cluster.pending, *cluster.holding) if cluster.jobs.service[job] == row]
+        if first is None and not rows:
+            return
+        ready = sum(cluster.state[job] == State.RUNNING for job in rows)
+        sample = rows[0] if rows else first
+        for resource, found in self._replicas.service(service, sample if sample is not None else 0, len(rows), ready):
+            stored = self._mirror.put(resource, found)
+            if stored is not None and resource == replicas.DEPLOYMENTS:
+                service.uid = stored["metadata"]["uid"]
+            elif stored is not None:
+                service.set_uid = stored["metadata"]["uid"]
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _remove(self, gang: Gang) -> None:
+        """Delete the objects of a gang that is over."""
+        self._drop_pods(gang)
+        self._mirror.delete(gang.workload_key)
+        self._mirror.delete(gang.job_key)
+        self.job_of_uid.pop(gang.uid, None)
+        self.gangs.pop(gang.job, None)
+        self._starting.pop(gang.job, None)
+
+    def gone(self, job: int) -> None:
+        """A person deleted the Job: what belongs to it goes with it."""
+        gang = self.gangs.get(job)
+        if gang is not None:
+            self._remove(gang)
+
+    def holder_of(self, key: Key, uid: str) -> int | None:
+        """The job that holds GPUs with this pod; None where it is no pod of running work, or was deleted here."""
+        stored = self.server.store.get(*key)
+        if stored is not None and stored["metadata"]["uid"] != uid:
+            return None
+        for job in self.cluster.holding:
+            gang = self.gangs.get(job)
+            if gang is not None and key in gang.shown and not gang.leaving:
+                return job
+        return None
+
+    def pod_labels(self, job: int, row: int) -> PodLabels:
+        """The pod that holds a GPU (or an instance) of a job, for the exporters."""
+        gang = self.gangs.get(job)
+        if gang is None or not gang.shown:
+            return PodLabels("", "")
+        members = members_of(self.cluster, job)
+        index = next((number for number, each in enumerate(members) if row in each.parts), 0)
+        keys: list[Key] = list(gang.shown)
+        return PodLabels(gang.namespace, keys[min(index, len(keys) - 1)][2])

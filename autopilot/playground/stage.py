@@ -1,0 +1,136 @@
+"""The simulated cluster of a scenario with the engine `kueue` in charge, behind an API server, on one virtual clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from apiserver.server import Server
+from apiserver.timeline import US, Timeline
+from autopilot.app.runs.wiring import generator_of
+from autopilot.app.runs.world import World
+from autopilot.core.model.errors import InputError
+from autopilot.playground.clock import StageClock
+from autopilot.playground.projection import Projection
+from autopilot.playground.serving import playground_server
+from autopilot.playground.submissions import Submissions
+from simulator.baselines.kueue import Kueue
+from simulator.inference.services import ServiceFleet
+from simulator.running.engine import Engine
+from simulator.running.faults import Faults
+from simulator.running.owners import Owners
+from simulator.running.simulation import Simulation
+from simulator.serving.exporters import Exporters
+from simulator.serving.servers import Servers
+from simulator.signals.occupants import Occupants
+from simulator.specs.clusterqueues import QueueSpec
+from simulator.world.cluster import Cluster
+from simulator.world.physics import PHYSICS
+
+MOST_SPEED = 100_000.0
+DAY = timedelta(days=1)
+
+
+class Shown(Kueue):
+    """The engine, with the API brought up to date after each instant of it."""
+
+    def __init__(self, queues: Sequence[QueueSpec]) -> None:
+        super().__init__(queues)
+        self.after: Callable[[float], None] | None = None
+
+    def decide(self, now_s: float) -> None:
+        """Let the engine act, then show what is now."""
+        super().decide(now_s)
+        if self.after is not None:
+            self.after(now_s)
+
+    def preemptor(self, job: int) -> int:
+        """The job that waits until `job` has left; -1 for none."""
+        return next((row for row, each in self._landing.items() if job in each.victims), -1)
+
+
+@dataclass(slots=True)
+class Stage:
+    """Everything that runs on one virtual clock. `clock.hold()` stops all of it."""
+
+    world: World
+    cluster: Cluster
+    engine: Engine
+    server: Server
+    projection: Projection
+    submissions: Submissions
+    clock: StageClock
+    exporters: Exporters
+    servers: Servers
+
+
+def open_stage(world: World, *, speed: float = 1.0, start: datetime | None = None) -> Stage:
+    """The scenario at virtual time 0. `start`: its date; default: so that its end is not in the future.
+
+    Raises `InputError` for a speed out of range, and for a scenario that Kubernetes cannot show.
+    """
+    if not 0 < speed <= MOST_SPEED:
+        raise InputError(
+            f"--speed: {speed:g} is not allowed; give virtual seconds per second, above 0 and up to {MOST_SPEED:g}"
+        )
+    jobs = world.jobs()
+    if any(shape.milli for shape in jobs.shapes) or any(each.gpu_milli for each in world.services.deployments):
+        raise InputError(
+            f"--scenario: {world.title} shares single GPUs between jobs, and pods cannot request a part of a GPU; "
+            "choose another scenario, for example quickstart or demo"
+        )
+    begin = start if start is not None else _begin(world.span_s)
+    timeline = Timeline(begin)
+    server = playground_server(timeline, random.Random(world.seed))  # noqa: S311 - uids of a simulation
+    servers = Servers(world.services)
+    services = None
+    if world.services.deployments:
+        services = ServiceFleet(
+            servers.watched, jobs, world.inventory, PHYSICS[world.physics], on_served=servers.on_served
+        )
+        servers.load = services.load
+    engine = Shown(world.spec.queues)
+    simulation = Simulation(
+        world.inventory, jobs, lambda _: engine, PHYSICS[world.physics], checkers=(), ready_wakes=True
+    )
+    faults = Faults(world.faults, world.seed) if world.faults is not None else None
+    projection = Projection(simulation.cluster, server, world.spec.queues, world.services.deployments, engine.preemptor)
+    engine.after = partial(_show, projection, timeline)
+    occupants = Occupants(simulation.cluster, world.seed, projection.pod_labels)
+    owners = Owners(simulation.cluster, world.seed)
+    owners.arm(simulation.engine)
+    owners.listeners.append(occupants.on_owner)
+    if services is not None:
+        services.arm(simulation.engine)
+    if faults is not None:
+        faults.arm(simulation.engine, simulation.cluster)
+    projection.begin()
+    submissions = Submissions(simulation.engine, projection)
+
+    submissions.listen()
+    clock = StageClock(timeline, simulation.engine, speed)
+    exporters = Exporters(occupants, generator_of(world.seed, faults))
+    stage = Stage(
+        world, simulation.cluster, simulation.engine, server, projection, submissions, clock, exporters, servers
+    )
+    clock.run_to(0.0)
+    return stage
+
+
+def _show(projection: Projection, timeline: Timeline, now_s: float) -> None:
+    """Let the server's time catch up with the instant, then show it."""
+    timeline.run_until_us(_us(projection.start_s + now_s))
+    projection.show(now_s)
+
+
+def _us(at_s: float) -> int:
+    return round(at_s * US)
+
+
+def _begin(span_s: float) -> datetime:
+    """The midnight (UTC) from which a scenario of this length has ended by now, so that no age is negative."""
+    latest = datetime.now(UTC) - timedelta(seconds=span_s)
+    return latest.replace(hour=0, minute=0, second=0, microsecond=0)
