@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
+from email.utils import format_datetime
 
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
@@ -43,6 +44,7 @@ class Shell:
         """Answer at the present moment of the clock, and let actors see the write."""
         with self.clock.exchange():
             answer = self.server.handle(request)
+            answer.headers.setdefault("date", format_datetime(self.clock.timeline.now, usegmt=True))
         self.clock.wake()
         return answer
 

@@ -105,6 +105,7 @@ def serve(
         log_level="critical",
         lifespan="off",
         access_log=False,
+        date_header=False,  # the server's own time, which the application states
         timeout_graceful_shutdown=STOP_S,
         ssl_certfile=str(folder / "cert.pem") if tls else None,
         ssl_keyfile=str(folder / "key.pem") if tls else None,

@@ -12,13 +12,14 @@ from functools import partial
 from apiserver.server import Server
 from apiserver.users import service_account
 from autopilot.core.model.snapshot import State
-from autopilot.playground import conditions, gangs, replicas
+from autopilot.playground import conditions, gangs
 from autopilot.playground.gangs import JOBS, PODS, TTL_S, WORKLOADS, Gang, GangObjects, waits_because
 from autopilot.playground.mirror import Key, Mirror, Obj
 from autopilot.playground.naming import QUEUE, Slugs, slug, workload_name
 from autopilot.playground.nodes import Nodes
 from autopilot.playground.pods import ended as ended_status
 from autopilot.playground.queues import flavors, namespace_objects, priority_class, queue_objects
+from autopilot.playground.replica_projection import REASONS, Books, Fact, ReplicaProjection
 from autopilot.playground.replicas import ReplicaObjects, Service
 from autopilot.playground.shapes import members_of
 from simulator.inference.deployments import Deployment
@@ -40,8 +41,6 @@ from simulator.world.facts import (
 )
 
 WRITER = service_account("kueue-system", "playground")
-Fact = Submitted | Withdrawn | Resumed | Started | Evicting | Stopped
-REASONS = {Why.PREEMPT: "Preempted", Why.FAULT: "NodeFailures", Why.RECOVER: "NodeFailures", Why.MOVE: "Preempted"}
 
 
 class Projection:
@@ -62,18 +61,22 @@ class Projection:
         self._queues, self._preemptor = queues, preemptor
         self.nodes = Nodes(cluster, self.start_s)
         self._objects = GangObjects(cluster, self.start_s, self.nodes.names)
-        self._replicas = ReplicaObjects(cluster, self._objects, self.nodes.names)
         self._namespaces = Slugs(63)
         self._jobs: dict[str, Slugs] = {}  # by namespace
         self._tenants = 0
         self._priorities: set[int] = {0}
         self.gangs: dict[int, Gang] = {}
-        self._services = {row: self._service(each) for row, each in enumerate(services)}
         self._facts: dict[int, list[Fact]] = {}
         self._starting: dict[int, None] = {}
         self._stale_nodes: set[int] = set()
-        self._stale_services: set[int] = set()
         self.job_of_uid: dict[str, int] = {}
+        self._replicas = ReplicaProjection(
+            cluster,
+            self._mirror,
+            ReplicaObjects(cluster, self._objects, self.nodes.names),
+            [self._service(each) for each in services],
+            Books(self.gangs, self.job_of_uid, self._starting),
+        )
         cluster.observe(self)
 
     def _service(self, deployment: Deployment) -> Service:
@@ -178,16 +181,14 @@ class Projection:
         # what leaves is shown before what takes its place
         for job in sorted(facts, key=lambda each: (self.cluster.held[each] is not None, each)):
             if self.cluster.jobs.service[job] >= 0:
-                self._show_replica(job, facts[job], now_s)
+                self._replicas.show(job, facts[job], now_s, self.real_s(now_s))
             else:
                 self._show_gang(job, facts[job], now_s)
         for job in [each for each in self._starting if self.cluster.state[each] != State.STARTING]:
             del self._starting[job]
             if self.cluster.state[job] == State.RUNNING:
                 self._ready(job, now_s)
-        for row in sorted(self._stale_services):
-            self._show_service(row)
-        self._stale_services.clear()
+        self._replicas.show_services()
 
     def _ready(self, job: int, now_s: float) -> None:
         gang = self.gangs[job]
@@ -285,7 +286,7 @@ class Projection:
     def _sync(self, job: int, now_s: float) -> None:
         """Job, Workload and pods of a gang as the world is."""
         if self.cluster.jobs.service[job] >= 0:
-            self._sync_replica(job, now_s)
+            self._replicas.sync(job, now_s)
             return
         gang, mirror = self.gangs[job], self._mirror
         stored = mirror.put(JOBS, self._objects.job(gang))
@@ -348,76 +349,6 @@ class Projection:
         self._mirror.put(PODS, gang.shown[key])
         interval_s = cluster.checkpoints.interval_s(gang.job)
         self.server.timeline.at(interval_s, partial(self._checkpoint, gang, number, at_s + interval_s))
-
-    # --- services -----------------------------------------------------------------------------
-
-    def _show_replica(self, job: int, facts: list[Fact], now_s: float) -> None:
-        self._stale_services.add(self.cluster.jobs.service[job])
-        gang = self.gangs.get(job)
-        real_s = self.real_s(now_s)
-        for fact in facts:
-            if isinstance(fact, Started):
-                if gang is None or not gang.uid:
-                    gang = self._new_replica(job, now_s)
-                replicas.admitted(gang, now_s, real_s)
-                self._starting[job] = None
-            elif isinstance(fact, Withdrawn) and gang is not None:
-                self._remove_replica(gang)
-                gang.end_s = now_s
-                return
-            elif isinstance(fact, Stopped) and gang is not None:
-                self._remove_replica(gang)
-                if fact.why not in REASONS:
-                    gang.end_s = now_s
-                    return
-                gang = None
-        if gang is None:
-            gang = self._new_replica(job, now_s)
-        if self.cluster.held[job] is None:
-            conditions.waits(gang.life, waits_because(self.cluster, job), real_s)
-        self._sync_replica(job, now_s)
-
-    def _new_replica(self, job: int, now_s: float) -> Gang:
-        service = self._services[self.cluster.jobs.service[job]]
-        if not service.uid:
-            self._show_service(self.cluster.jobs.service[job], job)
-        gang = self.gangs[job] = Gang(job, service.namespace, "", service.queue, now_s)
-        gang.name = self._replicas.name_of(service, gang)
-        return gang
-
-    def _sync_replica(self, job: int, now_s: float) -> None:
-        gang = self.gangs[job]
-        service = self._services[self.cluster.jobs.service[job]]
-        stored = self._mirror.put(PODS, self._replicas.pod(service, gang, now_s))
-        if stored is None:
-            return
-        gang.uid = stored["metadata"]["uid"]
-        self.job_of_uid[gang.uid] = job
-        gang.shown = {self._replicas.key(gang): stored}
-        gang.workload = workload_name("Pod", "", gang.name, gang.uid)
-        workload = self._mirror.put(WORKLOADS, self._replicas.workload(gang))
-        gang.workload_uid = workload["metadata"]["uid"] if workload is not None else ""
-
-    def _remove_replica(self, gang: Gang) -> None:
-        self._mirror.delete(self._replicas.key(gang))
-        if gang.workload:
-            self._mirror.delete(gang.workload_key)
-        self.job_of_uid.pop(gang.uid, None)
-        gang.uid, gang.shown = "", {}
-
-    def _show_service(self, row: int, first: int | None = None) -> None:
-        service, cluster = self._services[row], self.cluster
-        rows = [job for job in (*cluster.pending, *cluster.holding) if cluster.jobs.service[job] == row]
-        if first is None and not rows:
-            return
-        ready = sum(cluster.state[job] == State.RUNNING for job in rows)
-        sample = rows[0] if rows else first
-        for resource, found in self._replicas.service(service, sample if sample is not None else 0, len(rows), ready):
-            stored = self._mirror.put(resource, found)
-            if stored is not None and resource == replicas.DEPLOYMENTS:
-                service.uid = stored["metadata"]["uid"]
-            elif stored is not None:
-                service.set_uid = stored["metadata"]["uid"]
 
     # --- the end ------------------------------------------------------------------------------
 

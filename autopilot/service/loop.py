@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import structlog
@@ -28,13 +29,16 @@ class Loop:
         interval_s: float,
         least_s: float,
         speed: float = 1.0,
+        still: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         """`now_s` is the cluster's clock, `interval_s` counts by it; `least_s` is wall time.
 
-        `after_tick` receives the step (None while another controller leads) and the wall time that the tick took.
+        `still` is open during each tick: a clock that can stand stands meanwhile. `after_tick` receives the step (None
+        while another controller leads) and the wall time that the tick took.
         """
         self._controller, self._now_s, self._after_tick = controller, now_s, after_tick
         self._interval_s, self._least_s, self._speed = interval_s, least_s, speed
+        self._still = still
         self._wake, self._stopped = threading.Event(), threading.Event()
 
     def wake(self) -> None:
@@ -56,16 +60,19 @@ class Loop:
         while not self._stopped.is_set():
             began_s = time.monotonic()
             self._wake.clear()
-            now_s = self._now_s()
-            step = None
-            try:
-                step = self._controller.tick(now_s)
-                self._after_tick(step, time.monotonic() - began_s)
-            except InvariantError as error:
-                log.exception("tick failed", error=str(error), fix="this is a defect; report it with the journal")
+            with self._still():
+                now_s = self._now_s()
+                self._tick(now_s, began_s)
             if self._stopped.wait(max(self._least_s - (time.monotonic() - began_s), 0.0)):
                 break
             self._wake.wait(max(self._pause_s(now_s) - (time.monotonic() - began_s), 0.0))
+
+    def _tick(self, now_s: float, began_s: float) -> None:
+        try:
+            step = self._controller.tick(now_s)
+            self._after_tick(step, time.monotonic() - began_s)
+        except InvariantError as error:
+            log.exception("tick failed", error=str(error), fix="this is a defect; report it with the journal")
 
     def _pause_s(self, now_s: float) -> float:
         """Wall time from the start of this tick to the next one, if nothing happens."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from autopilot.core.model.policy import Policy, RuleSetName
@@ -50,6 +51,7 @@ class Site:
     served: ServedClient | None = None  # of a simulated cluster
     api: ClusterApi | None = None  # of a real cluster
     policy: Callable[[PolicySource], PolicySource] = lambda source: source
+    still: Callable[[], AbstractContextManager[object]] = nullcontext  # open during each tick
 
 
 def simulated_site(cluster: SimulatedCluster) -> Site:

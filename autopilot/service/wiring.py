@@ -139,6 +139,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         interval_s=settings.loop.interval_s,
         least_s=least_s,
         speed=site.speed,
+        still=site.still,
     )
     end_watch = site.watch(loop.wake)
     return Service(

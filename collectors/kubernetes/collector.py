@@ -88,6 +88,11 @@ class KubernetesCollector:
         """Whose queues the work is in: kueue, kai or namespaces; "" before the first list."""
         return self._tree.engine if self._tree is not None else ""
 
+    @property
+    def source(self) -> Cluster:
+        """The lists that it reads."""
+        return self._source
+
     def collect(self, now_s: float) -> Batch:
         """The tables of what the caches hold now."""
         health = self._source.health()

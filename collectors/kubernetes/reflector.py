@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from collectors.kubernetes.cache import Cache, version_of
+from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, ApiError, Lines, Requests
 from collectors.kubernetes.wire import Meta, Object
 
@@ -92,6 +93,7 @@ class Reflector:
         self._page = msgspec.json.Decoder(page)
         self._line = msgspec.json.Decoder(_Line)
         self._version = ""  # resume the watch here; "": list first
+        self._taken = ""  # the same, after the cache has it
         self._streams = True  # the server streams lists
         self._watches = True  # we may watch
         self._failures = 0
@@ -174,9 +176,19 @@ class Reflector:
             each.metadata.shrink()
         named = (*bad[:SHOWN_BAD], *([f"and {len(bad) - SHOWN_BAD} more"] if len(bad) > SHOWN_BAD else []))
         self._cache.replace(found, self._now_s(), named)
-        self._version = version
+        self._version = self._taken = version
         self.lists += 1
         self._changed()
+
+    @property
+    def kind(self) -> Kind:
+        """What it lists."""
+        return self._cache.kind
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion up to which the cache is current; -1 while it is not known."""
+        return version_of(self._taken)
 
     # --- watch ----------------------------------------------------------------------------
 
@@ -235,6 +247,7 @@ class Reflector:
             if first is None:
                 self._in_order(meta)
                 self._cache.sign(self._now_s())
+                self._taken = self._version
             return first
         found = self._read(line.object, bad)
         if first is not None:
@@ -248,6 +261,7 @@ class Reflector:
         elif line.type in {"ADDED", "MODIFIED"}:
             found.metadata.shrink()
             self._cache.put(found, self._now_s())
+        self._taken = self._version
         self._changed()
         return None
 

@@ -75,6 +75,10 @@ class Cluster:
         """How each list is."""
         return [cache.health for caches in self._caches.values() for cache in caches]
 
+    def versions(self) -> list[tuple[Kind, int]]:
+        """The resourceVersion up to which each list is current; -1 while that is not known."""
+        return [(each.kind, each.version) for each in self._reflectors]
+
     def drain(self, kind: Kind) -> Changes:
         """What changed in one kind since the last call."""
         caches = self._caches.get(kind.title, [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Protocol
 
@@ -64,6 +64,15 @@ def cluster_app(cluster: ServedCluster, metrics: Mapping[str, Exposition]) -> Fa
         outcome = await run_in_threadpool(cluster.apply, instruction)
         return Response(wire.encode(outcome), media_type=wire.MEDIA_TYPE)
 
+    add_exposition(app, cluster.at_now, metrics)
+    return app
+
+
+def add_exposition(
+    app: FastAPI, at_now: Callable[[Callable[[float], bytes]], bytes], metrics: Mapping[str, Exposition]
+) -> None:
+    """Routes for Prometheus: the targets of each kind, and their texts. `at_now(read)`: `read(now_s)`, undisturbed."""
+
     @app.get("/sd/{kind}")
     def discovery(kind: str, request: Request) -> list[dict[str, object]]:
         """Targets for `http_sd_configs` of Prometheus."""
@@ -79,12 +88,10 @@ def cluster_app(cluster: ServedCluster, metrics: Mapping[str, Exposition]) -> Fa
         found = _exposition(metrics, kind)
         if target not in found.targets():
             raise HTTPException(404, f"{kind} has no target {target!r}")
-        body = cluster.at_now(lambda now_s: found.text(target, now_s) or b"")
+        body = at_now(lambda now_s: found.text(target, now_s) or b"")
         if not body:
             raise HTTPException(503, f"{target}: the scrape got no answer")
         return Response(body, media_type=TEXT)
-
-    return app
 
 
 def _exposition(metrics: Mapping[str, Exposition], kind: str) -> Exposition:

@@ -1,0 +1,133 @@
+"""The playground on sockets: the API server, the metrics targets, and the controller's side of both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fastapi import FastAPI
+
+from apiserver.http.serve import Running, serve
+from autopilot.core.model.errors import InputError
+from autopilot.playground.stage import Stage
+from autopilot.service.listeners import Listener
+from autopilot.service.settings import Kubernetes
+from autopilot.service.site import Site, kubernetes_site
+from collectors.kubernetes.access import Access, Address
+from collectors.kubernetes.collector import KubernetesCollector
+from collectors.kubernetes.source import Cluster
+from simulator.serving.http import add_exposition
+
+LEAST_S = 0.1
+"""Least wall time between two ticks."""
+DELIVERED_S = 5.0
+"""Longest wall time that a tick waits for the watches of the controller to have told everything."""
+POLL_S = 0.002
+LEAST_WATCH_S, MOST_WATCH_S = 15.0, 300.0
+"""Length of one watch, which the server counts in virtual time: about a second of wall time."""
+
+
+@dataclass(slots=True)
+class Live:
+    """A stage that answers. `close` ends everything that it started."""
+
+    stage: Stage
+    api: Running
+    metrics: Listener
+
+    def exporters(self) -> list[str]:
+        """Address of the exporter of each node."""
+        return [f"{self.metrics.url}/exporters/{name}/metrics" for name in self.stage.exporters.targets()]
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.metrics.close()
+        self.api.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def go_live(stage: Stage, *, host: str = "127.0.0.1", port: int = 0, metrics_port: int = 0, tls: bool = True) -> Live:
+    """Listen. Time runs from now on, at the stage's speed. Raises `InputError` where a port is taken."""
+    try:
+        api = serve(stage.server, host=host, port=port, tls=tls, clock=stage.clock)
+    except OSError as error:
+        raise InputError(
+            f"--port: {host}:{port} cannot be used: {error.strerror or error}; give another port"
+        ) from error
+    app = FastAPI(title="metrics of the playground", docs_url=None, redoc_url=None, openapi_url=None)
+    add_exposition(app, lambda read: _at_now(stage, read), {"exporters": stage.exporters, "servers": stage.servers})
+    try:
+        metrics = Listener(app, f"{host}:{metrics_port}", "--metrics-port")
+    except InputError:
+        api.close()
+        raise
+    metrics.start()
+    return Live(stage, api, metrics)
+
+
+def _at_now(stage: Stage, read: Callable[[float], bytes]) -> bytes:
+    with stage.clock.hold():
+        return read(stage.clock.virtual_s)
+
+
+def controller_site(live: Live, kubeconfig: Path) -> Site:
+    """The cluster of the playground as the service sees a real one, but for its clock, which stands during a tick."""
+    stage = live.stage
+    speed = stage.clock.speed
+    settings = Kubernetes(kubeconfig=kubeconfig, watch_s=min(max(LEAST_WATCH_S, speed), MOST_WATCH_S))
+    site = kubernetes_site(settings, Access(Address(kubeconfig)), stage.clock.now_s)
+    watches = _watches(site)
+
+    @contextmanager
+    def still() -> Iterator[None]:
+        with stage.clock.hold():
+            wait_delivered(stage, watches)
+            yield
+
+    about = {"scenario": stage.world.title, "seed": stage.world.seed, "speed": speed, "engine": "kueue"}
+    return replace(site, still=still, speed=speed, least_s=LEAST_S, about={**site.about, **about})
+
+
+def _watches(site: Site) -> Cluster:
+    collector = site.collector
+    if not isinstance(collector, KubernetesCollector):
+        raise TypeError(f"{collector.name} does not read a Kubernetes cluster")
+    return collector.source
+
+
+def wait_delivered(stage: Stage, watches: Cluster, within_s: float = DELIVERED_S) -> bool:
+    """Wait until the watches have told everything that the server holds; False where they do not in time.
+
+    Delivery is an exchange that is under way, so the clock is held meanwhile.
+    """
+    end_s = time.monotonic() + within_s
+    while not delivered(stage, watches):
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def delivered(stage: Stage, watches: Cluster) -> bool:
+    """Whether every list of the controller is as the server's."""
+    store = stage.server.store
+    off = {each.kind.title for each in watches.health() if each.off}
+    for kind, version in watches.versions():
+        if kind.title in off:
+            continue
+        shelf = store.shelf(kind.title)
+        if version < 0 or (shelf.history and shelf.history[-1].rv > version):
+            return False
+    return True
