@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -27,7 +29,7 @@ class Ticker:
         return "step"
 
 
-def _run(ticker: Ticker, ticks: int, **rules: float) -> tuple[Loop, threading.Thread, threading.Event]:
+def _run(ticker: Ticker, ticks: int, **rules: Any) -> tuple[Loop, threading.Thread, threading.Event]:
     """A loop in a thread, and an event once it ticked so often."""
     reached = threading.Event()
 
@@ -35,7 +37,7 @@ def _run(ticker: Ticker, ticks: int, **rules: float) -> tuple[Loop, threading.Th
         if len(ticker.at_s) >= ticks:
             reached.set()
 
-    given = {"interval_s": 1000.0, "least_s": 0.01, "speed": 1.0, **rules}
+    given: dict[str, Any] = {"interval_s": 1000.0, "least_s": 0.01, "speed": 1.0, **rules}
     loop = Loop(cast("Controller", ticker), lambda: 100.0, after, **given)
     thread = threading.Thread(target=loop.run)
     thread.start()
@@ -92,3 +94,24 @@ def test_a_failing_disk_ends_the_loop() -> None:
     )
     with pytest.raises(InputError, match="disk"):
         loop.run()
+
+
+def test_a_clock_that_can_stand_stands_during_a_tick() -> None:
+    """The time of a tick is read after the clock stands, and it goes on when the tick has ended."""
+    held: list[str] = []
+
+    @contextmanager
+    def still() -> Iterator[None]:
+        held.append("stands")
+        yield
+        held.append("goes on")
+
+    class Looking(Ticker):
+        def tick(self, now_s: float) -> Any:
+            held.append("tick")
+            return super().tick(now_s)
+
+    loop, thread, reached = _run(Looking(), 1, still=still)
+    assert reached.wait(10)
+    _end(loop, thread)
+    assert held[:3] == ["stands", "tick", "goes on"]
