@@ -34,6 +34,9 @@ SERVER_METADATA = (
     "uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "deletionTimestamp",
     "deletionGracePeriodSeconds", "selfLink",
 )  # fmt: skip
+NODE_LABELS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "example.com/fakelet": "true"}
+NODE_RESOURCES = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "100Gi", "nvidia.com/gpu": "8"}
+PLAIN_CONTAINER = {"name": "main", "image": "app:1"}
 SYSTEM_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
 
@@ -60,6 +63,7 @@ def hidden_writes(recording: Recording, prepared: Prepared) -> list[HiddenWrite]
     states = _states(seen)
     found = [
         *_namespaces(recording, seen, prepared),
+        *_nodes(seen, prepared),
         *_creations(recording, seen, prepared),
         *_changes(recording, states),
         *_terminations(recording),
@@ -106,6 +110,28 @@ def _namespaces(recording: Recording, seen: list[Sighting], prepared: Prepared) 
         yield HiddenWrite(-10.0, "POST", "Namespace", "v1", "", name, body)
         bundle = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": FORK_BUNDLE, "namespace": name}}
         yield HiddenWrite(-9.0, "POST", "ConfigMap", "v1", name, FORK_BUNDLE, bundle)
+
+
+def _nodes(seen: list[Sighting], prepared: Prepared) -> Iterator[HiddenWrite]:
+    """Every node on which a pod ran and that no step shows, with the labels that the pods selected it by."""
+    labels: dict[str, Obj] = {}
+    for each in seen:
+        spec, status = each.obj.get("spec") or {}, each.obj.get("status") or {}
+        if each.key[0] == "Pod" and spec.get("nodeName") and status.get("phase") in {"Running", "Succeeded", "Failed"}:
+            labels.setdefault(spec["nodeName"], {}).update(spec.get("nodeSelector") or {})
+    known = {each.key[2] for each in seen if each.key[0] == "Node"} | prepared.names("Node")
+    for name in sorted(labels.keys() - known):
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": NODE_LABELS | {"kubernetes.io/hostname": name} | labels[name]},
+            "status": {
+                "capacity": NODE_RESOURCES,
+                "allocatable": NODE_RESOURCES,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            },
+        }
+        yield HiddenWrite(-9.5, "POST", "Node", "v1", "", name, body)
 
 
 def _creations(recording: Recording, seen: list[Sighting], prepared: Prepared) -> Iterator[HiddenWrite]:
@@ -186,7 +212,8 @@ def client_body(obj: Obj) -> Obj:
 
 def _plain_pod(body: Obj) -> None:
     """A pod as its client sent it: not bound, and without what admission added."""
-    spec = body.get("spec") or {}
+    spec = body.setdefault("spec", {})
+    spec.setdefault("containers", [dict(PLAIN_CONTAINER)])
     for name in ("nodeName", "priority", "tolerations", "preemptionPolicy"):
         if name != "priority" or "priorityClassName" in spec:
             spec.pop(name, None)

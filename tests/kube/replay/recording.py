@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from apiserver.kinds import KINDS
+from apiserver.routing import route
 from autopilot.core.model.errors import InputError
 
 Obj = dict[str, Any]
@@ -134,7 +136,19 @@ def _objects(body: Any, step: Step) -> Iterator[Obj]:
         for item in body["items"]:
             yield from _named({"kind": kind, "apiVersion": body.get("apiVersion", "")} | item, path)
     elif body.get("kind") != "Status":
-        yield from _named(body, path)
+        api_version, kind = kind_of(path)
+        yield from _named({"kind": kind, "apiVersion": api_version} | body, path)
+
+
+def kind_of(path: str) -> tuple[str, str]:
+    """The apiVersion and kind that a path of a built-in resource is about; "" for others."""
+    found = route(path)
+    if found is None:
+        return "", ""
+    for kind in KINDS:
+        if (kind.group, kind.version, kind.plural) == (found.group, found.version, found.plural):
+            return kind.api_version, kind.kind
+    return "", ""
 
 
 def _named(obj: Any, path: str) -> Iterator[Obj]:
