@@ -121,6 +121,9 @@ class Writing:
     def delete(self, call: Call) -> Response:
         """DELETE of one object."""
         options = decode_options(call)
+        if call.kind.deletion is not None:
+            options, warnings = call.kind.deletion(options)
+            call.warnings += warnings
         dry_run = call.dry_run or options.get("dryRun") == ["All"]
         stored = self._server.store.get(call.kind.storage, call.namespace, call.name)
         if stored is None:

@@ -105,6 +105,7 @@ class Kind:
     name_errors: Callable[[str], list[str]] = subdomain_errors
     generation: bool = False  # metadata.generation counts changes of the spec
     grace: Callable[[Obj], int] | None = None  # seconds of graceful deletion; None: deleted at once
+    deletion: Callable[[Obj], tuple[Obj, list[str]]] | None = None  # DeleteOptions as they count, and warnings
     fields: tuple[str, ...] = ()  # field selectors besides metadata.name and metadata.namespace
     field_value: Callable[[Obj, str], str] | None = None  # for fields that are not plain paths
     columns: Any = None  # for Tables: see apiserver.tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from apiserver.kinds.base import STATUS, Kind, nothing
+from apiserver.kinds.jobs import job_deletion, job_errors, job_update_errors
 from apiserver.kinds.workload_defaults import (
     default_budget,
     default_deployment,
@@ -36,6 +37,7 @@ CONTROLLER_REVISIONS = Kind("apps", "v1", "controllerrevisions", "ControllerRevi
 JOBS = Kind(
     "batch", "v1", "jobs", "Job", categories=ALL, subresources={"status": STATUS}, generation=True,
     fields=("status.successful",), default=default_job, prepare_create=select_job,
+    validate=job_errors, validate_update=job_update_errors, deletion=job_deletion,
 )  # fmt: skip
 CRON_JOBS = Kind(
     "batch", "v1", "cronjobs", "CronJob", short_names=("cj",), categories=ALL, subresources={"status": STATUS},
