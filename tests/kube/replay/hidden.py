@@ -16,6 +16,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from tests.kube.replay.aliases import family_of
 from tests.kube.replay.recording import Recording, Sighting, Step, sightings, start_of
 from tests.kube.replay.worlds import Prepared
 
@@ -27,6 +28,7 @@ MADE_BY_CONTROLLERS = {
     "Event", "Lease", "Endpoints", "EndpointSlice", "ControllerRevision", "Workload", "Status", "", "Table",
     "PartialObjectMetadata",
 }  # fmt: skip
+GENERATED = {"Pod", "ReplicaSet", "ResourceClaim"}  # those with a drawn part in their name are a controller's
 MADE_NAMES = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 FORK_BUNDLE = "openshift-service-ca.crt"  # a ConfigMap that the recorded distribution puts into every namespace
 CLIENT_FIELDS = {"ConfigMap": ("data", "binaryData"), "Secret": ("data",)}  # written by clients alone
@@ -155,6 +157,8 @@ def _creations(recording: Recording, seen: list[Sighting], prepared: Prepared) -
         if any(owner.get("controller") for owner in owners) or (not uid and identity[0] in last_t):
             continue
         if _created_by_step(recording, identity[0], uid) or name in prepared.names(kind):
+            continue
+        if kind in GENERATED and family_of(kind, namespace, name) is not None:
             continue
         moment_s = sighting.t_s - LEAD_S
         stamp = sighting.obj["metadata"].get("creationTimestamp")

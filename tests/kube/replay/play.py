@@ -14,6 +14,7 @@ from typing import Any
 from apiserver.errors import StatusError
 from apiserver.requests import Response, WatchStream
 from apiserver.timeline import US
+from tests.kube.replay.aliases import Aliases
 from tests.kube.replay.compare import Comparison
 from tests.kube.replay.described import described
 from tests.kube.replay.hidden import HiddenWrite, hidden_writes
@@ -52,7 +53,8 @@ class Player:
         self.prepared = prepared(recording, worlds)
         self.start_us = self.server.timeline.now_us + round(BEFORE_S * US)
         self.versions: dict[int, int] = {}  # recorded resourceVersion: ours
-        self.aliases: dict[str, str] = {}  # recorded generated name: ours
+        self.aliases = Aliases(recording)
+        self.aliases.attach(self.server)
         self.rows: dict[int, Row] = {}
         self.hidden_failures: list[str] = []
         self.watches: list[_Watch] = []
@@ -200,14 +202,14 @@ class Player:
             for a, b in zip(expected, got, strict=False):
                 self._learn(a, b)
         elif isinstance(expected, str) and isinstance(got, str) and expected != got and same_stem(expected, got):
-            self.aliases[expected] = got
+            self.aliases.learn(expected, got)
 
     def _learn_metadata(self, recorded: Obj, ours: Obj) -> None:
         if str(recorded.get(VERSION, "")).isdigit() and str(ours.get(VERSION, "")).isdigit():
             self.versions[int(recorded[VERSION])] = int(ours[VERSION])
         a, b = recorded.get("name"), ours.get("name")
         if a and b and a != b and same_stem(a, b):
-            self.aliases[a] = b
+            self.aliases.learn(a, b)
 
     # watches
 
