@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import structlog
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from autopilot.http.auth import Caller
 from autopilot.http.desk import Desk
 from autopilot.http.edge import Edge
 from autopilot.http.routers import (
@@ -28,6 +31,7 @@ from autopilot.http.routers import (
     state,
     tenants,
 )
+from autopilot.service.settings import Role
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
@@ -36,6 +40,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     decisions.router,
     commands.router,
     promises.router,
+    alerts.deliveries,
     alerts.router,
     session.router,
     events.router,
@@ -54,9 +59,19 @@ log: Any = structlog.get_logger("http")
 
 def service_app(desk: Desk) -> FastAPI:
     """The API and the page of one service."""
+    return _app(desk, ROUTERS)
+
+
+def delivery_app(desk: Desk) -> FastAPI:
+    """Takes alerts, from senders whose certificate the listener has verified, and nothing else."""
+    sender = Caller("client certificate", Role.ALERTS)
+    return _app(replace(desk, certified=sender), (alerts.deliveries,))
+
+
+def _app(desk: Desk, routers: Iterable[APIRouter]) -> FastAPI:
     app = FastAPI(title="gpu-autopilot", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.desk = desk
-    for router in ROUTERS:
+    for router in routers:
         app.include_router(router)
     app.add_middleware(Edge, desk=desk)
 

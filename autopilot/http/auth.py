@@ -81,12 +81,15 @@ def origin_of(request: Request) -> str:
 
 
 def need(role: Role) -> Callable[..., Caller]:
-    """A dependency: the caller by bearer token, else by session, if that allows `role`; else 401 or 403."""
+    """A dependency: the caller by token, certificate or session, if that allows `role`; else 401 or 403."""
 
     def check(request: Request, given: Given) -> Caller:
         desk: Any = request.app.state.desk
         caller: Caller | None
-        caller = desk.tokens.caller(given.credentials) if given is not None else desk.sessions.caller(request)
+        if given is not None:
+            caller = desk.tokens.caller(given.credentials)
+        else:
+            caller = desk.certified or desk.sessions.caller(request)
         if caller is None or not caller.may(role):
             origin, path = origin_of(request), request.url.path
             who, has = (caller.name, caller.role.value) if caller is not None else ("", "")

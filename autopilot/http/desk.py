@@ -43,6 +43,7 @@ class Desk:
     history: History = field(default_factory=History)
     sessions: Sessions = field(default_factory=Sessions)
     documents: Documents = field(default_factory=Documents)
+    certified: Caller | None = None  # who calls without a token, where the listener demands a client certificate
 
     def latest(self) -> Published:
         """The last tick. Raises 503 before the first one."""

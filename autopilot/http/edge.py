@@ -72,5 +72,7 @@ class Edge:
         if kind.lower() == "bearer":
             caller = self._desk.tokens.known(token.strip())  # a review would hold up every request
             return f"token {caller.name}" if caller is not None else ""
+        if self._desk.certified is not None:
+            return str(self._desk.certified.name)
         session = self._desk.sessions.find(request.cookies.get(COOKIE))
         return f"session {session.csrf}" if session is not None else ""

@@ -7,9 +7,10 @@ that concern its object. Nothing here changes a decision.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import structlog
@@ -21,6 +22,7 @@ from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.explain.proposals import Answer as Verdict
 from autopilot.explain.proposals import answer_of, code_words, refusing_codes
 from autopilot.journal.alerts import AlertStep
+from autopilot.oncall.alertmanager import Reader
 from autopilot.oncall.book import AlertBook, AlertRecord, Answer, Stage
 from autopilot.oncall.queries import Asker, QueryError, Series
 from autopilot.oncall.runbook import Runbook, bound
@@ -31,6 +33,9 @@ MOST_QUERIES = 200
 
 LOOK_EVERY_S = 0.5
 """Longest wall time between a delivery and the look at it, where no tick ends meanwhile."""
+
+ASKS_AGAIN_S = 30.0
+"""Wall time after which an Alertmanager that did not answer is asked again."""
 
 _FOR_A_PERSON = frozenset({Stage.PROPOSED, Stage.NO_RUNBOOK, Stage.NOT_VERIFIED})
 
@@ -202,13 +207,16 @@ class Follower:
         ask: Asker,
         next_tick: Callable[[Published | None, float], Published | None],
         record: Callable[[Sequence[AlertStep]], None] = lambda _: None,
+        fires: Reader | None = None,
     ) -> None:
         """`next_tick(last, timeout_s)` returns a tick newer than `last`, or None after the time.
 
         `record` keeps what happens; where it raises `AuditError`, nothing has happened, and the next look tries again.
+        `fires` lists the alerts that fire; it is asked after the start, and after `missed`.
         """
         self.book, self.runbooks, self.ask, self._next_tick = book, runbooks, ask, next_tick
-        self._record = record
+        self._record, self._fires = record, fires
+        self._missed_s = 0.0  # monotonic time from which alerts that were not delivered are looked for; infinity: never
         self.waiting = 0  # alerts that wait for a person, at the last look
         self.revision = 0  # counts the looks that changed an alert
         self._stopped, self._woken = threading.Event(), threading.Event()
@@ -217,6 +225,25 @@ class Follower:
     def wake(self) -> None:
         """Look now: an alert was delivered."""
         self._woken.set()
+
+    def missed(self) -> None:
+        """A delivery was truncated: ask for the alerts that fire."""
+        self._missed_s = 0.0
+
+    def catch_up(self, now_s: float) -> None:
+        """Receive the alerts that fire and were not delivered; where that fails, try again later."""
+        if self._fires is None or time.monotonic() < self._missed_s:
+            return
+        self._missed_s = inf
+        try:
+            alerts = self._fires()
+            changed = self.book.receive(alerts, now_s)
+        except InputError as error:
+            self._missed_s = time.monotonic() + ASKS_AGAIN_S
+            log.warning("open alerts cannot be read", error=str(error), again_in_s=ASKS_AGAIN_S)
+            return
+        if changed:
+            log.info("alerts that were not delivered", alerts=changed)
 
     def start(self) -> None:
         """Begin."""
@@ -243,6 +270,7 @@ class Follower:
             if last is None or (latest is None and not woken):
                 continue
             try:
+                self.catch_up(last.observation.now_s)
                 self.look(last)
             except (InputError, AuditError) as error:
                 log.warning("alerts cannot be followed", error=str(error))

@@ -7,7 +7,7 @@ a repeated delivery harmless. Fields that are not used here are ignored.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -41,7 +41,7 @@ class Delivered:
     """One alert of a payload."""
 
     fingerprint: str
-    started: str  # as delivered; part of the key
+    started: str  # in UTC and milliseconds; part of the key
     firing: bool
     labels: dict[str, str]
     summary: str
@@ -74,8 +74,21 @@ def _delivered(alert: _Alert, at: int) -> Delivered:
     if not alert.labels.get("alertname"):
         raise InputError(f"alerts[{at}]: the label alertname is missing")
     try:
-        datetime.fromisoformat(alert.starts_at)
+        started = same_start(alert.starts_at)
     except ValueError as error:
         raise InputError(f"alerts[{at}].startsAt: {alert.starts_at!r} is not a time in RFC 3339") from error
     summary = alert.annotations.get("summary", "")
-    return Delivered(alert.fingerprint.lower(), alert.starts_at, alert.status == "firing", alert.labels, summary)
+    return Delivered(alert.fingerprint.lower(), started, alert.status == "firing", alert.labels, summary)
+
+
+def same_start(text: str) -> str:
+    """A start in UTC and milliseconds: a webhook has nanoseconds, the API of Alertmanager milliseconds.
+
+    Raises `ValueError` for what is not a time.
+    """
+    at = datetime.fromisoformat(text)
+    try:
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+    return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

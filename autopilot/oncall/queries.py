@@ -44,12 +44,13 @@ class PrometheusAsker:
 
     def __init__(self, url: str, token: str = "", timeout_s: float = 10.0) -> None:
         self._url, self._timeout_s = f"{url}/api/v1/query", timeout_s
-        self._session = http_session(2, {"Authorization": f"Bearer {token}"} if token else None)
+        self._headers = {"Authorization": f"Bearer {token}"} if token else None
 
     def __call__(self, query: str) -> Series:
         """The answer now. Raises `QueryError`."""
         try:
-            body = get_limited(self._session, self._url, self._timeout_s, LIMIT_BYTES, {"query": query})
+            with http_session(1, self._headers) as session:  # asked seldom: no connection is kept
+                body = get_limited(session, self._url, self._timeout_s, LIMIT_BYTES, {"query": query})
             data = msgspec.json.decode(body, type=_Answer).data
             if isinstance(data, _Scalar):
                 return (({}, float(data.result[1])),)

@@ -8,6 +8,7 @@ from pathlib import Path
 from autopilot.core.model.errors import InputError
 from autopilot.journal import SqliteJournal
 from autopilot.journal.alerts import AlertStep
+from autopilot.oncall.alertmanager import alertmanager_reader
 from autopilot.oncall.book import AlertBook
 from autopilot.oncall.follow import Follower
 from autopilot.oncall.queries import Asker, PrometheusAsker, no_prometheus
@@ -27,7 +28,9 @@ def open_follower(
         record.alerts(steps)
         journal.note(steps)
 
-    return Follower(AlertBook(path), runbooks, asker_of(settings), publisher.wait_for_next, keep)
+    given = settings.alerts
+    fires = alertmanager_reader(given.alertmanager, given.receiver) if given.alertmanager is not None else None
+    return Follower(AlertBook(path), runbooks, asker_of(settings), publisher.wait_for_next, keep, fires)
 
 
 def asker_of(settings: Settings) -> Asker:

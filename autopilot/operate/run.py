@@ -14,13 +14,13 @@ import structlog
 
 from autopilot.app.when import When
 from autopilot.core.model.errors import InputError
-from autopilot.http.app import service_app
+from autopilot.http.app import delivery_app, service_app
 from autopilot.http.auth import Caller, Tokens, read_tokens
 from autopilot.http.cluster_tokens import ClusterTokens
 from autopilot.http.desk import Desk
 from autopilot.http.metrics_app import metrics_app
 from autopilot.oncall.wiring import open_follower
-from autopilot.service.listeners import Listener
+from autopilot.service.listeners import Certificates, Listener
 from autopilot.service.logs import set_up_logs
 from autopilot.service.settings import Role, Settings
 from autopilot.service.settings_file import load_settings
@@ -106,12 +106,17 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
     if settings.metrics.listen is not None:
         app = metrics_app(service.exposed, None if settings.metrics.open else desk.tokens)
         listeners.append(Listener(app, settings.metrics.listen, "metrics.listen"))
+    if settings.alerts.mtls is not None:
+        given = settings.alerts.mtls
+        shown = Certificates(given.certificate, given.key, given.client_ca)
+        listeners.append(Listener(delivery_app(desk), given.listen, "alerts.mtls", shown))
     for listener in listeners:
         listener.start()
         stack.callback(listener.close)
     note = {"url": listeners[0].url, "pid": os.getpid(), "token_file": str(token_file) if token_file else None}
     note["journal"] = str(own.journal)
-    note["metrics"] = listeners[1].url if len(listeners) > 1 else None
+    note["metrics"] = listeners[1].url if settings.metrics.listen is not None else None
+    note["deliveries"] = listeners[-1].url if settings.alerts.mtls is not None else None
     write_note(own.service, note)
     stack.callback(own.service.unlink, missing_ok=True)
     return listeners[0].url

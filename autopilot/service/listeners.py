@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -41,13 +44,46 @@ def bind(text: str, field: str) -> tuple[socket.socket, str]:
     return bound, f"http://{shown}:{bound.getsockname()[1]}"
 
 
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What a listener shows, and the authority whose clients it accepts."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path
+
+    def checked(self, field: str) -> dict[str, Any]:
+        """The files for the server. Raises `InputError` for one that cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(
+                f"{field}: {self.certificate} and {self.key}: not a certificate with its key: {error}; give both as PEM"
+            ) from error
+        try:
+            context.load_verify_locations(self.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"{field}: {self.client_ca}: not a certificate: {error}; give it as PEM") from error
+        return {
+            "ssl_certfile": str(self.certificate),
+            "ssl_keyfile": str(self.key),
+            "ssl_ca_certs": str(self.client_ca),
+            "ssl_cert_reqs": ssl.CERT_REQUIRED,
+        }
+
+
 class Listener:
     """One HTTP server in a thread."""
 
-    def __init__(self, app: Any, listen: str, field: str) -> None:
-        """Bind at once, so that a wrong address is an error before anything starts."""
+    def __init__(self, app: Any, listen: str, field: str, tls: Certificates | None = None) -> None:
+        """Bind at once, so that a wrong address or certificate is an error before anything starts."""
+        given = tls.checked(field) if tls is not None else {}
         self._socket, self.url = bind(listen, field)
-        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off")
+        self.url = self.url if tls is None else self.url.replace("http:", "https:", 1)
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off", **given
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name=field, daemon=True)
 

@@ -66,8 +66,29 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
+class MutualTls(Section):
+    """A listener on which a client proves by its certificate who it is."""
+
+    listen: Listen = Field(description="address, host:port; port 0 takes a free one")
+    certificate: Path = Field(description="certificate of this service with its chain (PEM)")
+    key: Path = Field(description="private key of this certificate (PEM)")
+    client_ca: Path = Field(description="authority that signs the certificates of clients (PEM); others are refused")
+
+
 class Alerts(Section):
     """Alerts that Alertmanager or Grafana delivers, and their runbooks."""
+
+    mtls: MutualTls | None = Field(
+        None, description="takes deliveries by client certificate in place of a token, and nothing else"
+    )
+    alertmanager: Address | None = Field(
+        None,
+        description="address of the Alertmanager: its open alerts are read after the start and after a delivery that "
+        "was truncated, so that none is missed",
+    )
+    receiver: str = Field(
+        "", max_length=200, description='receiver of the Alertmanager that leads here; "": alerts of all receivers'
+    )
 
     prometheus: Address | None = Field(
         None, description="address of the Prometheus that answers the queries of runbooks; null: collectors.prometheus"

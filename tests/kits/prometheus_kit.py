@@ -78,15 +78,22 @@ def prometheus(
 
 
 @contextmanager
-def alertmanager(binary: str, folder: Path, receiver: str, token_file: Path | None = None) -> Iterator[str]:
-    """An Alertmanager that delivers each alert to `receiver` at once; the result is host:port."""
+def alertmanager(
+    binary: str, folder: Path, receiver: str, token_file: Path | None = None, most: int = 0
+) -> Iterator[str]:
+    """An Alertmanager that delivers each alert to `receiver` at once; the result is host:port.
+
+    `most`: alerts of one name are delivered together, and all but so many are cut off.
+    """
     webhook: dict[str, Any] = {"url": receiver, "send_resolved": True}
+    if most:
+        webhook["max_alerts"] = most
     if token_file is not None:
         webhook["http_config"] = {"authorization": {"type": "Bearer", "credentials_file": str(token_file)}}
     config = {
         "route": {
             "receiver": "autopilot",
-            "group_by": ["..."],
+            "group_by": ["alertname"] if most else ["..."],
             "group_wait": "100ms",
             "group_interval": "200ms",
             "repeat_interval": "1h",

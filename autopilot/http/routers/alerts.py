@@ -23,10 +23,11 @@ from autopilot.oncall.payload import MAX_BYTES, Delivered, parse_payload
 from autopilot.oncall.runbook import SUBJECTS, Runbook
 
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
+deliveries = APIRouter(prefix="/api/v1", tags=["alerts"])
 log: Any = structlog.get_logger("alerts")
 
 
-@router.post("/alerts")
+@deliveries.post("/alerts")
 async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str, Any]:
     """Receive alerts of Alertmanager (webhook, version 4) or Grafana. A repeated delivery changes nothing."""
     follower = _follower(desk)
@@ -49,7 +50,8 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
         raise HTTPException(503, str(error), {"Retry-After": "30"}) from error
     if truncated:
         log.warning("delivery was truncated by its sender", missing=truncated, fix="raise max_alerts of the receiver")
-    if changed:
+        follower.missed()
+    if changed or truncated:
         follower.wake()
     return {"received": len(alerts), "changed": changed, "truncated": truncated}
 
