@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import requests
 
 from autopilot.audit.entry import Kind, parse_line
 from autopilot.core.model.errors import InputError
-from autopilot.http.app import delivery_app, service_app
+from autopilot.http.app import service_app
 from autopilot.http.desk import Desk
 from autopilot.oncall.alertmanager import alertmanager_reader
 from autopilot.oncall.book import AlertBook
@@ -21,10 +20,12 @@ from autopilot.oncall.follow import Follower
 from autopilot.oncall.queries import no_prometheus
 from autopilot.service.listeners import Certificates, Listener
 from autopilot.service.settings import Role
+from autopilot.service.state_folder import read_note
 from tests.kits.certificates import Authority
 from tests.kits.core_world import waits, world
 from tests.kits.http_kit import ALERT, RUNBOOKS, TOKENS, desk_over, published
 from tests.kits.prometheus_kit import alertmanager, until
+from tests.service.kit import service, settings
 
 
 def _alert(number: int = 1) -> dict[str, Any]:
@@ -42,42 +43,41 @@ def desk(tmp_path: Path) -> Desk:
     return desk_over(tmp_path, published(world("1x8", [waits("w", 8)])))
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio: refused handshakes at the end
-def test_a_client_certificate_delivers_alerts_and_nothing_else(tmp_path: Path, desk: Desk) -> None:
+def test_a_client_certificate_delivers_alerts_and_nothing_else(tmp_path: Path) -> None:
     """Only a certificate of the named authority is accepted; no token is needed, and no other route is there."""
     ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
     server, sender, stranger = ours.sign("server"), ours.sign("alertmanager"), theirs.sign("stranger")
-    shown = Certificates(server.certificate, server.key, ours.certificate)
-    listener = Listener(delivery_app(desk), "127.0.0.1:0", "alerts.mtls", shown)
-    listener.start()
-    session = requests.Session()
-    session.trust_env = False
-    session.verify = str(ours.certificate)
-    try:
+    content = settings(tmp_path / "state")
+    content["alerts"]["mtls"] = {
+        "listen": "127.0.0.1:0",
+        "certificate": str(server.certificate),
+        "key": str(server.key),
+        "client_ca": str(ours.certificate),
+    }
+    with service(tmp_path, content) as running, requests.Session() as session:
+        session.trust_env, session.verify = False, str(ours.certificate)
         given = {"cert": (str(sender.certificate), str(sender.key)), "timeout": 10}
-        url = f"{listener.url}/api/v1/alerts"
+        base = str(read_note(running.state / "service.json")["deliveries"])
+        url = f"{base}/api/v1/alerts"
         assert url.startswith("https://")
         answer = session.post(url, json={"alerts": [_alert()]}, **given)
         assert (answer.status_code, answer.json()["changed"]) == (200, 1)
         for method, path in (("GET", "state"), ("GET", "alerts"), ("POST", "kill")):
-            assert session.request(method, f"{listener.url}/api/v1/{path}", **given).status_code in {404, 405}
+            assert session.request(method, f"{base}/api/v1/{path}", **given).status_code in {404, 405}
         for wrong in (None, (str(stranger.certificate), str(stranger.key))):
             with pytest.raises((requests.exceptions.SSLError, requests.exceptions.ConnectionError)):
                 session.post(url, json={"alerts": [_alert(2)]}, cert=wrong, timeout=10)
         with pytest.raises(requests.exceptions.ConnectionError):
             session.post(url.replace("https", "http"), json={"alerts": [_alert(2)]}, timeout=10)
-    finally:
-        listener.close()
-        session.close()
-        gc.collect()
-    assert desk.follower is not None
-    assert desk.follower.book.counts() == (1, 1)
+        assert running.ask("/api/v1/alerts").json()["in_total"] == 1
+        assert running.end() == 0
     lines = [line for file in tmp_path.rglob("*.jsonl") for line in file.read_bytes().splitlines()]
-    events = [parse_line(line).event for line in lines]
-    assert [each.who for each in events if each.kind == Kind.ALERT] == ["client certificate"]
+    senders = {event.who for line in lines if (event := parse_line(line).event).kind == Kind.ALERT}
+    assert senders <= {"client certificate", "autopilot"}
+    assert "client certificate" in senders
 
 
-def test_a_certificate_that_cannot_be_used_is_an_error_at_the_start(tmp_path: Path, desk: Desk) -> None:
+def test_a_certificate_that_cannot_be_used_is_an_error_at_the_start(tmp_path: Path) -> None:
     """The setting and the file are named."""
     pair = Authority(tmp_path, "ours").sign("server")
     (tmp_path / "text").write_text("no certificate")
@@ -86,7 +86,7 @@ def test_a_certificate_that_cannot_be_used_is_an_error_at_the_start(tmp_path: Pa
         Certificates(pair.certificate, pair.key, tmp_path / "text"),
     ):
         with pytest.raises(InputError, match=r"alerts\.mtls: .*(gone|text)"):
-            Listener(delivery_app(desk), "127.0.0.1:0", "alerts.mtls", shown)
+            Listener(None, "127.0.0.1:0", "alerts.mtls", shown)
 
 
 def test_alerts_that_a_delivery_left_out_are_read_from_the_alertmanager(
