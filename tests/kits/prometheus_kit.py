@@ -83,7 +83,7 @@ def alertmanager(
 ) -> Iterator[str]:
     """An Alertmanager that delivers each alert to `receiver` at once; the result is host:port.
 
-    `most`: alerts of one name are delivered together, and all but so many are cut off.
+    `most`: alerts of one name are delivered together, at most this number, and the rest is left out.
     """
     webhook: dict[str, Any] = {"url": receiver, "send_resolved": True}
     if most:

@@ -56,7 +56,7 @@ def test_a_client_certificate_delivers_alerts_and_nothing_else(tmp_path: Path) -
     }
     with service(tmp_path, content) as running, requests.Session() as session:
         session.trust_env, session.verify = False, str(ours.certificate)
-        given = {"cert": (str(sender.certificate), str(sender.key)), "timeout": 10}
+        given: dict[str, Any] = {"cert": (str(sender.certificate), str(sender.key)), "timeout": 10}
         base = str(read_note(running.state / "service.json")["deliveries"])
         url = f"{base}/api/v1/alerts"
         assert url.startswith("https://")
@@ -112,7 +112,7 @@ def test_alerts_that_a_delivery_left_out_are_read_from_the_alertmanager(
             where.append(f"http://{address}")
             follower.catch_up(0.0)  # as after the start: nothing fires yet
             labels = [{"alertname": ALERT, "tenant": f"t{number}"} for number in range(5)]
-            sent = [{"labels": each, "startsAt": "2026-11-23T12:00:00.123456789Z"} for each in labels]
+            sent: Any = [{"labels": each, "startsAt": "2026-11-23T12:00:00.123456789Z"} for each in labels]
             assert requests.post(f"http://{address}/api/v2/alerts", json=sent, timeout=10).ok
             until(lambda: book.counts()[0], "a delivery")
             assert book.counts() == (1, 1)
