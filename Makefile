@@ -62,6 +62,7 @@ soak: export HYPOTHESIS_PROFILE ?= soak
 soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SEEDS)
 	@$(PY) -m pytest -n $(WORKERS) -m "not e2e" tests/simulation tests/properties
 	@$(PY) scripts/soak_hostile.py --workers $(WORKERS)
+	@$(PY) scripts/soak_hostile.py --world cuts --runs 1000 --workers $(WORKERS)
 
 mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; build/mutants.json)
 	@$(PY) scripts/run_mutants.py --workers $(WORKERS)

@@ -11,7 +11,6 @@ docs/operations.md describes the measure.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,7 +40,7 @@ class Row:
     promised_gpu_s: float = 0.0
     used_gpu_s: float = 0.0
     lost_gpu_s: float = 0.0
-    unknown: Counter[str] = field(default_factory=Counter)
+    unknown: dict[str, int] = field(default_factory=dict)
     capped: bool = False
 
     @property
@@ -52,7 +51,7 @@ class Row:
     def add(self, case: Realised) -> None:
         """One finished case."""
         if case.unknown:
-            self.unknown[case.unknown] += 1
+            self.unknown[case.unknown] = self.unknown.get(case.unknown, 0) + 1
             return
         self.counted += 1
         self.promised_gpu_s += case.promised_gpu_s

@@ -62,14 +62,20 @@ class Hostile(RuleBasedStateMachine):
     """See the module."""
 
     steps = 0  # of all runs in this process
+    calm_policy = POLICY
+    effects: tuple[str, ...] = ("admit", "evict", "resize", "scale")
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster()
-        self.ports = Ports(self.cluster, POLICY)
-        self.watch = Watch(self.ports)
+        self.cluster, self.ports, self.watch = self.world()
         self.controller = self._start()
         self.shown: list[Approval] = []
+
+    def world(self) -> tuple[Cluster, Ports, Watch]:
+        """The cluster, its ports, and the judge of what is sent."""
+        cluster = Cluster()
+        ports = Ports(cluster, self.calm_policy)
+        return cluster, ports, Watch(ports)
 
     def _start(self) -> Controller:
         ports = self.ports
@@ -78,7 +84,7 @@ class Hostile(RuleBasedStateMachine):
             Collect("jobs", ports.collect_work),
             Collect("dcgm", ports.collect_telemetry),
         ]
-        carries: dict[str, Actuator] = dict.fromkeys(("admit", "evict", "resize", "scale"), ports)
+        carries: dict[str, Actuator] = dict.fromkeys(self.effects, ports)
         wiring = Wiring(
             collectors, [], carries, ports, ports, ports, ports, ports, monotonic_s=lambda: self.cluster.true_s
         )
@@ -274,7 +280,7 @@ class Hostile(RuleBasedStateMachine):
     def approve_what_was_shown(self, data: st.DataObject, later_s: float) -> None:
         """Every action asks; a person approves what was shown a while ago, and the cluster has changed since."""
         self._see_all()
-        self.ports.policy = replace(POLICY, modes=Modes(*[Mode.APPROVE] * len(ACTIONS)))
+        self.ports.policy = replace(self.calm_policy, modes=Modes(*[Mode.APPROVE] * len(ACTIONS)))
         self.tick_after(35.0)
         self.look_at_recommendations()
         shown = list(self.shown)
@@ -392,7 +398,7 @@ class Hostile(RuleBasedStateMachine):
         self.mend_clock()
         self.cluster.limit, self.cluster.slow = -1, False
         self.ports.fates, self.ports.crash, self.ports.killed = [], "", False
-        self.ports.policy = POLICY
+        self.ports.policy = self.calm_policy
         for gang in self.cluster.gangs.values():
             gang.hangs = False
         self.command(kind=CommandKind.RESUME)

@@ -262,15 +262,15 @@ class Ports:
         """GPUs of a start that others hold, or that a start under way was promised, are a defect."""
         if order.kind not in {"admit", "resize"}:
             return
-        asked = {slot.gpu for slot in order.operation.slots}
+        asked = places_of(order)
         for gang in self.cluster.gangs.values():
-            held = {f"GPU-{gpu}" for gpu in gang.on}
+            held = self.cluster.places(gang)
             if gang.name != order.subject.name and asked & held:
                 self.cluster.problems.append(f"{order.id}: {sorted(asked & held)} are held by {gang.name}")
         for each in self.cluster.late:
             other = each.instruction
             alive = each.until_s >= self.cluster.true_s and not self.cluster.refusal(other)
-            if alive and other.id != order.id and asked & {slot.gpu for slot in other.operation.slots}:
+            if alive and other.id != order.id and asked & places_of(other):
                 self.cluster.problems.append(f"{order.id}: GPUs are promised to {other.id}, which is under way")
 
     def _carry_out(self, order: Instruction, now_s: float) -> Outcome:
@@ -293,6 +293,11 @@ class Ports:
         slow = order.kind == "evict" and self.cluster.slow
         done = OutcomeKind.ACCEPTED if slow or fate == Fate.ACCEPTED else OutcomeKind.DONE
         return Outcome(order.id, done, now_s)
+
+
+def places_of(order: Instruction) -> set[str]:
+    """The GPUs and instances that an instruction uses."""
+    return {slot.instance or slot.gpu for slot in order.operation.slots}
 
 
 @dataclass

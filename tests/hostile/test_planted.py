@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from autopilot.core.actions import regeometry, suspend_idle
 from autopilot.core.decision import planner, reconciler, sending
 from autopilot.core.guards import mode
+from autopilot.core.guards import regeometry as regeometry_guard
 from autopilot.core.intake import sight
 from autopilot.core.model.changes import Change
+from tests.hostile.cut_machine import HostileCuts
 from tests.hostile.machine import Hostile
 
 SEEDS = 6
@@ -86,3 +91,82 @@ def test_a_planted_defect_is_found(
     """Each of them shows as the violation that it is."""
     plant(monkeypatch)
     assert found(words)
+
+
+def cuts_what_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instances that hold work count as idle, in the search and in the guard."""
+    books = regeometry._books
+
+    def nothing_is_used(ctx: Any) -> Any:
+        found = books(ctx)
+        return replace(found, used=np.zeros_like(found.used))
+
+    monkeypatch.setattr(regeometry, "_books", nothing_is_used)
+    monkeypatch.setattr(regeometry_guard, "geometry_in_use", lambda *_: ())
+
+
+def cuts_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes of the last hour do not count, and a geometry does not last."""
+    for module in (regeometry, regeometry_guard):
+        monkeypatch.setattr(module, "changes_in_hour", lambda *_: 0)
+
+
+def suspends_without_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle work is due as soon as it is seen."""
+    monkeypatch.setattr(suspend_idle, "_due", lambda _ctx, rung: not rung.advice)
+
+
+def requests_large_instances(machine: HostileCuts) -> None:
+    """The small instances are all in use, and somebody asks for a whole GPU; later for two more."""
+    for number in range(28):
+        machine.cluster.submit(f"s{number}", gpus=1, mig_profile=0, queue=1)
+    machine.tick_after(60.0)
+    machine.cluster.submit("large", gpus=1, mig_profile=3, queue=1)
+
+
+def requests_one_after_the_other(machine: HostileCuts) -> None:
+    """Three requests for whole GPUs, with nothing else on the GPUs."""
+    for number in range(3):
+        machine.cluster.submit(f"large{number}", gpus=1, mig_profile=3, queue=1)
+        machine.tick_after(130.0)
+
+
+def rests_while_others_wait(machine: HostileCuts) -> None:
+    """Work holds all whole GPUs and rests, and other work waits."""
+    machine.cluster.submit("rests", gpus=12, queue=1, checkpoint_on_request=True, user="ann")
+    machine.tick_after(60.0)
+    machine.cluster.gangs["rests"].hangs = True
+    machine.cluster.submit("waits", gpus=4, queue=1, tenant=1)
+
+
+@pytest.mark.parametrize(
+    ("plant", "begin", "words"),
+    [
+        (cuts_what_is_in_use, requests_large_instances, "in use"),
+        (cuts_without_a_limit, requests_one_after_the_other, "changes of geometry within the hour"),
+        (suspends_without_a_notice, rests_while_others_wait, "notice"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+@pytest.mark.parametrize("planted", [True, False])
+def test_a_planted_defect_of_cuts_and_suspensions_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    begin: Callable[[HostileCuts], None],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    planted: bool,
+) -> None:
+    """Each of them shows as the violation that it is; without it, the same story is lawful, and something happens."""
+    if planted:
+        plant(monkeypatch)
+    machine = HostileCuts()
+    begin(machine)
+    found: list[str] = []
+    for _ in range(30):
+        machine.tick_after(120.0)
+        found += machine.watch.problems()
+    assert any(words in each for each in found) == planted, found
+    assert bool(found) == planted
+    actions = {sent.memory.in_flight[sent.instruction.id].action for sent in machine.ports.sent}
+    assert planted or begin is requests_large_instances or actions & {"regeometry", "suspend_idle"}

@@ -191,6 +191,10 @@ class Cluster:
             SIGNALS, WINDOWS_S, uuids, values, values, samples, np.zeros(GPUS, np.float32), np.full(GPUS, 2, np.int8)
         )
 
+    def places(self, gang: Gang) -> set[str]:
+        """The GPUs that a gang holds, by UUID."""
+        return {f"GPU-{gpu}" for gpu in gang.on}
+
     def free(self) -> int:
         """Free GPUs on healthy nodes."""
         good = {gpu for gpu in range(GPUS) if gpu // PER_NODE not in self.down}
