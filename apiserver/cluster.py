@@ -9,7 +9,7 @@ from apiserver.actors import ACTORS
 from apiserver.actors.kubelet import Kubelet, KubeletOptions
 from apiserver.actors.nodes import NodeAgent, NodeLifecycle
 from apiserver.admission import PLUGINS
-from apiserver.server import NameUid, Server
+from apiserver.server import NameSuffix, NameUid, Server
 from apiserver.standard import install_standard
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
@@ -25,6 +25,7 @@ def cluster(
     *,
     first_version: int = 1,
     new_uid: NameUid | None = None,
+    new_suffix: NameSuffix | None = None,
     kueue: bool = False,
     kubelets: KubeletOptions | None = None,
 ) -> Server:
@@ -32,7 +33,7 @@ def cluster(
 
     `kubelets` says which nodes have one, and how it behaves.
     """
-    server = Server(timeline, rng, first_version=first_version, new_uid=new_uid)
+    server = Server(timeline, rng, first_version=first_version, new_uid=new_uid, new_suffix=new_suffix)
     for plugin in PLUGINS:
         server.admission.add(plugin())
     install_standard(server)

@@ -53,6 +53,10 @@ class Deletion:
             if kind.grace is not None and "deletionTimestamp" not in metadata:
                 metadata["deletionTimestamp"] = stamp(self._server.timeline.now)
                 metadata["deletionGracePeriodSeconds"] = 0
+                if metadata.get("generation"):
+                    metadata["generation"] += 1
+            if kind.grace is not None and not dry_run and obj != stored:
+                obj = self._server.store.put(kind.storage, obj)  # what is deleted with grace is marked first
             return (obj if dry_run else self._remove(kind, obj)), True
         if dry_run or obj == stored:
             return obj, False

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernetes' rand.String
 OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}
 NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
+NameSuffix = Callable[[str], str]  # what ends a name that begins so; "" if the server is to draw it
 Authenticate = Callable[[Request], User]  # raises StatusError 401
 Authorize = Callable[[Call], None]  # raises StatusError 403
 AuthorizePath = Callable[[Request, User], None]  # the same for paths that are no resources
@@ -35,10 +36,18 @@ Handler = Callable[["Server", Request, User], Response]
 
 
 class Server:
-    """An API server on a timeline. Randomness is the generator that it is given; `new_uid` overrides its uids."""
+    """An API server on a timeline. Randomness is the generator that it is given; `new_uid` and
+    `new_suffix` override its uids and the ends of generated names.
+    """
 
     def __init__(
-        self, timeline: Timeline, rng: random.Random, *, first_version: int = 1, new_uid: NameUid | None = None
+        self,
+        timeline: Timeline,
+        rng: random.Random,
+        *,
+        first_version: int = 1,
+        new_uid: NameUid | None = None,
+        new_suffix: NameSuffix | None = None,
     ) -> None:
         self.timeline = timeline
         self.rng = rng
@@ -55,6 +64,7 @@ class Server:
         self._reading = Reading(self)
         self._writing = Writing(self)
         self._new_uid = new_uid
+        self._new_suffix = new_suffix
 
     def client(self, user: User, manager: str) -> Client:
         """A client in this process: its requests go the same way as those from outside."""
@@ -158,8 +168,10 @@ class Server:
             return self._new_uid(kind, namespace, name)
         return str(UUID(int=self.rng.getrandbits(128), version=4))
 
-    def name_suffix(self) -> str:
+    def name_suffix(self, prefix: str = "") -> str:
         """Five letters that make a generated name unique."""
+        if self._new_suffix is not None and (given := self._new_suffix(prefix)):
+            return given
         return "".join(self.rng.choices(NAME_LETTERS, k=5))
 
     def named(self, call: Call) -> Named:

@@ -168,7 +168,7 @@ class Writing:
         else:
             metadata.pop("namespace", None)
         if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = metadata["generateName"] + server.name_suffix()
+            metadata["name"] = metadata["generateName"] + server.name_suffix(metadata["generateName"])
         kind.default(obj)
         attributes = self._attributes(call, "CREATE", obj, None)
         server.admission.mutate(attributes, server)

@@ -11,7 +11,13 @@ from apiserver.actors.base import Actor
 from apiserver.actors.fit import requests_milli
 from apiserver.actors.objects import Name, delete, name_of, patch
 from apiserver.actors.pod_status import Host, is_terminal, is_terminating
-from apiserver.actors.timing import KUBELET_REMOVES_S, KUBELET_STARTS_S, KUBELET_STOPS_S, KUBELET_TAKES_S
+from apiserver.actors.timing import (
+    KUBELET_NOTICES_S,
+    KUBELET_REMOVES_S,
+    KUBELET_STARTS_S,
+    KUBELET_STOPS_S,
+    KUBELET_TAKES_S,
+)
 from apiserver.server import Server
 from apiserver.store import Event
 from apiserver.timeline import Timer, stamp
@@ -77,6 +83,7 @@ class _Held:
     host: Host
     asked: dict[str, int]
     timer: Timer | None = None  # to the next phase
+    taken: bool = False
     stop: Timer | None = None
 
 
@@ -155,7 +162,7 @@ class Kubelet(Actor):
                 return
             held = self._held[name] = _Held(uid, node["metadata"]["name"], self._host(node), requests_milli(pod))
             held.timer = self._timeline.at(KUBELET_TAKES_S, lambda: self._take(name, uid))
-        if is_terminating(pod):
+        if is_terminating(pod) and held.taken:
             self._stop(name, held, pod)
 
     def _forget(self, name: Name) -> None:
@@ -186,8 +193,10 @@ class Kubelet(Actor):
         if found is None:
             return
         pod, held = found
-        if is_terminating(pod):
-            return  # it never started: its stop removes it
+        held.taken = True
+        if is_terminating(pod):  # it never started
+            self._stop(name, held, pod)
+            return
         refusal = self._refusal(pod, held)
         if refusal is not None:
             self._write(pod, pod_status.rejected(pod, stamp(self._timeline.now), *refusal))
@@ -236,7 +245,7 @@ class Kubelet(Actor):
         grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds", 0))
         running = (pod.get("status") or {}).get("phase") == "Running"
         life = life_of(pod, self._options.annotations)
-        wait_s = min(life.stop_s, grace_s) if running else 0.0
+        wait_s = min(life.stop_s + KUBELET_NOTICES_S, grace_s) if running else 0.0
         exit_code = life.stop_exit_code if life.stop_s <= grace_s else pod_status.SIGKILL
         at_us = self._timeline.now_us + round(wait_s * 1e6)
         if held.stop is not None:

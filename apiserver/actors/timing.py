@@ -14,12 +14,13 @@ PREEMPT_S = 0.03  # from the nomination to the first victim
 BACKOFF_FIRST_S = 1.0  # podInitialBackoffSeconds
 BACKOFF_LAST_S = 10.0  # podMaxBackoffSeconds
 
-# Kubelet: 70 ms from the binding to the first status, 0.3 s more to Running, 0.5 s from the deletion to the last phase,
-# 50 ms from there to the removal. A pod's annotations change three of them.
+# Kubelet: 70 ms from the binding to the first status, 0.3 s more to Running; 0.49 to 0.62 s from the deletion to the
+# last phase, or the time that the pod states and 0.09 s; 50 ms from there to the removal.
 KUBELET_TAKES_S = 0.07
 KUBELET_STARTS_S = 0.3
 KUBELET_STOPS_S = 0.5
 KUBELET_REMOVES_S = 0.05
+KUBELET_NOTICES_S = 0.05
 
 # Controllers of kube-controller-manager act on what they watch within milliseconds.
 CONTROLLER_S = 0.004

@@ -60,6 +60,11 @@ class Aliases(dict[str, str]):
         if not waiting:
             return
         recorded = name if name in waiting else waiting[0]
+        if event.obj.get("kind") == "Pod":  # the replay ends the names of pods as recorded: see world.Suffixes
+            same = [each for each in waiting if each.rpartition("-")[2] == name.rpartition("-")[2]]
+            if not same:
+                return
+            recorded = same[0]
         waiting.remove(recorded)
         if recorded != name:
             self[recorded] = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,8 @@ from apiserver.users import ADMIN, User
 from tests.kube.replay.recording import Recording, Step, sightings, start_of
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
+SUFFIX = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
+EARLY_S = 2.0  # an object of the replay may be made this long before the recorded one
 KUBELET_LABEL = "example.com/fakelet"
 Obj = dict[str, Any]
 USERS = {"admin": ADMIN}
@@ -42,6 +45,12 @@ class Uids:
         """A uid that only the body of a request shows: the step would have failed with another."""
         body, path = step.request.get("body"), step.request.get("path", "").split("/")
         metadata = body.get("metadata") if isinstance(body, dict) else None
+        if path[-1] == "eviction" and isinstance(body, dict) and step.status in {201, 429}:
+            metadata, path = (body.get("deleteOptions") or {}).get("preconditions"), path[:-1]
+            waiting = self._waiting["Pod", path[path.index("namespaces") + 1], path[-1]]
+            if metadata and metadata.get("uid") and not waiting:
+                waiting.append(metadata["uid"])
+            return
         if step.status >= 300 or not isinstance(metadata, dict) or not metadata.get("uid") or "namespaces" not in path:
             return
         kinds = [key[0] for key in self._waiting if key[1:] == (path[path.index("namespaces") + 1], path[-1])]
@@ -57,6 +66,37 @@ class Uids:
         return f"{self._rng.getrandbits(32):08x}-0000-4000-8000-{self._rng.getrandbits(48):012x}"
 
 
+class Suffixes:
+    """Ends a generated name as the recording does, for names of one prefix in order of appearance.
+
+    So lists come in the same order. A name that a watch shows to be new is not given away long before. The hash of a
+    template in the prefix is another one than the recorded.
+    """
+
+    def __init__(self, recording: Recording, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._waiting: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        begin_s = start_of(recording).timestamp()
+        for each in sightings(recording):
+            prefix, dash, suffix = each.key[2].rpartition("-")
+            waiting = self._waiting[prefix + dash]
+            if SUFFIX.fullmatch(suffix) and suffix not in (known for _, known in waiting):
+                since_s = begin_s + each.t_s - EARLY_S if each.change == "ADDED" else 0.0
+                waiting.append((since_s, suffix))
+
+    def __call__(self, prefix: str) -> str:
+        waiting = self._waiting.get(prefix)
+        if waiting is None:
+            stem = prefix.rstrip("-").rpartition("-")[0]
+            for recorded, found in list(self._waiting.items()):
+                if stem and found and recorded.rstrip("-").rpartition("-")[0] == stem:
+                    waiting = self._waiting[prefix] = found
+                    break
+        if not waiting or waiting[0][0] > self._timeline.now_s:
+            return ""
+        return waiting.pop(0)[1]
+
+
 def world(recording: Recording, seed: int = 1) -> Server:
     """A cluster shortly before the topic began."""
     timeline = Timeline(start_of(recording) - timedelta(seconds=BEFORE_S))
@@ -68,6 +108,7 @@ def world(recording: Recording, seed: int = 1) -> Server:
         rng,
         first_version=max(first - 100, 2),
         new_uid=Uids(recording, rng),
+        new_suffix=Suffixes(recording, timeline),
         kueue=uses_kueue(recording),
         kubelets=KubeletOptions(has_kubelet, "example.com", "fake-kubelet"),
     )
