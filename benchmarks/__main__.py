@@ -22,6 +22,7 @@ BENCHMARKS = {
     "metrics": "the controller's own metrics at 4,000 GPUs: series, and the time of a scrape",
     "alerts": "a thousand alerts in a minute on a running service: lost, doubled, time until the page has them",
     "page": "the status page at 4,000 GPUs and 300 tenants in a browser: first paint and bytes",
+    "kube_sync": "CPU and memory of list and watch at 20,000 pods on 2,000 nodes",
     "serving_speed": "requests simulated per second",
     "journal_size": "size of the journal of a day",
     "bursts": "burst forecasts against the last value under the same conformal layer, on four traces (long)",

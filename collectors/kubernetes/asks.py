@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from autopilot.core.hardware.mig_profiles import find_profile_name
@@ -37,8 +38,11 @@ class Ask:
 
 def ask_of(spec: PodSpec) -> Ask:
     """The request of a pod: its containers and sidecars together, or one init container if that asks for more."""
+    containers = spec.containers or []
+    if len(containers) == 1 and not spec.init_containers:
+        return _ask(frozenset(_wanted(containers[0]).items()))
     total: dict[str, float] = {}
-    for each in spec.containers or ():
+    for each in containers:
         _add(total, _wanted(each))
     for each in spec.init_containers or ():
         if each.restart_policy == "Always":
@@ -47,6 +51,13 @@ def ask_of(spec: PodSpec) -> Ask:
         if each.restart_policy != "Always":
             for name, value in _wanted(each).items():
                 total[name] = max(total.get(name, 0.0), quantity.parse(value) or 0.0)
+    return _ask(frozenset(total.items()))
+
+
+@lru_cache(maxsize=4096)
+def _ask(wanted: frozenset[tuple[str, Any]]) -> Ask:
+    """The part of these resources that counts."""
+    total = {name: quantity.parse(value) or 0.0 for name, value in wanted}
     profiles = {}
     for name, value in total.items():
         if name.startswith(MIG) and value >= 1 and (profile := find_profile_name(name)) is not None:

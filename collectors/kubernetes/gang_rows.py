@@ -6,23 +6,24 @@ alone. What it asks for comes from its Workload, else from its Job, else from it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from math import nan
 from typing import Any
 
-from autopilot.contract import LEVEL_OF, Contract, Facts, Problem, parse_contract
+import msgspec
+
+from autopilot.contract import LEVEL_OF, Contract, Facts, parse_contract
 from autopilot.core.hardware.mig_profiles import find_gpu_model
-from autopilot.core.model.snapshot import GPU_MILLI, Gate, State, Topology
+from autopilot.core.model.snapshot import GPU_MILLI, Topology
 from collectors.kubernetes.asks import Ask, ask_of
 from collectors.kubernetes.constraints import Constraints
+from collectors.kubernetes.gang_life import End, life_of
 from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations
-from collectors.kubernetes.wire import Meta, PodSpec, Taint, condition, is_true
-from collectors.kueue import state as kueue
+from collectors.kubernetes.wire import Meta, PodSpec, Taint
 
 LONGEST_NAME = 253
-MOST_CONTRACTS = 50_000
+MOST_STATED = 50_000
 TOPOLOGY_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 TOPOLOGY_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 
@@ -57,7 +58,7 @@ class Cluster:
     replicas: Callable[[str], int] = lambda _: 1  # pods that share a GPU of a node
     as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
     overbooked: frozenset[str] = frozenset()  # gangs with a pod for which its node has no GPU
-    contracts: dict[Any, Contract | tuple[Problem, ...]] = field(default_factory=dict)
+    stated: dict[Any, Stated] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,37 +70,90 @@ class GangRow:
     problems: tuple[tuple[str, str], ...] = ()
 
 
-def row_of(gang: Gang, cluster: Cluster) -> GangRow | None:
-    """The row of a gang; None where it asks for no GPU."""
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a gang asks for and declares: equal for many gangs, so it is made once for all of them."""
+
+    values: dict[str, Any]
+    preemptible: bool
+    members: int
+    problems: tuple[tuple[str, str], ...]
+
+
+def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End) -> GangRow | None:
+    """The row of a gang; None where it asks for no GPU. `holding` are its pods that hold GPUs."""
     shapes = [each for each in shapes_of(gang) if each.ask.any_gpu]
     if not shapes:
         return None
-    problems: list[tuple[str, str]] = []
-    first = shapes[0]
-    contract = _contract(gang, shapes, cluster, problems)
-    members = sum(each.count for each in shapes)
-    values = _identity(gang, cluster)
-    values |= _shape(gang, shapes, contract, cluster)
-    values |= _lifecycle(gang, members, cluster)
-    selector = cluster.constraints.of_pod(first.spec, cluster.taints, contract.place.node_selector)
-    if selector is None:
-        problems.append(("selector", "there are more than 63 different constraints on nodes; it is left alone"))
-    topology, preferred = _topology(gang, first, contract, cluster)
-    daemon = any(each.daemon for each in gang.pods.values())
+    stated = _stated(gang, shapes, cluster, holding)
+    problems = list(stated.problems)
     if gang.key in cluster.overbooked:
         problems.append(("allocatable", "its node has no GPU left for it: the node holds more than it offers"))
     queue = cluster.queue(gang)
     if queue < 0:
         problems.append(("queue", "its queue does not exist; it is left alone"))
-    values |= {
+    first = next(iter(gang.pods.values()), None)
+    daemon = first is not None and first.daemon
+    values = {
+        **stated.values,
+        **_identity(gang, first, cluster),
+        **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped),
         "queue": max(queue, 0),
+        "preemptible": stated.preemptible and not daemon and not cluster.budget(gang),
+    }
+    if problems or daemon:
+        values["excluded"] = True
+    return GangRow(values, _members(gang, shapes, cluster), tuple(problems))
+
+
+def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Sequence[PodFacts]) -> Stated:
+    """What the gang states, from an equal gang where there was one."""
+    first, job, workload = shapes[0], gang.job, gang.workload
+    declared = declarations(
+        first.meta, workload.metadata if workload is not None else None, job.metadata if job is not None else None
+    )
+    spec = first.spec
+    affinity = msgspec.json.encode(spec.affinity) if spec.affinity is not None else b""
+    tolerations = msgspec.json.encode(spec.tolerations) if cluster.taints and spec.tolerations else b""
+    node = holding[0].pod.spec.node_name if holding and first.ask.gpus else ""
+    offers = (cluster.as_profile(node), cluster.replicas(node)) if node else ("", 1)
+    key = (
+        tuple(sorted(declared.items())),
+        tuple((each.count, each.least, each.ask) for each in shapes),
+        frozenset((spec.node_selector or {}).items()),
+        affinity,
+        tolerations,
+        _priority(gang, spec, cluster),
+        _limit_s(gang, spec),
+        _asked_topology(gang, first),
+        offers,
+    )
+    found = cluster.stated.get(key)
+    if found is None:
+        if len(cluster.stated) >= MOST_STATED:
+            cluster.stated.clear()
+        found = cluster.stated[key] = _state(gang, shapes, declared, offers, cluster)
+    return found
+
+
+def _state(
+    gang: Gang, shapes: list[PodShape], declared: dict[str, str], offers: tuple[str, int], cluster: Cluster
+) -> Stated:
+    problems: list[tuple[str, str]] = []
+    first = shapes[0]
+    contract = _contract(gang, shapes, declared, cluster, problems)
+    selector = cluster.constraints.of_pod(first.spec, cluster.taints, contract.place.node_selector)
+    if selector is None:
+        problems.append(("selector", "there are more than 63 different constraints on nodes; it is left alone"))
+    topology, preferred = _topology(gang, first, contract, cluster)
+    values = {
+        **_shape(shapes, contract, offers, cluster),
         "slo_class": int(contract.service.slo_class),
         "priority": _clip(contract.service.priority),
         "selector": selector or 0,
         "topology": topology,
         "preferred": preferred,
-        "preemptible": contract.preemption.preemptible and not daemon and not cluster.budget(gang),
-        "excluded": contract.preemption.exclude or bool(problems) or daemon,
+        "excluded": contract.preemption.exclude,
         "preemption_delay_s": contract.preemption.preemption_delay_s,
         "limit_s": _or_nan(contract.limits.limit_s),
         "checkpoint_interval_s": _or_nan(contract.checkpoint.interval_s),
@@ -109,7 +163,7 @@ def row_of(gang: Gang, cluster: Cluster) -> GangRow | None:
         "gpu_memory_mib": round((contract.shape.gpu_memory_gib or 0.0) * 1024),
         "gpu_models": _models(contract.shape.gpu_type, cluster.models),
     }
-    return GangRow(values, _members(gang, shapes, cluster), tuple(problems))
+    return Stated(values, contract.preemption.preemptible, sum(each.count for each in shapes), tuple(problems))
 
 
 # --- what it asks for -----------------------------------------------------------------------------
@@ -155,12 +209,11 @@ def _stated_members(gang: Gang) -> int:
     return 0
 
 
-def _contract(gang: Gang, shapes: list[PodShape], cluster: Cluster, problems: list[tuple[str, str]]) -> Contract:
+def _contract(
+    gang: Gang, shapes: list[PodShape], declared: dict[str, str], cluster: Cluster, problems: list[tuple[str, str]]
+) -> Contract:
     """What the gang declares, with what its pods say where it declares nothing."""
-    first, job = shapes[0], gang.job
-    stated = declarations(
-        first.meta, gang.workload.metadata if gang.workload is not None else None, job.metadata if job else None
-    )
+    first = shapes[0]
     uniform = len({each.ask.units for each in shapes}) == 1
     profile = first.ask.profiles[0][0] if len(first.ask.profiles) == 1 and not first.ask.gpus else ""
     facts = Facts(
@@ -170,14 +223,9 @@ def _contract(gang: Gang, shapes: list[PodShape], cluster: Cluster, problems: li
         priority=_priority(gang, first.spec, cluster),
         limit_s=_limit_s(gang, first.spec),
         node_selector=tuple(sorted(f"{key}={value}" for key, value in (first.spec.node_selector or {}).items())),
-        gpu_models=cluster.models if stated else (),
+        gpu_models=cluster.models if declared else (),
     )
-    key = (tuple(sorted(stated.items())), facts)
-    found = cluster.contracts.get(key)
-    if found is None:
-        if len(cluster.contracts) >= MOST_CONTRACTS:
-            cluster.contracts.clear()
-        found = cluster.contracts[key] = parse_contract(stated, facts)
+    found = parse_contract(declared, facts)
     if isinstance(found, Contract):
         return found
     text = "; ".join(str(each) for each in found[:3])
@@ -207,16 +255,14 @@ def _limit_s(gang: Gang, spec: PodSpec) -> float | None:
     return min((float(each) for each in limits if each is not None and each > 0), default=None)
 
 
-def _shape(gang: Gang, shapes: list[PodShape], contract: Contract, cluster: Cluster) -> dict[str, Any]:
-    """GPUs in total, of one member, and least; share and profile."""
+def _shape(shapes: list[PodShape], contract: Contract, offers: tuple[str, int], cluster: Cluster) -> dict[str, Any]:
+    """GPUs in total, of one member, and least; share and profile. `offers`: how its node offers its GPUs."""
     first = shapes[0]
-    node = next((each.pod.spec.node_name for each in gang.pods.values() if each.holds), "")
     profile = contract.shape.mig_profile[0] if contract.shape.mig_profile else ""
-    if first.ask.gpus and not profile and node:
-        profile = cluster.as_profile(node)
+    profile = profile or (offers[0] if first.ask.gpus else "")
     milli = contract.shape.gpu_milli % GPU_MILLI
-    if first.ask.gpus and not milli and node and cluster.replicas(node) > 1:
-        milli = GPU_MILLI // cluster.replicas(node)
+    if first.ask.gpus and not milli and offers[1] > 1:
+        milli = GPU_MILLI // offers[1]
     total = sum(each.count * each.ask.units for each in shapes)
     least = sum(each.least * each.ask.units for each in shapes)
     width = max(each.ask.units for each in shapes)
@@ -261,21 +307,24 @@ def _members(gang: Gang, shapes: list[PodShape], cluster: Cluster) -> tuple[dict
     return tuple(rows)
 
 
+def _asked_topology(gang: Gang, first: PodShape) -> tuple[str, str]:
+    """Labels of the levels that it must share and should share, as Kueue's topology-aware scheduling asks for them."""
+    asked = first.meta.note(TOPOLOGY_REQUIRED), first.meta.note(TOPOLOGY_PREFERRED)
+    sets = (gang.workload.spec.pod_sets or ()) if gang.workload is not None else ()
+    request = next((each.topology_request for each in sets if each.topology_request is not None), None)
+    if request is None:
+        return asked
+    return request.required or asked[0], request.preferred or asked[1]
+
+
 def _topology(gang: Gang, first: PodShape, contract: Contract, cluster: Cluster) -> tuple[int, int]:
     """The level that all members must share, and the one that they should share."""
     place = contract.place
     level = int(LEVEL_OF[place.topology]) if place.topology is not None else int(Topology.NONE)
     wish = int(LEVEL_OF[place.preferred_topology]) if place.preferred_topology is not None else 0
-    asked = first.meta.note(TOPOLOGY_REQUIRED), first.meta.note(TOPOLOGY_PREFERRED)
-    if gang.workload is not None:
-        sets = gang.workload.spec.pod_sets or ()
-        request = next((each.topology_request for each in sets if each.topology_request is not None), None)
-        if request is not None:
-            asked = request.required or asked[0], request.preferred or asked[1]
-    if not level and asked[0]:
-        level = cluster.level(asked[0])
-    if not wish and asked[1]:
-        wish = cluster.level(asked[1])
+    required, preferred = _asked_topology(gang, first)
+    level = level or cluster.level(required)
+    wish = wish or cluster.level(preferred)
     return level, wish if wish != level else 0
 
 
@@ -290,15 +339,12 @@ def _models(wanted: tuple[str, ...], models: tuple[str, ...]) -> int:
     return bits
 
 
-# --- where it is ----------------------------------------------------------------------------------
-
-
-def _identity(gang: Gang, cluster: Cluster) -> dict[str, Any]:
+def _identity(gang: Gang, first: PodFacts | None, cluster: Cluster) -> dict[str, Any]:
     kind, _, rest = gang.key.partition("/")
     uid = rest if kind == "uid" else gang.key
     if kind == "group" and gang.workload is not None:
         uid = gang.workload.metadata.uid
-    service = next((each.service for each in gang.pods.values() if each.service), "")
+    service = first.service if first is not None else ""
     return {
         "id": f"{gang.namespace}/{gang.name}"[:LONGEST_NAME],
         "uid": uid,
@@ -308,106 +354,9 @@ def _identity(gang: Gang, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _lifecycle(gang: Gang, members: int, cluster: Cluster) -> dict[str, Any]:
-    """State, gate and times."""
-    holding = [each for each in gang.pods.values() if each.holds]
-    ended_s, failed = end_of(gang)
-    state, gate = int(State.PENDING), int(Gate.OPEN)
-    if holding:
-        if ended_s is not None or all(each.leaving for each in holding) or kueue.evicted(gang.workload):
-            state = int(State.CHECKPOINTING)
-        else:
-            whole = len(holding) >= min(members, sum(not each.over for each in gang.pods.values()))
-            state = int(State.RUNNING if whole and all(each.ready for each in holding) else State.STARTING)
-    elif ended_s is not None:
-        state = int(State.FAILED if failed else State.SUCCEEDED)
-    else:
-        gate = _gate(gang, cluster)
-    stats = kueue.evictions(gang.workload)
-    return {
-        "state": state,
-        "gate": gate,
-        "incarnation": max(gang.incarnation, stats),
-        "submit_s": _submit_s(gang),
-        "start_s": min((_bound_s(each) for each in holding), default=nan),
-        "ended_s": ended_s if ended_s is not None and not holding else nan,
-    }
-
-
-def end_of(gang: Gang) -> tuple[float | None, bool]:
-    """When the gang ended, and whether it failed; None while it has not."""
-    if gang.workload is not None:
-        done = condition(gang.workload.status.conditions, "Finished")
-        if done is not None and done.status == "True":
-            return _seconds(done.last_transition_time), done.reason not in {"Succeeded", "JobFinished"}
-    if gang.job is not None:
-        for kind, failed in (("Complete", False), ("Failed", True)):
-            done = condition(gang.job.status.conditions, kind)
-            if done is not None and done.status == "True":
-                return _seconds(done.last_transition_time), failed
-        return None, False
-    if gang.workload is None and gang.pods and all(each.over for each in gang.pods.values()):
-        ends = [_pod_end_s(each) for each in gang.pods.values()]
-        return max(ends), any(each.pod.status.phase == "Failed" for each in gang.pods.values())
-    return None, False
-
-
-def _pod_end_s(found: PodFacts) -> float:
-    """When the containers of a pod ended: its last change of readiness."""
-    times = [_seconds(each.last_transition_time) for each in found.pod.status.conditions or () if each.type == "Ready"]
-    return max([*times, _seconds(found.pod.metadata.creation_timestamp)])
-
-
-def _gate(gang: Gang, cluster: Cluster) -> int:
-    """Whether something other than room keeps a waiting gang from starting."""
-    if gang.workload is not None:
-        gate = kueue.gate(gang.workload)
-        return int(Gate.WAITING) if gate == Gate.OPEN and cluster.queue_stopped(gang) else gate
-    if gang.job is not None and gang.job.spec.suspend:
-        ours = declarations(gang.job.metadata, gang.job.spec.template.metadata)
-        return int(Gate.OPEN if ours else Gate.REJECTED)  # suspended by a person, or left to the autopilot
-    foreign = [
-        gate.name
-        for each in gang.pods.values()
-        for gate in each.pod.spec.scheduling_gates or ()
-        if not gate.name.startswith("gpu-autopilot.io/")
-    ]
-    return int(Gate.WAITING if foreign else Gate.OPEN)
-
-
-def _submit_s(gang: Gang) -> float:
-    """When the gang was created: its own object, else its first pod."""
-    times = [gang.job.metadata.creation_timestamp] if gang.job is not None else []
-    times += [gang.workload.metadata.creation_timestamp] if gang.workload is not None else []
-    times += [each.pod.metadata.creation_timestamp for each in gang.pods.values()] if not times else []
-    return min((_seconds(each) for each in times if each is not None), default=0.0)
-
-
-def _bound_s(found: PodFacts) -> float:
-    """Since when a pod holds its GPUs: its binding, else its start."""
-    for each in found.pod.status.conditions or ():
-        if each.type == "PodScheduled" and each.status == "True" and each.last_transition_time is not None:
-            return _seconds(each.last_transition_time)
-    return _seconds(found.pod.status.start_time or found.pod.metadata.creation_timestamp)
-
-
-def _seconds(at: datetime | None) -> float:
-    return at.timestamp() if at is not None else 0.0
-
-
 def _or_nan(value: float | None) -> float:
     return nan if value is None else value
 
 
 def _clip(value: int) -> int:
     return max(min(value, 2**31 - 1), -(2**31))
-
-
-def finished(gang: Gang) -> bool:
-    """True once the gang has ended and holds nothing."""
-    return end_of(gang)[0] is not None and not any(each.holds for each in gang.pods.values())
-
-
-def admitted(gang: Gang) -> bool:
-    """True while Kueue admits the gang."""
-    return gang.workload is not None and is_true(gang.workload.status.conditions, "Admitted")

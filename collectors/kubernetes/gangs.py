@@ -7,11 +7,11 @@ made a Workload for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autopilot.contract import PREFIX
 from collectors.kubernetes.asks import Ask, ask_of
-from collectors.kubernetes.wire import Job, Meta, Pod
+from collectors.kubernetes.wire import Job, Meta, Pod, seconds_of
 from collectors.kueue.wire import Workload
 
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -27,7 +27,7 @@ HASH = "pod-template-hash"
 OVER = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PodFacts:
     """What is used of a pod, taken from it once."""
 
@@ -37,28 +37,11 @@ class PodFacts:
     ask: Ask
     service: str  # "Kind/name" of the Deployment or StatefulSet; "" for none
     daemon: bool  # of a DaemonSet
-
-    @property
-    def over(self) -> bool:
-        """True once its containers have ended: its GPUs are free."""
-        return self.pod.status.phase in OVER
-
-    @property
-    def holds(self) -> bool:
-        """True while it holds GPUs of its node, also while it stops."""
-        return bool(self.pod.spec.node_name) and not self.over
-
-    @property
-    def leaving(self) -> bool:
-        """True while it stops."""
-        return self.pod.metadata.deletion_timestamp is not None
-
-    @property
-    def ready(self) -> bool:
-        """True while it runs and is ready."""
-        return self.pod.status.phase == "Running" and any(
-            each.type == "Ready" and each.status == "True" for each in self.pod.status.conditions or ()
-        )
+    over: bool  # its containers have ended: its GPUs are free
+    holds: bool  # it holds GPUs of its node, also while it stops
+    leaving: bool  # it stops
+    ready: bool  # it runs and is ready
+    bound_s: float  # since when it holds its GPUs: its binding, else its start
 
 
 @dataclass(slots=True)
@@ -104,7 +87,17 @@ def pod_facts(pod: Pod) -> PodFacts:
         daemon = True
     else:
         key, name = f"uid/{owner.uid}", owner.name
-    return PodFacts(pod, key, name, ask, service, daemon)
+    over = pod.status.phase in OVER
+    ready, bound_s = False, 0.0
+    for each in pod.status.conditions or ():
+        if each.type == "Ready":
+            ready = each.status == "True" and pod.status.phase == "Running"
+        elif each.type == "PodScheduled" and each.status == "True":
+            bound_s = seconds_of(each.last_transition_time)
+    holds = bool(pod.spec.node_name) and not over
+    bound_s = bound_s or seconds_of(pod.status.start_time or meta.creation_timestamp)
+    leaving = meta.deletion_timestamp is not None
+    return PodFacts(pod, key, name, ask, service, daemon, over, holds, leaving, ready, bound_s)
 
 
 def workload_key(workload: Workload) -> tuple[str, str]:
@@ -123,13 +116,12 @@ def workload_key(workload: Workload) -> tuple[str, str]:
 
 def declarations(*sources: Meta | None) -> dict[str, str]:
     """The declarations of the workload contract on these objects; later ones count more."""
-    found: dict[str, str] = {}
-    for meta in sources:
-        for values in (meta.labels, meta.annotations) if meta is not None else ():
-            found.update(contract_part(values))
-    return found
-
-
-def contract_part(values: Mapping[str, str] | None) -> dict[str, str]:
-    """The entries with the prefix of the contract."""
-    return {name: value for name, value in (values or {}).items() if name.startswith("gpu-autopilot.io/")}
+    return {
+        name: value
+        for meta in sources
+        if meta is not None
+        for values in (meta.labels, meta.annotations)
+        if values
+        for name, value in values.items()
+        if name.startswith(PREFIX)
+    }

@@ -41,6 +41,8 @@ class Nodes:
     gaps: tuple[Gap, ...] = ()
     deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
     _twice: dict[str, str] = field(default_factory=dict)  # nodes that show a GPU of another node
+    given: int = 0  # rises with every change of what pods hold
+    _given: dict[str, tuple[str, Ask, bool]] = field(default_factory=dict)
     _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes that are not known (yet)
     _built: tuple[tuple[int, int], Inventory] | None = None
 
@@ -83,8 +85,13 @@ class Nodes:
         for name in changed & self.objects.keys():
             self._see(self.objects[name], again=True)
 
-    def give(self, node: str, pod: str, ask: Ask) -> None:
-        """A pod holds GPUs of a node."""
+    def give(self, node: str, pod: str, ask: Ask, *, leaving: bool = False) -> None:
+        """A pod holds GPUs of a node, and may be about to leave."""
+        new = (node, ask, leaving)
+        if self._given.get(pod) == new:
+            return
+        self._given[pod] = new
+        self.given += 1
         slots = self.slots.get(node)
         if slots is None:
             self._orphans.setdefault(node, {})[pod] = ask
@@ -93,6 +100,8 @@ class Nodes:
 
     def take(self, node: str, pod: str) -> None:
         """A pod is gone from a node."""
+        self._given.pop(pod, None)
+        self.given += 1
         self._orphans.get(node, {}).pop(pod, None)
         slots = self.slots.get(node)
         if slots is not None:

@@ -101,16 +101,14 @@ class Slots:
             profiles[self.facts.instances_as_gpus] = profiles.get(self.facts.instances_as_gpus, 0) + gpus
             gpus = 0
         share = GPU_MILLI // self.facts.replicas
-        for _ in range(gpus):
-            best = min(
-                (gpu.index for gpu in self.gpus if not gpu.mig),
-                key=lambda index: (taken.get((index, -1), 0), index),
-                default=-1,
-            )
-            if best < 0 or taken.get((best, -1), 0) + share > GPU_MILLI:
-                return None
-            taken[best, -1] = taken.get((best, -1), 0) + share
-            found.append((best, -1, share))
+        if gpus:
+            rooms = [(taken.get((gpu.index, -1), 0), gpu.index) for gpu in self.gpus if not gpu.mig]
+            for _ in range(gpus):
+                used, best = min(rooms, default=(GPU_MILLI, -1))  # the emptiest, then the lowest number
+                if used + share > GPU_MILLI:
+                    return None
+                rooms[rooms.index((used, best))] = (used + share, best)
+                found.append((best, -1, share))
         for profile, count in profiles.items():
             free = [
                 (gpu.index, number)

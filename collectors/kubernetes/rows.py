@@ -23,34 +23,42 @@ class RowTable:
         self._unstated: dict[str, Any] = {}
         for each in fields(table):
             dtype = DTYPES.get(str(each.type), np.int32)
-            self._columns[each.name] = np.empty(FIRST_ROOM, dtype)
-            self._unstated[each.name] = UNSTATED.get(each.name, "" if dtype is object else 0)
-        self._unstated |= unstated or {}
+            value = (unstated or {}).get(each.name, UNSTATED.get(each.name, "" if dtype is object else 0))
+            self._columns[each.name] = np.full(FIRST_ROOM, value, dtype)
+            self._unstated[each.name] = value
         self._keys: list[Hashable] = []
         self._rows: dict[Hashable, int] = {}
         self._frozen: Any = None
+        self.layout = 0  # rises when rows come, go or move
 
     def __len__(self) -> int:
         """Number of rows."""
         return len(self._keys)
 
     def put(self, key: Hashable, values: Mapping[str, Any]) -> None:
-        """Add or replace the row of `key`."""
+        """Add or replace the row of `key`. All rows state the same columns; the others keep their unstated value."""
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = len(self._keys)
             self._keys.append(key)
+            self.layout += 1
             if row == len(self._columns[next(iter(self._columns))]):
-                self._columns = {name: np.resize(column, row * 2) for name, column in self._columns.items()}
-        for name, column in self._columns.items():
-            column[row] = values[name] if name in values else self._unstated[name]
+                self._columns = {name: self._wider(name, column) for name, column in self._columns.items()}
+        columns = self._columns
+        for name, value in values.items():
+            columns[name][row] = value
         self._frozen = None
+
+    def _wider(self, name: str, column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        more = np.full(len(column), self._unstated[name], column.dtype)
+        return np.concatenate([column, more])
 
     def drop(self, key: Hashable) -> None:
         """Remove the row of `key`, if there is one."""
         row = self._rows.pop(key, None)
         if row is None:
             return
+        self.layout += 1
         last = self._keys.pop()
         if last != key:
             for column in self._columns.values():

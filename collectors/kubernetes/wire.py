@@ -74,6 +74,11 @@ class Meta(Struct):
             self.annotations = kept or None
 
 
+def seconds_of(at: datetime | None) -> float:
+    """A time in seconds since 1970; 0 where there is none."""
+    return at.timestamp() if at is not None else 0.0
+
+
 class Object(Struct):
     """Any object."""
 

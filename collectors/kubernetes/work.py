@@ -13,7 +13,8 @@ from autopilot.core.model.records import Gap, Work
 from autopilot.core.model.snapshot import MemberTable, PlacementTable, ServiceTable, WorkloadTable, empty, make
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import selects_labels
-from collectors.kubernetes.gang_rows import Cluster, GangRow, finished, row_of
+from collectors.kubernetes.gang_life import end_of
+from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
 from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, workload_key
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.queue_tree import QueueTree
@@ -53,6 +54,7 @@ class Gangs:
     _service_rows: dict[tuple[str, str], int] = field(default_factory=dict)
     _services_table: ServiceTable | None = None
     _built: tuple[Any, Work] | None = None
+    _placed: tuple[Any, PlacementTable] | None = None
 
     def __post_init__(self) -> None:
         """Connect what rows depend on."""
@@ -144,6 +146,7 @@ class Gangs:
 
     def touch_all(self) -> None:
         """Something that all rows depend on changed: models, queues, constraints."""
+        self.cluster.stated.clear()
         self.dirty |= self.gangs.keys()
 
     # --- pods and gangs -------------------------------------------------------------------
@@ -157,7 +160,7 @@ class Gangs:
             key = self._aliases.get(name, key)
         before = self.pods.get(uid)
         if key != found.key:
-            found = PodFacts(found.pod, key, found.name, found.ask, found.service, found.daemon)
+            found.key = key
         if before is not None and before.key != key:
             self._leave(before)
         self.pods[uid] = found
@@ -170,7 +173,7 @@ class Gangs:
         """Book the GPUs of a pod, or give them back."""
         uid, node = found.pod.metadata.uid, found.pod.spec.node_name
         if found.holds and found.ask.any_gpu:
-            self.nodes.give(node, uid, found.ask)
+            self.nodes.give(node, uid, found.ask, leaving=found.leaving)
             self._holding[uid] = (found.key, node)
         elif uid in self._holding:
             self.nodes.take(self._holding.pop(uid)[1], uid)
@@ -290,11 +293,12 @@ class Gangs:
         gang = self.gangs.get(key)
         row: GangRow | None = None
         if gang is not None:
-            holds = any(each.holds for each in gang.pods.values())
-            done = finished(gang)
-            if gang.held and not holds and not done:
+            holding = [each for each in gang.pods.values() if each.holds]
+            end = end_of(gang)
+            done = end.at_s is not None and not holding
+            if gang.held and not holding and not done:
                 gang.incarnation += 1
-            gang.held = holds
+            gang.held = bool(holding)
             if not done:
                 gang.over_since_s = None
                 self._ended.pop(key, None)
@@ -302,7 +306,7 @@ class Gangs:
                 gang.over_since_s = now_s
                 self._ended[key] = now_s + SHOWN_ENDED_S
             if not done or key in self._ended:
-                row = row_of(gang, self.cluster)
+                row = row_of(gang, self.cluster, holding, end)
         if row is None:
             self._rows.drop(key)
             self._members.pop(key, None)
@@ -318,7 +322,13 @@ class Gangs:
             self.dirty.add(key)
 
     def _placements(self) -> PlacementTable:
-        """One row for each GPU, share or instance that a pod holds."""
+        """One row for each GPU, share or instance that a pod holds; built again only when that changes."""
+        key = (self._rows.layout, self.nodes.version, self.nodes.given)
+        if self._placed is None or self._placed[0] != key:
+            self._placed = (key, self._place())
+        return self._placed[1]
+
+    def _place(self) -> PlacementTable:
         columns: tuple[list[int], ...] = ([], [], [], [], [])
         leaving: list[bool] = []
         workloads, node_column, gpus, parts, milli = columns

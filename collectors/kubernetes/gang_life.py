@@ -1,0 +1,100 @@
+"""Where a gang is: its state, what holds it back, and its times. Read from its Workload, its Job and its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+from autopilot.core.model.snapshot import Gate, State
+from collectors.kubernetes.gangs import Gang, PodFacts, declarations
+from collectors.kubernetes.wire import condition, seconds_of
+from collectors.kueue import state as kueue
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a gang ended. `at_s` is None while it has not."""
+
+    at_s: float | None = None
+    failed: bool = False
+
+
+NOT_ENDED = End()
+
+
+def life_of(
+    gang: Gang, members: int, holding: Sequence[PodFacts], end: End, *, stopped: Callable[[Gang], bool]
+) -> dict[str, Any]:
+    """State, gate and times. `holding` are its pods that hold GPUs; `stopped` says whether its queue admits nothing."""
+    state, gate = int(State.PENDING), int(Gate.OPEN)
+    if holding:
+        if end.at_s is not None or all(each.leaving for each in holding) or kueue.evicted(gang.workload):
+            state = int(State.CHECKPOINTING)
+        else:
+            whole = len(holding) >= min(members, sum(not each.over for each in gang.pods.values()))
+            state = int(State.RUNNING if whole and all(each.ready for each in holding) else State.STARTING)
+    elif end.at_s is not None:
+        state = int(State.FAILED if end.failed else State.SUCCEEDED)
+    else:
+        gate = _gate(gang, stopped)
+    return {
+        "state": state,
+        "gate": gate,
+        "incarnation": max(gang.incarnation, kueue.evictions(gang.workload)),
+        "submit_s": _submit_s(gang),
+        "start_s": min((each.bound_s for each in holding), default=nan),
+        "ended_s": end.at_s if end.at_s is not None and not holding else nan,
+    }
+
+
+def end_of(gang: Gang) -> End:
+    """When the gang ended, and whether it failed."""
+    if gang.workload is not None:
+        done = condition(gang.workload.status.conditions, "Finished")
+        if done is not None and done.status == "True":
+            return End(seconds_of(done.last_transition_time), done.reason not in {"Succeeded", "JobFinished"})
+    if gang.job is not None:
+        for kind, failed in (("Complete", False), ("Failed", True)):
+            done = condition(gang.job.status.conditions, kind)
+            if done is not None and done.status == "True":
+                return End(seconds_of(done.last_transition_time), failed)
+        return NOT_ENDED
+    if gang.workload is None and gang.pods and all(each.over for each in gang.pods.values()):
+        ends = [_pod_end_s(each) for each in gang.pods.values()]
+        return End(max(ends), any(each.pod.status.phase == "Failed" for each in gang.pods.values()))
+    return NOT_ENDED
+
+
+def _pod_end_s(found: PodFacts) -> float:
+    """When the containers of a pod ended: its last change of readiness."""
+    times = [
+        seconds_of(each.last_transition_time) for each in found.pod.status.conditions or () if each.type == "Ready"
+    ]
+    return max([*times, seconds_of(found.pod.metadata.creation_timestamp)])
+
+
+def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
+    """Whether something other than room keeps a waiting gang from starting."""
+    if gang.workload is not None:
+        gate = kueue.gate(gang.workload)
+        return int(Gate.WAITING) if gate == Gate.OPEN and stopped(gang) else gate
+    if gang.job is not None and gang.job.spec.suspend:
+        ours = declarations(gang.job.metadata, gang.job.spec.template.metadata)
+        return int(Gate.OPEN if ours else Gate.REJECTED)  # suspended by a person, or left to the autopilot
+    foreign = [
+        gate.name
+        for each in gang.pods.values()
+        for gate in each.pod.spec.scheduling_gates or ()
+        if not gate.name.startswith("gpu-autopilot.io/")
+    ]
+    return int(Gate.WAITING if foreign else Gate.OPEN)
+
+
+def _submit_s(gang: Gang) -> float:
+    """When the gang was created: its own object, else its first pod."""
+    times = [gang.job.metadata.creation_timestamp] if gang.job is not None else []
+    times += [gang.workload.metadata.creation_timestamp] if gang.workload is not None else []
+    times += [each.pod.metadata.creation_timestamp for each in gang.pods.values()] if not times else []
+    return min((seconds_of(each) for each in times if each is not None), default=0.0)
