@@ -17,11 +17,12 @@ import msgspec
 
 from collectors.kubernetes.cache import Cache, version_of
 from collectors.kubernetes.kinds import Kind
-from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, ApiError, Lines, Requests
+from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, Lines, Requests
 from collectors.kubernetes.wire import Meta, Object
 
 INITIAL_END = "k8s.io/initial-events-end"
 LEAST_GAP_S = 0.05
+PAGE_ATTEMPTS = 6
 SHOWN_BAD = 5
 """Unreadable objects that are named; the others are counted."""
 
@@ -100,12 +101,14 @@ class Reflector:
         self._served = False
         self._missing_since_s: float | None = None
         self._open: Lines | None = None
+        self._stop = threading.Event()
         self.lists = 0
 
     # --- life -----------------------------------------------------------------------------
 
     def run(self, stop: threading.Event) -> None:
         """Exchanges until `stop`."""
+        self._stop = stop
         while not stop.is_set():
             wait_s = self.step()
             if wait_s > 0:
@@ -131,7 +134,7 @@ class Reflector:
             return self._again(str(error))
         except msgspec.DecodeError as error:
             return self._again(f"the answer is not JSON of the Kubernetes API: {error}")
-        self._failures, self._missing_since_s, self._served = 0, None, True
+        self._failures = 0
         return LEAST_GAP_S if self._watches else self._timing.poll_s
 
     # --- list -----------------------------------------------------------------------------
@@ -142,12 +145,24 @@ class Reflector:
         bad: list[str] = []
         query = {"limit": str(self._timing.page)}
         while True:
-            body = self._requests.get(self._cache.kind.path(self._cache.namespace), query)
-            meta = self._read_page(body, found, bad)
+            meta = self._read_page(self._page_body(query), found, bad)
             if not meta.continue_:
                 break
             query = {"limit": str(self._timing.page), "continue": meta.continue_}
         self._replace(found, meta.resource_version, bad)
+
+    def _page_body(self, query: dict[str, str]) -> bytes:
+        """One page; a passing failure costs the page and not the whole list."""
+        attempt = 0
+        while True:
+            try:
+                return self._requests.get(self._cache.kind.path(self._cache.namespace), query)
+            except ApiError as error:
+                attempt += 1
+                passing = error.status in {0, TOO_MANY} or error.status >= 500
+                if not passing or "continue" not in query or attempt == PAGE_ATTEMPTS:
+                    raise
+                self._stop.wait(self._wait_s(error))
 
     def _read_page(self, body: bytes, found: list[Object], bad: list[str]) -> _ListMeta:
         """Decode one page; where an object cannot be read, one by one."""
@@ -177,6 +192,7 @@ class Reflector:
         named = (*bad[:SHOWN_BAD], *([f"and {len(bad) - SHOWN_BAD} more"] if len(bad) > SHOWN_BAD else []))
         self._cache.replace(found, self._now_s(), named)
         self._version = self._taken = version
+        self._served, self._missing_since_s = True, None
         self.lists += 1
         self._changed()
 

@@ -1,0 +1,252 @@
+"""List and watch of one kind against canned answers, one exchange at a time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from collectors.kubernetes.cache import Cache, Changes
+from collectors.kubernetes.kinds import CLUSTER_QUEUES, PODS, Kind
+from collectors.kubernetes.reflector import Reflector, Timing
+from collectors.kubernetes.transport import ApiError
+from tests.kits.kube_api import Canned, Json, bookmark, line
+from tests.kits.kube_objects import cluster_queue, pod
+
+GONE = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 3 (9)"})
+
+
+class Stepped:
+    """A reflector with a clock of the test."""
+
+    def __init__(self, *objects: Json, kind: Kind = PODS, namespace: str = "", streams: bool = False) -> None:
+        self.api = Canned(streams=streams)
+        self.api.put(*objects)
+        self.cache = Cache(kind, namespace)
+        self.now_s = 100.0
+        timing = Timing(page=2, watch_s=15, first_wait_s=1.0, longest_wait_s=8.0, gone_s=600.0)
+        self.reflector = Reflector(self.cache, self.api, lambda: self.now_s, timing, random.Random(1))
+        if not streams:
+            self.reflector.step()  # asks for a streamed list, and is refused
+
+    def step(self, *events: bytes | Exception) -> float:
+        """One exchange; a watch has these events."""
+        if events:
+            self.api.scripts[self.cache.kind.name] = [list(events)]
+        return self.reflector.step()
+
+    def changes(self) -> Changes:
+        return self.cache.drain()
+
+    def names(self) -> set[str]:
+        return {each.metadata.name for each in self.cache._objects.values()}
+
+
+def changed(found: Json, version: int, event: str = "MODIFIED", **more: object) -> bytes:
+    """An event of an object at a version."""
+    return line(event, {**found, "metadata": {**found["metadata"], "resourceVersion": str(version), **more}})
+
+
+def test_a_list_comes_in_pages_of_one_instant() -> None:
+    """Five pods in pages of two are three requests, and one change of the cache."""
+    view = Stepped(*[pod(f"p{k}") for k in range(5)])
+    view.step()
+    assert [query.get("continue") for path, query in view.api.asked if "limit" in query] == [None, "2", "4"]
+    assert view.names() == {"p0", "p1", "p2", "p3", "p4"}
+
+
+def test_a_list_is_streamed_where_the_server_can() -> None:
+    """The bookmark at its end makes it whole; until then the cache holds nothing."""
+    view = Stepped(pod("a"), pod("b"), streams=True)
+    view.step()
+    assert view.names() == {"a", "b"}
+    assert not [query for _, query in view.api.asked if "limit" in query]
+
+
+def test_a_server_that_fails_to_stream_is_asked_for_pages() -> None:
+    """An old etcd ends the streamed list with an error 500."""
+    view = Stepped(pod("a"), streams=True)
+    view.step(line("ERROR", {"kind": "Status", "code": 500, "message": "etcd is too old"}))
+    view.step()
+    assert view.names() == {"a"}
+
+
+def test_a_watch_is_resumed_where_the_last_one_ended() -> None:
+    """The bookmark before its end is the place, so no event is lost and nothing is listed again."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.step(changed(pod("b"), 20, "ADDED"), bookmark(25))
+    view.step(changed(pod("c"), 26, "ADDED"), bookmark(27))
+    assert view.api.asked[-1][1]["resourceVersion"] == "25"
+    assert view.names() == {"a", "b", "c"}
+    assert view.reflector.lists == 1
+
+
+def test_a_version_that_is_too_old_is_listed_again() -> None:
+    """410 in a watch is answered by a new list."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.step(GONE)
+    view.step()
+    assert view.reflector.lists == 2
+    assert view.cache.health.problem == ""
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [changed(pod("b"), 30, "ADDED"), changed(pod("a"), 29)],  # reordered, or etcd restored from a backup
+        [changed(pod("b"), 30, "ADDED"), ApiError(0, "the watch was cut")],
+        [b'{"type":"MODIFIED","obj'],
+        [changed(pod("b"), 30, "ADDED", creationTimestamp=7)],  # an object that cannot be read
+    ],
+)
+def test_after_a_watch_that_may_have_lost_events_the_kind_is_listed_again(events: list[bytes | Exception]) -> None:
+    """Out of order, cut, garbled: the list is the truth."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.step(*events)
+    view.step()
+    assert view.reflector.lists == 2
+    assert view.names() == {"a"}
+
+
+def test_a_watch_without_even_a_bookmark_is_not_trusted() -> None:
+    """A server whose versions went back stays silent about everything below ours."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.api.scripts["pods"] = [[]]
+    view.reflector.step()
+    view.step()
+    assert view.reflector.lists == 2
+
+
+def test_an_object_that_was_created_anew_under_its_name_is_another_one() -> None:
+    """The missed deletion of the old uid is reported with the new object."""
+    view = Stepped(pod("a", uid="old"))
+    view.step()
+    view.changes()
+    view.step(changed(pod("a", uid="new"), 30, "ADDED"), bookmark(31))
+    changes = view.changes()
+    assert [each.metadata.uid for each in changes.there] == ["new"]
+    assert changes.deleted == ["old"]
+
+
+def test_only_events_report_deletions() -> None:
+    """What a new list lacks is gone without a report, which the core may suspect."""
+    first, second = pod("a"), pod("b")
+    view = Stepped(first, second)
+    view.step()
+    view.changes()
+    view.step(changed(first, 30, "DELETED"), bookmark(31))
+    assert view.changes().deleted == [first["metadata"]["uid"]]
+    view.api.remove(second)
+    view.step(GONE)
+    view.step()
+    changes = view.changes()
+    assert [each.metadata.name for each in changes.gone if each.metadata.name == "b"] == ["b"]
+    assert changes.deleted == []
+
+
+def test_an_event_after_the_deletion_of_its_object_does_not_bring_it_back() -> None:
+    """A modification that arrives late is of a dead object."""
+    found = pod("a")
+    view = Stepped(found)
+    view.step()
+    view.step(changed(found, 30, "DELETED"), changed(found, 30), bookmark(31))
+    assert view.names() == set()
+
+
+def test_no_permission_names_the_right_and_the_view_is_not_whole() -> None:
+    """403 says which right is missing; it is asked again, since a role may be granted."""
+    view = Stepped(pod("a"))
+    view.api.refuse["list pods"] = ApiError(403, '403 pods is forbidden: User "x" cannot list')
+    assert view.step() > 0
+    assert "no permission to list pods: grant it get, list and watch" in view.cache.health.partial
+    view.api.refuse.clear()
+    view.step()
+    assert (view.names(), view.cache.health.partial, view.cache.health.problem) == ({"a"}, "", "")
+
+
+def test_without_the_right_to_watch_the_kind_is_listed_again_and_again() -> None:
+    """The view stays true, and the gap names the missing verb."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.api.refuse["watch pods"] = ApiError(403, "403 cannot watch")
+    view.step()
+    assert "no permission to watch pods" in view.cache.health.problem
+    view.api.put(pod("b"))
+    assert view.step() == Timing().poll_s
+    assert view.names() == {"a", "b"}
+
+
+def test_a_kind_that_is_not_served_is_off_and_asked_for_later() -> None:
+    """A missing CRD is no problem: the feature is not there."""
+    view = Stepped(kind=CLUSTER_QUEUES)
+    view.api.absent.add("clusterqueues")
+    assert view.step() == Timing().recheck_s
+    assert view.cache.health.off
+    assert view.cache.health.synced
+    view.api.absent.clear()
+    view.api.put(cluster_queue("q", 8))
+    view.step()
+    assert view.names() == {"q"}
+
+
+def test_a_kind_that_disappears_is_missed_for_ten_minutes() -> None:
+    """A CRD that is gone could be an upgrade that failed: nothing is decided on it until the time is over."""
+    view = Stepped(cluster_queue("q", 8), kind=CLUSTER_QUEUES)
+    view.step()
+    view.api.absent.add("clusterqueues")
+    view.step(GONE)
+    view.step()
+    assert "was served and is not any more" in view.cache.health.partial
+    assert view.names() == {"q"}
+    view.now_s += 601
+    view.step()
+    assert (view.cache.health.off, view.names()) == (True, set())
+
+
+def test_another_version_of_a_group_is_named() -> None:
+    """Kueue that serves v1beta1 alone is a reason to stop, not an absent Kueue."""
+    view = Stepped(kind=CLUSTER_QUEUES)
+    view.api.absent.add("clusterqueues")
+    view.api.groups["kueue.x-k8s.io"] = ["v1beta1"]
+    view.step()
+    assert "serves kueue.x-k8s.io only in v1beta1; this version reads v1beta2" in view.cache.health.partial
+
+
+def test_waits_grow_and_never_undercut_the_server() -> None:
+    """Failures in a row double the wait up to its limit; Retry-After counts, with jitter on top."""
+    view = Stepped(pod("a"))
+    view.api.refuse["*"] = ApiError(0, "connection refused")
+    waits = [view.step() for _ in range(8)]
+    assert all(base / 2 <= wait <= base for base, wait in zip((1, 2, 4, 8, 8, 8, 8, 8), waits, strict=True))
+    view.api.refuse["*"] = ApiError(429, "429 too many requests", retry_after_s=30)
+    assert 30 <= view.step() <= 33
+
+
+def test_an_object_that_cannot_be_read_is_named_and_the_others_count() -> None:
+    """One bad object does not cost the list."""
+    bad = pod("bad")
+    bad["spec"]["nodeName"] = 7
+    view = Stepped(pod("a"), bad)
+    view.step()
+    assert view.names() == {"a"}
+    assert view.cache.health.bad[0].startswith("team/bad: Expected `str`, got `int`")
+
+
+def test_annotations_are_dropped_unless_they_are_read() -> None:
+    """256 KiB of somebody's annotation cost no memory, and a value of ours is cut behind its longest valid length."""
+    view = Stepped(pod("a", annotations={"other/x": "x" * 262_144, "gpu-autopilot.io/members": "4" * 10_000}))
+    view.step()
+    (found,) = view.changes().there
+    assert found.metadata.annotations == {"gpu-autopilot.io/members": "4" * 1025}
+
+
+def test_one_namespace_is_asked_for_alone() -> None:
+    """An account without rights on all namespaces reads those that the settings name."""
+    view = Stepped(pod("a", namespace="one"), pod("b", namespace="two"), namespace="one")
+    view.step()
+    assert view.names() == {"a"}
+    assert {path for path, _ in view.api.asked} == {"/api/v1/namespaces/one/pods"}
