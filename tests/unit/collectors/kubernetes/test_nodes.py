@@ -108,7 +108,7 @@ def test_kueues_topology_names_the_labels_of_its_levels() -> None:
     [
         ({"ready": False}, "ready", False),
         ({"unschedulable": True}, "cordoned", True),
-        ({"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule", "value": "1"}]}, "cordoned", True),
+        ({"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}, "cordoned", True),
         ({"taints": [{"key": "example.com/maintenance", "effect": "NoSchedule"}]}, "cordoned", True),
         ({"labels": {"karpenter.sh/capacity-type": "spot"}}, "spot", True),
         ({"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}, "cordoned", False),
