@@ -26,6 +26,24 @@ class Attribution:
     estimated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A GPU or MIG instance as an exporter labels it. `host` names its node, "" where no label does."""
+
+    uuid: str
+    gi_id: str = ""
+    profile: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """What one source sees at one time: hardware, and the pods on it. A new object for each new answer."""
+
+    seen: tuple[Sighting, ...] = ()
+    attributions: tuple[Attribution, ...] = ()
+
+
 def attribute(owned: Owned) -> tuple[Attribution, ...]:
     """One row per entity and pod, in order of first appearance.
 

@@ -25,6 +25,9 @@ BOARD_ONLY = tuple(
 )
 """Rows of SIGNALS that no instance has its own value for."""
 
+NODE_LABELS = ("node", "hostname", "Hostname", "instance")
+"""Labels that may name the node, the most reliable first."""
+
 GAPS_NAMED = 20
 """Entities with the same gap that are listed individually; more become one gap with their count."""
 

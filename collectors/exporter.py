@@ -28,7 +28,7 @@ from autopilot.core.hardware.xid_facts import (
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Batch, Errors, Gap
 from autopilot.core.model.snapshot import F64, Texts
-from collectors.attribution import Attribution, attribute
+from collectors.attribution import Attribution, Sighting, Sightings, attribute
 from collectors.entities import gaps_of, missing_gaps
 from collectors.exposition import Frame, Scanner
 from collectors.window import WindowBuffer
@@ -86,6 +86,7 @@ class ExporterCollector:
         self._window = WindowBuffer(dcgm.SIGNALS, windows_s, slot_s)
         self._scraped_s = float("-inf")
         self._gaps: list[Gap] = []  # of the latest round
+        self._sightings: Sightings | None = None
         self._ingested: dict[str, list[Gap]] = {}  # by target, since the last collect
 
     def ingest(self, now_s: float, text: bytes | str, target: Target | None = None) -> None:
@@ -121,6 +122,17 @@ class ExporterCollector:
         """Pods on the entities of the latest text or round."""
         return attribute(self._scanner.owned())
 
+    def sightings(self) -> Sightings:
+        """GPUs and instances of the latest round with their nodes, and the pods on them."""
+        if self._sightings is None:
+            known = self._scanner.entities
+            seen = [
+                Sighting(entity.partition("/")[0], entity.partition("/")[2], profile, host)
+                for entity, profile, host in zip(known.ids, known.profile, known.node, strict=True)
+            ]
+            self._sightings = Sightings(tuple(seen), self.attributions())
+        return self._sightings
+
     # --- one round -----------------------------------------------------------------------------
 
     def _scrape(self, now_s: float) -> list[Gap]:
@@ -151,6 +163,7 @@ class ExporterCollector:
         return b"" if session is None else get_limited(session, url, self._timeout_s, TEXT_LIMIT_BYTES)
 
     def _take(self, now_s: float, texts: list[str], targets: list[Target]) -> list[Gap]:
+        self._sightings = None
         frame = self._scanner.scan(texts, [target.node for target in targets])
         if frame.recut:
             self._window.forget(frame.recut)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.hardware import dcgm
 from autopilot.core.model.snapshot import F32, F64, I8, I32, Texts
-from collectors.entities import Entities, activity, fill_boards
+from collectors.entities import NODE_LABELS, Entities, activity, fill_boards
 
 _LINE = re.compile(
     # possessive, so that no text causes backtracking
@@ -37,9 +37,6 @@ _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 _IGNORED, _MALFORMED = -1, -2
 _FIELD_ROW = {number: row for row, number in enumerate(dcgm.FIELDS)}
 _FEW_ROWS = 50_000  # with fewer lines there is no memory worth reclaiming
-
-NODE_LABELS = ("node", "hostname", "Hostname", "instance")
-"""Labels that may name the node, the most reliable first."""
 
 _LINK_LABELS = ("nvlink", "nvswitch", "gpu_uuid")
 

@@ -22,7 +22,7 @@ from autopilot.core.hardware import dcgm
 from autopilot.core.model.records import Batch, Gap
 from autopilot.core.model.snapshot import F64
 from collectors import promql
-from collectors.attribution import Attribution, attribute
+from collectors.attribution import Attribution, Sighting, Sightings, attribute
 from collectors.entities import Entities, gaps_of
 from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.exposition import Owned
@@ -32,6 +32,8 @@ from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
 ANSWER_LIMIT_BYTES = 512 * 1024 * 1024
 PROBE_S = 300.0
 """How long a detected site is valid."""
+JOIN_S = 30.0
+"""Time between two questions who holds which GPU."""
 LABELS_SEEN_S = 86400.0
 """How far back a label style is searched: at this instant no pod may hold a GPU."""
 
@@ -44,7 +46,8 @@ class PrometheusCollector:
     """Windows of every GPU and MIG instance that a Prometheus knows.
 
     `headers` carries authentication, `matchers` restricts every query (`{"cluster": "a"}`), `refresh` is the fraction
-    of a window for which its answer is reused (0 queries each time). Raises `InputError` when `url` is no http address.
+    of a window for which its answer is reused (0 queries each time). With `joins` it also asks for `sightings`. Raises
+    `InputError` when `url` is no http address.
     """
 
     name = "prometheus"
@@ -59,6 +62,7 @@ class PrometheusCollector:
         workers: int = 4,
         windows_s: Sequence[float] = dcgm.WINDOWS_S,
         refresh: float = 0.1,
+        joins: bool = False,
     ) -> None:
         check_url(url, "prometheus")
         self.url = url.rstrip("/")
@@ -70,6 +74,7 @@ class PrometheusCollector:
         self._site: Site | None = None
         self._probed_s = float("-inf")
         self._gaps: dict[tuple[str, str, str], Gap] = {}
+        self._joins, self._looked_s, self._sightings = joins, float("-inf"), Sightings()
         self._reset()
 
     def _reset(self) -> None:
@@ -89,6 +94,8 @@ class PrometheusCollector:
             self._gap("", "", "holds no DCGM series of the last 30 min")
             return Batch(self.name, now_s, gaps=tuple(self._gaps.values()))
         self._targets_down(site, now_s)
+        if self._joins:
+            self._look(site, now_s)
         with ThreadPoolExecutor(self._workers, "promql") as pool:
             newest = self._newest(pool, site, now_s)
             for width in self.windows_s:
@@ -119,6 +126,32 @@ class PrometheusCollector:
                     rows.setdefault((entity, pod), [np.nan, np.nan])[place] = float(cleaned)
         use = np.array(list(rows.values())).reshape(-1, 2)
         return attribute(Owned(tuple(e for e, _ in rows), tuple(p for _, p in rows), use[:, 0], use[:, 1]))
+
+    def sightings(self) -> Sightings:
+        """GPUs and instances with their nodes, and the pods on them, as of the last `collect` with `joins`."""
+        return self._sightings
+
+    def _look(self, site: Site, now_s: float) -> None:
+        """Ask where the GPUs are and who holds them, every `JOIN_S`; a failure is a gap and keeps the last answer."""
+        if 0 <= now_s - self._looked_s < JOIN_S:
+            return
+        self._looked_s = now_s
+        try:
+            rows = [
+                row.metric
+                for number in (203, 252)
+                for name in site.names_of(dcgm.FIELDS[number])
+                for row in self._fetch(promql.place_query(site, name), now_s)[0]
+            ]
+            seen = {
+                Sighting(labels.UUID or labels.uuid, labels.GPU_I_ID, labels.GPU_I_PROFILE, promql.host_of(labels))
+                for labels in rows
+                if labels.UUID or labels.uuid
+            }
+            ordered = sorted(seen, key=lambda each: (each.host, each.uuid, each.gi_id))
+            self._sightings = Sightings(tuple(ordered), self.attributions(now_s))
+        except _BAD as error:
+            self._gap("", "pods", f"GPUs cannot be joined with pods: {reason_of(error)}")
 
     # --- the site ------------------------------------------------------------------------------
 

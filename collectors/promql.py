@@ -16,6 +16,7 @@ import msgspec
 
 from autopilot.core.hardware import dcgm
 from autopilot.core.model.errors import AutopilotError
+from collectors.entities import NODE_LABELS
 
 INSTANCE_LABELS = ("GPU_I_ID", "GPU_I_PROFILE", "modelName")
 _SAME_EXPORTER = ("job", "instance", "hpc_job")  # series that differ in these have the same samples
@@ -122,6 +123,17 @@ def owner_query(site: Site, name: str) -> str:
     return f"max by ({labels}) (last_over_time({name}{{{parts}}}[90s]))"
 
 
+def place_query(site: Site, name: str) -> str:
+    """Latest value by entity and node; 90 s back, as for owners."""
+    labels = ", ".join((*site.uuid_labels, *INSTANCE_LABELS, *NODE_LABELS))
+    return f"max by ({labels}) (last_over_time({name}{{{','.join(site.matchers)}}}[90s]))"
+
+
+def host_of(labels: Labels) -> str:
+    """The node that the labels of a series name; "" for none. The scraped address is only a name without its port."""
+    return labels.node or labels.hostname or labels.Hostname or labels.instance.partition(":")[0]
+
+
 def down_query(site: Site) -> str:
     """Targets of the GPU jobs whose last scrape failed."""
     jobs = "|".join(_regex_escape(job) for job in site.jobs)
@@ -152,6 +164,10 @@ class Labels(msgspec.Struct, gc=False):
     exported_namespace: str = ""
     pod: str = ""
     namespace: str = ""
+    node: str = ""
+    hostname: str = ""
+    Hostname: str = ""
+    instance: str = ""
     pod_name: str = ""
     pod_namespace: str = ""
 

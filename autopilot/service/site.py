@@ -52,6 +52,7 @@ class Site:
     api: ClusterApi | None = None  # of a real cluster
     policy: Callable[[PolicySource], PolicySource] = lambda source: source
     still: Callable[[], AbstractContextManager[object]] = nullcontext  # open during each tick
+    join: Callable[[Collector], None] = lambda _: None  # told of each source of telemetry
 
 
 def simulated_site(cluster: SimulatedCluster) -> Site:
@@ -101,6 +102,7 @@ def kubernetes_site(settings: Kubernetes, access: Access | None = None, now_s: C
         about={"cluster": access.host},
         start_s=0.0,
         least_s=LEAST_S,
+        join=collector.join,
         api=ClusterApi(access),
         policy=lambda source: BesidePolicy(source, lambda: collector.engine),
     )

@@ -109,6 +109,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), site.last_now_s, kept.record)
         ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
         sources = (site.collector, *_telemetry(settings, site))
+        for each in sources[1:]:
+            site.join(each)
         ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in sources)
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
         ticks.meter = ServiceMeter(places.journal, site.start_s, site.speed, settings.loop.interval_s)
@@ -217,6 +219,7 @@ def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
             headers=headers if given.prometheus.token_file is not None else None,
             matchers=given.prometheus.matchers,
             timeout_s=given.prometheus.timeout_s,
+            joins=settings.kubernetes is not None,
         )
     if given.exporters is not None:
         from collectors.exporter import Target

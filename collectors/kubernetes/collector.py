@@ -9,7 +9,8 @@ from typing import Any
 
 from autopilot.core.model.records import Batch, Gap, Listing
 from autopilot.core.model.snapshot import Topology
-from collectors.kubernetes import kinds, nodes
+from collectors.attribution import Sightings
+from collectors.kubernetes import kinds, nodes, telemetry_join
 from collectors.kubernetes.cache import Changes, Health
 from collectors.kubernetes.constraints import Constraints, meets_labels
 from collectors.kubernetes.devices import Hardware
@@ -77,7 +78,7 @@ class KubernetesCollector:
         self._admission = kueue.Admission({}, {})
         self._tree: QueueTree | None = None
         self._namespaces: tuple[str, ...] = ()
-        self._pins = 0
+        self._joined: Sightings | None = None
         self._around.class_value = self._class_value
         self._around.queue, self._around.queue_stopped = self._queue_of, self._stopped
         self._around.level = self._level
@@ -101,7 +102,7 @@ class KubernetesCollector:
             return Batch(self.name, now_s, gaps=tuple(gaps))
         self._update()
         tree = self._tree_now()
-        work = self._gangs.tables(tree, now_s, self._pins)
+        work = self._gangs.tables(tree, now_s)
         inventory = self._nodes.tables()  # a new requirement of a gang is a new label of the nodes
         gaps += _named(self.name, [*self._nodes.gaps, *self._gangs.gaps(), *tree.gaps])
         reason = self._incomplete(health)
@@ -117,6 +118,11 @@ class KubernetesCollector:
             inventory_list=Listing(not reason, reason, deleted=gone[0]),
             work_list=Listing(not reason, reason, deleted=gone[1]),
         )
+
+    def join(self, other: object) -> None:
+        """Use another collector as `hardware`, where it sees GPUs and their pods; the first one counts."""
+        if self.hardware is None and isinstance(other, Hardware):
+            self.hardware = other
 
     # --- what changed ---------------------------------------------------------------------
 
@@ -135,8 +141,9 @@ class KubernetesCollector:
         gangs.update_workloads(drain(kinds.WORKLOADS))
         gangs.update_jobs(drain(kinds.JOBS))
         gangs.update_pods(drain(kinds.PODS))
-        inventory = self._nodes.tables()
         around = self._around
+        self._join()
+        inventory = self._nodes.tables()
         profile_code = {name: code for code, name in enumerate(inventory.names.profiles)}
         overbooked = gangs.overbooked()
         facts = (around.models, around.profile_code, around.taints)
@@ -157,6 +164,19 @@ class KubernetesCollector:
             gangs.touch_all()
         gangs.dirty |= (overbooked ^ around.overbooked) & gangs.gangs.keys()
         around.overbooked = overbooked
+
+    def _join(self) -> None:
+        """Take in what another source sees of the GPUs, where there is a new answer."""
+        found = self.hardware.sightings() if self.hardware is not None else None
+        if found is None or found is self._joined:
+            return
+        self._joined = found
+        pods = self._gangs.holders()
+        models = {name: slots.facts.model for name, slots in self._nodes.slots.items()}
+        self._nodes.name_gpus(telemetry_join.gpus_by_node(found, models, pods))
+        pinned = telemetry_join.pins(found.attributions, pods)
+        moved = [slots.pin(pinned.get(name, {})) for name, slots in self._nodes.slots.items()]
+        self._nodes.given += any(moved)
 
     def _update_queues(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
         """Take in queues of every engine; true where one changed in a way that counts."""
@@ -230,7 +250,7 @@ class KubernetesCollector:
                 return 0  # not managed by Kueue: it holds GPUs beside all quotas
             admission = gang.workload.status.admission
             name = admission.cluster_queue if admission is not None else self._behind(gang)
-            return tree.rows.get(name, -1)
+            return tree.rows.get(name, -1) if name else -1
         if tree.engine == "kai":
             metas = [each.pod.metadata for each in gang.pods.values()][:1]
             metas += [gang.job.spec.template.metadata] if gang.job is not None else []

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
-from collectors.attribution import Attribution
+from collectors.attribution import Sightings
 from collectors.kubernetes.dra_wire import ResourceSlice
 from collectors.kubernetes.nodes import NodeFacts
 
@@ -42,15 +42,12 @@ class Gpu:
     parts: tuple[Part, ...] = ()
 
 
+@runtime_checkable
 class Hardware(Protocol):
-    """A source that sees the GPUs themselves, and the pods on them (a GPU exporter)."""
+    """A source that sees the GPUs themselves, and the pods on them (a GPU exporter, a Prometheus)."""
 
-    def gpus(self) -> Mapping[str, tuple[Gpu, ...]]:
-        """GPUs by node; a node that it does not see is absent."""
-        ...
-
-    def attributions(self) -> tuple[Attribution, ...]:
-        """The pods on each GPU or instance."""
+    def sightings(self) -> Sightings:
+        """What it sees; the same object as long as that is the same answer."""
         ...
 
 

@@ -253,7 +253,7 @@ class Gangs:
 
     # --- tables ---------------------------------------------------------------------------
 
-    def tables(self, tree: QueueTree, now_s: float, pinned_version: int = 0) -> Work:
+    def tables(self, tree: QueueTree, now_s: float) -> Work:
         """The work as it is now; the same object as long as nothing changes."""
         self._forget_ended(now_s)
         if self._services_table is None:
@@ -263,7 +263,7 @@ class Gangs:
         if self.dirty:
             self.version += 1
         self.dirty = set()
-        built_from = (self.version, self.nodes.version, pinned_version, id(tree), id(self._services_table))
+        built_from = (self.version, self.nodes.version, self.nodes.given, id(tree), id(self._services_table))
         if self._built is None or self._built[0] != built_from:
             assert self._services_table is not None  # noqa: S101 - made above
             work = Work(
@@ -283,6 +283,14 @@ class Gangs:
             gang = self.gangs[key]
             for signal, reason in problems:
                 yield Gap(self.source, f"{gang.namespace}/{gang.name}", signal, reason)
+
+    def holders(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """(namespace, name) -> (uid, node) of every pod that holds GPUs."""
+        return {
+            (meta.namespace, meta.name): (uid, node)
+            for uid, (_, node) in self._holding.items()
+            for meta in (self.pods[uid].pod.metadata,)
+        }
 
     def overbooked(self) -> frozenset[str]:
         """Gangs with a pod for which its node has no GPU left."""

@@ -1,0 +1,84 @@
+"""GPUs and pods as exporters see them, joined with the nodes and pods of the API."""
+
+from __future__ import annotations
+
+from autopilot.core.intake.assemble import assemble
+from collectors.attribution import Attribution, Sighting, Sightings
+from collectors.exporter import ExporterCollector, Target
+from tests.kits.exporter_text import Device, render
+from tests.kits.kube_objects import node, pod
+from tests.unit.collectors.kubernetes.view import Seen, held, reasons
+
+
+class Sees:
+    """A source of sightings."""
+
+    def __init__(self, *seen: Sighting, on: tuple[tuple[str, str], ...] = ()) -> None:
+        """`on`: (entity, pod)."""
+        self.answer = Sightings(seen, tuple(Attribution(entity, "team", name, 1.0, False) for entity, name in on))
+
+    def sightings(self) -> Sightings:
+        return self.answer
+
+
+def test_an_exporter_names_gpus_and_the_pods_on_them() -> None:
+    """The UUIDs of the exporter replace the counted names, and a pod holds the GPU on which it is seen."""
+    sees = Sees(*[Sighting(f"GPU-{k}", host="n1") for k in range(2)], on=(("GPU-1", "p"),))
+    seen = Seen(node("n1", 2), pod("p", 1, node="n1"), hardware=sees).tables()
+    assert seen[0].gpus.uuid.tolist() == ["GPU-0", "GPU-1"]
+    assert held(seen, "team/p") == ["GPU-1"]
+
+
+def test_names_that_replace_others_are_no_loss_of_hardware() -> None:
+    """The counted names are reported deleted when the real ones come."""
+    view = Seen(node("n1", 2))
+    view.tables()
+    view.collector.join(Sees(*[Sighting(f"GPU-{k}", host="n1.example.com") for k in range(2)]))
+    batch = view.batch()
+    assert set(batch.inventory_list.deleted) == {"n1:gpu0", "n1:gpu1"}
+    assert batch.inventory is not None
+    assert batch.inventory.gpus.uuid.tolist() == ["GPU-0", "GPU-1"]
+
+
+def test_a_host_that_is_no_node_is_found_by_its_pods() -> None:
+    """Exporters may name their own pod: the pod on one of their GPUs shows the node of all."""
+    sees = Sees(*[Sighting(f"GPU-{k}", host="dcgm-x7") for k in range(2)], on=(("GPU-1", "p"), ("GPU-9", "gone")))
+    seen = Seen(node("n1", 2), node("n2", 2), pod("p", 1, node="n2"), hardware=sees).tables()
+    assert seen[0].gpus.uuid.tolist() == ["n1:gpu0", "n1:gpu1", "GPU-0", "GPU-1"]
+    assert held(seen, "team/p") == ["GPU-1"]
+
+
+def test_instances_are_joined_by_their_ids() -> None:
+    """A pod on a MIG instance holds that instance; the slices are laid out, since exporters do not name them."""
+    parts = [Sighting("GPU-a", str(7 + k), "3g.40gb", "n1") for k in range(2)]
+    cut = node("n1", 1, capacity={"nvidia.com/gpu": "0", "nvidia.com/mig-3g.40gb": "2"})
+    sees = Sees(Sighting("GPU-a", host="n1"), *parts, on=(("GPU-a/8", "p"),))
+    seen = Seen(cut, pod("p", 1, node="n1", resource="nvidia.com/mig-3g.40gb"), hardware=sees).tables()
+    assert seen[0].instances.id.tolist() == ["GPU-a/7", "GPU-a/8"]
+    assert sorted(seen[0].instances.start.tolist()) == [0, 4]
+    assert held(seen, "team/p") == ["GPU-a/8"]
+
+
+def test_two_nodes_with_one_gpu_get_no_work() -> None:
+    """A UUID that two nodes show is named for both; their GPUs are counted again, and both are cordoned for us."""
+    sees = Sees(Sighting("GPU-x", host="n1"), Sighting("GPU-x", host="n2"), Sighting("GPU-y", host="n3"))
+    batch = Seen(node("n1", 1), node("n2", 1), node("n3", 1), hardware=sees).batch()
+    assert batch.inventory is not None
+    assert batch.inventory.nodes.cordoned.tolist() == [True, True, False]
+    assert batch.inventory.gpus.uuid.tolist() == ["n1:gpu0", "n2:gpu0", "GPU-y"]
+    assert reasons(batch, "uuid") == [
+        "n1: it shows a GPU that n2 shows too; neither gets work",
+        "n2: it shows a GPU that n1 shows too; neither gets work",
+    ]
+
+
+def test_a_scrape_is_joined_with_the_cluster() -> None:
+    """The whole way: text of an exporter, windows by UUID, and the pod that holds the GPU."""
+    text = render([Device("GPU-a", pod="p"), Device("GPU-b", 1)]).encode()
+    exporter = ExporterCollector([Target("http://x/metrics", "n1")], lambda _: text)
+    view = Seen(node("n1", 2), pod("p", 1, namespace="team-a", node="n1"), hardware=exporter)
+    telemetry = exporter.collect(view.now_s)
+    snapshot, _ = assemble([view.batch(), telemetry], view.now_s)
+    assert snapshot.gpus.uuid.tolist() == ["GPU-a", "GPU-b"]
+    assert (snapshot.telemetry.age_s == 0).all()
+    assert snapshot.gpus.uuid[snapshot.placements.gpu[0]] == "GPU-a"
