@@ -43,18 +43,13 @@ class Deletion:
                 self._shorten(metadata, held_s, grace_s)
             else:
                 grace_s = held_s
-        elif grace_s or finalizers:
+        elif grace_s or finalizers or kind.grace is not None:
             metadata["deletionTimestamp"] = stamp(self._server.timeline.now + timedelta(seconds=grace_s))
             metadata["deletionGracePeriodSeconds"] = grace_s
             if metadata.get("generation"):
                 metadata["generation"] += 1
         obj = stored | {"metadata": metadata}
         if not grace_s and not finalizers:
-            if kind.grace is not None and "deletionTimestamp" not in metadata:
-                metadata["deletionTimestamp"] = stamp(self._server.timeline.now)
-                metadata["deletionGracePeriodSeconds"] = 0
-                if metadata.get("generation"):
-                    metadata["generation"] += 1
             if kind.grace is not None and not dry_run and obj != stored:
                 obj = self._server.store.put(kind.storage, obj)  # what is deleted with grace is marked first
             return (obj if dry_run else self._remove(kind, obj)), True
