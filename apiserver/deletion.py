@@ -37,19 +37,20 @@ class Deletion:
                 finalizers.append(name)
         if finalizers:
             metadata["finalizers"] = finalizers
+        held = bool(finalizers) or kind.held(stored)
         if "deletionTimestamp" in metadata:
             held_s = metadata.get("deletionGracePeriodSeconds", 0)
             if grace_s < held_s:
                 self._shorten(metadata, held_s, grace_s)
             else:
                 grace_s = held_s
-        elif grace_s or finalizers or kind.grace is not None:
+        elif grace_s or held or kind.grace is not None:
             metadata["deletionTimestamp"] = stamp(self._server.timeline.now + timedelta(seconds=grace_s))
             metadata["deletionGracePeriodSeconds"] = grace_s
             if metadata.get("generation"):
                 metadata["generation"] += 1
         obj = stored | {"metadata": metadata}
-        if not grace_s and not finalizers:
+        if not grace_s and not held:
             if kind.grace is not None and not dry_run and obj != stored:
                 obj = self._server.store.put(kind.storage, obj)  # what is deleted with grace is marked first
             return (obj if dry_run else self._remove(kind, obj)), True
@@ -63,6 +64,7 @@ class Deletion:
         if (
             "deletionTimestamp" not in metadata
             or metadata.get("finalizers")
+            or kind.held(obj)
             or metadata.get("deletionGracePeriodSeconds")
         ):
             return None

@@ -6,6 +6,7 @@ from apiserver.actors.base import Actor
 from apiserver.actors.disruption import Disruption
 from apiserver.actors.garbage import GarbageCollector
 from apiserver.actors.jobs import JobController
+from apiserver.actors.namespaces import Namespaces
 from apiserver.actors.nodes import TaintManager
 from apiserver.actors.replicas import Deployments, ReplicaSets, StatefulSets
 from apiserver.actors.scheduler import Scheduler
@@ -19,4 +20,5 @@ ACTORS: tuple[type[Actor], ...] = (  # in the order in which they see a change
     GarbageCollector,
     TaintManager,
     Scheduler,
+    Namespaces,
 )

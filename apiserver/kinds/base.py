@@ -99,6 +99,7 @@ class Kind:
     default: Fill = nothing
     prepare_create: Fill = nothing
     prepare_update: Prepare = keep_status
+    held: Callable[[Obj], bool] = lambda _obj: False  # whether something beside finalizers keeps a deleted object
     prepare_delete: Callable[[Obj, str], None] | None = None  # changes what is to be deleted, at the time given
     validate: Check = valid
     validate_update: CheckUpdate = valid_update

@@ -7,7 +7,14 @@ from typing import Any
 from apiserver.kinds.base import STATUS, Kind, Subresource, keep_status
 from apiserver.kinds.events import EVENTS
 from apiserver.kinds.nodes import default_node, node_errors, node_field, node_status_errors, node_update_errors
-from apiserver.kinds.plain import data_errors, data_update_errors, default_namespace, keep_namespace
+from apiserver.kinds.plain import (
+    data_errors,
+    data_update_errors,
+    default_namespace,
+    end_namespace,
+    keep_namespace,
+    namespace_held,
+)
 from apiserver.kinds.pod_actions import bind, evict
 from apiserver.kinds.pod_updates import pod_update_errors, prepare_pod_status, prepare_pod_update
 from apiserver.kinds.pods import default_pod, pod_errors, prepare_pod
@@ -46,6 +53,7 @@ NODES = Kind(
 NAMESPACES = Kind(
     "", "v1", "namespaces", "Namespace",
     namespaced=False, short_names=("ns",), default=default_namespace, prepare_update=keep_namespace,
+    held=namespace_held, prepare_delete=end_namespace,
     fields=("status.phase",),
     subresources={"status": STATUS, "finalize": Subresource("finalize", ("update",), prepare=keep_status)},
 )  # fmt: skip

@@ -59,8 +59,20 @@ def default_namespace(namespace: Obj) -> None:
     metadata = namespace.setdefault("metadata", {})
     if metadata.get("name"):
         metadata["labels"] = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
-    namespace.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+    if "deletionTimestamp" not in metadata:
+        namespace.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+    namespace.setdefault("spec", {})
     namespace.setdefault("status", {}).setdefault("phase", "Active")
+
+
+def namespace_held(namespace: Obj) -> bool:
+    """A namespace stays until it is empty."""
+    return bool((namespace.get("spec") or {}).get("finalizers"))
+
+
+def end_namespace(namespace: Obj, _now: str) -> None:
+    """A deleted namespace says so."""
+    namespace["status"] = namespace["status"] | {"phase": "Terminating"}
 
 
 def keep_namespace(namespace: Obj, old: Obj) -> None:

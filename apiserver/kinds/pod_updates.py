@@ -34,7 +34,7 @@ def prepare_pod_status(pod: Obj, old: Obj) -> None:
 def pod_update_errors(pod: Obj, old: Obj) -> list[FieldError]:
     """What is wrong with an update of a pod."""
     new_spec, old_spec = pod["spec"], old["spec"]
-    errors = pod_spec_errors(new_spec, "spec")
+    errors = pod_spec_errors({name: value for name, value in new_spec.items() if name != "nodeName"}, "spec")
     if len(new_spec.get("containers") or []) != len(old_spec.get("containers") or []):
         errors.append(forbidden_field("spec.containers", "pod updates may not add or remove containers"))
         return errors

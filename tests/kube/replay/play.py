@@ -48,7 +48,7 @@ class _Watch:
 class Player:
     """Plays one recording."""
 
-    def __init__(self, recording: Recording, worlds: list[Obj] | None = None) -> None:
+    def __init__(self, recording: Recording, worlds: list[Obj]) -> None:
         self.recording = recording
         self.server = world(recording)
         self.prepared = prepared(recording, worlds)

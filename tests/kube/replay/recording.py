@@ -51,12 +51,13 @@ class Recording:
         return self.topic.partition("-")[0]
 
 
-def read(path: Path) -> Recording:
-    """Read a file. Raises InputError."""
+def read_raw(path: Path) -> Obj:
+    """The JSON of a file. Raises InputError."""
     try:
-        return parse(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        raw: Obj = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise InputError(str(path), f"is no recording: {error!r}", "name a file of recorded steps") from error
+    return raw
 
 
 def parse(raw: Obj) -> Recording:

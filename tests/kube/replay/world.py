@@ -38,8 +38,16 @@ class Uids:
             uid = each.obj["metadata"].get("uid")
             if uid and uid not in self._waiting[each.key]:
                 self._waiting[each.key].append(uid)
+        for each in sightings(recording):
+            self._of_reference(each.obj.get("involvedObject") or {})
         for step in recording.steps:
             self._of_request(step)
+
+    def _of_reference(self, about: Obj) -> None:
+        """A uid that only an Event shows."""
+        waiting = self._waiting[about.get("kind", ""), about.get("namespace", ""), about.get("name", "")]
+        if about.get("uid") and about["uid"] not in waiting:
+            waiting.append(about["uid"])
 
     def _of_request(self, step: Step) -> None:
         """A uid that only the body of a request shows: the step would have failed with another."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.kube.replay.recording import Recording
 
 Obj = dict[str, Any]
@@ -46,14 +44,17 @@ class Prepared:
         }
 
 
-def prepared(recording: Recording, raw: list[Obj] | None = None) -> Prepared:
-    """What the file of the topic says (or `raw`, its renamed content); nothing if there is no such file."""
-    path = FOLDER / f"{recording.topic}.yaml"
-    if raw is None:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+def world_text(topic: str) -> str:
+    """The file of a topic; empty if there is none."""
+    path = FOLDER / f"{topic}.yaml"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def prepared(recording: Recording, raw: list[Obj]) -> Prepared:
+    """What the content of a world file says about a recording."""
     found = Prepared()
     at = {step.name: step for step in recording.steps}
-    for place, entry in enumerate(raw or []):
+    for place, entry in enumerate(raw):
         t_s = -8.0 + 0.001 * place
         if "before" in entry:
             t_s = at[entry["before"]].t_s - entry.get("shift_s", NEAR_S)

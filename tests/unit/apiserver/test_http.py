@@ -25,6 +25,7 @@ HEADERS = {"Authorization": "Bearer admin"}
 def running() -> Iterator[Running]:
     """A cluster that listens, with a faulty shell that is quiet yet."""
     server = cluster(Timeline(START), random.Random(1))
+    server.timeline.run_for(1.0)  # controllers have given the namespaces what they hold
     with serve(server, faults=Faults()) as listening:
         yield listening
 

@@ -1,0 +1,75 @@
+"""Namespaces: what a new one is given, and the end of one that is deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apiserver.actors.base import Actor
+from apiserver.errors import StatusError
+from apiserver.store import Event
+from apiserver.users import service_account
+
+Obj = dict[str, Any]
+BUNDLE = "kube-root-ca.crt"
+FILL_S = 0.01  # the account and the bundle of certificates appear a moment after the namespace
+EMPTY_S = 0.1  # from the deletion of a namespace to that of its content
+LOOK_S = 1.0  # between two looks at content that is slow to go
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIBADAKBggqhkjOPQQDAjAAMAA=\n-----END CERTIFICATE-----\n"
+
+
+def _ends(obj: Obj) -> bool:
+    return "deletionTimestamp" in obj["metadata"]
+
+
+class Namespaces(Actor):
+    """Gives each namespace the account `default` and the bundle of certificates; empties those that are deleted."""
+
+    user = service_account("kube-system", "namespace-controller")
+    manager = "kube-controller-manager"
+
+    def start(self) -> None:
+        """Follow namespaces."""
+        self.server.store.subscribe("namespaces", self._on_change)
+
+    def _on_change(self, event: Event) -> None:
+        name = event.obj["metadata"]["name"]
+        if event.type == "ADDED":
+            self.server.timeline.at(FILL_S, lambda: self._fill(name))
+        elif event.type == "MODIFIED" and event.old is not None and _ends(event.obj) and not _ends(event.old.obj):
+            self.server.timeline.at(EMPTY_S, lambda: self._empty(name))
+
+    def _fill(self, namespace: str) -> None:
+        metadata: Obj = {"namespace": namespace}
+        account: Obj = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata | {"name": "default"}}
+        bundle: Obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata | {"name": BUNDLE}}
+        bundle["data"] = {"ca.crt": CERTIFICATE}
+        for resource, obj in (("serviceaccounts", account), ("configmaps", bundle)):
+            if self.server.store.get(resource, namespace, obj["metadata"]["name"]) is None:
+                self._try(resource, obj)
+
+    def _try(self, resource: str, obj: Obj) -> None:
+        try:
+            self.client.create(resource, obj)
+        except StatusError:
+            return  # the namespace is going away
+
+    def _empty(self, namespace: str) -> None:
+        """Delete all that is in it; when nothing is left, let go of it."""
+        store = self.server.store
+        if store.get("namespaces", "", namespace) is None:
+            return
+        left = 0
+        for kind in {each.storage: each for each in self.server.kinds.all() if each.namespaced}.values():
+            for obj in store.objects(kind.storage, namespace):
+                if "deletionTimestamp" not in obj["metadata"]:
+                    self.client.delete(
+                        kind.storage, namespace, obj["metadata"]["name"], {"propagationPolicy": "Background"}
+                    )
+            left += store.count(kind.storage, namespace)
+        if left:
+            self.server.timeline.at(LOOK_S, lambda: self._empty(namespace))
+            return
+        current = store.get("namespaces", "", namespace)
+        if current is not None:
+            spec = {name: value for name, value in current["spec"].items() if name != "finalizers"}
+            self.client.update("namespaces", current | {"spec": spec}, "finalize")
