@@ -40,7 +40,8 @@ def _made(name: str) -> dict[str, Any]:
 
 def test_a_watch_streams_what_another_client_writes(running: Running) -> None:
     """Events arrive while the stream is open."""
-    with requests.get(_maps(running), headers=HEADERS, params={"watch": "1"}, stream=True, timeout=10) as stream:
+    one = {"watch": "1", "fieldSelector": "metadata.name=a"}
+    with requests.get(_maps(running), headers=HEADERS, params=one, stream=True, timeout=10) as stream:
         lines = stream.iter_lines()
         assert requests.post(_maps(running), headers=HEADERS, json=_made("a"), timeout=10).status_code == 201
         event = json.loads(next(lines))
@@ -70,7 +71,8 @@ def test_planned_faults_refuse_break_and_repeat(running: Running) -> None:
     faults.plan = FaultPlan(conflict=1.0)
     assert requests.post(_maps(running), headers=HEADERS, json=_made("c"), timeout=10).status_code == 409
     faults.plan = FaultPlan(duplicated=1.0)
-    with requests.get(_maps(running), headers=HEADERS, params={"watch": "1"}, stream=True, timeout=10) as stream:
+    one = {"watch": "1", "fieldSelector": "metadata.name=d"}
+    with requests.get(_maps(running), headers=HEADERS, params=one, stream=True, timeout=10) as stream:
         lines = stream.iter_lines()
         requests.post(_maps(running), headers=HEADERS, json=_made("d"), timeout=10)
         assert next(lines) == next(lines)
