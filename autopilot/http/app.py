@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
 from autopilot.http.auth import Caller
 from autopilot.http.desk import Desk
@@ -54,6 +55,25 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 """All routers. A router checks the role of its callers itself (`autopilot/http/auth.py`)."""
 
+
+class Problem(BaseModel):
+    """Why a request was refused, and what to do."""
+
+    detail: str
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "the content cannot be used"},
+    401: {"model": Problem, "description": "no token, or an unknown one"},
+    403: {"model": Problem, "description": "the role does not allow it, or our page did not send it"},
+    404: {"model": Problem, "description": "there is no such object"},
+    409: {"model": Problem, "description": "the state has changed, or takes no such command"},
+    413: {"model": Problem, "description": "too long"},
+    429: {"model": Problem, "description": "too many requests; see Retry-After"},
+    503: {"description": "not now; see Retry-After, or the status of /readyz"},
+}
+"""Answers that any route may give, for the schema."""
+
 log: Any = structlog.get_logger("http")
 
 
@@ -72,7 +92,7 @@ def _app(desk: Desk, routers: Iterable[APIRouter]) -> FastAPI:
     app = FastAPI(title="gpu-autopilot", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.desk = desk
     for router in routers:
-        app.include_router(router)
+        app.include_router(router, responses=REFUSALS)
     app.add_middleware(Edge, desk=desk)
 
     @app.exception_handler(Exception)
