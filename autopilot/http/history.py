@@ -1,21 +1,35 @@
-"""The fleet over the last day: one point a minute in a ring of fixed size, from what the loop publishes."""
+"""The fleet over the last day: one point a minute in a ring of fixed size, from what the loop publishes.
+
+A file keeps the points over a restart. It is written every `KEEP_EVERY_S` and at the end: a crash loses no more than
+that.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite, isnan
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import structlog
 
+from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Observation, Signals
+from autopilot.files import replace_file
 from autopilot.service.published import Published
 
 BUCKET_S = 60.0
 KEPT = 24 * 60
 MOST_SERVICES = 500
+KEEP_EVERY_S = 30.0
+
+log: Any = structlog.get_logger("page")
 
 SERIES = ("capacity_gpus", "held_gpus", "active_gpus", "gap_gpus", "pending_gpus")
 
@@ -36,12 +50,41 @@ class _Bucket:
         return [round(total / count, 3) if count else None for total, count in pairs]
 
 
-class History:
-    """Points of the last day. `take` is called by the loop, the rest from any thread."""
+class _Point(msgspec.Struct, array_like=True):
+    """One minute in the file."""
 
-    def __init__(self) -> None:
+    number: int
+    at_s: float
+    means: list[float | None]
+    rates_rps: dict[str, float]
+
+
+class History:
+    """Points of the last day. `take` and `keep` are called by the loop, the rest from any thread."""
+
+    def __init__(self, path: Path | None = None, wall_s: Callable[[], float] = time.monotonic) -> None:
+        """`path`: the file that keeps the points; one that cannot be read is replaced, and None keeps nothing."""
         self._lock = threading.Lock()
         self._buckets: deque[_Bucket] = deque(maxlen=KEPT)
+        self._path, self._wall_s, self._kept_s = path, wall_s, wall_s()
+        if path is not None and path.exists():
+            try:
+                points = msgspec.json.decode(path.read_bytes(), type=list[_Point])
+                self._buckets.extend(_bucket(each) for each in points)
+            except (OSError, ValueError, msgspec.MsgspecError) as error:
+                log.warning("the history of the page begins anew", file=str(path), error=str(error))
+
+    def keep(self) -> None:
+        """Write the file. Where that fails, the page is complete until the service ends."""
+        self._kept_s = self._wall_s()
+        if self._path is None:
+            return
+        with self._lock:
+            points = [_Point(each.number, each.at_s, each.means(), each.rates_rps) for each in self._buckets]
+        try:
+            replace_file(self._path, lambda file: file.write_bytes(msgspec.json.encode(points)))
+        except InputError as error:
+            log.warning("the history of the page cannot be kept", file=str(self._path), error=str(error))
 
     def take(self, published: Published) -> None:
         """Add one tick. A tick of another process, and one without a view of the cluster, adds nothing."""
@@ -59,6 +102,8 @@ class History:
             bucket.sums += np.where(known, values, 0.0)
             bucket.counts += known
             bucket.rates_rps = _rates(observation)
+        if self._path is not None and self._wall_s() - self._kept_s >= KEEP_EVERY_S:
+            self.keep()
 
     def document(self, after_s: float = float("-inf")) -> dict[str, Any]:
         """Columns of the points after `after_s`; None: not measured. A minute without a tick is one point of None."""
@@ -80,6 +125,15 @@ class History:
             found = [(each.at_s, each.rates_rps[service]) for each in self._buckets if service in each.rates_rps]
         kept = [pair for pair in found if pair[0] >= since_s]
         return [at_s for at_s, _ in kept], [rate for _, rate in kept]
+
+
+def _bucket(point: _Point) -> _Bucket:
+    """A minute of the file; it counts as one tick."""
+    if len(point.means) != len(SERIES):
+        raise ValueError(f"a point has {len(point.means)} values, not {len(SERIES)}")
+    values = np.array([np.nan if each is None else each for each in point.means])
+    known = np.isfinite(values)
+    return _Bucket(point.number, point.at_s, np.where(known, values, 0.0), known.astype(np.int64), point.rates_rps)
 
 
 def _put(out: dict[str, list[float | None]], at_s: float, means: list[float | None]) -> None:

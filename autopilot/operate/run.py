@@ -18,6 +18,7 @@ from autopilot.http.app import delivery_app, service_app
 from autopilot.http.auth import Caller, Tokens, read_tokens
 from autopilot.http.cluster_tokens import ClusterTokens
 from autopilot.http.desk import Desk
+from autopilot.http.history import History
 from autopilot.http.metrics_app import metrics_app
 from autopilot.oncall.wiring import open_follower
 from autopilot.service.listeners import Certificates, Listener
@@ -100,8 +101,10 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         settings.http.answer_s,
         when=when,
         follower=follower,
+        history=History(own.history),
     )
     service.publisher.follow(desk.history.take)
+    stack.callback(desk.history.keep)
     listeners = [Listener(service_app(desk), settings.http.listen, "http.listen")]
     if settings.metrics.listen is not None:
         app = metrics_app(service.exposed, None if settings.metrics.open else desk.tokens)

@@ -50,6 +50,11 @@ class Places:
         return self.run / "alerts.db"
 
     @property
+    def history(self) -> Path:
+        """The last day, for the page."""
+        return self.run / "history.json"
+
+    @property
     def registry(self) -> Path:
         """The models."""
         return self.run / "models"

@@ -341,6 +341,7 @@ def run_demo(seed: int | None, report: Path | None, *, open_page: bool) -> None:
     run_simulate(options, Outputs(report=folder))
     out.print("To see why a decision on the page was made: autopilot explain ID")
     page = folder / "index.html"
+    out.print(f"To read the day that was played, open this page in a browser: {page.resolve().as_uri()}")
     if open_page:
         import webbrowser
 

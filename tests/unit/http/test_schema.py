@@ -66,7 +66,7 @@ def fresh(desk: Desk) -> None:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_generated_requests_get_answers_of_the_schema(case: schemathesis.Case, fresh: None) -> None:
+def test_generated_requests_get_answers_of_the_schema(case: schemathesis.Case[Any], fresh: None) -> None:
     """As an admin, so that the content of a request is read."""
     case.call_and_validate(headers={"Authorization": f"Bearer {TOKENS[Role.ADMIN]}"}, checks=CHECKS)
 

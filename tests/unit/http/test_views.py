@@ -177,3 +177,24 @@ def test_a_tick_without_a_view_of_the_cluster_leaves_a_gap_in_the_history() -> N
     blind = replace(tick.observation.signals, capacity_gpus=float("nan"))
     history.take(replace(tick, observation=replace(tick.observation, signals=blind)))
     assert history.document()["at_s"] == []
+
+
+def test_the_history_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """The points of before are there, unknown ones as unknown; a damaged file is replaced and stops nothing."""
+    wall_s, tick, file = [0.0], published(a_world()), tmp_path / "history.json"
+    first = History(file, lambda: wall_s[0])
+    for now_s in (0.0, 60.0, 900.0):
+        first.take(replace(tick, observation=replace(tick.observation, now_s=now_s)))
+    assert not file.exists()
+    wall_s[0] = 31.0
+    first.take(replace(tick, observation=replace(tick.observation, now_s=960.0)))
+    second = History(file)
+    assert second.document() == first.document()
+    second.take(replace(tick, observation=replace(tick.observation, now_s=1020.0)))
+    assert second.document()["at_s"][-2:] == [960.0, 1020.0]
+    for damaged in (b"", b"{", b"[[1, 2.0, [1.0], {}]]", b"[1]"):
+        file.write_bytes(damaged)
+        third = History(file)
+        assert third.document()["at_s"] == []
+        third.keep()
+        assert file.read_bytes() == b"[]"
