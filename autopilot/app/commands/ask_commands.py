@@ -22,6 +22,7 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     from autopilot.app.when import When
     from autopilot.core.fragmentation.measure import fragmentation_of
     from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
+    from autopilot.explain.idle import idle_document, idle_lines
     from autopilot.explain.proposals import explain_decision
     from autopilot.explain.use import group_lines, groups_document
     from autopilot.settings import load_policy
@@ -29,12 +30,13 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     no_baseline("plan", policy)
     check_place(json_out, tuple(path for _, path in options.files()))
     world, observation, decision = plan_at(options, parse_duration_s(at, "--at"), policy)
-    fragmentation, modes = fragmentation_of(observation), load_policy(policy).modes
+    fragmentation, rules = fragmentation_of(observation), load_policy(policy)
     if json_out is not None:
         signals = signals_document(observation)
         document: dict[str, Any] = {"schema": "gpu-autopilot/plan/1", "policy": policy, "signals": signals}
         document["use"] = groups_document(observation)
-        document["fragmentation"] = fragmentation_document(fragmentation, modes)
+        document["idle"] = idle_document(observation, rules)
+        document["fragmentation"] = fragmentation_document(fragmentation, rules.modes)
         write_json(json_out, document | tick_document(decision, When()))
         if json_out == STDOUT:
             return
@@ -45,7 +47,8 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
         f"{signals_now.pending_gpus:g} requested; {signals_now.stranded_gpus:.4g} GPUs of the pending work do not fit "
         "because of fragmentation"
     )
-    for line in [*group_lines(observation), *fragmentation_lines(fragmentation, modes)]:
+    use = [*group_lines(observation), *idle_lines(observation, rules)]
+    for line in [*use, *fragmentation_lines(fragmentation, rules.modes)]:
         out.print(line)
     print_lines(explain_decision(decision), json_out)
     out.print(f"nothing was carried out: policy {policy} would do this")

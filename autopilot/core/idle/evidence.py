@@ -8,7 +8,7 @@ for it. Outcomes of notices, suspensions and returns are followed at every tick.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import floor, inf
 
 import numpy as np
@@ -215,11 +215,8 @@ def _score(
     """GPU-seconds held idle by tenant and day, with the time since the last look added to its day."""
     past_s = min(now_s - known.look_s, DAY_S) if known.look_s > -inf else 0.0
     today, names = floor(now_s / DAY_S), snapshot.names.tenants
-    idle = np.where(found.activity == Activity.IDLE, found.idle_gpus, 0.0) * past_s
-    above = idle * borrowed_share(snapshot)[snapshot.workloads.queue]
-    tenant, count = snapshot.workloads.tenant, len(names)
-    borrowed = np.bincount(tenant, above, minlength=count)
-    owned = np.bincount(tenant, idle - above, minlength=count)
+    shares = _shares(snapshot, found)
+    owned, borrowed = shares.owned_gpus * past_s, shares.borrowed_gpus * past_s
     score = {
         name: tuple(each for each in days if each[0] > today - DAYS)
         for name, days in known.held_gpu_s.items()
@@ -231,6 +228,35 @@ def _score(
         kept = days[:-1] if days and days[-1][0] == today else days
         score[names[code]] = (*kept, (today, last[1] + float(owned[code]), last[2] + float(borrowed[code])))
     return score
+
+
+@dataclass(frozen=True, slots=True)
+class IdleScore:
+    """GPUs of running work by tenant: those that can be judged, and the idle ones within and above the guarantee.
+
+    Arrays are [tenants]. Work that is idle by weak evidence only is judged, and does not count as idle.
+    """
+
+    judged_gpus: F64
+    owned_gpus: F64
+    borrowed_gpus: F64
+
+
+def idle_score(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> IdleScore:
+    """The score at one moment, over the longest window of the telemetry."""
+    return _shares(snapshot, work_activity(snapshot, entity_activity(snapshot, policy), now_s))
+
+
+def _shares(snapshot: ClusterSnapshot, found: Holdings) -> IdleScore:
+    count, has_owner = len(snapshot.names.tenants), snapshot.workloads.tenant >= 0
+    idle = np.where(found.activity == Activity.IDLE, found.idle_gpus, 0.0)
+    above = idle * borrowed_share(snapshot)[snapshot.workloads.queue]
+    judged = np.where(found.activity != Activity.UNKNOWN, found.held_gpus, 0.0)
+
+    def by_tenant(gpus: F64) -> F64:
+        return np.bincount(snapshot.workloads.tenant[has_owner], gpus[has_owner], minlength=count)
+
+    return IdleScore(by_tenant(judged), by_tenant(idle - above), by_tenant(above))
 
 
 def borrowed_share(snapshot: ClusterSnapshot) -> F64:
