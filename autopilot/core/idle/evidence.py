@@ -254,7 +254,7 @@ def _shares(snapshot: ClusterSnapshot, found: Holdings) -> IdleScore:
     judged = np.where(found.activity != Activity.UNKNOWN, found.held_gpus, 0.0)
 
     def by_tenant(gpus: F64) -> F64:
-        return np.bincount(snapshot.workloads.tenant[has_owner], gpus[has_owner], minlength=count)
+        return np.asarray(np.bincount(snapshot.workloads.tenant[has_owner], gpus[has_owner], minlength=count), float)
 
     return IdleScore(by_tenant(judged), by_tenant(idle - above), by_tenant(above))
 
