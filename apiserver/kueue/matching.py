@@ -1,0 +1,73 @@
+"""Tolerations and node affinity of a pod, against the taints and labels of a flavor or node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Obj = dict[str, Any]
+
+
+def tolerates(toleration: Obj, taint: Obj) -> bool:
+    """Whether a toleration covers a taint."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def untolerated(taints: list[Obj], tolerations: list[Obj]) -> Obj | None:
+    """The first taint that keeps a pod away; None if there is none."""
+    for taint in taints:
+        if taint.get("effect") not in {"NoSchedule", "NoExecute"}:
+            continue
+        if not any(tolerates(each, taint) for each in tolerations):
+            return taint
+    return None
+
+
+def meets(expression: Obj, labels: dict[str, str]) -> bool:
+    """Whether labels meet one requirement of node affinity."""
+    key, operator, values = expression["key"], expression["operator"], expression.get("values") or []
+    found = labels.get(key)
+    if operator == "In":
+        return found in values
+    if operator == "NotIn":
+        return found not in values
+    if operator == "Exists":
+        return found is not None
+    if operator == "DoesNotExist":
+        return found is None
+    try:
+        number, limit = int(found or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return number > limit if operator == "Gt" else number < limit
+
+
+def required_terms(spec: Obj) -> list[list[Obj]]:
+    """Required node affinity: terms, of which one must be met, as requirements, which all must be met."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return [term.get("matchExpressions") or [] for term in required.get("nodeSelectorTerms") or []]
+
+
+def wants_flavor(spec: Obj, labels: dict[str, str]) -> bool:
+    """Whether a pod may run on nodes with the labels of a flavor; only the keys of the flavor are compared."""
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        if key in labels and labels[key] != value:
+            return False
+    terms = [[each for each in term if each["key"] in labels] for term in required_terms(spec)]
+    if not terms or any(not term for term in terms):
+        return True
+    return any(all(meets(each, labels) for each in term) for term in terms)
+
+
+def wants_node(spec: Obj, labels: dict[str, str]) -> bool:
+    """Whether the node selector and affinity of a pod allow a node with these labels."""
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    terms = required_terms(spec)
+    return not terms or any(all(meets(each, labels) for each in term) for term in terms)
