@@ -20,6 +20,7 @@ TOPOLOGIES = f"topologies.{GROUP}"
 PRIORITY_CLASSES = f"workloadpriorityclasses.{GROUP}"
 JOBS = "jobs.batch"
 PODS = "pods"
+NODES = "nodes"
 DEPLOYMENTS = "deployments.apps"
 STATEFUL_SETS = "statefulsets.apps"
 
