@@ -62,8 +62,9 @@ def _stop_policy() -> Obj:
 
 
 def _usage(*, borrowed: bool) -> Obj:
-    fields = {"name": text(), "total": quantity()} | ({"borrowed": quantity()} if borrowed else {})
-    row = of(("name",), **fields)
+    row = of(("name",), name=text(), total=quantity(), borrowed=quantity())
+    if not borrowed:
+        del row["properties"]["borrowed"]
     return many(
         of(("name", "resources"), name=reference(), resources=many(row, "name", maxItems=64)), "name", maxItems=64
     )

@@ -1,4 +1,4 @@
-"""What admission adds to a pod template: labels, annotations, node selector, tolerations, gates; and how it is taken back."""
+"""What admission adds to a pod template (labels, annotations, node selector, tolerations, gates), and its removal."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def additions(workload: Obj, flavors: dict[str, Obj]) -> list[Addition]:
 
 
 def _of_flavors(assigned: Obj, pod_set: Obj, flavors: dict[str, Obj]) -> Addition:
-    each = Addition(assigned["name"], int(assigned.get("count", pod_set.get("count", 1))))
+    each = Addition(assigned["name"], int(assigned.get("count") or pod_set.get("count", 1)))
     if assigned.get("topologyAssignment"):
         asked = pod_set.get("topologyRequest") or {}
         if not any(asked.get(key) for key in ("preferred", "required", "unconstrained")):

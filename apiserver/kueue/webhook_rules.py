@@ -162,10 +162,10 @@ def job(obj: Obj, old: Obj | None) -> Errors:
     errors += priority_class(suspended=suspended(obj), obj=obj, old=old)
     known = {str(error) for error in errors}
     errors += [error for error in gates(obj, old) if str(error) not in known]
-    if MIN_PARALLELISM in annotations_of(old) and not old["spec"].get("suspend"):
-        if old["spec"].get("parallelism", 1) != obj["spec"].get("parallelism", 1):
-            why = "cannot change when partial admission is enabled and the job is not suspended"
-            errors.append(forbidden_field("spec.parallelism", why))
+    partial = MIN_PARALLELISM in annotations_of(old) and not old["spec"].get("suspend")
+    if partial and old["spec"].get("parallelism", 1) != obj["spec"].get("parallelism", 1):
+        why = "cannot change when partial admission is enabled and the job is not suspended"
+        errors.append(forbidden_field("spec.parallelism", why))
     return errors
 
 

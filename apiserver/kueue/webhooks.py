@@ -123,9 +123,8 @@ class KueueWebhooks:
 
 def unreachable(webhook: str, path: str) -> Exception:
     """500: the API server cannot reach a webhook."""
-    return internal(
-        f'failed calling webhook "{webhook}": failed to call webhook: Post "https://WEBHOOK/{path}?timeout=10s": {REFUSED}'
-    )
+    post = f'Post "https://WEBHOOK/{path}?timeout=10s": {REFUSED}'
+    return internal(f'failed calling webhook "{webhook}": failed to call webhook: {post}')
 
 
 def _excluded(attributes: Attributes) -> bool:
@@ -135,9 +134,10 @@ def _excluded(attributes: Attributes) -> bool:
 def _default_queue(obj: Obj, server: Server) -> None:
     """A LocalQueue named `default` takes what names no queue."""
     metadata = obj["metadata"]
-    if not queue_name(obj) and server.store.get(LOCAL_QUEUES, metadata.get("namespace", ""), DEFAULT_QUEUE) is not None:
-        if controller_of(obj) is None:
-            metadata.setdefault("labels", {})[QUEUE_LABEL] = DEFAULT_QUEUE
+    if queue_name(obj) or controller_of(obj) is not None:
+        return
+    if server.store.get(LOCAL_QUEUES, metadata.get("namespace", ""), DEFAULT_QUEUE) is not None:
+        metadata.setdefault("labels", {})[QUEUE_LABEL] = DEFAULT_QUEUE
 
 
 OWNERS = {

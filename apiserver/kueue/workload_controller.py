@@ -1,4 +1,4 @@
-"""The controller of Workloads: backoff, checks, deactivation, stopped queues, time limits; and the queues' view of them."""
+"""The controller of Workloads: backoff, checks, deactivation, stopped queues, time limits."""
 
 from __future__ import annotations
 
