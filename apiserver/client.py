@@ -48,10 +48,12 @@ class Client:
     def patch(
         self, resource: str, namespace: str, name: str, patch: Any, subresource: str = "", *, how: str = "merge"
     ) -> Obj:
-        """Patch an object: `how` is merge, strategic, json or apply."""
+        """Patch an object: `how` is merge, strategic, json or apply. Controllers apply by force."""
         types = {"json": "json-patch+json", "merge": "merge-patch+json", "strategic": "strategic-merge-patch+json"}
         headers = {"content-type": f"application/{types.get(how, 'apply-patch+yaml')}"}
-        return self._send("PATCH", self._path(resource, namespace, name, subresource), patch, headers=headers)
+        options = {"force": "true"} if how == "apply" else {}
+        path = self._path(resource, namespace, name, subresource)
+        return self._send("PATCH", path, patch, headers=headers, options=options)
 
     def delete(self, resource: str, namespace: str, name: str, options: Obj | None = None) -> Obj:
         """Delete an object; `options` are DeleteOptions (gracePeriodSeconds, preconditions, propagationPolicy)."""
@@ -74,8 +76,15 @@ class Client:
         tail = "".join(f"/{part}" for part in (name, subresource) if part)
         return f"{root}{middle}/{kind.plural}{tail}"
 
-    def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str] | None = None) -> Obj:
-        query = {"fieldManager": self._manager}
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> Obj:
+        query = {"fieldManager": self._manager, **(options or {})}
         response = self._server.answer(Request(method, path, query, headers or {}, body, self._user))
         if not isinstance(response, Response):
             raise TypeError("a watch is no answer for a client in this process: subscribe to the store")

@@ -84,8 +84,15 @@ class Server:
         if path is None:
             return self._other(request, user)
         call = self._call(request, user, path)
-        self.authorize(call)
-        response = self._serve(call)
+        if call.kind.deprecation:
+            call.warnings.append(call.kind.deprecation)
+        try:
+            self.authorize(call)
+            response = self._serve(call)
+        except StatusError as error:
+            if call.kind.deprecation:
+                error.headers["warning"] = f'299 - "{call.kind.deprecation}"'
+            raise
         response.headers.setdefault("content-type", "application/json")
         if call.warnings:
             escaped = [text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(call.warnings)]

@@ -115,6 +115,7 @@ class Kind:
     from_storage: Callable[[Obj], Obj] | None = None
     custom: bool = False  # items of a list carry kind and apiVersion; decoded by the schema of a CRD
     warnings: Callable[[Obj, Obj | None], list[str]] | None = None
+    deprecation: str = ""  # warning with every answer, of a deprecated version
     extra: Any = None  # what a CRD, or Kueue, keeps beside
 
     @property
@@ -148,11 +149,15 @@ class Kinds:
     def __init__(self, builtin: tuple[Kind, ...]) -> None:
         self._by_path: dict[tuple[str, str, str], Kind] = {}
         self._by_kind: dict[tuple[str, str], Kind] = {}
+        self.adapters: dict[str, Callable[[Kind], Kind]] = {}
+        """What an extension makes of a kind that a CustomResourceDefinition declares: by resource and group."""
         for kind in builtin:
             self.add(kind)
 
     def add(self, kind: Kind) -> None:
         """Serve a kind, or replace it."""
+        adapt = self.adapters.get(kind.resource)
+        kind = adapt(kind) if adapt is not None else kind
         self._by_path[kind.group, kind.version, kind.plural] = kind
         self._by_kind[kind.api_version, kind.kind] = kind
 

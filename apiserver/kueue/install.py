@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from apiserver.crd.lifecycle import CRDS
@@ -10,8 +11,10 @@ from apiserver.crd.serve import kinds_of
 from apiserver.kueue import metrics
 from apiserver.kueue.config import Config
 from apiserver.kueue.conversion import OLD, converted
-from apiserver.kueue.crds import definitions
+from apiserver.kueue.crds import DEPRECATED, definitions
+from apiserver.kueue.field_types import root_type
 from apiserver.kueue.manager import Kueue
+from apiserver.kueue.names import GROUP
 from apiserver.kueue.visibility import Visibility
 from apiserver.users import ADMIN
 
@@ -22,14 +25,41 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 
 
-def install(server: Server, config: Config | None = None) -> Kueue:
-    """Kueue as it runs after a standard installation; its kinds are served at once."""
-    kueue_down = [False]
+def install(server: Server) -> None:
+    """Kueue as it runs after a standard installation."""
+    installed(server)
+
+
+def installed(server: Server, config: Config | None = None) -> Kueue:
+    """Kueue with a configuration of its own. Its kinds are served at once, those of v1beta2 first."""
+    found: list[Kueue] = []
+
+    def is_down() -> bool:
+        return bool(found) and not found[0].running
+
     client = server.client(ADMIN, "kubectl")
     for crd in definitions():
+        kinds = {kind.version: kind for kind in kinds_of(crd)}
+        stored = kinds.pop(next(each["name"] for each in crd["spec"]["versions"] if each["storage"]))
+        server.kinds.adapters[stored.resource] = partial(_adapted, _typed(stored), is_down)
+        for kind in (stored, *kinds.values()):
+            server.kinds.add(kind)
         client.create(CRDS, crd)
-        stored, old = _kinds(crd, kueue_down)
-        for kind in (stored, old):
-            server.kinds.adapt(kind)
-    kueue = Kueue(server, config)
-    return kueue
+    found.append(Kueue(server, config))
+    visibility = Visibility(found[0])
+    for kind in visibility.kinds():
+        server.kinds.add(kind)
+    server.admission.add(found[0].webhooks)
+    server.paths |= metrics.endpoint(found[0])
+    return found[0]
+
+
+def _typed(kind: Kind) -> Kind:
+    return replace(kind, schema=root_type(kind.extra.schema), to_storage=None, from_storage=None)
+
+
+def _adapted(stored: Kind, is_down: Any, kind: Kind) -> Kind:
+    """A kind of Kueue's as its webhooks make it."""
+    if kind.group == GROUP and kind.version == OLD:
+        return replace(converted(kind, stored, is_down), deprecation=DEPRECATED)
+    return stored if kind.version == stored.version else kind
