@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 from apiserver.actors import ACTORS
 from apiserver.actors.kubelet import Kubelet, KubeletOptions
 from apiserver.actors.nodes import NodeAgent, NodeLifecycle
 from apiserver.admission import PLUGINS
+from apiserver.kueue.install import install
 from apiserver.server import NameSuffix, NameUid, Server
 from apiserver.standard import install_standard
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-Install = Callable[[Server], None]
-KUEUE: list[Install] = []  # what Kueue adds: kinds, webhooks, controllers
 
 
 def cluster(
@@ -40,8 +38,8 @@ def cluster(
     kubelet = Kubelet(server, kubelets)
     server.actors += [*(actor(server) for actor in ACTORS), kubelet]
     server.actors += [NodeAgent(server, kubelets), NodeLifecycle(server, kubelet)]
-    for install in KUEUE if kueue else ():
-        install(server)
+    if kueue:
+        server.actors.append(install(server))
     client = server.client(ADMIN, "kube-apiserver")
     for name in SYSTEM_NAMESPACES:
         client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

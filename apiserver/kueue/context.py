@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from apiserver.server import Server
 
 Obj = dict[str, Any]
-USER = service_account("kueue-system", "kueue-controller-manager")
+NAMESPACE = "kueue-system"
+ACCOUNT = "kueue-controller-manager"
+USER = service_account(NAMESPACE, ACCOUNT)
 
 
 class Context:

@@ -11,6 +11,7 @@ from apiserver.crd.serve import kinds_of
 from apiserver.kueue import metrics
 from apiserver.kueue.config import Config
 from apiserver.kueue.conversion import OLD, converted
+from apiserver.kueue.context import ACCOUNT, NAMESPACE
 from apiserver.kueue.crds import DEPRECATED, definitions
 from apiserver.kueue.field_types import root_type
 from apiserver.kueue.manager import Kueue
@@ -19,10 +20,14 @@ from apiserver.kueue.visibility import Visibility
 from apiserver.users import ADMIN
 
 if TYPE_CHECKING:
+    from apiserver.client import Client
     from apiserver.kinds.base import Kind
     from apiserver.server import Server
 
 Obj = dict[str, Any]
+RBAC = "rbac.authorization.k8s.io"
+ROLES = f"clusterroles.{RBAC}"
+BINDINGS = f"clusterrolebindings.{RBAC}"
 
 
 def install(server: Server) -> None:
@@ -38,6 +43,7 @@ def installed(server: Server, config: Config | None = None) -> Kueue:
         return bool(found) and not found[0].running
 
     client = server.client(ADMIN, "kubectl")
+    _give_rights(client)
     for crd in definitions():
         kinds = {kind.version: kind for kind in kinds_of(crd)}
         stored = kinds.pop(next(each["name"] for each in crd["spec"]["versions"] if each["storage"]))
@@ -52,6 +58,32 @@ def installed(server: Server, config: Config | None = None) -> Kueue:
     server.admission.add(found[0].webhooks)
     server.paths |= metrics.endpoint(found[0])
     return found[0]
+
+
+RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("", ("events", "limitranges", "namespaces", "nodes", "pods", "pods/finalizers", "pods/status", "podtemplates")),
+    ("apps", ("daemonsets", "deployments", "replicasets", "statefulsets", "statefulsets/finalizers")),
+    ("batch", ("jobs", "jobs/finalizers", "jobs/status")),
+    ("events.k8s.io", ("events",)),
+    ("node.k8s.io", ("runtimeclasses",)),
+    ("scheduling.k8s.io", ("priorityclasses",)),
+    (GROUP, ("*",)),
+)
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+
+
+def _give_rights(client: Client) -> None:
+    """The namespace, the account and the role of the manager."""
+    role = "kueue-manager-role"
+    client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    rules = [{"apiGroups": [group], "resources": list(names), "verbs": VERBS} for group, names in RULES]
+    client.create(ROLES, {"metadata": {"name": role}, "rules": rules})
+    binding = {
+        "metadata": {"name": "kueue-manager-rolebinding"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    }
+    client.create(BINDINGS, binding)
 
 
 def _typed(kind: Kind) -> Kind:
