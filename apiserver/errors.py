@@ -221,6 +221,15 @@ def internal(message: str) -> StatusError:
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
+class WebhookError(StatusError):
+    """500: a webhook does not answer. Controllers try again."""
+
+    def __init__(self, webhook: str, post: str) -> None:
+        message = f'failed calling webhook "{webhook}": failed to call webhook: {post}'
+        whole = f"Internal error occurred: {message}"
+        super().__init__(500, "InternalError", whole, {"causes": [{"message": message}]})
+
+
 def unexpected(message: str) -> StatusError:
     """500 without a reason, as errors that no handler expects come out."""
     error = StatusError(500, "", message)

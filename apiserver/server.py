@@ -10,7 +10,7 @@ from uuid import UUID
 
 from apiserver.admission.base import Admission
 from apiserver.client import Client
-from apiserver.errors import Named, StatusError, bad_request, no_such_path, page_not_found, unsupported
+from apiserver.errors import Named, StatusError, WebhookError, bad_request, no_such_path, page_not_found, unsupported
 from apiserver.kinds import KINDS
 from apiserver.kinds.base import Kind, Kinds
 from apiserver.patching import options_error
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernetes' rand.String
 OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}
+RETRY_S = 1.0  # after which a controller tries again what an absent webhook refused
 NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
 NameSuffix = Callable[[str], str]  # what ends a name that begins so; "" if the server is to draw it
 Authenticate = Callable[[Request], User]  # raises StatusError 401
@@ -51,6 +52,7 @@ class Server:
     ) -> None:
         self.timeline = timeline
         self.rng = rng
+        timeline.retry_after_s = lambda error: RETRY_S if isinstance(error, WebhookError) else None
         self.store = Store(timeline, first_version)
         self.kinds = Kinds(KINDS)
         self.admission = Admission()

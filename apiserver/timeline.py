@@ -37,6 +37,8 @@ class Timeline:
         self._waiting: list[tuple[int, int, Timer]] = []
         self._scheduled = 0
         self._running = False
+        self.retry_after_s: Callable[[Exception], float | None] = lambda _error: None
+        """When a callback that failed is called again; None: never, the error is raised."""
 
     @property
     def now_us(self) -> int:
@@ -70,6 +72,15 @@ class Timeline:
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else None
 
+    def _call(self, callback: Callback) -> None:
+        try:
+            callback()
+        except Exception as error:
+            delay_s = self.retry_after_s(error)
+            if delay_s is None:
+                raise
+            self.at(delay_s, callback)
+
     def run_until_us(self, moment_us: int) -> None:
         """Run the callbacks up to and including a moment, and leave the clock there. Not from inside a callback."""
         if self._running:
@@ -81,7 +92,7 @@ class Timeline:
                 self._now_us = max(self._now_us, timer.at_us)
                 callback, timer.callback = timer.callback, None
                 if callback is not None:
-                    callback()
+                    self._call(callback)
         finally:
             self._running = False
         self._now_us = max(self._now_us, moment_us)

@@ -8,7 +8,7 @@ from typing import Any
 
 from apiserver.cel.program import EvaluationError, Program, compiled
 from apiserver.cel.values import plain_text, to_cel
-from apiserver.errors import FieldError
+from apiserver.errors import FieldError, shown
 
 Obj = dict[str, Any]
 Schema = Mapping[str, Any]
@@ -122,7 +122,7 @@ def _outcome(rule: Rule, value: Any, old: Any, schema: Schema, path: str) -> Ite
     except EvaluationError as error:
         yield FieldError(path or "<nil>", "FieldValueInvalid", f"Invalid value: {error} evaluating rule: {rule.label}")
         return
-    yield _refusal(rule, bindings, path)
+    yield _refusal(rule, bindings, path, value)
 
 
 PREFIXES = {
@@ -132,7 +132,7 @@ PREFIXES = {
 }
 
 
-def _refusal(rule: Rule, bindings: Mapping[str, Any], path: str) -> FieldError:
+def _refusal(rule: Rule, bindings: Mapping[str, Any], path: str, value: Any) -> FieldError:
     text = rule.message.strip() or f"failed rule: {rule.program.source.strip()}"
     if rule.message_program is not None:
         try:
@@ -142,4 +142,6 @@ def _refusal(rule: Rule, bindings: Mapping[str, Any], path: str) -> FieldError:
         if said and said.strip() and "\n" not in said:
             text = said
     field = f"{path}{rule.field}".removeprefix(".") or "<nil>"
+    if rule.reason not in PREFIXES and not isinstance(value, (dict, list)):
+        return FieldError(field, rule.reason, f"Invalid value: {shown(value)}: {text}")
     return FieldError(field, rule.reason, f"{PREFIXES.get(rule.reason, 'Invalid value')}: {text}")

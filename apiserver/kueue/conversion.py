@@ -23,7 +23,7 @@ CLASS_KINDS = {
 FUNGIBILITY = {"Preempt": "MayStopSearch", "Borrow": "MayStopSearch"}
 
 
-class Unreachable(StatusError):
+class UnreachableError(StatusError):
     """500: the conversion webhook does not answer. Such a Status has no reason."""
 
     def __init__(self, kind: str) -> None:
@@ -104,7 +104,7 @@ def converted(kind: Kind, stored: Kind, is_down: Callable[[], bool]) -> Kind:
     def through(convert: Callable[[Obj], Obj]) -> Callable[[Obj], Obj]:
         def change(obj: Obj) -> Obj:
             if is_down():
-                raise Unreachable(kind.kind)
+                raise UnreachableError(kind.kind)
             return convert(obj)
 
         return change

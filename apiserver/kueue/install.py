@@ -10,10 +10,9 @@ from apiserver.crd.lifecycle import CRDS
 from apiserver.crd.serve import kinds_of
 from apiserver.kueue import metrics
 from apiserver.kueue.config import Config
-from apiserver.kueue.conversion import OLD, converted
 from apiserver.kueue.context import ACCOUNT, NAMESPACE
+from apiserver.kueue.conversion import OLD, converted
 from apiserver.kueue.crds import DEPRECATED, definitions
-from apiserver.kueue.field_types import root_type
 from apiserver.kueue.manager import Kueue
 from apiserver.kueue.names import GROUP
 from apiserver.kueue.visibility import Visibility
@@ -30,13 +29,8 @@ ROLES = f"clusterroles.{RBAC}"
 BINDINGS = f"clusterrolebindings.{RBAC}"
 
 
-def install(server: Server) -> None:
-    """Kueue as it runs after a standard installation."""
-    installed(server)
-
-
-def installed(server: Server, config: Config | None = None) -> Kueue:
-    """Kueue with a configuration of its own. Its kinds are served at once, those of v1beta2 first."""
+def install(server: Server, config: Config | None = None) -> Kueue:
+    """Kueue as it runs after a standard installation. Its kinds are served at once, those of v1beta2 first."""
     found: list[Kueue] = []
 
     def is_down() -> bool:
@@ -47,7 +41,7 @@ def installed(server: Server, config: Config | None = None) -> Kueue:
     for crd in definitions():
         kinds = {kind.version: kind for kind in kinds_of(crd)}
         stored = kinds.pop(next(each["name"] for each in crd["spec"]["versions"] if each["storage"]))
-        server.kinds.adapters[stored.resource] = partial(_adapted, _typed(stored), is_down)
+        server.kinds.adapters[stored.resource] = partial(_adapted, _plain(stored), is_down)
         for kind in (stored, *kinds.values()):
             server.kinds.add(kind)
         client.create(CRDS, crd)
@@ -86,8 +80,8 @@ def _give_rights(client: Client) -> None:
     client.create(BINDINGS, binding)
 
 
-def _typed(kind: Kind) -> Kind:
-    return replace(kind, schema=root_type(kind.extra.schema), to_storage=None, from_storage=None)
+def _plain(kind: Kind) -> Kind:
+    return replace(kind, to_storage=None, from_storage=None)
 
 
 def _adapted(stored: Kind, is_down: Any, kind: Kind) -> Kind:

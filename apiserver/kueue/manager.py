@@ -258,10 +258,10 @@ class Kueue(Actor):
         self._tell_queues(lambda queue: name in queue.check_names())
 
     def _tell_queues(self, uses: Any) -> None:
-        """Queues that refer to something that has changed may have become active, or inactive."""
+        """Queues that refer to something that has changed may have become active, or inactive; stated in batches."""
         for queue in self.context.state.queues.values():
             if uses(queue):
-                self.status.queues.add(queue.name)
+                self.status.queues.add(queue.name, self.config.delays.status_s)
                 self.loop.retry_later(queue.name)
                 self.loop.wake()
 

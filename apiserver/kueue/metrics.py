@@ -11,7 +11,7 @@ from apiserver.requests import Request, Response
 
 if TYPE_CHECKING:
     from apiserver.kueue.manager import Kueue
-    from apiserver.server import Server
+    from apiserver.server import Handler, Server
     from apiserver.users import User
 
 PATH = "/api/v1/namespaces/kueue-system/services/https:kueue-controller-manager-metrics-service:8443/proxy/metrics"
@@ -48,14 +48,16 @@ def rows(kueue: Kueue) -> Iterator[Row]:
 
 def text(kueue: Kueue) -> str:
     """The whole page."""
-    lines: dict[str, list[str]] = {name: [f"# HELP {name} {about}", f"# TYPE {name} gauge"] for name, about in HELP.items()}
+    lines: dict[str, list[str]] = {
+        name: [f"# HELP {name} {about}", f"# TYPE {name} gauge"] for name, about in HELP.items()
+    }
     for name, labels, value in rows(kueue):
         shown = ",".join(f'{label}="{each}"' for label, each in sorted((labels | {"replica_role": ROLE}).items()))
         lines[name].append(f"{name}{{{shown}}} {value}")
     return "\n".join(line for each in lines.values() for line in each) + "\n"
 
 
-def endpoint(kueue: Kueue) -> dict[str, object]:
+def endpoint(kueue: Kueue) -> dict[str, Handler]:
     """The path and its handler."""
 
     def answer(_server: Server, _request: Request, _user: User) -> Response:

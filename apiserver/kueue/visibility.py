@@ -54,7 +54,9 @@ class Visibility:
         if not self._kueue.running:
             return Response(503, DOWN, {"content-type": "text/plain; charset=utf-8"})
         if call.verb != "get":
-            raise StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            raise StatusError(
+                405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+            )
         if call.kind.plural == "clusterqueues":
             name, local = call.name, None
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from apiserver.admission.base import Attributes
-from apiserver.errors import FieldError, denied_by_webhook, internal, joined
+from apiserver.errors import FieldError, WebhookError, denied_by_webhook, joined
 from apiserver.kueue import webhook_rules as rules
 from apiserver.kueue.config import Config
 from apiserver.kueue.names import (
@@ -121,10 +121,9 @@ class KueueWebhooks:
         return check(obj, old) if check is not None else []
 
 
-def unreachable(webhook: str, path: str) -> Exception:
+def unreachable(webhook: str, path: str) -> WebhookError:
     """500: the API server cannot reach a webhook."""
-    post = f'Post "https://WEBHOOK/{path}?timeout=10s": {REFUSED}'
-    return internal(f'failed calling webhook "{webhook}": failed to call webhook: {post}')
+    return WebhookError(webhook, f'Post "https://WEBHOOK/{path}?timeout=10s": {REFUSED}')
 
 
 def _excluded(attributes: Attributes) -> bool:

@@ -107,4 +107,4 @@ class Quotas:
         """Pods, requests of one pod, and the spec of the Workload, of a job."""
         count, requests, spec = self._jobs.get(name, (0, {}, {}))
         found = requests or {"cpu": 1, GPU: 2}
-        return count, {each: str(value) for each, value in found.items()}, spec
+        return (count if requests else 1), {each: str(value) for each, value in found.items()}, spec

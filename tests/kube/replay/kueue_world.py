@@ -1,7 +1,4 @@
-"""What Kueue's topics had prepared: queues, flavors, checks, nodes, jobs; inferred from what the steps show.
-
-Trimmed objects do not say their kind, so objects are named by the resource of the path that showed them.
-"""
+"""What Kueue's topics had prepared: queues, flavors, checks, nodes, jobs; inferred from what the steps show."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from typing import Any
 
 from apiserver.kueue.names import API_VERSION
 from tests.kube.replay.kueue_quota import Quotas
+from tests.kube.replay.kueue_seen import Key, Seen, parts_of, seen_in, values
 from tests.kube.replay.recording import Recording, Step
 
 Obj = dict[str, Any]
-Key = tuple[str, str, str]  # resource, namespace, name
 JOB_OF = re.compile(r"job-(.+)-[0-9a-f]{5}")
 MISSING_QUEUE = re.compile(r"LocalQueue (\S+) doesn't exist")
 LEAD_S = 0.02
@@ -25,19 +22,8 @@ PRIORITY = "kueue.x-k8s.io/priority-class"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """An object at one moment."""
-
-    t_s: float
-    change: str
-    key: Key
-    obj: Obj
-    step: Step
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A write that no step holds. `method` STOP and START are of the manager itself."""
+class KueueWrite:
+    """A write that no step holds. STATUS patches the status; STOP and START are of the manager itself."""
 
     t_s: float
     method: str
@@ -45,49 +31,6 @@ class Prepared:
     namespace: str
     name: str
     body: Obj
-
-
-def parts_of(path: str) -> tuple[str, str, str, str]:
-    """Namespace, resource, name and subresource of a path."""
-    parts = path.strip("/").split("/")
-    parts = parts[2:] if parts[0] == "api" else parts[3:]
-    namespace = ""
-    if len(parts) > 2 and parts[0] == "namespaces":
-        namespace, parts = parts[1], parts[2:]
-    parts += [""] * 3
-    return namespace, parts[0], parts[1], parts[2]
-
-
-def seen_in(recording: Recording) -> list[Seen]:
-    """Every object that an answer or an event shows, in order of time."""
-    found: list[Seen] = []
-    for step in recording.steps:
-        namespace, resource, _, below = parts_of(step.request.get("path", ""))
-        if below not in {"", "status", "scale"}:
-            continue
-        events = [(each["t"], each["type"], each.get("object") or {}) for each in step.events or () if "type" in each]
-        if step.events is None and 200 <= step.status < 300 and "dryRun" not in (step.request.get("query") or {}):
-            body = step.body if isinstance(step.body, dict) else {}
-            items = body["items"] if isinstance(body.get("items"), list) else [body]
-            events = [(step.t_s + step.latency_s, step.request.get("method", ""), each) for each in items]
-        for t_s, change, obj in events:
-            name = (obj.get("metadata") or {}).get("name") if isinstance(obj, dict) else None
-            if name:
-                space = obj["metadata"].get("namespace", namespace)
-                found.append(Seen(t_s, change, (resource, space, name), obj, step))
-    return sorted(found, key=lambda each: each.t_s)
-
-
-def values(value: Any, name: str) -> Iterator[Any]:
-    """Every value under a name, anywhere inside."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            if key == name:
-                yield each
-            yield from values(each, name)
-    elif isinstance(value, list):
-        for each in value:
-            yield from values(each, name)
 
 
 class KueueWorld:
@@ -161,11 +104,11 @@ class KueueWorld:
 
     # what it writes
 
-    def writes(self) -> list[Prepared]:
+    def writes(self) -> list[KueueWrite]:
         """All of them, in order of time."""
         before = [*self._nodes(), *self._flavors(), *self._checks(), *self._classes(), *self._queue_objects()]
         found = [
-            Prepared(-9.0 + 0.01 * number, "PATCH" if "status" in body else "POST", resource, space, name, body)
+            KueueWrite(-9.0 + 0.01 * number, "POST" if "metadata" in body else "STATUS", resource, space, name, body)
             for number, (resource, space, name, body) in enumerate(before)
         ]
         return sorted([*found, *self._jobs(), *self._deletions(), *self._edits(), *self._outage()], key=lambda e: e.t_s)
@@ -195,7 +138,7 @@ class KueueWorld:
                     "kind": "Node",
                     "metadata": {"name": name, "labels": place | shared | labels[name] | own},
                     "spec": {},
-                    "status_": {"capacity": capacity, "allocatable": capacity},
+                    "status": {"capacity": capacity, "allocatable": capacity},
                 },
             )
 
@@ -216,16 +159,18 @@ class KueueWorld:
             post = self.posted.get(("jobs", each.key[1], match[1]))
             asked = post.request["body"]["spec"]["template"]["spec"] if post is not None else {}
             for job in self.seen:
-                if job.key == ("jobs", each.key[1], match[1]) and job.obj["spec"].get("suspend") is False:
-                    if job.t_s >= each.t_s:
-                        yield asked, job.obj["spec"].get("template", {}).get("spec") or {}
-                        break
+                running = job.obj.get("spec", {}).get("suspend") is False
+                if job.key == ("jobs", each.key[1], match[1]) and running and job.t_s >= each.t_s:
+                    yield asked, job.obj["spec"].get("template", {}).get("spec") or {}
+                    break
 
     def _node_labels(self, flavor: str) -> dict[str, str]:
         found: dict[str, str] | None = None
         for asked, started in self._placed(flavor):
             given = (asked.get("nodeSelector") or {}).items()
-            added = {name: each for name, each in (started.get("nodeSelector") or {}).items() if (name, each) not in given}
+            added = {
+                name: each for name, each in (started.get("nodeSelector") or {}).items() if (name, each) not in given
+            }
             found = added if found is None else dict(found.items() & added.items())
         if found is None:
             pods = [each.obj["spec"]["nodeSelector"] for each in self.seen if _is_placed(each)]
@@ -276,7 +221,12 @@ class KueueWorld:
                 found.setdefault(reference["name"], spec.get("priority", 0))
         for name, value in found.items():
             if ("workloadpriorityclasses", "", name) not in self.posted:
-                yield "workloadpriorityclasses", "", name, _object("WorkloadPriorityClass", name, None) | {"value": value}
+                yield (
+                    "workloadpriorityclasses",
+                    "",
+                    name,
+                    _object("WorkloadPriorityClass", name, None) | {"value": value},
+                )
 
     def _queue_objects(self) -> Iterator[tuple[str, str, str, Obj]]:
         text = [str(each) for each in values(self.raw, "reason")]
@@ -302,27 +252,30 @@ class KueueWorld:
 
     # what the topic's script did between its steps
 
-    def _jobs(self) -> Iterator[Prepared]:
+    def _jobs(self) -> Iterator[KueueWrite]:
         hidden: dict[Key, tuple[float, Obj]] = {}
         for each in self.seen:
             if each.key[0] == "jobs" and each.change == "ADDED" and each.key not in self.posted:
                 hidden.setdefault(each.key, (each.t_s, each.obj))
-        for each in self._workloads_named():
-            match = JOB_OF.fullmatch(each[2])
-            if match is not None:
-                key = ("jobs", each[1], match[1])
-                if key not in self.posted and key not in hidden:
-                    hidden[key] = (each[0], {})
+        for at_s, space, workload in self._workloads_named():
+            match = JOB_OF.fullmatch(workload)
+            key = ("jobs", space, match[1] if match is not None else "")
+            if key[2] and key not in self.posted and key not in hidden:
+                hidden[key] = (at_s, {})
         for number, ((_, space, name), (t_s, obj)) in enumerate(hidden.items()):
             body = self._job_body(space, name, obj)
-            yield Prepared(t_s - LEAD_S + 0.001 * number, "POST", "jobs", space, name, body)
+            yield KueueWrite(t_s - LEAD_S + 0.001 * number, "POST", "jobs", space, name, body)
 
     def _workloads_named(self) -> Iterator[tuple[float, str, str]]:
         """Workloads of jobs that no watch shows: when they were there at the latest."""
         for each in self.seen:
             if JOB_OF.fullmatch(each.key[2]):
                 shown = each.change == "ADDED"
-                yield (each.t_s if shown else max(-2.0, min(each.t_s - 3.0, 60.0))), each.key[1] or _space(self.recording), each.key[2]
+                yield (
+                    (each.t_s if shown else max(-2.0, min(each.t_s - 3.0, 60.0))),
+                    each.key[1] or _space(self.recording),
+                    each.key[2],
+                )
         for step in self.recording.steps:
             namespace, resource, name, _ = parts_of(step.request.get("path", ""))
             if resource == "workloads" and JOB_OF.fullmatch(name) and 200 <= step.status < 300:
@@ -341,6 +294,8 @@ class KueueWorld:
         if (spec.get("priorityClassRef") or {}).get("kind") == "WorkloadPriorityClass":
             labels[PRIORITY] = spec["priorityClassRef"]["name"]
         pods = shown.get("parallelism") or count or 1
+        if not count:  # requests of all pods together
+            requests = {each: str(max(1, int(value) // pods)) for each, value in requests.items()}
         metadata: Obj = {"name": name, "namespace": space, "labels": labels}
         if (obj.get("metadata") or {}).get("annotations"):
             metadata["annotations"] = obj["metadata"]["annotations"]
@@ -359,12 +314,11 @@ class KueueWorld:
             },
         }
 
-    def _deletions(self) -> Iterator[Prepared]:
+    def _deletions(self) -> Iterator[KueueWrite]:
         for each in self.seen:
-            if each.change == "DELETED" and each.key[0] in {"jobs", "deployments", "statefulsets"}:
-                if not self._stepped(each):
-                    options = {"propagationPolicy": "Background"}
-                    yield Prepared(each.t_s - LEAD_S, "DELETE", *each.key, options)
+            owner = each.key[0] in {"jobs", "deployments", "statefulsets"}
+            if owner and each.change == "DELETED" and not self._stepped(each):
+                yield KueueWrite(each.t_s - LEAD_S, "DELETE", *each.key, {"propagationPolicy": "Background"})
 
     def _stepped(self, each: Seen) -> bool:
         """Whether a step wrote this object shortly before."""
@@ -375,7 +329,7 @@ class KueueWorld:
             for step in self.recording.steps
         )
 
-    def _edits(self) -> Iterator[Prepared]:
+    def _edits(self) -> Iterator[KueueWrite]:
         """Workloads that are activated again, and jobs that are moved to a queue that exists."""
         last: dict[Key, Obj] = {}
         for each in self.workloads:
@@ -384,14 +338,14 @@ class KueueWorld:
             if before is None or "spec" not in each.obj or "spec" not in before:
                 continue
             if each.obj["spec"].get("active") and before["spec"].get("active") is False and not self._stepped(each):
-                yield Prepared(each.t_s - LEAD_S, "PATCH", *each.key, {"spec": {"active": True}})
+                yield KueueWrite(each.t_s - LEAD_S, "PATCH", *each.key, {"spec": {"active": True}})
             match, text = JOB_OF.fullmatch(each.key[2]), _quota_text(before)
             if match and MISSING_QUEUE.search(text) and not MISSING_QUEUE.search(_quota_text(each.obj)):
                 queue = next((local for (space, local) in self.local if space == each.key[1]), "q")
                 body = {"metadata": {"labels": {QUEUE: queue}}}
-                yield Prepared(each.t_s - 0.1, "PATCH", "jobs", each.key[1], match[1], body)
+                yield KueueWrite(each.t_s - 0.1, "PATCH", "jobs", each.key[1], match[1], body)
 
-    def _outage(self) -> Iterator[Prepared]:
+    def _outage(self) -> Iterator[KueueWrite]:
         """The manager is down from shortly before its webhooks fail until the next sign of it."""
         failed = [
             step
@@ -401,8 +355,8 @@ class KueueWorld:
         if failed:
             first, last = failed[0], failed[-1]
             after = [step.t_s for step in self.recording.steps if step.t_s > last.t_s + 1.0]
-            yield Prepared(first.t_s - 0.5, "STOP", "", "", "", {})
-            yield Prepared(min(after, default=last.t_s + 2.0) - 4.0, "START", "", "", "", {})
+            yield KueueWrite(first.t_s - 0.5, "STOP", "", "", "", {})
+            yield KueueWrite(min(after, default=last.t_s + 2.0) - 4.0, "START", "", "", "", {})
 
 
 EPOCH = "2026-01-01T00:00:00Z"

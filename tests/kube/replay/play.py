@@ -18,8 +18,9 @@ from tests.kube.replay.aliases import Aliases
 from tests.kube.replay.compare import Comparison
 from tests.kube.replay.described import described
 from tests.kube.replay.hidden import HiddenWrite, hidden_writes
+from tests.kube.replay.kueue_play import kueue_agenda
 from tests.kube.replay.recording import Recording, Step, sightings
-from tests.kube.replay.world import BEFORE_S, send, user_of, world
+from tests.kube.replay.world import BEFORE_S, kueue_of, send, user_of, world
 from tests.kube.replay.worlds import PreparedWrite, prepared
 
 Obj = dict[str, Any]
@@ -52,6 +53,7 @@ class Player:
         self.recording = recording
         self.server = world(recording)
         self.prepared = prepared(recording, worlds)
+        self.kueue = kueue_of(self.server, recording)
         self.start_us = self.server.timeline.now_us + round(BEFORE_S * US)
         self.versions: dict[int, int] = {}  # recorded resourceVersion: ours
         self.shown = [(each.t_s, int(each.obj["metadata"].get(VERSION) or 0)) for each in sightings(recording)]
@@ -67,6 +69,7 @@ class Player:
             (write.t_s, -1, partial(self._hide, write)) for write in hidden_writes(self.recording, self.prepared)
         ]
         agenda += [(write.t_s, -2, partial(self._prepare, write)) for write in self.prepared.writes]
+        agenda += kueue_agenda(self.recording, self.server, self.kueue, self.hidden_failures)
         for step in self.recording.steps:
             if step.request.get("method"):
                 agenda.append((step.t_s, step.index, partial(self._step, step)))
@@ -241,6 +244,13 @@ class Player:
             expected_of[self.aliases.get(_name(event["object"]), _name(event["object"]))].append(event)
         for t_s, change, obj in got:
             got_of[_name(obj)].append((t_s, change, obj))
+        free = [name for name in got_of if name not in expected_of]
+        for name in [name for name in expected_of if name not in got_of]:
+            ours_too = next((each for each in free if same_stem(name, each)), "")
+            if ours_too:  # a generated name that no answer showed: the first created is the first created
+                free.remove(ours_too)
+                self.aliases[name] = ours_too
+                expected_of[ours_too] = expected_of.pop(name)
         for name in sorted(expected_of.keys() | got_of.keys()):
             expected, ours = expected_of.get(name, []), got_of.get(name, [])
             if len(ours) > len(expected):

@@ -134,7 +134,7 @@ def _objects(body: Any, step: Step) -> Iterator[Obj]:
                 yield from _named((row["object"] or {}) | {"kind": ""}, path)
     elif isinstance(body.get("items"), list):
         kind = body.get("kind", "").removesuffix("List")
-        for item in body["items"]:
+        for item in (each for each in body["items"] if isinstance(each, dict)):
             yield from _named({"kind": kind, "apiVersion": body.get("apiVersion", "")} | item, path)
     elif body.get("kind") != "Status":
         api_version, kind = kind_of(path)
@@ -159,6 +159,30 @@ def _named(obj: Any, path: str) -> Iterator[Obj]:
             if len(space) > 1:
                 obj = obj | {"metadata": obj["metadata"] | {"namespace": space[0]}}
         yield obj
+
+
+def owners(recording: Recording) -> list[tuple[tuple[str, str, str], str]]:
+    """Kind, namespace and name, and uid, of the owners that objects name, and of jobs by the labels of their pods."""
+    found: list[tuple[tuple[str, str, str], str]] = []
+    for step in recording.steps:
+        shown = [each.get("object") for each in step.events or ()] if step.events is not None else [step.body]
+        for each in shown:
+            _owners(each, step.request.get("path", "").partition("/namespaces/")[2].partition("/")[0], found)
+    return list(dict.fromkeys(found))
+
+
+def _owners(value: Any, space: str, found: list[tuple[tuple[str, str, str], str]]) -> None:
+    if isinstance(value, list):
+        for each in value:
+            _owners(each, space, found)
+    elif isinstance(value, dict):
+        name, uid = value.get("batch.kubernetes.io/job-name"), value.get("batch.kubernetes.io/controller-uid")
+        if name and uid:
+            found.append((("Job", space, name), uid))
+        references = value.get("ownerReferences") or ()
+        found += [((each["kind"], space, each["name"]), each["uid"]) for each in references if each.get("uid")]
+        for each in value.values():
+            _owners(each, space, found)
 
 
 def start_of(recording: Recording) -> datetime:

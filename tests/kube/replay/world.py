@@ -11,11 +11,15 @@ from typing import Any
 from apiserver.actors.kubelet import KubeletOptions
 from apiserver.cluster import cluster
 from apiserver.kinds.base import Kind
+from apiserver.kueue.config import Config
+from apiserver.kueue.install import install
+from apiserver.kueue.manager import Kueue
+from apiserver.kueue.names import PRIORITY_BOOST
 from apiserver.requests import Request
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, User
-from tests.kube.replay.recording import Recording, Step, sightings, start_of
+from tests.kube.replay.recording import Recording, Step, owners, sightings, start_of
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
 SUFFIX = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
@@ -40,6 +44,9 @@ class Uids:
                 self._waiting[each.key].append(uid)
         for each in sightings(recording):
             self._of_reference(each.obj.get("involvedObject") or {})
+        for key, uid in owners(recording):
+            if uid not in self._waiting[key]:
+                self._waiting[key].append(uid)
         for step in recording.steps:
             self._of_request(step)
 
@@ -117,7 +124,6 @@ def world(recording: Recording, seed: int = 1) -> Server:
         first_version=max(first - 100, 2),
         new_uid=Uids(recording, rng),
         new_suffix=Suffixes(recording, timeline),
-        kueue=uses_kueue(recording),
         kubelets=KubeletOptions(has_kubelet, "example.com", "fake-kubelet"),
     )
 
@@ -132,6 +138,14 @@ def uses_kueue(recording: Recording) -> bool:
     return any(
         "kueue.x-k8s.io" in step.request.get("path", "") and step.status not in {0, 404} for step in recording.steps
     )
+
+
+def kueue_of(server: Server, recording: Recording) -> Kueue | None:
+    """Kueue on the server, if the topic used it; with the feature gates that the topic needs."""
+    if not uses_kueue(recording):
+        return None
+    boosts = any(PRIORITY_BOOST in str(step.request.get("body")) for step in recording.steps)
+    return install(server, Config(priority_boost=boosts))
 
 
 def user_of(request: Obj) -> User:
