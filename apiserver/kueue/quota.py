@@ -139,7 +139,7 @@ class Node:
         )
 
     def full_path(self) -> str:
-        """`/root/cohort/queue`."""
+        """Names from the root of the tree down to it: `/COHORT/QUEUE`."""
         return "/" + "/".join([*reversed([each.name for each in self.path()]), self.name])
 
     def in_cycle(self) -> bool:
