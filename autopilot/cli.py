@@ -47,6 +47,7 @@ from autopilot.core.model.units import parse_duration_s
 from autopilot.operate.check_cli import add_check_command
 from autopilot.operate.oncall_cli import add_oncall_commands
 from autopilot.operate.service_cli import add_service_commands
+from autopilot.playground.playground_cli import playground
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot parse; typer itself does not export it."""
@@ -96,6 +97,7 @@ for _planner in PLANNER_COMMANDS:
 add_service_commands(app)
 app.command()(showback)
 add_oncall_commands(app)
+app.command()(playground)
 add_check_command(app)
 
 

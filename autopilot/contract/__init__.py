@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autopilot.contract.inference import NOTHING_KNOWN, Facts, build, infer, preemptible_by_class
-from autopilot.contract.reading import Problem, read
+from autopilot.contract.reading import LAST_CHECKPOINT, Problem, read
 from autopilot.contract.rules import contradictions
 from autopilot.contract.tree import (
     CENTURY_S,
@@ -27,6 +27,7 @@ from autopilot.contract.tree import (
 
 __all__ = [
     "CENTURY_S",
+    "LAST_CHECKPOINT",
     "LEVEL_OF",
     "MOST_GPUS",
     "NOTHING_KNOWN",

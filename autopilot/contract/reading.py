@@ -29,8 +29,12 @@ SHOWN_LETTERS = 60
 MOST_ITEMS = 16
 """Most alternatives or labels in one list; a longer list was not written by a person."""
 
-OTHERS = frozenset({"approve"})
-"""Annotations with our prefix that are not declarations of a job: instructions of people to the autopilot."""
+LAST_CHECKPOINT = "last-checkpoint"
+"""Report of running work: when it completed its newest checkpoint, in seconds since 1970."""
+OTHERS = frozenset({"approve", LAST_CHECKPOINT})
+"""Annotations with our prefix that are not declarations of a job: instructions of people to the autopilot, and what
+running work reports.
+"""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")

@@ -44,7 +44,18 @@ def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, sa
     set_up_logs(settings.log)
     with ExitStack() as stack:
         cluster = _cluster(settings, stack)
-        site = _site(settings, cluster)
+        run_site(settings, _site(settings, cluster), cluster)
+    log.info("stopped")
+
+
+def run_site(
+    settings: Settings,
+    site: Site | None,
+    cluster: SimulatedCluster | None = None,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Run the service on a cluster until SIGTERM or SIGINT. `ready` gets the address of its API."""
+    with ExitStack() as stack:
         own = places(settings.state, site.run if site is not None else "")
         service = wire(settings, own, site)
         stack.callback(service.close)
@@ -54,9 +65,10 @@ def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, sa
         if cluster is not None:
             cluster.owned = True
         log.info("running", api=url, state=str(own.folder), fence=service.leadership.fence(), **_about(cluster, site))
+        if ready is not None:
+            ready(url)
         service.loop.run()
         log.info("stopping", tick=service.controller.memory.tick)
-    log.info("stopped")
 
 
 def _cluster(settings: Settings, stack: ExitStack) -> SimulatedCluster | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
@@ -87,7 +88,7 @@ def controller_site(live: Live, kubeconfig: Path) -> Site:
     stage = live.stage
     speed = stage.clock.speed
     settings = Kubernetes(kubeconfig=kubeconfig, watch_s=min(max(LEAST_WATCH_S, speed), MOST_WATCH_S))
-    site = kubernetes_site(settings, Access(Address(kubeconfig)), stage.clock.now_s)
+    site = kubernetes_site(settings, Access(Address(kubeconfig)), stage.clock.now_s, one_clock=True)
     watches = _watches(site)
 
     @contextmanager
@@ -97,7 +98,8 @@ def controller_site(live: Live, kubeconfig: Path) -> Site:
             yield
 
     about = {"scenario": stage.world.title, "seed": stage.world.seed, "speed": speed, "engine": "kueue"}
-    return replace(site, still=still, speed=speed, least_s=LEAST_S, about={**site.about, **about})
+    run = f"playground-{token_hex(6)}"
+    return replace(site, still=still, speed=speed, least_s=LEAST_S, run=run, about={**site.about, **about})
 
 
 def _watches(site: Site) -> Cluster:
@@ -117,6 +119,7 @@ def wait_delivered(stage: Stage, watches: Cluster, within_s: float = DELIVERED_S
         if time.monotonic() > end_s:
             return False
         time.sleep(POLL_S)
+    watches.sign(stage.clock.now_s())
     return True
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from hmac import compare_digest
 
 from apiserver.admission import PLUGINS
 from apiserver.errors import StatusError
 from apiserver.kinds.base import STATUS, Kind, Subresource
-from apiserver.requests import Call, Response
+from apiserver.requests import Call, Request, Response
 from apiserver.server import Server
 from apiserver.timeline import Timeline
-from apiserver.users import ADMIN
+from apiserver.users import ADMIN, User
 
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system", "kueue-system")
 NOT_HERE = {
@@ -24,9 +26,14 @@ NOT_HERE = {
 """Subresources of pods that need a kubelet, and what is said instead."""
 
 
-def playground_server(timeline: Timeline, rng: random.Random) -> Server:
-    """A server without controllers of its own: the projection of the simulated cluster takes their place."""
+def playground_server(timeline: Timeline, rng: random.Random, token: str = "") -> Server:
+    """A server without controllers of its own: the projection of the simulated cluster takes their place.
+
+    Who presents `token` is its administrator; with "" everybody is.
+    """
     server = Server(timeline, rng)
+    if token:
+        server.authenticate = partial(_known, token)
     for plugin in PLUGINS:
         server.admission.add(plugin())
     _add_kueue(server)
@@ -40,6 +47,13 @@ def playground_server(timeline: Timeline, rng: random.Random) -> Server:
     for name in SYSTEM_NAMESPACES:
         client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return server
+
+
+def _known(token: str, request: Request) -> User:
+    """The person behind a request. Raises StatusError 401 without the token."""
+    if not compare_digest(request.headers.get("authorization", ""), f"Bearer {token}"):
+        raise StatusError(401, "Unauthorized", "Unauthorized", {})
+    return ADMIN
 
 
 def _refusal(text: str) -> Callable[[Server, Call], Response]:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from math import ceil, isnan
 from typing import Any
 
-from autopilot.contract import LEVEL_OF, PREFIX, Domain
+from autopilot.contract import LAST_CHECKPOINT, LEVEL_OF, PREFIX, Domain
 from autopilot.core.hardware.mig_profiles import find_profile_name
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, SloClass, Topology
-from autopilot.playground.reports import LAST_CHECKPOINT
 from simulator.world.cluster import Cluster
 from simulator.world.work import Shape
 
@@ -101,7 +100,7 @@ def contract_of(cluster: Cluster, job: int) -> dict[str, str]:
 def report_of(cluster: Cluster, job: int, now_s: float, start_s: float) -> dict[str, str]:
     """What a running job reports about itself: the time of its last checkpoint; {} where it made none."""
     at_s = cluster.last_checkpoint_s(job, now_s)
-    return {} if isnan(at_s) else {LAST_CHECKPOINT: f"{start_s + at_s:.3f}"}
+    return {} if isnan(at_s) else {PREFIX + LAST_CHECKPOINT: f"{start_s + at_s:.3f}"}
 
 
 def _models(cluster: Cluster, shape: Shape) -> str:

@@ -67,8 +67,9 @@ class Stage:
     servers: Servers
 
 
-def open_stage(world: World, *, speed: float = 1.0, start: datetime | None = None) -> Stage:
+def open_stage(world: World, *, speed: float = 1.0, start: datetime | None = None, token: str = "") -> Stage:
     """The scenario at virtual time 0. `start`: its date; default: so that its end is not in the future.
+    `token`: what a client has to present; "": nothing.
 
     Raises `InputError` for a speed out of range, and for a scenario that Kubernetes cannot show.
     """
@@ -84,7 +85,7 @@ def open_stage(world: World, *, speed: float = 1.0, start: datetime | None = Non
         )
     begin = start if start is not None else _begin(world.span_s)
     timeline = Timeline(begin)
-    server = playground_server(timeline, random.Random(world.seed))  # noqa: S311 - uids of a simulation
+    server = playground_server(timeline, random.Random(world.seed), token)  # noqa: S311 - uids of a simulation
     servers = Servers(world.services)
     services = None
     if world.services.deployments:

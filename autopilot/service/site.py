@@ -75,10 +75,17 @@ def simulated_site(cluster: SimulatedCluster) -> Site:
     )
 
 
-def kubernetes_site(settings: Kubernetes, access: Access | None = None, now_s: Callable[[], float] = time.time) -> Site:
+def kubernetes_site(
+    settings: Kubernetes,
+    access: Access | None = None,
+    now_s: Callable[[], float] = time.time,
+    *,
+    one_clock: bool = False,
+) -> Site:
     """A real cluster. Raises `InputError` where its configuration cannot be used.
 
-    It is only read, and every mode counts as `recommend` at most.
+    `one_clock`: `now_s` is the server's own clock, so there is no skew to watch. The cluster is only read, and every
+    mode counts as `recommend` at most.
     """
     access = access or Access(Address(settings.kubeconfig, settings.context, settings.in_cluster))
     transport = Transport(access, now_s)
@@ -86,7 +93,7 @@ def kubernetes_site(settings: Kubernetes, access: Access | None = None, now_s: C
     cluster = Cluster(transport, now_s, namespaces=settings.namespaces, timing=timing, rng=random.Random())  # noqa: S311
     kind: type[KubernetesCollector] = load("kubernetes")
     options = Options({level.value: label for level, label in settings.topology.items()})
-    collector = kind(cluster, options, skew_s=lambda: transport.skew_s)
+    collector = kind(cluster, options, skew_s=lambda: 0.0 if one_clock else transport.skew_s)
 
     def watch(on_change: OnChange) -> Callable[[], None]:
         cluster.on_change = on_change

@@ -8,8 +8,9 @@ made a Workload for it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 
-from autopilot.contract import PREFIX
+from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from collectors.kubernetes.asks import Ask, ask_of
 from collectors.kubernetes.wire import Job, Meta, Pod, seconds_of
 from collectors.kueue.wire import Workload
@@ -42,6 +43,7 @@ class PodFacts:
     leaving: bool  # it stops
     ready: bool  # it runs and is ready
     bound_s: float  # since when it holds its GPUs: its binding, else its start
+    saved_s: float  # when it reports to have completed its newest checkpoint; 0.0: it reports none
 
 
 @dataclass(slots=True)
@@ -97,7 +99,16 @@ def pod_facts(pod: Pod) -> PodFacts:
     holds = bool(pod.spec.node_name) and not over
     bound_s = bound_s or seconds_of(pod.status.start_time or meta.creation_timestamp)
     leaving = meta.deletion_timestamp is not None
-    return PodFacts(pod, key, name, ask, service, daemon, over, holds, leaving, ready, bound_s)
+    return PodFacts(pod, key, name, ask, service, daemon, over, holds, leaving, ready, bound_s, _saved_s(meta))
+
+
+def _saved_s(meta: Meta) -> float:
+    """The time that a pod reports of its newest checkpoint; 0.0 for none, and for a text that is no time."""
+    try:
+        at_s = float(meta.note(PREFIX + LAST_CHECKPOINT) or 0.0)
+    except ValueError:
+        return 0.0
+    return at_s if isfinite(at_s) and at_s > 0 else 0.0
 
 
 def workload_key(workload: Workload) -> tuple[str, str]:

@@ -75,6 +75,12 @@ class Cluster:
         """How each list is."""
         return [cache.health for caches in self._caches.values() for cache in caches]
 
+    def sign(self, now_s: float) -> None:
+        """Every list that is kept up to date is known to be as the server's at `now_s`."""
+        for cache in (each for caches in self._caches.values() for each in caches):
+            if not cache.health.off and not cache.health.problem:
+                cache.sign(now_s)
+
     def versions(self) -> list[tuple[Kind, int]]:
         """The resourceVersion up to which each list is current; -1 while that is not known."""
         return [(each.kind, each.version) for each in self._reflectors]

@@ -38,6 +38,8 @@ from simulator.world.placing import find_spot
 COHORT = 1
 """Row of the cohort that all queues share; 0 is the root of the ledger, outside of every quota."""
 
+FIRST_COME = "submission"
+"""Order of a queue of Kueue: by priority, then by the time of submission."""
 COHORT_NAME = "cohort"
 """Name of that row for a controller beside the engine."""
 
@@ -360,9 +362,9 @@ def cohort_specs(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QueueSpe
         model: round(max(rest, 0.0)) + sum(spec.guarantee.get(model, 0) for spec in specs if spec.parent == ROOT)
         for model, rest in owned.items()
     }
-    above = QueueSpec(name, ROOT, whole, None, 1.0, 0, None)
-    below = [replace(spec, parent=name) if spec.parent == ROOT else spec for spec in specs]
-    others = [QueueSpec(each, name, {}, None, 1.0, 0, None) for each in cluster.jobs.tenants if each not in named]
+    above = QueueSpec(name, ROOT, whole, None, 1.0, 0, FIRST_COME)
+    below = [replace(spec, order=FIRST_COME, parent=name if spec.parent == ROOT else spec.parent) for spec in specs]
+    others = [QueueSpec(each, name, {}, None, 1.0, 0, FIRST_COME) for each in cluster.jobs.tenants if each not in named]
     return (above, *below, *others)
 
 

@@ -1,0 +1,58 @@
+"""The command line of the playground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autopilot.app.options import SCENARIO_NAMES
+
+
+def playground(
+    scenario: Annotated[
+        str, typer.Option("--scenario", help=f"A built-in scenario ({', '.join(SCENARIO_NAMES)}), or a scenario file.")
+    ] = "quickstart",
+    speed: Annotated[float, typer.Option("--speed", help="Virtual seconds per second.")] = 10.0,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port of the API server; 0 takes a free one.")
+    ] = 0,
+    metrics_port: Annotated[
+        int, typer.Option("--metrics-port", min=0, max=65535, help="Port of the GPU metrics; 0 takes a free one.")
+    ] = 0,
+    host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
+    policy: Annotated[
+        str, typer.Option("--policy", help="Policy of the controller; every mode counts as recommend at most.")
+    ] = "recommend",
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", help="Address of the controller's API, host:port.", show_default="127.0.0.1:9470"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of the scenario.", show_default="the scenario's")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Folder for the kubeconfig, the journal and the memory.")
+    ] = None,
+    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="Serve the Kubernetes API over HTTPS.")] = True,
+) -> None:
+    """Try the autopilot with kubectl, without a cluster: a simulated one behind a Kubernetes API, under Kueue's rules.
+
+    The controller runs beside it and recommends. Jobs that you create enter the simulation.
+    """
+    from autopilot.playground.run import PlaygroundOptions, run_playground
+
+    options = PlaygroundOptions(
+        scenario=scenario,
+        seed=seed,
+        speed=speed,
+        host=host,
+        port=port,
+        metrics_port=metrics_port,
+        policy=policy,
+        listen=listen,
+        state=state,
+        tls=tls,
+    )
+    run_playground(options, typer.echo)

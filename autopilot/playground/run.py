@@ -1,0 +1,121 @@
+"""`autopilot playground`: the stage, its sockets and the controller beside it, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any
+
+from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.world import build_world
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import counted
+from autopilot.operate.run import run_site
+from autopilot.playground.live import Live, controller_site, go_live
+from autopilot.playground.stage import Stage, open_stage
+from autopilot.service.logs import set_up_logs
+from autopilot.service.settings_file import load_settings
+from autopilot.service.state_folder import service_folder
+
+SCRAPE_S = 30.0
+"""Virtual time between two scrapes, and between two ticks without a change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaygroundOptions:
+    """One call of `autopilot playground`."""
+
+    scenario: str = "quickstart"
+    seed: int | None = None
+    speed: float = 10.0
+    host: str = "127.0.0.1"
+    port: int = 0
+    metrics_port: int = 0
+    policy: str = "recommend"
+    listen: str | None = None
+    state: Path | None = None
+    tls: bool = True
+
+
+def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> None:
+    """Run until SIGTERM or Ctrl-C. Raises `InputError` before anything starts."""
+    world = build_world(SimulateOptions(scenario=options.scenario, seed=options.seed))
+    token = token_urlsafe(24)
+    stage = open_stage(world, speed=options.speed, token=token)
+    folder = service_folder(options.state)
+    kubeconfig = folder / "playground.kubeconfig"
+    with ExitStack() as stack:
+        live = go_live(stage, host=options.host, port=options.port, metrics_port=options.metrics_port, tls=options.tls)
+        stack.callback(live.close)
+        write_private(kubeconfig, live.api.kubeconfig(token))
+        stack.callback(kubeconfig.unlink, missing_ok=True)
+        settings = load_settings(None, _over(options, live, kubeconfig))
+        set_up_logs(settings.log)
+        site = controller_site(live, kubeconfig)
+
+        def ready(url: str) -> None:
+            for line in what_to_try(stage, live, kubeconfig, token, url):
+                say(line)
+
+        run_site(settings, site, ready=ready)
+
+
+def _over(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> dict[str, Any]:
+    """The settings of the controller."""
+    over: dict[str, Any] = {
+        "kubernetes": {"kubeconfig": str(kubeconfig)},
+        "policy": options.policy,
+        "collectors": {"exporters": {"targets": live.exporters(), "interval_s": SCRAPE_S}},
+        "loop": {"interval_s": SCRAPE_S},
+        "log": {"level": "warning"},
+    }
+    if options.listen is not None:
+        over["http"] = {"listen": options.listen}
+    if options.state is not None:
+        over["state"] = str(options.state)
+    return over
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read. Raises `InputError` where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except OSError as error:
+        raise InputError(f"{path}: the kubeconfig cannot be written here: {error.strerror}; give --state") from error
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def what_to_try(stage: Stage, live: Live, kubeconfig: Path, token: str, url: str) -> list[str]:
+    """What a newcomer can do, with and without kubectl."""
+    world, namespaces = stage.world, sorted({stage.projection.namespace(each) for each in stage.cluster.jobs.tenants})
+    space = namespaces[-1]
+    secure = "--insecure " if live.api.certificate else ""
+    curl = f"curl -s {secure}-H 'Authorization: Bearer {token}' {live.api.url}"
+    return [
+        f"playground: scenario {world.title}, {counted(world.spec.nodes, 'node')}, {counted(world.spec.gpus, 'GPU')}, "
+        f"Kueue's rules in charge, {stage.clock.speed:g} virtual seconds per second; Ctrl-C ends it",
+        "",
+        "in another terminal, with kubectl:",
+        f"  export KUBECONFIG={kubeconfig}",
+        "  kubectl get nodes",
+        "  kubectl get pods,jobs,workloads -A",
+        f"  kubectl -n {space} create job mine --image=busybox -- sleep 20m",
+        f"  kubectl -n {space} describe job mine",
+        f"  kubectl -n {space} delete job mine",
+        "without kubectl:",
+        f"  {curl}/api/v1/nodes",
+        f"  {curl}/apis/kueue.x-k8s.io/v1beta2/workloads",
+        "what the controller recommends beside Kueue:",
+        "  autopilot recommendations",
+        f"  {url}  (status page)",
+        "metrics of its GPUs, for a Prometheus (http_sd_configs):",
+        f"  {live.metrics.url}/sd/exporters",
+        f"namespaces: {', '.join(namespaces)}",
+    ]
