@@ -79,7 +79,7 @@ def test_thirty_minutes_of_quickstart_agree(tmp_path: Path) -> None:
     there, wrong, _ = shown(world, 1800.0, tmp_path, check=True)
     assert wrong == 0
     result = compare(simulated(world, 1800.0), there)
-    assert result.ticks == 61
+    assert result.ticks == 60
     assert result.simulated_only == result.playground_only == []
 
 
