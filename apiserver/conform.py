@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 from apiserver.quantity import canonical
 from apiserver.schemas import Schema
+from apiserver.timeline import micro_stamp, stamp
 
 Obj = dict[str, Any]
 KEEP_NULL = {"lastProbeTime", "lastTransitionTime", "lastHeartbeatTime", "eventTime", "firstTimestamp", "lastTimestamp"}
@@ -101,6 +103,9 @@ def check_time(text: Any, *, micro: bool) -> Any:
         rest = re.sub(r"^\.\d+", "", rest)
     if ZONE.fullmatch(rest) is None:
         raise ConformError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "Z07:00"')
+    if rest.upper() != "Z":  # stored in UTC
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+        return micro_stamp(moment) if micro else stamp(moment)
     return text if micro else re.sub(r"\.\d+", "", text)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from apiserver import protobuf
 from apiserver.conform import Conformer, ConformError
 from apiserver.errors import StatusError, bad_request, quoted
 from apiserver.requests import JSON, PATCHES, Call, Request
@@ -21,7 +22,16 @@ Obj = dict[str, Any]
 BODY_LIMIT = 3 * 1024 * 1024
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-DECODERS: dict[str, Callable[[bytes], Obj]] = {}  # of further media types, such as protobuf
+
+
+def _protobuf(raw: bytes) -> Obj:
+    try:
+        return protobuf.decode(raw)
+    except protobuf.ProtobufError as error:
+        raise bad_request(f"unable to decode the protobuf body: {error}") from None
+
+
+DECODERS: dict[str, Callable[[bytes], Obj]] = {PROTOBUF: _protobuf}  # of media types besides JSON and YAML
 
 
 def body_value(request: Request) -> Any:

@@ -20,20 +20,6 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 CUSTOM_ORDER = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 """The order in which custom resources list their verbs; built-in ones sort them."""
 
-NOT_STORED_KINDS: dict[
-    str, dict[str, tuple[str, tuple[str, ...]]]
-] = {  # what can be asked of a resource besides objects: subresource -> kind of its body, verbs
-    "nodes": {"proxy": ("NodeProxyOptions", ("create", "delete", "get", "patch", "update"))},
-    "services": {"proxy": ("ServiceProxyOptions", ("create", "delete", "get", "patch", "update"))},
-    "pods": {
-        "attach": ("PodAttachOptions", ("create", "get")),
-        "exec": ("PodExecOptions", ("create", "get")),
-        "log": ("Pod", ("get",)),
-        "portforward": ("PodPortForwardOptions", ("create", "get")),
-        "proxy": ("PodProxyOptions", ("create", "delete", "get", "patch", "update")),
-    },
-}
-
 
 def storage_version_hash(kind: Kind) -> str:
     """Changes with group, version and kind under which objects are stored."""
@@ -54,14 +40,11 @@ def _singular(kind: Kind) -> str:
 def _below(kind: Kind) -> dict[str, tuple[str, str, str, list[str]]]:
     """Subresources: group, version and kind of the body, and verbs."""
     found = {name: _of(kind, each) for name, each in kind.subresources.items()}
-    if not kind.group:
-        for name, (body, verbs) in NOT_STORED_KINDS.get(kind.plural, {}).items():
-            found.setdefault(name, ("", "", body, list(verbs)))
     return dict(sorted(found.items()))
 
 
 def _of(kind: Kind, each: Subresource) -> tuple[str, str, str, list[str]]:
-    verbs = ["create"] if each.handler is not None else sorted(each.verbs)
+    verbs = sorted(each.verbs)
     group, version, body = each.kind or ("", "", kind.kind)
     return ("", "", body, verbs) if (group, version) == (kind.group, kind.version) else (group, version, body, verbs)
 

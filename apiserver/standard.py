@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from apiserver import discovery, health
+from apiserver import discovery, health, openapi
 from apiserver.access.authentication import Authentication
 from apiserver.access.authorization import Authorization, NoEscalation
 from apiserver.access.bootstrap import bootstrap_objects
-from apiserver.access.reviews import REVIEWS
+from apiserver.access.reviews import AUTHENTICATION, REVIEWS, token_request
 from apiserver.admission.limits import LimitRanger
 from apiserver.admission.policies import Policies
 from apiserver.admission.priority import Priority
 from apiserver.admission.quota import ResourceQuota
 from apiserver.crd.lifecycle import DEFINITIONS, Definitions
+from apiserver.kinds.base import Subresource
+from apiserver.kinds.scale import scale
+from apiserver.kinds.unserved import OF_NODES, OF_PODS, OF_SERVICES
 from apiserver.users import ADMIN
 
 if TYPE_CHECKING:
     from apiserver.server import Server
 
 ADMIN_TOKEN = "admin"  # noqa: S105 - it opens a server of tests and of the playground, on loopback
+MORE_PARTS = {
+    "pods": OF_PODS,
+    "nodes": OF_NODES,
+    "services": OF_SERVICES,
+    "serviceaccounts": {
+        "token": Subresource("token", ("create",), handler=token_request, kind=(AUTHENTICATION, "v1", "TokenRequest")),
+    },
+    "deployments.apps": {"scale": scale()},
+    "replicasets.apps": {"scale": scale()},
+    "statefulsets.apps": {"scale": scale()},
+}
+"""Subresources that need no more than the objects themselves."""
 PRIORITY_CLASSES = {
     "system-cluster-critical": (
         2_000_000_000,
@@ -36,7 +52,13 @@ def install_standard(server: Server) -> None:
     """Make a server with nothing but kinds one that people can look around in, log in to and extend."""
     for kind in (*REVIEWS, DEFINITIONS):
         server.kinds.add(kind)
+    for resource, more in MORE_PARTS.items():
+        kind = server.kinds.stored(resource)
+        if kind is not None:
+            server.kinds.add(replace(kind, subresources={**kind.subresources, **more}))
     server.paths |= {"/api": discovery.core_versions, "/apis": discovery.group_list, **health.PATHS}
+    server.paths["/openapi/v3"] = openapi.index
+    server.prefixes["/openapi/v3/"] = openapi.of_group
     server.prefixes |= {"/api/": discovery.of_group, "/apis/": discovery.of_group}
     for path in ("/healthz/", "/livez/", "/readyz/"):
         server.prefixes[path] = health.health

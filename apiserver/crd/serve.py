@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.crd.rules import Rules
 from apiserver.crd.shape import fill_defaults, prune
@@ -14,13 +14,10 @@ from apiserver.crd.typed import typed_resource
 from apiserver.crd.validation import validate
 from apiserver.errors import FieldError
 from apiserver.kinds.base import Kind, Subresource, keep_status, only_status
+from apiserver.kinds.scale import scale
 from apiserver.tables.columns import custom_printer
 
-if TYPE_CHECKING:
-    from apiserver.server import Server
-
 Obj = dict[str, Any]
-SCALE = ("autoscaling", "v1", "Scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +46,7 @@ def _kind(spec: Obj, version: Obj, stored: str, *, convert: bool) -> Kind:
         check = partial(_problems, held, field="status")
         subresources["status"] = Subresource("status", prepare=only_status, validate=check)
     if parts.get("scale"):
-        paths = parts["scale"]
-        subresources["scale"] = Subresource(
-            "scale", kind=SCALE, get=partial(_scale, paths), put=partial(_scaled, paths), prepare=_as_given
-        )
+        subresources["scale"] = scale(parts["scale"])
     return Kind(
         group,
         version["name"],
@@ -114,38 +108,3 @@ def _read_as(api_version: str, schema: Mapping[str, Any], obj: Obj) -> Obj:
     prune(shown, schema)
     fill_defaults(shown, schema)
     return shown
-
-
-# --- the scale subresource ------------------------------------------------------------------------
-
-
-def _scale(paths: Mapping[str, str], _server: Server, _kind: Kind, obj: Obj) -> Obj:
-    metadata = obj["metadata"]
-    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    scale: Obj = {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in names if name in metadata},
-        "spec": {"replicas": _get(obj, paths["specReplicasPath"]) or 0},
-        "status": {"replicas": _get(obj, paths["statusReplicasPath"]) or 0},
-    }
-    if paths.get("labelSelectorPath"):
-        scale["status"]["selector"] = _get(obj, paths["labelSelectorPath"]) or ""
-    return scale
-
-
-def _scaled(paths: Mapping[str, str], _server: Server, _kind: Kind, obj: Obj, scale: Obj) -> Obj:
-    changed = copy.deepcopy(obj)
-    *holders, last = paths["specReplicasPath"].strip(".").split(".")
-    value = changed
-    for part in holders:
-        value = value.setdefault(part, {})
-    value[last] = (scale.get("spec") or {}).get("replicas", 0)
-    return changed
-
-
-def _get(obj: Obj, path: str) -> Any:
-    value: Any = obj
-    for part in path.strip(".").split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value

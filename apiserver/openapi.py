@@ -1,0 +1,73 @@
+"""OpenAPI v3 as far as kubectl needs it: which kinds are served, and that writes check their fields.
+
+The documents name the operations and their parameters. They hold no schemas: kubectl then lets the server validate, and
+computes strategic patches from the types that it was built with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from apiserver.errors import page_not_found
+from apiserver.kinds.base import Kind
+from apiserver.requests import Request, Response, dumped
+
+if TYPE_CHECKING:
+    from apiserver.server import Server
+    from apiserver.users import User
+
+Obj = dict[str, Any]
+ROOT = "/openapi/v3"
+PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
+METHODS = {"get": "get", "update": "put", "patch": "patch", "delete": "delete"}
+ON_COLLECTIONS = {"list": "get", "create": "post", "deletecollection": "delete"}
+
+
+def index(server: Server, _request: Request, _user: User) -> Response:
+    """/openapi/v3: one document for each group and version, with a hash that changes with it."""
+    paths = {}
+    for name in dict.fromkeys(_name(kind) for kind in server.kinds.all()):
+        digest = hashlib.sha512(dumped(document(server, name))).hexdigest().upper()
+        paths[name] = {"serverRelativeURL": f"{ROOT}/{name}?hash={digest}"}
+    return Response(200, {"paths": paths}, {"content-type": "text/plain; charset=utf-8"})
+
+
+def of_group(server: Server, request: Request, _user: User) -> Response:
+    """/openapi/v3/api/v1, /openapi/v3/apis/GROUP/VERSION."""
+    name = request.path.removeprefix(f"{ROOT}/").strip("/")
+    if name not in {_name(kind) for kind in server.kinds.all()}:
+        raise page_not_found()
+    return Response(200, document(server, name), {"content-type": "application/json"})
+
+
+def document(server: Server, name: str) -> Obj:
+    """The document of one group and version (`apis/batch/v1`)."""
+    paths: dict[str, Obj] = {}
+    for kind in server.kinds.all():
+        if _name(kind) == name:
+            middle = "/namespaces/{namespace}" if kind.namespaced else ""
+            collection = f"/{name}{middle}/{kind.plural}"
+            paths[collection] = _operations(kind, ON_COLLECTIONS)
+            if "get" in kind.verbs:
+                paths[f"{collection}/{{name}}"] = _operations(kind, METHODS)
+    info = {"title": "Kubernetes", "version": "v1.36.2"}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}
+
+
+def _name(kind: Kind) -> str:
+    return f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
+
+
+def _operations(kind: Kind, methods: dict[str, str]) -> Obj:
+    about = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    return {
+        method: {
+            "parameters": [{"name": name, "in": "query", "schema": {"type": "string"}} for name in PARAMETERS],
+            "responses": {"200": {"description": "OK"}},
+            "x-kubernetes-action": verb,
+            "x-kubernetes-group-version-kind": about,
+        }
+        for verb, method in methods.items()
+        if verb in kind.verbs
+    }
