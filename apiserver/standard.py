@@ -53,9 +53,9 @@ def install_standard(server: Server) -> None:
     for kind in (*REVIEWS, DEFINITIONS):
         server.kinds.add(kind)
     for resource, more in MORE_PARTS.items():
-        kind = server.kinds.stored(resource)
-        if kind is not None:
-            server.kinds.add(replace(kind, subresources={**kind.subresources, **more}))
+        stored = server.kinds.stored(resource)
+        if stored is not None:
+            server.kinds.add(replace(stored, subresources={**stored.subresources, **more}))
     server.paths |= {"/api": discovery.core_versions, "/apis": discovery.group_list, **health.PATHS}
     server.paths["/openapi/v3"] = openapi.index
     server.prefixes["/openapi/v3/"] = openapi.of_group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +10,20 @@ from typing import Any
 
 import lightkube
 import pytest
-from kubernetes import client, config, dynamic, watch
-from kubernetes.leaderelection import electionconfig, leaderelection
-from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 from lightkube.core.exceptions import ApiError
 from lightkube.models.core_v1 import Container, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Pod
 from lightkube.types import PatchType
 
+# the official client declares types that strict checking does not accept
+client: Any = importlib.import_module("kubernetes.client")
+config: Any = importlib.import_module("kubernetes.config")
+dynamic: Any = importlib.import_module("kubernetes.dynamic")
+watch: Any = importlib.import_module("kubernetes.watch")
+election: Any = importlib.import_module("kubernetes.leaderelection.leaderelection")
+election_config: Any = importlib.import_module("kubernetes.leaderelection.electionconfig")
+LeaseLock: Any = importlib.import_module("kubernetes.leaderelection.resourcelock.leaselock").LeaseLock
 WAIT_S = 20.0
 
 
@@ -101,7 +107,7 @@ def test_leadership_passes_on_when_the_leader_is_cut_off(official: Any) -> None:
     stopped = {name: threading.Event() for name in locks}
 
     def stand(name: str) -> threading.Thread:
-        settings = electionconfig.Config(
+        settings = election_config.Config(
             locks[name],
             lease_duration=3,
             renew_deadline=2,
@@ -109,7 +115,7 @@ def test_leadership_passes_on_when_the_leader_is_cut_off(official: Any) -> None:
             onstarted_leading=elected[name].set,
             onstopped_leading=stopped[name].set,
         )
-        thread = threading.Thread(target=leaderelection.LeaderElection(settings).run, daemon=True)
+        thread = threading.Thread(target=election.LeaderElection(settings).run, daemon=True)
         thread.start()
         return thread
 
