@@ -46,6 +46,15 @@ Seeds = Annotated[str, typer.Option("--seeds", help="A count (5: seeds 1 to 5), 
 Workers = Annotated[
     int | None, typer.Option("--workers", help="Processes to run in.", show_default="the cores of this machine")
 ]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        help="Address of a Dask scheduler whose workers run it, in place of processes here. They need this version and "
+        "the input files at the same paths.",
+        show_default="processes on this machine",
+    ),
+]
 Price = Annotated[float | None, typer.Option("--price", help="Price of a GPU-hour, the same for every model, in USD.")]
 PriceFile = Annotated[
     Path | None, typer.Option("--prices", help="Price file (YAML) with prices by region and GPU model.")
@@ -105,6 +114,7 @@ def compare(
     price: Price = None,
     prices: PriceFile = None,
     workers: Workers = None,
+    dask: Dask = None,
     results: Results = None,
     journal: RecordedJournal = None,
     report: PageDir = None,
@@ -144,7 +154,7 @@ def compare(
         clusters=tuple(dict.fromkeys(cluster)) if cluster else (None,),
         changes=changes_of(change, nodes),
     )
-    run_compare(comparison, Desk(price, prices, workers, results, report), json_out)
+    run_compare(comparison, Desk(price, prices, workers, results, report, dask), json_out)
 
 
 def size(

@@ -34,6 +34,7 @@ class Desk:
     workers: int | None = None
     results: Path | None = None
     report: Path | None = None
+    dask: str | None = None
 
     def prices(self) -> Prices | None:
         """The prices, None where none are given. Raises `InputError`."""
@@ -94,7 +95,7 @@ def run_kept(cases: Sequence[Case], desk: Desk) -> list[Record]:
 
     with progress_bar() as show:
         try:
-            return run_all(cases, kept, desk.workers, show_done)
+            return run_all(cases, kept, desk.workers, show_done, desk.dask)
         except KeyboardInterrupt:
             err.print(
                 f"autopilot: {counted(done, 'finished run is|finished runs are')} kept in {kept.folder}; the same "

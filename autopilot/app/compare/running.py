@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from autopilot.core.model.errors import InputError
 from autopilot.files import write_bytes
 
 SCHEMA = "gpu-autopilot/comparison-run/1"
+
+CONNECTS_WITHIN_S = 10.0
 
 Record = dict[str, Any]
 """What is kept of one run: `pools` of its cluster, its block of the simulation's document, and the time it took."""
@@ -51,8 +54,12 @@ def workers_for(runs: int, wanted: int | None) -> int:
     return max(min(wanted or cores, runs), 1)
 
 
-def run_all(cases: Sequence[Case], kept: Kept, workers: int | None = None, done: Done | None = None) -> list[Record]:
+def run_all(
+    cases: Sequence[Case], kept: Kept, workers: int | None = None, done: Done | None = None, dask: str | None = None
+) -> list[Record]:
     """The record of each case, in order. The same cases give the same records with any number of workers.
+
+    `dask`: address of a Dask scheduler whose workers run the cases; they read the files at the same paths.
 
     Runs that `kept` has are not run again. Ctrl-C raises `KeyboardInterrupt`; what has finished until then is kept.
     """
@@ -62,7 +69,8 @@ def run_all(cases: Sequence[Case], kept: Kept, workers: int | None = None, done:
     if done is not None and records:
         done(len(records), len(records) + len(missing), f"{len(records)} kept from before")
     total = len(records) + len(missing)
-    for digest, record in _parallel(missing, workers_for(len(missing), workers)):
+    ended = _on_dask(missing, dask) if dask is not None else _parallel(missing, workers_for(len(missing), workers))
+    for digest, record in ended:
         kept.save(digest, record)
         records[digest] = record
         if done is not None:
@@ -75,6 +83,36 @@ def _parallel(missing: Mapping[str, Case], workers: int) -> Iterator[tuple[str, 
     """Each case as it ends, with its digest."""
     calls = (joblib.delayed(_run_one)(digest, case.options) for digest, case in missing.items())
     yield from joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")(calls)
+
+
+def _on_dask(missing: Mapping[str, Case], address: str) -> Iterator[tuple[str, Record]]:
+    """Each case as it ends, run by the workers of a Dask cluster. Raises `InputError` where none answers."""
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError as error:
+        raise InputError("--dask: the package distributed is absent; install gpu-autopilot[dask]") from error
+    try:
+        client = distributed.Client(address, timeout=CONNECTS_WITHIN_S)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--dask: {address}: no Dask scheduler answers: {error}; write its address, for example tcp://10.0.0.1:8786"
+        ) from error
+    with client:
+        futures = [client.submit(_run_one, digest, absolute(case.options)) for digest, case in missing.items()]
+        try:
+            for future in distributed.as_completed(futures):
+                yield future.result()
+        finally:
+            client.cancel(futures)
+
+
+def absolute(options: SimulateOptions) -> SimulateOptions:
+    """The options with absolute paths: a worker has another working folder."""
+    given = {each.name: getattr(options, each.name) for each in fields(options)}
+    paths: dict[str, Any] = {name: value.resolve() for name, value in given.items() if isinstance(value, Path)}
+    named = {name: given[name] for name in ("cluster", "scenario") if isinstance(given[name], str)}
+    paths |= {name: str(Path(value).resolve()) for name, value in named.items() if Path(value).is_file()}
+    return replace(options, **paths)
 
 
 def _run_one(digest: str, options: SimulateOptions) -> tuple[str, Record]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ from autopilot.app.options import SimulateOptions
 from autopilot.cli import main
 from autopilot.core.model.errors import InputError
 from autopilot.metering.prices import flat_prices
+from tests.tidy.tree import ROOT
 
 HEADER = "job_id,tenant,submit_s,duration_s,gpus\n"
 ROWS = "".join(f"j{n},t,{60 * n},{900 + n},{(4, 8)[n % 2]}\n" for n in range(6))
@@ -227,3 +232,36 @@ def test_seeds_and_changes_are_parsed() -> None:
 def test_names_are_no_markdown() -> None:
     """A tenant or file may have any name."""
     assert escaped("a|b\n<i> [x](y)") == r"a\|b \<i\> \[x\](y)"
+
+
+DASK = """
+import sys
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_the_workers_of_a_dask_cluster_give_the_same_records(tmp_path: Path) -> None:
+    """Two workers in another folder run it; what was kept is not run again; an address without a scheduler says so."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "cluster.py").write_text(DASK)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__WORKER__DAEMON": "False"}
+    cases = check(small(policies=("fifo-skip", "autopilot"), seeds=(1,))).cases
+    with subprocess.Popen(
+        [sys.executable, "cluster.py"], stdin=PIPE, stdout=PIPE, text=True, cwd=elsewhere, env=environment
+    ) as cluster:
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
+        spread = run_all(cases, Kept(tmp_path / "dask"), dask=address)
+        cluster.communicate("")
+    here = run_all(cases, Kept(tmp_path / "here"), 1)
+    for record in (*spread, *here):
+        record.pop("wall_s")
+    assert spread == here
+    assert len(run_all(cases, Kept(tmp_path / "dask"), 1)) == 2
+    with pytest.raises(InputError, match=r"--dask: tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
+        run_all(cases, Kept(tmp_path / "none"), dask="tcp://127.0.0.1:9")
