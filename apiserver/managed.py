@@ -83,14 +83,6 @@ def _entry(owner: Owner) -> Obj:
     return entry | ({"subresource": owner.subresource} if owner.subresource else {})
 
 
-def _owned(fields: Fields, subresource: str) -> Fields:
-    """Without what has no owner; a write of status owns nothing else, and one of the object no status."""
-    found = fields - NEVER
-    if subresource == "status":
-        return frozenset(path for path in found if path[0] == "f:status" or path[0] == "f:metadata")
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Who writes: manager, version, subresource, and when (metav1.Time)."""
@@ -99,6 +91,7 @@ class Writer:
     api_version: str
     subresource: str
     now: str
+    status_apart: bool = False  # the kind has a status subresource
 
     def owner(self, operation: str, fields: Fields = NONE) -> Owner:
         """An entry of it."""
@@ -106,9 +99,36 @@ class Writer:
         return Owner(self.manager, operation, version, subresource, fields, self.now)
 
 
+def _owned(fields: Fields, writer: Writer) -> Fields:
+    """Without what has no owner; a write of status owns nothing else, and one of the object no status apart."""
+    found = fields - NEVER
+    if writer.subresource == "status":
+        return frozenset(path for path in found if path[0] == "f:status" or path[0] == "f:metadata")
+    if writer.status_apart and not writer.subresource:
+        return frozenset(path for path in found if path[0] != "f:status")
+    return found
+
+
+def blank(obj: Obj) -> Obj:
+    """What a new object of a built-in kind is compared with: its structs are there before it says anything.
+
+    Without this its creator would own spec and status themselves, and not only what is in them.
+    """
+    found: Obj = {"metadata": {}} | {name: {} for name in ("spec", "status") if name in obj}
+    spec = obj.get("spec")
+    if isinstance(spec, dict) and "containers" in spec:
+        found["spec"] = {"containers": []}
+    if isinstance(spec, dict) and isinstance(spec.get("template"), dict):
+        inner: Obj = {"containers": []} if "containers" in (spec["template"].get("spec") or {}) else {}
+        found["spec"] = {"template": {"metadata": {}, "spec": inner}}
+    if obj.get("kind") == "Node":
+        found["status"] = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": {}}
+    return found
+
+
 def track_update(schema: Schema, old: Obj | None, new: Obj, writer: Writer) -> None:
     """State in `new` who owns its fields after a create, update or patch that made it of `old`."""
-    owners = read_owners(old) if old is not None else []
+    owners = read_owners(old) if old is not None and "managedFields" in old["metadata"] else []
     difference = compare(schema, _plain(old or {}), _plain(new))
     mine = writer.owner("Update")
     found: list[Owner] = []
@@ -118,7 +138,7 @@ def track_update(schema: Schema, old: Obj | None, new: Obj, writer: Writer) -> N
             held, mine = each.fields, replace(mine, time=each.time)
         else:
             found.append(replace(each, fields=each.fields - difference.changed - difference.removed))
-    fields = _owned((held | difference.changed) - difference.removed, writer.subresource)
+    fields = _owned((held | difference.changed) - difference.removed, writer)
     if fields != held:
         mine = replace(mine, time=writer.now)
     write_owners(new, [*found, replace(mine, fields=fields)])
@@ -134,7 +154,7 @@ def _plain(obj: Obj) -> Obj:
 
 def applied(schema: Schema, live: Obj, config: Obj, writer: Writer, *, force: bool) -> Obj:
     """The live object after an apply of `config`, with its owners. Raises StatusError 409 for conflicts."""
-    fields = _owned(frozenset(leaves(schema, _plain(config))), writer.subresource)
+    fields = _owned(frozenset(leaves(schema, _plain(config))), writer)
     owners = read_owners(live)
     mine = writer.owner("Apply")
     last = next((each for each in owners if each.identity == mine.identity), None)

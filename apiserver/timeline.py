@@ -38,7 +38,8 @@ class Timeline:
         self._scheduled = 0
         self._running = False
         self.retry_after_s: Callable[[Exception], float | None] = lambda _error: None
-        """When a callback that failed is called again; None: never, the error is raised."""
+        """When a callback that failed is called again; None: never, the error goes to `on_error` or is raised."""
+        self.on_error: Callable[[Exception], None] | None = None  # takes what a callback raises; None: it is raised
 
     @property
     def now_us(self) -> int:
@@ -77,9 +78,12 @@ class Timeline:
             callback()
         except Exception as error:
             delay_s = self.retry_after_s(error)
-            if delay_s is None:
+            if delay_s is not None:
+                self.at(delay_s, callback)
+            elif self.on_error is not None:
+                self.on_error(error)  # one actor must not stop the others
+            else:
                 raise
-            self.at(delay_s, callback)
 
     def run_until_us(self, moment_us: int) -> None:
         """Run the callbacks up to and including a moment, and leave the clock there. Not from inside a callback."""

@@ -24,7 +24,7 @@ from apiserver.errors import (
     unexpected,
 )
 from apiserver.kinds.base import Kind, Subresource
-from apiserver.managed import Writer, applied, track_update
+from apiserver.managed import Writer, applied, blank, track_update
 from apiserver.metadata import metadata_errors, metadata_update_errors
 from apiserver.patches import apply_patch
 from apiserver.patching import bad_patch, check_apply, check_patch_options, same_but_times, sorted_text, uid_of_nothing
@@ -100,7 +100,13 @@ class Writing:
         kind, server = call.kind, self._server
         check_apply(call, config)
         stored = server.store.get(kind.storage, call.namespace, call.name)
-        writer = Writer(call.manager, kind.api_version, call.subresource, stamp(server.timeline.now))
+        writer = Writer(
+            call.manager,
+            kind.api_version,
+            call.subresource,
+            stamp(server.timeline.now),
+            "status" in call.kind.subresources,
+        )
         force = call.option("force") in {"1", "true"}
         if stored is None:
             if config["metadata"].get("uid"):
@@ -272,8 +278,11 @@ class Writing:
             call.warnings += call.kind.warnings(attributes.obj, attributes.old)
         if not owned:
             api_version, now = call.kind.api_version, stamp(self._server.timeline.now)
-            writer = Writer(call.manager, api_version, call.subresource, now)
-            track_update(call.kind.schema, attributes.old, attributes.obj, writer)
+            writer = Writer(call.manager, api_version, call.subresource, now, "status" in call.kind.subresources)
+            old = attributes.old
+            if old is None and not call.kind.custom:
+                old = blank(attributes.obj)
+            track_update(call.kind.schema, old, attributes.obj, writer)
 
     def _stored(self, kind: Kind, obj: Obj) -> Obj:
         return kind.to_storage(obj) if kind.to_storage is not None else obj
@@ -312,7 +321,13 @@ class Writing:
         if stored is None:
             raise not_found(kind.named(call.name))
         obj = change(copy.deepcopy(stored))
-        writer = Writer(call.manager, kind.api_version, call.subresource, stamp(server.timeline.now))
+        writer = Writer(
+            call.manager,
+            kind.api_version,
+            call.subresource,
+            stamp(server.timeline.now),
+            "status" in call.kind.subresources,
+        )
         track_update(kind.schema, stored, obj, writer)
         return obj if call.dry_run else server.store.put(kind.storage, obj)
 

@@ -11,10 +11,10 @@ from apiserver.actors.kubelet import NODES, Kubelet, KubeletOptions
 from apiserver.actors.objects import Name, delete, name_of, patch
 from apiserver.actors.pod_status import condition, is_terminal, is_terminating, with_condition
 from apiserver.actors.queue import WorkQueue
-from apiserver.actors.timing import NODE_CHECK_S, NODE_GRACE_S, NODE_LABELS_S, NODE_READY_S, NODE_TAINT_S
+from apiserver.actors.timing import NODE_CHECK_S, NODE_GRACE_S, NODE_LABELS_S, NODE_READY_S, NODE_TAINT_S, NODE_TTL_S
 from apiserver.server import Server
 from apiserver.store import Event
-from apiserver.timeline import US, Timer, parse_stamp, stamp
+from apiserver.timeline import US, Timer, micro_stamp, parse_stamp, stamp
 from apiserver.users import service_account
 
 Obj = dict[str, Any]
@@ -38,6 +38,8 @@ HEALTHY = (
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
+LEASES = "leases.coordination.k8s.io"
+LEASE_NAMESPACE = "kube-node-lease"
 SILENT = "Kubelet stopped posting node status."
 EVICTING = "Taint manager: deleting due to NoExecute taint"
 
@@ -82,6 +84,14 @@ class NodeAgent(Actor):
         info |= {"kubeletVersion": self._options.version, "operatingSystem": labels.get("kubernetes.io/os", "linux")}
         info |= {"architecture": labels.get("kubernetes.io/arch", "amd64")}
         patch(self.client, "nodes", node, {"status": {"conditions": made, "nodeInfo": info}}, "status")
+        self._lease(name)
+
+    def _lease(self, name: str) -> None:
+        """The lease of the kubelet. It is not renewed: heartbeats are the conditions."""
+        if self._store.get(LEASES, LEASE_NAMESPACE, name) is None:
+            spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_stamp(self._timeline.now)}
+            metadata = {"name": name, "namespace": LEASE_NAMESPACE}
+            self.client.create(LEASES, {"metadata": metadata, "spec": spec})
 
 
 class NodeLifecycle(Actor):
@@ -99,6 +109,7 @@ class NodeLifecycle(Actor):
         self._store = self.server.store
         self._timeline = self.server.timeline
         self._taints: WorkQueue[str] = WorkQueue(self._timeline, self._sync_taints, NODE_TAINT_S)
+        self._ttl: WorkQueue[str] = WorkQueue(self._timeline, self._sync_ttl, NODE_TTL_S)
         self._labels: WorkQueue[str] = WorkQueue(self._timeline, self._sync_labels, NODE_LABELS_S)
         self._store.subscribe("nodes", self._on_node)
         if self._kubelet is not None:
@@ -107,15 +118,19 @@ class NodeLifecycle(Actor):
     def _on_node(self, event: Event) -> None:
         if event.type != "DELETED":
             name = event.obj["metadata"]["name"]
+            self._ttl.add(name)
             self._taints.add(name)
             self._labels.add(name)
+
+    def _sync_ttl(self, name: str) -> None:
+        node = self._store.get("nodes", "", name)
+        if node is not None and TTL not in (node["metadata"].get("annotations") or {}):
+            self.client.patch("nodes", "", name, {"metadata": {"annotations": {TTL: "0"}}})
 
     def _sync_labels(self, name: str) -> None:
         node = self._store.get("nodes", "", name)
         if node is None:
             return
-        if TTL not in (node["metadata"].get("annotations") or {}):
-            node = self.client.patch("nodes", "", name, {"metadata": {"annotations": {TTL: "0"}}})
         labels = node["metadata"].get("labels") or {}
         wanted = {old: labels[new] for old, new in LEGACY_LABELS.items() if new in labels}
         if any(labels.get(key) != value for key, value in wanted.items()):

@@ -30,12 +30,13 @@ DISRUPTED_TIMEOUT_S = 120.0  # DeletionTimeout of the disruption controller
 # 0.3 s; a new node loses not-ready:NoSchedule 0.2 s after Ready=True; a cordon is a taint within 1 s.
 NODE_GRACE_S = 50.0
 NODE_CHECK_S = 5.0
-NODE_TAINT_S = 0.1
+NODE_TTL_S = 0.01
+NODE_TAINT_S = 0.02
 
 # A service account, and the certificate bundle of a namespace, appear a moment after the namespace.
 NAMESPACE_S = 0.01
-NODE_READY_S = 0.06
-NODE_LABELS_S = 0.03
+NODE_READY_S = 0.055
+NODE_LABELS_S = 0.045
 GARBAGE_S = 0.02
 
 # MIG manager: the waits are those of its source; the times of a reboot, a cut and a start of the plugin are assumed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -9,7 +10,13 @@ from contextlib import contextmanager
 
 from apiserver.timeline import US, Timeline
 
+LOG = logging.getLogger(__name__)
 IDLE_S = 0.5  # the longest sleep between two looks at the clock
+
+
+def _report(error: Exception) -> None:
+    """An actor failed: the server goes on, and its log says so."""
+    LOG.error("an actor of the API server failed", exc_info=error)
 
 
 class LiveClock:
@@ -17,6 +24,7 @@ class LiveClock:
 
     def __init__(self, timeline: Timeline, speed: float = 1.0) -> None:
         self.timeline = timeline
+        self.timeline.on_error = _report
         self.lock = threading.RLock()
         self._speed = speed
         self._holders = 0
