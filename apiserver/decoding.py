@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,13 @@ import yaml
 from apiserver import protobuf
 from apiserver.conform import Conformer, ConformError
 from apiserver.errors import StatusError, bad_request, quoted
+from apiserver.plain_json import clone
 from apiserver.requests import JSON, PATCHES, Call, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from apiserver.kinds.base import Kind
+from apiserver.kinds.base import Kind
 
 Obj = dict[str, Any]
 BODY_LIMIT = 3 * 1024 * 1024
@@ -38,7 +38,7 @@ def body_value(request: Request) -> Any:
     """The body as a JSON value of its own, that may be changed. Raises StatusError 400, 413, 415."""
     body = request.body
     if not isinstance(body, (bytes, str)):
-        return copy.deepcopy(body)
+        return clone(body)
     raw = body if isinstance(body, bytes) else body.encode()
     check_size(raw)
     media = request.content_type

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import Named, StatusError, quoted
+from apiserver.plain_json import clone
 from apiserver.timeline import parse_stamp, stamp
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Deletion:
         """The object as it is afterwards or was last, and whether it is gone. Raises StatusError."""
         check_preconditions(kind, stored, options.get("preconditions") or {})
         if kind.prepare_delete is not None and "deletionTimestamp" not in stored["metadata"]:
-            stored = copy.deepcopy(stored)
+            stored = clone(stored)
             kind.prepare_delete(stored, stamp(self._server.timeline.now))
         metadata = dict(stored["metadata"])
         grace_s = self._grace_s(kind, stored, options)

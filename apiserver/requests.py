@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from apiserver.plain_json import encode
 from apiserver.users import User
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PATCHES = {
 
 def dumped(value: Any) -> bytes:
     """JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return encode(value)
 
 
 @dataclass(slots=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from apiserver.plain_json import encode
 from apiserver.timeline import Timeline
 
 Obj = dict[str, Any]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
+TYPE_FIELDS = ("kind", "apiVersion")
 HISTORY = 50_000  # events kept for each resource; a watch from before them gets 410
 
 
@@ -25,11 +26,16 @@ class Entry:
         self.rv = rv
         self._encoded: bytes | None = None
 
-    def encoded(self) -> bytes:
-        """The object as JSON; made once."""
+    def item(self) -> bytes:
+        """The object as JSON without kind and apiVersion, as lists of built-in kinds hold it; made once."""
         if self._encoded is None:
-            self._encoded = json.dumps(self.obj, separators=(",", ":"), ensure_ascii=False).encode()
+            self._encoded = encode({name: value for name, value in self.obj.items() if name not in TYPE_FIELDS})
         return self._encoded
+
+    def encoded(self) -> bytes:
+        """The object as JSON."""
+        stated = encode({name: self.obj[name] for name in TYPE_FIELDS if name in self.obj})
+        return stated[:-1] + b"," + self.item()[1:]
 
 
 @dataclass(frozen=True, slots=True)

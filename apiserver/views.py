@@ -48,7 +48,10 @@ class View:
 
         def encoded() -> Iterator[bytes]:
             for entry in entries:
-                yield entry.encoded() if whole else dumped(self._item(entry.obj))
+                if whole:
+                    yield entry.encoded()
+                else:
+                    yield entry.item() if convert is None else dumped(self._item(entry.obj))
 
         return Items(head, encoded, lambda: [self._item(entry.obj) for entry in entries])
 

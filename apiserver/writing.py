@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +27,7 @@ from apiserver.managed import Writer, applied, blank, track_update
 from apiserver.metadata import metadata_errors, metadata_update_errors
 from apiserver.patches import apply_patch
 from apiserver.patching import bad_patch, check_apply, check_patch_options, same_but_times, sorted_text, uid_of_nothing
+from apiserver.plain_json import clone
 from apiserver.requests import PATCHES, Call, Response
 from apiserver.timeline import stamp
 from apiserver.views import view_of
@@ -210,7 +210,7 @@ class Writing:
         if stored is None:
             raise not_found(kind.named(call.name))
         old = kind.from_storage(stored) if kind.from_storage is not None else stored
-        obj = change(copy.deepcopy(old))
+        obj = change(clone(old))
         check_kind(obj, kind)
         metadata = obj.setdefault("metadata", {})
         for name in ("name", "namespace", "uid", "creationTimestamp"):
@@ -320,7 +320,7 @@ class Writing:
         stored = server.store.get(kind.storage, call.namespace, call.name)
         if stored is None:
             raise not_found(kind.named(call.name))
-        obj = change(copy.deepcopy(stored))
+        obj = change(clone(stored))
         writer = Writer(
             call.manager,
             kind.api_version,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from apiserver.errors import FieldError, forbidden_field, invalid_value
 from apiserver.kinds.base import keep_status, only_status
 from apiserver.kinds.internal import compact, difference, internal
 from apiserver.kinds.pods import pod_spec_errors
+from apiserver.plain_json import clone
 
 Obj = dict[str, Any]
 REFUSED = (
@@ -87,7 +87,7 @@ def _changed_tolerations(new: Obj, old: Obj) -> list[FieldError]:
 
 def _munged(new: Obj, old: Obj) -> Obj:
     """The new spec with what every update may change set back."""
-    munged = copy.deepcopy(new)
+    munged: Obj = clone(new)
     for group in ("containers", "initContainers"):
         for container, held in zip(munged.get(group) or [], old.get(group) or [], strict=False):
             container["image"] = held.get("image", "")
