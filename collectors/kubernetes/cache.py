@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.wire import Meta, Object
@@ -119,6 +119,11 @@ class Cache:
             self._health = Health(
                 self.kind, self.namespace, was.synced, was.sign_s, was.objects, False, problem, partial, was.bad
             )
+
+    def skip(self) -> None:
+        """The kind may not be read: nothing waits for it, and its problem stays."""
+        with self._lock:
+            self._health = replace(self._health, synced=True)
 
     def switch_off(self, now_s: float) -> None:
         """The cluster does not serve the kind: it has no objects."""

@@ -11,7 +11,10 @@ from collectors.kueue import wire as kueue
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind. Without a `required` one the view is not whole; any other is a feature that may be absent."""
+    """One kind. A `required` one is served by every cluster; any other is a feature that may be absent.
+
+    Where a `needed` one may not be read, the view is not whole; any other that may not be read is only a gap.
+    """
 
     name: str  # as messages name it, and the resource that a role grants
     group: str  # "" for the core group
@@ -19,6 +22,7 @@ class Kind:
     type: type[Any]
     namespaced: bool = True
     required: bool = False
+    needed: bool = False
 
     def path(self, namespace: str = "") -> str:
         """Path of the list, of one namespace or of all."""
@@ -31,21 +35,21 @@ class Kind:
         return f"{self.name}.{self.group}" if self.group else self.name
 
 
-NODES = Kind("nodes", "", "v1", wire.Node, namespaced=False, required=True)
-PODS = Kind("pods", "", "v1", wire.Pod, required=True)
-JOBS = Kind("jobs", "batch", "v1", wire.Job, required=True)
-DEPLOYMENTS = Kind("deployments", "apps", "v1", wire.Scaled, required=True)
-STATEFULSETS = Kind("statefulsets", "apps", "v1", wire.Scaled, required=True)
+NODES = Kind("nodes", "", "v1", wire.Node, namespaced=False, required=True, needed=True)
+PODS = Kind("pods", "", "v1", wire.Pod, required=True, needed=True)
+JOBS = Kind("jobs", "batch", "v1", wire.Job, required=True, needed=True)
+DEPLOYMENTS = Kind("deployments", "apps", "v1", wire.Scaled, required=True, needed=True)
+STATEFULSETS = Kind("statefulsets", "apps", "v1", wire.Scaled, required=True, needed=True)
 PRIORITY_CLASSES = Kind("priorityclasses", "scheduling.k8s.io", "v1", wire.PriorityClass, namespaced=False)
 BUDGETS = Kind("poddisruptionbudgets", "policy", "v1", wire.Budget)
 QUOTAS = Kind("resourcequotas", "", "v1", wire.ResourceQuota)
 SLICES = Kind("resourceslices", "resource.k8s.io", "v1", dra_wire.ResourceSlice, namespaced=False)
 CLAIMS = Kind("resourceclaims", "resource.k8s.io", "v1", dra_wire.ResourceClaim)
-WORKLOADS = Kind("workloads", kueue.GROUP, kueue.VERSION, kueue.Workload)
-CLUSTER_QUEUES = Kind("clusterqueues", kueue.GROUP, kueue.VERSION, kueue.ClusterQueue, namespaced=False)
-LOCAL_QUEUES = Kind("localqueues", kueue.GROUP, kueue.VERSION, kueue.LocalQueue)
-COHORTS = Kind("cohorts", kueue.GROUP, kueue.VERSION, kueue.Cohort, namespaced=False)
-FLAVORS = Kind("resourceflavors", kueue.GROUP, kueue.VERSION, kueue.ResourceFlavor, namespaced=False)
+WORKLOADS = Kind("workloads", kueue.GROUP, kueue.VERSION, kueue.Workload, needed=True)
+CLUSTER_QUEUES = Kind("clusterqueues", kueue.GROUP, kueue.VERSION, kueue.ClusterQueue, namespaced=False, needed=True)
+LOCAL_QUEUES = Kind("localqueues", kueue.GROUP, kueue.VERSION, kueue.LocalQueue, needed=True)
+COHORTS = Kind("cohorts", kueue.GROUP, kueue.VERSION, kueue.Cohort, namespaced=False, needed=True)
+FLAVORS = Kind("resourceflavors", kueue.GROUP, kueue.VERSION, kueue.ResourceFlavor, namespaced=False, needed=True)
 TOPOLOGIES = Kind("topologies", kueue.GROUP, kueue.VERSION, kueue.Topology, namespaced=False)
 CHECKS = Kind("admissionchecks", kueue.GROUP, kueue.VERSION, kueue.AdmissionCheck, namespaced=False)
 KAI_QUEUES = Kind("queues", "scheduling.run.ai", "v2", wire.KaiQueue, namespaced=False)

@@ -307,7 +307,10 @@ class Reflector:
             if not self._watches and self._served:  # it may still list
                 self._cache.fail(reason)
                 return 0.0
-            self._cache.fail(reason, partial=reason)
+            self._cache.fail(reason, partial=reason if self._cache.kind.needed else "")
+            if not self._cache.kind.needed:  # a feature that cannot be seen
+                self._cache.skip()
+                return self._timing.recheck_s
             return self._wait_s(error)
         self._cache.fail(f"{title}{where}: {error.message}")
         return self._wait_s(error)

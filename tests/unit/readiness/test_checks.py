@@ -68,8 +68,8 @@ def test_refused_credentials_are_told_from_a_missing_right() -> None:
     line = _only(_bad(World(denied=frozenset({("pods", "watch")}))))
     assert (line.status, line.subject) == (Status.FAILED, "pods")
     assert line.text == "no right to watch pods (what runs and what waits)"
-    optional = _only(_bad(World(denied=frozenset({("cohorts", "list"), ("cohorts", "get")}))))
-    assert (optional.status, optional.subject) == (Status.WARNING, "cohorts.kueue.x-k8s.io")
+    optional = _only(_bad(World(denied=frozenset({("topologies", "list"), ("topologies", "get")}))))
+    assert (optional.status, optional.subject) == (Status.WARNING, "topologies.kueue.x-k8s.io")
 
 
 @pytest.mark.parametrize(("skew_s", "status"), [(2.0, None), (10.0, Status.WARNING), (-3600.0, Status.FAILED)])

@@ -43,7 +43,7 @@ def test_config_maps_are_granted_in_one_namespace_only() -> None:
 
 def test_every_kind_that_is_read_is_granted() -> None:
     """With the same need; beside them only what `autopilot check` and the settings ask for."""
-    read = {(kind.group, kind.name): kind.required for kind in KINDS}
+    read = {(kind.group, kind.name): kind.needed for kind in KINDS}
     granted = {(right.group, right.resource): right.needed for right in RIGHTS}
     assert {key: granted.get(key) for key in read} == read
     assert {resource for _, resource in granted.keys() - read.keys()} == {

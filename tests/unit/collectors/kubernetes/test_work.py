@@ -338,16 +338,22 @@ def test_a_clock_an_hour_off_is_named_and_freezes() -> None:
 
 
 def test_a_missing_right_freezes_and_names_the_role() -> None:
-    """Without Deployments nobody knows which pods are replicas: the view is not whole."""
+    """Without the Workloads nobody knows what Kueue admitted: the view is not whole."""
     from collectors.kubernetes.transport import ApiError
 
     view = Seen(node("n1"), pod("p", 1))
     view.tables()
-    view.api.refuse["list poddisruptionbudgets"] = ApiError(403, "403 forbidden")
-    view.api.scripts["poddisruptionbudgets"] = [[ApiError(0, "cut")]]
+    for name in ("workloads", "poddisruptionbudgets"):
+        view.api.refuse[f"list {name}"] = ApiError(403, "403 forbidden")
+        view.api.scripts[name] = [[ApiError(0, "cut")]]
     batch = view.batch()
     assert not batch.work_list.complete
-    assert "no permission to list poddisruptionbudgets.policy" in batch.work_list.reason
+    assert "no permission to list workloads.kueue.x-k8s.io" in batch.work_list.reason
+    view.api.refuse.pop("list workloads")
+    batch = view.batch()
+    assert batch.work_list.complete
+    (gap,) = reasons(batch, "poddisruptionbudgets.policy")
+    assert "no permission to list poddisruptionbudgets.policy" in gap
 
 
 def test_rows_follow_their_gangs_when_others_go() -> None:
