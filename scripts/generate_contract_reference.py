@@ -82,10 +82,11 @@ metadata:
 - A GPU model is written as the cluster names it, or by its product label (`NVIDIA-H100-80GB-HBM3`); a MIG profile
   as `1g.10gb`, or by its resource (`nvidia.com/mig-1g.10gb`).
 
-This version has no collector for Kubernetes (docs/limits.md): `autopilot.contract.parse_contract` reads and checks the
-annotations, but none come from a cluster yet. Today the columns of a job file carry the contract
-(docs/data-sources.md), with the same limits, the same defaults and, as far as columns can contradict each other, the
-same rules.
+Beside a Kubernetes cluster the annotations are read from the Job, from the Workload of Kueue and from the template
+of the pods; the first one that has a name counts. Labels with these names count where no annotation of the object has
+the name. Work whose contract is refused is left alone, and a gap names it. In simulations the columns of a job file
+carry the contract (docs/data-sources.md), with the same limits, the same defaults and, as far as columns can
+contradict each other, the same rules.
 """
 
 COLUMNS = """

@@ -12,6 +12,7 @@ from autopilot.core.model.snapshot import Topology
 from collectors.attribution import Sightings
 from collectors.kubernetes import kinds, nodes, telemetry_join
 from collectors.kubernetes.cache import Changes, Health
+from collectors.kubernetes.claims import Claims
 from collectors.kubernetes.constraints import Constraints, meets_labels
 from collectors.kubernetes.devices import Hardware
 from collectors.kubernetes.gang_rows import Cluster as Surroundings
@@ -79,6 +80,7 @@ class KubernetesCollector:
         self._tree: QueueTree | None = None
         self._namespaces: tuple[str, ...] = ()
         self._joined: Sightings | None = None
+        self._claims = Claims()
         self._around.class_value = self._class_value
         self._around.queue, self._around.queue_stopped = self._queue_of, self._stopped
         self._around.level = self._level
@@ -141,8 +143,11 @@ class KubernetesCollector:
         gangs.update_workloads(drain(kinds.WORKLOADS))
         gangs.update_jobs(drain(kinds.JOBS))
         gangs.update_pods(drain(kinds.PODS))
+        claims_changed = self._claims.update(drain(kinds.SLICES), drain(kinds.CLAIMS))
+        if claims_changed:
+            gangs.claim({uid: len(uuids) for uid, uuids in self._claims.held.items()})
         around = self._around
-        self._join()
+        self._join(again=claims_changed)
         inventory = self._nodes.tables()
         profile_code = {name: code for code, name in enumerate(inventory.names.profiles)}
         overbooked = gangs.overbooked()
@@ -165,16 +170,19 @@ class KubernetesCollector:
         gangs.dirty |= (overbooked ^ around.overbooked) & gangs.gangs.keys()
         around.overbooked = overbooked
 
-    def _join(self) -> None:
-        """Take in what another source sees of the GPUs, where there is a new answer."""
+    def _join(self, *, again: bool) -> None:
+        """Take in what another source sees of the GPUs, where there is a new answer. DRA names what it does not see."""
         found = self.hardware.sightings() if self.hardware is not None else None
-        if found is None or found is self._joined:
+        if not again and (found is None or found is self._joined):
             return
-        self._joined = found
+        self._joined = found = found or Sightings()
         pods = self._gangs.holders()
         models = {name: slots.facts.model for name, slots in self._nodes.slots.items()}
-        self._nodes.name_gpus(telemetry_join.gpus_by_node(found, models, pods))
+        self._nodes.name_gpus({**self._claims.gpus, **telemetry_join.gpus_by_node(found, models, pods)})
         pinned = telemetry_join.pins(found.attributions, pods)
+        for uid, node in pods.values():
+            if uid in self._claims.held:
+                pinned.setdefault(node, {})[uid] = self._claims.held[uid]
         moved = [slots.pin(pinned.get(name, {})) for name, slots in self._nodes.slots.items()]
         self._nodes.given += any(moved)
 

@@ -83,6 +83,7 @@ class Stated:
 def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End) -> GangRow | None:
     """The row of a gang; None where it asks for no GPU. `holding` are its pods that hold GPUs."""
     shapes = [each for each in shapes_of(gang) if each.ask.any_gpu]
+    shapes = shapes or [each for each in _shapes_of_pods(gang) if each.ask.any_gpu]  # GPUs by resource claims
     if not shapes:
         return None
     stated = _stated(gang, shapes, cluster, holding)
@@ -188,6 +189,11 @@ def shapes_of(gang: Gang) -> list[PodShape]:
         wide = spec.parallelism if spec.parallelism is not None else 1
         count = min(wide, spec.completions) if spec.completions is not None else wide
         return [PodShape(count, count, ask_of(spec.template.spec), spec.template.spec, spec.template.metadata)]
+    return _shapes_of_pods(gang)
+
+
+def _shapes_of_pods(gang: Gang) -> list[PodShape]:
+    """The kinds of pods that there are, and as many as they state to be."""
     by_ask: dict[Ask, list[PodFacts]] = {}
     for each in gang.pods.values():
         by_ask.setdefault(each.ask, []).append(each)

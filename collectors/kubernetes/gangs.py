@@ -7,7 +7,7 @@ made a Workload for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
@@ -61,11 +61,13 @@ class Gang:
     over_since_s: float | None = None  # when it was first seen ended
 
 
-def pod_facts(pod: Pod) -> PodFacts:
-    """The gang of a pod, its request and its service."""
+def pod_facts(pod: Pod, claimed: int = 0) -> PodFacts:
+    """The gang of a pod, its request and its service. `claimed`: GPUs of its allocated resource claims."""
     meta = pod.metadata
     namespace, owner = meta.namespace, meta.owner
     ask = ask_of(pod.spec)
+    if claimed:
+        ask = replace(ask, gpus=ask.gpus + claimed)
     key, name, service, daemon = f"uid/{meta.uid}", meta.name, "", False
     group = meta.label(KUEUE_GROUP)
     if meta.label(SET_NAME):

@@ -43,6 +43,7 @@ class Nodes:
     _twice: dict[str, str] = field(default_factory=dict)  # nodes that show a GPU of another node
     given: int = 0  # rises with every change of what pods hold
     _given: dict[str, tuple[str, Ask, bool]] = field(default_factory=dict)
+    _plain: dict[str, Node] = field(default_factory=dict)  # nodes without GPUs, as far as is known
     _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes that are not known (yet)
     _built: tuple[tuple[int, int], Inventory] | None = None
 
@@ -52,6 +53,7 @@ class Nodes:
         """Take in what changed; true where a fact of a node changed."""
         before = self.version
         for found in changes.gone:
+            self._plain.pop(found.metadata.name, None)
             known = self.objects.get(found.metadata.name)
             if known is not None and known.metadata.uid == found.metadata.uid:
                 self._forget(found.metadata.name, reported=found.metadata.uid in changes.deleted)
@@ -82,8 +84,10 @@ class Nodes:
         changed = {name for name in {*usable, *self.known} if usable.get(name) != self.known.get(name)}
         self.known = usable
         self._twice = twice
-        for name in changed & self.objects.keys():
-            self._see(self.objects[name], again=True)
+        for name in sorted(changed):
+            found = self.objects.get(name) or self._plain.get(name)
+            if found is not None:
+                self._see(found, again=True)
 
     def give(self, node: str, pod: str, ask: Ask, *, leaving: bool = False) -> None:
         """A pod holds GPUs of a node, and may be about to leave."""
@@ -110,7 +114,9 @@ class Nodes:
     def _see(self, node: Node, *, again: bool = False) -> None:
         name = node.metadata.name
         before = self.objects.get(name)
-        if not nodes.has_gpus(node):
+        named = len(self.known.get(name, ()))
+        if not named and not nodes.has_gpus(node):
+            self._plain[name] = node
             if before is not None:
                 self._forget(name, reported=True)
             return
@@ -119,7 +125,8 @@ class Nodes:
             before = None
         self.objects[name] = node
         slots = self.slots.get(name)
-        facts = nodes.facts_of(node, self.topology)
+        self._plain.pop(name, None)
+        facts = nodes.facts_of(node, self.topology, named)
         labels_changed = before is not None and (
             before.metadata.labels != node.metadata.labels or before.spec.taints != node.spec.taints
         )

@@ -109,8 +109,8 @@ def has_gpus(node: Node) -> bool:
     )
 
 
-def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY) -> NodeFacts:
-    """The facts of a node with GPUs."""
+def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, named: int = 0) -> NodeFacts:
+    """The facts of a node with GPUs. `named`: how many GPUs a source names, for a node that offers no resource."""
     problems: list[tuple[str, str]] = []
     product = node.metadata.label("nvidia.com/gpu.product")
     model = model_of(product)
@@ -123,6 +123,8 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY) -> 
         )
     offered = _offered(node, problems)
     gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, offered, problems)
+    if not offered and named:  # by dynamic resource allocation
+        gpus, cut, usable = named, 0, named
     taints = node.spec.taints or ()
     ready = condition(node.status.conditions, "Ready")  # type: ignore[arg-type]
     levels = {level: _first(node, keys) for level, keys in topology.items()}

@@ -42,6 +42,7 @@ class Gangs:
     tenants: dict[str, int] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     dirty: set[str] = field(default_factory=set)
+    claimed: dict[str, int] = field(default_factory=dict)  # GPUs by resource claims, by uid of the pod
     version: int = 0
     _aliases: dict[tuple[str, str], str] = field(default_factory=dict)  # Workload -> key of its gang
     _named: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -78,7 +79,14 @@ class Gangs:
             self._drop_pod(found.metadata.uid, reported=found.metadata.uid in reported)
         for found in changes.there:
             if isinstance(found, Pod):
-                self._put_pod(pod_facts(found))
+                self._put_pod(pod_facts(found, self.claimed.get(found.metadata.uid, 0)))
+
+    def claim(self, claimed: dict[str, int]) -> None:
+        """GPUs that pods hold by resource claims, by uid."""
+        changed = {uid for uid in {*claimed, *self.claimed} if claimed.get(uid) != self.claimed.get(uid)}
+        self.claimed = claimed
+        for uid in sorted(changed & self.pods.keys()):
+            self._put_pod(pod_facts(self.pods[uid].pod, claimed.get(uid, 0)))
 
     def update_jobs(self, changes: Changes) -> None:
         """Jobs; a JobSet's are only read through their pods."""
