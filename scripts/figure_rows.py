@@ -215,6 +215,16 @@ def of_forecast_speed(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure("a retrain of everything", f"{retrain_s:.0f} s of CPU", "180 s")
 
 
+def of_kube_sync(found: dict[str, Any]) -> Iterator[Figure]:
+    """List and watch of a large cluster."""
+    size = f"{found['pods']:,.0f} pods on {found['nodes']:,.0f} nodes"
+    yield Figure(f"{size}: first sync after the bytes arrived", f"{found['sync_s']:.2f} s of CPU", "at most 2 s")
+    unchanged_ms = found["unchanged_s"] * 1000
+    yield Figure(f"{size}: an unchanged view until it is assembled", f"{unchanged_ms:.0f} ms of CPU", "at most 50 ms")
+    yield Figure(f"{size}: 500 watch events/s", f"{found['watch_ratio']:.0%} of a core", "under 20 %")
+    yield Figure(f"{size}: memory", f"{found['memory_mib']:.0f} MiB", "under 500 MB")
+
+
 def of_serving_speed(found: dict[str, Any]) -> Iterator[Figure]:
     """Time to simulate a day of requests."""
     worst = max(found["rows"], key=lambda row: float(row["day_at_1000_rps_s"] or 0.0))

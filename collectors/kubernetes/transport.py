@@ -30,10 +30,9 @@ UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_MANY = 401, 403, 404, 410, 429
 class ApiError(Exception):
     """A request that failed. `status` is 0 where no answer came; `retry_after_s` is 0 where none was given."""
 
-    def __init__(self, status: int, message: str, retry_after_s: float = 0.0, token: str = "") -> None:
+    def __init__(self, status: int, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.status, self.message, self.retry_after_s = status, message, retry_after_s
-        self.token = token  # of a list whose continuation expired: it continues with newer objects
 
 
 class StatusBody(msgspec.Struct):
@@ -185,15 +184,7 @@ def _error_of(response: Any) -> ApiError:
     except msgspec.DecodeError:
         text = body.decode("utf-8", "replace").strip()
     after = response.headers.get("retry-after", "")
-    token = ""
-    if response.status == GONE:
-        with suppress(msgspec.DecodeError):
-            token = msgspec.json.decode(body, type=_GoneBody).metadata.get("continue", "")
-    return ApiError(response.status, f"{response.status} {text[:300]}", float(after) if after.isdigit() else 0.0, token)
-
-
-class _GoneBody(msgspec.Struct):
-    metadata: dict[str, Any] = {}
+    return ApiError(response.status, f"{response.status} {text[:300]}", float(after) if after.isdigit() else 0.0)
 
 
 def _reason(error: BaseException) -> str:

@@ -1,16 +1,12 @@
-"""A canned API server: lists, watches and refusals without HTTP, and the same behind a real socket."""
+"""A canned API server: lists, watches and refusals, without HTTP."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
@@ -156,80 +152,6 @@ class Canned:
             found = [line("ADDED", each) for each in self.objects.get(path, {}).values()]
             return Stream([*found, bookmark(self.version, end=True)])
         return Stream([bookmark(max(self.version, int(query.get("resourceVersion", 0))))])
-
-
-class _Handler(BaseHTTPRequestHandler):
-    api: Canned
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        query = dict(parse_qsl(parts.query))
-        try:
-            if query.get("watch"):
-                self._watch(parts.path, query)
-            else:
-                self._answer(200, self.api.get(parts.path, query))
-        except ApiError as error:
-            self._answer(error.status, json.dumps({"kind": "Status", "message": error.message}).encode())
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _watch(self, path: str, query: dict[str, str]) -> None:
-        api, until = self.api, threading.Event()
-        api._check("watch", path)
-        if query.get("sendInitialEvents"):
-            raise ApiError(422, "422 sendInitialEvents is forbidden")
-        since = int(query["resourceVersion"])
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        timer = threading.Timer(float(query["timeoutSeconds"]), until.set)
-        timer.daemon = True
-        timer.start()
-        try:
-            while not until.is_set():
-                with api.news:
-                    api.news.wait(0.2)
-                    found = [(at, event) for at, on, event in api.log if at > since and on == path]
-                for at, event in found:
-                    self._chunk(event + b"\n")
-                    since = at
-            self._chunk(bookmark(api.version) + b"\n")
-            self._chunk(b"")
-        except OSError:
-            self.close_connection = True
-        timer.cancel()
-
-    def _chunk(self, data: bytes) -> None:
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.flush()
-
-    def log_message(self, *_: object) -> None:
-        """Silent."""
-
-
-@contextmanager
-def served(api: Canned, folder: Path) -> Iterator[Path]:
-    """The server on a loopback port; yields a kubeconfig for it."""
-    handler = type("Handler", (_Handler,), {"api": api})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    path = folder / "kubeconfig"
-    path.write_text(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"), "utf-8")
-    try:
-        yield path
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
 
 
 def kubeconfig(address: str, token: str = "t") -> str:

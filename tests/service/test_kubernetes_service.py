@@ -1,0 +1,86 @@
+"""The service as a process beside an API server: it recommends, touches nothing, and says what it cannot see."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver.http.serve import Running as Api
+from apiserver.http.serve import serve
+from apiserver.server import Server
+from apiserver.timeline import Timeline
+from apiserver.users import ADMIN
+from tests.kits.kube_objects import job, node
+from tests.service.kit import poll, service, settings
+
+GIVEN = {"name", "namespace", "labels", "annotations"}
+CONTRACT = {"gpu-autopilot.io/slo-class": "batch"}
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    """A server with two nodes of eight GPUs and no controllers."""
+    server = Server(Timeline(datetime.now(UTC)), random.Random(3))
+    client = server.client(ADMIN, "test")
+    client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    for name in ("n1", "n2"):
+        found = node(name)
+        client.create("nodes", _bare(found))
+        client.patch("nodes", "", name, {"status": found["status"]}, "status")
+    with serve(server) as running:
+        yield running
+
+
+def _bare(found: dict[str, Any]) -> dict[str, Any]:
+    """An object as a client creates it: the server gives uid, version and time."""
+    given = {
+        key: value for key, value in found["metadata"].items() if key in {"name", "namespace", "labels", "annotations"}
+    }
+    return {**{key: value for key, value in found.items() if key != "status"}, "metadata": given}
+
+
+def _create_job(api: Api, name: str, gpus: int) -> None:
+    found = _bare(job(name, gpus, suspend=True, annotations=CONTRACT, restartPolicy="Never"))
+    found["spec"]["template"]["spec"]["containers"][0]["image"] = "app:1"
+    with api.clock.lock:
+        api.shell.server.client(ADMIN, "test").create("jobs.batch", found)
+
+
+def test_it_recommends_beside_a_cluster_and_touches_nothing(api: Api, tmp_path: Path) -> None:
+    """A Job that waits is recommended within seconds, under a policy that would act; the Job stays as it is."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(api.kubeconfig(), "utf-8")
+    content = settings(tmp_path / "state", policy="autopilot", kubernetes={"kubeconfig": str(kubeconfig), "watch_s": 2})
+    del content["simulation"]
+    with service(tmp_path, content) as running:
+        poll(lambda: running.tick() > 1, "no tick")
+        _create_job(api, "train", 8)
+        began_s = time.monotonic()
+
+        def recommended() -> list[dict[str, Any]]:
+            found = running.ask("/api/v1/recommendations").json()["recommendations"]
+            return [each for each in found if each["workload"] == "team/train"]
+
+        (found,) = poll(recommended, "no recommendation")
+        assert time.monotonic() - began_s < 10
+        assert (found["action"], found["gpus"], found["answer"]) == ("admit_gang", 8, "recommended")
+        state = running.ask("/api/v1/state").json()
+        assert (state["halted"], state["signals"]["capacity_gpus"]) == (None, 16.0)
+        with api.clock.lock:
+            (there,) = api.shell.server.client(ADMIN, "test").list("jobs.batch")
+        assert there["spec"]["suspend"]
+        assert there["metadata"]["generation"] == 1
+        api.close()
+        halted = poll(lambda: _problems(running.ask("/api/v1/state").json()), "the outage is not named")
+        assert any("the API server does not answer" in each or "the watch was cut" in each for each in halted)
+        assert running.end() == 0
+
+
+def _problems(state: dict[str, Any]) -> list[str]:
+    return [each["reason"] for each in state["gaps"] if each["signal"] == "pods"]
