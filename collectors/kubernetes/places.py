@@ -125,7 +125,7 @@ class Slots:
         self, ask: Ask, pinned: tuple[str, ...], taken: Mapping[tuple[int, int], int]
     ) -> tuple[Held, ...] | None:
         """What a source names, where that is as much as the pod asks for and nobody else holds it."""
-        if len(pinned) != ask.units:
+        if not pinned or len(pinned) != ask.units:
             return None
         share = GPU_MILLI // self.facts.replicas
         found: list[Held] = []

@@ -112,7 +112,7 @@ def test_the_view_follows_the_server(running: Running, tmp_path: Path) -> None:
 
 def test_after_all_faults_at_once_the_view_is_true_again(running: Running, tmp_path: Path) -> None:
     """Slow, dropped, 429, 500, duplicated, reordered: five seconds after their end everything is as on the server."""
-    rng, length_s = random.Random(7), float(os.environ.get("AUTOPILOT_SOAK_FAULTS_S", "6"))
+    rng, length_s = random.Random(7), float(os.environ.get("AUTOPILOT_SOAK_FAULTS_S", "30"))
     with beside(running, tmp_path, Timing(watch_s=2, silence_s=4.0)) as (cluster, look):
         until(lambda: all(each.synced for each in cluster.health()), "not listed")
         running.shell.faults.plan = ALL
