@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -33,9 +34,8 @@ class Nodes:
     slots: dict[str, Slots] = field(default_factory=dict)  # by name
     known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs that a source names, by node
     taints: tuple[Taint, ...] = ()  # that keep some work away
-    gpu_rows: dict[tuple[str, int], int] = field(default_factory=dict)  # (node, number of the GPU) -> row
+    first_rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # node -> its row, that of its first GPU
     part_rows: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    node_rows: dict[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     version: int = 0  # rises with every change that the tables show
     gaps: tuple[Gap, ...] = ()
@@ -189,7 +189,9 @@ class Nodes:
         profiles = tuple(dict.fromkeys([*known, *sorted(offered)]))
         names = Names(self.models, pools, (), profiles, tuple(self.constraints.names))
         self.gaps = tuple(self._find_gaps(ordered))
-        self.node_rows = {each.facts.name: row for row, each in enumerate(ordered)}
+        sizes = [len(each.gpus) for each in ordered]
+        firsts = [0, *accumulate(sizes)]
+        self.first_rows = {each.facts.name: (row, firsts[row]) for row, each in enumerate(ordered)}
         return Inventory(names, self._node_table(ordered, pools), *self._hardware(ordered, profiles))
 
     def _node_table(self, ordered: list[Slots], pools: tuple[str, ...]) -> NodeTable:
@@ -223,7 +225,6 @@ class Nodes:
 
     def _hardware(self, ordered: list[Slots], profiles: tuple[str, ...]) -> tuple[GpuTable, InstanceTable]:
         rows = [(row, slots, gpu) for row, slots in enumerate(ordered) for gpu in slots.gpus]
-        self.gpu_rows = {(slots.facts.name, gpu.index): place for place, (_, slots, gpu) in enumerate(rows)}
         bad = {(slots.facts.name, index) for slots in ordered for index in slots.unhealthy()}
         if not rows:
             return empty(GpuTable), empty(InstanceTable)

@@ -345,23 +345,28 @@ class Gangs:
         return self._placed[1]
 
     def _place(self) -> PlacementTable:
-        columns: tuple[list[int], ...] = ([], [], [], [], [])
+        workloads: list[int] = []
+        node_column: list[int] = []
         leaving: list[bool] = []
-        workloads, node_column, gpus, parts, milli = columns
-        slots, node_rows = self.nodes.slots, self.nodes.node_rows
-        gpu_rows, part_rows = self.nodes.gpu_rows, self.nodes.part_rows
+        gpus: list[int] = []
+        parts: list[int] = []
+        milli: list[int] = []
+        slots, first_rows, part_rows = self.nodes.slots, self.nodes.first_rows, self.nodes.part_rows
+        row_of_gang = self._rows.row
         for uid, (key, node) in self._holding.items():
-            row, at = self._rows.row(key), slots.get(node)
-            if row < 0 or at is None:
+            row, at = row_of_gang(key), slots.get(node)
+            held = at.held.get(uid) if at is not None else None
+            if row < 0 or not held:
                 continue
-            going = self.pods[uid].leaving
-            for index, part, share in at.held.get(uid, ()):
-                workloads.append(row)
-                node_column.append(node_rows[node])
-                gpus.append(gpu_rows[node, index])
+            node_row, first = first_rows[node]
+            count = len(held)
+            workloads += [row] * count
+            node_column += [node_row] * count
+            leaving += [self.pods[uid].leaving] * count
+            for index, part, share in held:
+                gpus.append(first + index)
                 parts.append(part_rows[node, index, part] if part >= 0 else -1)
                 milli.append(share)
-                leaving.append(going)
         if not workloads:
             nothing: PlacementTable = empty(PlacementTable)
             return nothing
