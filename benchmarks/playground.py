@@ -34,11 +34,15 @@ from autopilot.playground.projection import Projection
 from autopilot.playground.stage import open_stage
 from autopilot.settings import StaticPolicySource, shipped_policy
 from autopilot.worker import InlineWorker
+from collectors.exporter import ExporterCollector, Target
 from models.expected_mix import MixForecaster
 from models.last_two import LastTwo
+from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.owners import Owners
 from simulator.running.simulation import Simulation
+from simulator.signals.occupants import Occupants
+from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 
 START = datetime(2026, 11, 19, tzinfo=UTC)
@@ -99,17 +103,35 @@ def simulated(world: World, until_s: float) -> Ticks:
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
     policy = shipped_policy("recommend")
     table = (lambda now_s: unmeasured(services.table(now_s))) if services is not None else None
-    managed = Managed(name="kueue", policy=policy, seed=world.seed, durations="last-two", services=table, watch=watch)
+    managed = Managed(
+        name="kueue",
+        policy=policy,
+        seed=world.seed,
+        durations="last-two",
+        telemetry="full",
+        faults=faults,
+        services=table,
+        watch=watch,
+    )
+    occupants: list[Occupants] = []
+
+    def make(cluster: Cluster) -> Scheduler:
+        scheduler, running = advise("kueue", world.spec.queues, cluster, managed, INTERVAL_S)
+        occupants.extend([running.occupants] if running.occupants is not None else [])
+        return scheduler
+
     simulation = Simulation(
         world.inventory,
         jobs,
-        lambda cluster: advise("kueue", world.spec.queues, cluster, managed, INTERVAL_S)[0],
+        make,
         PHYSICS[world.physics],
         checkers=(),
         ready_wakes=True,
         horizon_s=until_s,
     )
-    Owners(simulation.cluster, world.seed).arm(simulation.engine)
+    owners = Owners(simulation.cluster, world.seed)
+    owners.arm(simulation.engine)
+    owners.listeners += [each.on_owner for each in occupants]
     if services is not None:
         services.arm(simulation.engine)
     if faults is not None:
@@ -134,6 +156,8 @@ def shown(world: World, until_s: float, folder: Path, *, check: bool = False) ->
         kubeconfig.write_text(live.api.kubeconfig())
         site = controller_site(live, kubeconfig)
         end_watch = site.watch(lambda: None)
+        exporter = ExporterCollector([Target(url) for url in live.exporters()], interval_s=INTERVAL_S)
+        site.join(exporter)
         names = Names(stage.projection)
 
         def watch(observation: Observation, decision: Decision) -> None:
@@ -143,7 +167,7 @@ def shown(world: World, until_s: float, folder: Path, *, check: bool = False) ->
 
         controller = Controller(
             Wiring(
-                collectors=(site.collector,),
+                collectors=(site.collector, exporter),
                 forecasters=[LastTwo(), MixForecaster()],
                 actuators={},
                 journal=NoJournal(),

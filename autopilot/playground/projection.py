@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from apiserver.server import Server
-from apiserver.users import service_account
+from apiserver.users import User
 from autopilot.core.model.snapshot import State
 from autopilot.playground import conditions, gangs
 from autopilot.playground.gangs import JOBS, PODS, TTL_S, WORKLOADS, Gang, GangObjects, waits_because
@@ -40,7 +40,7 @@ from simulator.world.facts import (
     Withdrawn,
 )
 
-WRITER = service_account("kueue-system", "playground")
+WRITER = User("system:playground", ("system:masters", "system:authenticated"))
 
 
 class Projection:
@@ -160,7 +160,9 @@ class Projection:
         while self._tenants < len(tenants):
             tenant = tenants[self._tenants]
             self._tenants += 1
-            for resource, found in namespace_objects(tenant, self.namespace(tenant)):
+            # a container of a pod with a MIG instance would get a GPU as well
+            one_gpu = not any(self.cluster.hardware.mig)
+            for resource, found in namespace_objects(tenant, self.namespace(tenant), one_gpu=one_gpu):
                 if resource != "namespaces" or self.server.store.get("namespaces", "", self.namespace(tenant)) is None:
                     self._mirror.put(resource, found)
 

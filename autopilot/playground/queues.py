@@ -18,6 +18,7 @@ from simulator.world.cluster import Cluster
 
 Obj = dict[str, Any]
 KUEUE = "kueue.x-k8s.io/v1beta2"
+LIMIT_RANGE = "one-gpu"
 HOST_QUOTA = {"cpu": "1000000", "memory": "1000000Gi"}
 """Quota of host resources, which are not what is short here."""
 WORDS = {
@@ -56,20 +57,18 @@ def queue_objects(specs: Sequence[QueueSpec], cluster: Cluster) -> list[tuple[st
     return found
 
 
-def namespace_objects(tenant: str, namespace: str) -> list[tuple[str, Obj]]:
-    """A tenant's namespace: its queue, and one GPU for containers that ask for none."""
+def namespace_objects(tenant: str, namespace: str, *, one_gpu: bool) -> list[tuple[str, Obj]]:
+    """A tenant's namespace and its queue. `one_gpu`: containers that ask for no GPU get one."""
     limits = [{"type": "Container", "default": {GPU: "1"}, "defaultRequest": {GPU: "1"}}]
+    limit_range = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": LIMIT_RANGE, "namespace": namespace},
+        "spec": {"limits": limits},
+    }
     return [
         ("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
-        (
-            "limitranges",
-            {
-                "apiVersion": "v1",
-                "kind": "LimitRange",
-                "metadata": {"name": "one-gpu", "namespace": namespace},
-                "spec": {"limits": limits},
-            },
-        ),
+        *([("limitranges", limit_range)] if one_gpu else []),
         (
             "localqueues.kueue.x-k8s.io",
             {

@@ -6,15 +6,19 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from hmac import compare_digest
 
+from apiserver.access.authentication import Authentication
 from apiserver.admission import PLUGINS
+from apiserver.crd.lifecycle import CRDS
+from apiserver.crd.serve import kinds_of
 from apiserver.errors import StatusError
-from apiserver.kinds.base import STATUS, Kind, Subresource
-from apiserver.requests import Call, Request, Response
+from apiserver.kinds.base import Kind, Subresource
+from apiserver.kueue.crds import definitions
+from apiserver.requests import Call, Response
 from apiserver.server import Server
+from apiserver.standard import install_standard
 from apiserver.timeline import Timeline
-from apiserver.users import ADMIN, User
+from apiserver.users import ADMIN
 
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system", "kueue-system")
 NOT_HERE = {
@@ -32,10 +36,11 @@ def playground_server(timeline: Timeline, rng: random.Random, token: str = "") -
     Who presents `token` is its administrator; with "" everybody is.
     """
     server = Server(timeline, rng)
-    if token:
-        server.authenticate = partial(_known, token)
     for plugin in PLUGINS:
         server.admission.add(plugin())
+    install_standard(server)
+    if token:
+        server.authenticate = Authentication(server, {token: ADMIN})
     _add_kueue(server)
     pods = server.kinds.stored("pods")
     if pods is not None:
@@ -49,13 +54,6 @@ def playground_server(timeline: Timeline, rng: random.Random, token: str = "") -
     return server
 
 
-def _known(token: str, request: Request) -> User:
-    """The person behind a request. Raises StatusError 401 without the token."""
-    if not compare_digest(request.headers.get("authorization", ""), f"Bearer {token}"):
-        raise StatusError(401, "Unauthorized", "Unauthorized", {})
-    return ADMIN
-
-
 def _refusal(text: str) -> Callable[[Server, Call], Response]:
     def refuse(_server: Server, call: Call) -> Response:
         name = f'pods "{call.name}"'
@@ -65,24 +63,16 @@ def _refusal(text: str) -> Callable[[Server, Call], Response]:
 
 
 def _add_kueue(server: Server) -> None:
-    if server.kinds.stored("events") is None:
-        server.kinds.add(Kind("", "v1", "events", "Event"))
-    for plural, kind, namespaced in (
-        ("workloads", "Workload", True),
-        ("localqueues", "LocalQueue", True),
-        ("clusterqueues", "ClusterQueue", False),
-        ("cohorts", "Cohort", False),
-        ("resourceflavors", "ResourceFlavor", False),
-        ("workloadpriorityclasses", "WorkloadPriorityClass", False),
-    ):
-        server.kinds.add(
-            Kind(
-                "kueue.x-k8s.io",
-                "v1beta2",
-                plural,
-                kind,
-                namespaced=namespaced,
-                subresources={"status": STATUS},
-                custom=True,
-            )
-        )
+    """The kinds of Kueue. Its webhooks and controllers do not run: the engine of the simulator decides."""
+    client = server.client(ADMIN, "kubectl")
+    for crd in definitions():
+        kinds = {kind.version: kind for kind in kinds_of(crd)}
+        stored = kinds[next(each["name"] for each in crd["spec"]["versions"] if each["storage"])]
+        server.kinds.adapters[stored.resource] = partial(_only, stored)
+        server.kinds.add(stored)
+        client.create(CRDS, crd)
+
+
+def _only(stored: Kind, kind: Kind) -> Kind:
+    """Only the stored version is served: the other one needs the conversion webhook of Kueue's manager."""
+    return stored if kind.version == stored.version else kind

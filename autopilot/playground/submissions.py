@@ -21,6 +21,7 @@ from autopilot.core.model.units import parse_duration_s
 from autopilot.playground.gangs import JOBS, PODS, QUEUE_LABEL
 from autopilot.playground.naming import QUEUE
 from autopilot.playground.projection import WRITER, Projection
+from autopilot.playground.queues import LIMIT_RANGE
 from autopilot.playground.shapes import GPU, MIG
 from simulator.running.engine import Engine
 from simulator.world.physics import up_to_grid
@@ -121,6 +122,8 @@ class Submissions:
         if not isinstance(contract, Contract):
             raise Refused("its workload contract is refused: " + "; ".join(str(each) for each in contract[:3]))
         requests = _requests(spec["template"]["spec"])
+        if not requests and self._server.store.get("limitranges", _name(stored)[0], LIMIT_RANGE) is None:
+            raise Refused(f"its pods request no GPU; request {GPU} or an instance of the nodes ({MIG}...)")
         members = min(spec.get("parallelism", 1), spec.get("completions") or spec.get("parallelism", 1))
         if members < 1:
             raise Refused("its parallelism is 0; create it with at least one pod")
