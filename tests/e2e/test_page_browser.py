@@ -14,7 +14,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from autopilot.core.model.modes import Mode
-from autopilot.core.model.records import Observation
+from autopilot.core.model.promises import PromiseRecord
+from autopilot.core.model.records import CommandKind, Observation
 from autopilot.http.app import service_app
 from autopilot.http.desk import Desk
 from autopilot.service.listeners import Listener
@@ -202,3 +203,21 @@ def test_an_alert_shows_its_runbook_and_leads_to_its_recommendation(browser: Bro
         page.get_by_text("gone-1 is not open now").get_by_role("link").click()
         page.get_by_role("heading", name="gone-1").wait_for()
         expect(page.locator("main pre").first).to_contain_text("not among the recent decisions")
+
+
+def test_a_cap_is_shown_and_an_admin_lifts_it(browser: Browser, tmp_path: Path) -> None:
+    """Health lists what actions promised and realised; the button asks, and the command reaches the inbox."""
+    capped = PromiseRecord(((3600.0, 900.0),) * 20, 300.0)
+    shown = tick(1, a_world())
+    desk = desk_over(tmp_path, replace(shown, memory=replace(shown.memory, kept_promises={"preempt": capped})))
+    with served(desk) as listener, page_of(browser) as page:
+        sign_in(page, listener.url, TOKENS[Role.ADMIN])
+        go(page, listener.url, "health")
+        row = page.locator("tr", has_text="only recommends")
+        assert "20 GPU-h" in row.inner_text()
+        assert Axe().run(page).violations_count == 0
+        row.get_by_role("button", name="Lift the cap").click()
+        page.get_by_role("dialog").get_by_role("button", name="Lift the cap").click()
+        page.get_by_role("dialog").get_by_role("button", name="Close").wait_for()
+        (command,) = desk.inbox.drain(0.0)
+        assert (command.kind, command.subject) == (CommandKind.LIFT, "preempt")
