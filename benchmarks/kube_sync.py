@@ -175,6 +175,7 @@ class Recorded:
         self.pages = {kind.path(): _pages(objects.get(kind, [])) for kind in kinds.KINDS}
         self.bytes = sum(len(page) for pages in self.pages.values() for page in pages)
         self.events: list[bytes] = []
+        self.version = 900_000
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """A page."""
@@ -184,16 +185,16 @@ class Recorded:
         """No streaming lists; a watch of pods has the events, any other one a bookmark."""
         if "sendInitialEvents" in query:
             raise ApiError(422, "sendInitialEvents is forbidden")
-        return _Lines(self.events if path == kinds.PODS.path() else [])
+        return _Lines(self.events if path == kinds.PODS.path() else [], self.version)
 
 
 class _Lines:
-    def __init__(self, lines: Sequence[bytes]) -> None:
-        self._lines = lines
+    def __init__(self, lines: Sequence[bytes], version: int) -> None:
+        self._lines, self._version = lines, version
 
     def __iter__(self) -> Iterator[bytes]:
         yield from self._lines
-        yield b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"99999999"}}}'
+        yield f'{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"{self._version}"}}}}}}'.encode()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -253,7 +254,7 @@ def measure(nodes: int, pods: int, seconds: int) -> dict[str, float]:
         unchanged.append(time.process_time() - start_s)
     watched_s = 0.0
     for k in range(seconds):
-        recorded.events = _events(pods, nodes, 500, 500 * k)
+        recorded.events, recorded.version = _events(pods, nodes, 500, 500 * k), 1_000_000 + 500 * (k + 1)
         start_s = time.process_time()
         cluster.step_all()
         collector.collect(NOW_S + k)
