@@ -1,7 +1,7 @@
 """Generated names: which of ours stands for which recorded one.
 
 The server draws the suffix of a generated name, and hashes of templates and uids go into some. Objects of one family
-(the same kind and namespace, and the same name but for these parts) are matched in the order of their creation.
+(the same namespace, and the same name but for these parts) are matched in the order of their creation.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ DRAWN = re.compile(
     r"|(?<=-)[0-9a-f]{5}$"  # the start of a sha1
     r"|(?<=\.)[0-9a-f]{14,16}$"  # the time in the name of an Event
 )
-Family = tuple[str, str, str]
+Family = tuple[str, str]  # namespace, and the name without its drawn parts
 
 
-def family_of(kind: str, namespace: str, name: str) -> Family | None:
+def family_of(namespace: str, name: str) -> Family | None:
     """The family of a generated name; None for a name that a client gave."""
     plain, found = DRAWN.subn("*", name)
-    return (kind, namespace, plain) if found else None
+    return (namespace, plain) if found else None
 
 
 class Aliases(dict[str, str]):
@@ -36,7 +36,7 @@ class Aliases(dict[str, str]):
         self._waiting: dict[Family, list[str]] = defaultdict(list)
         given = _given_names(recording)
         for each in sightings(recording):
-            family = family_of(*each.key)
+            family = family_of(*each.key[1:])
             if family is not None and each.key[2] not in given and each.key[2] not in self._waiting[family]:
                 self._waiting[family].append(each.key[2])
 
@@ -55,7 +55,7 @@ class Aliases(dict[str, str]):
             return
         metadata = event.obj["metadata"]
         name = metadata["name"]
-        family = family_of(event.obj.get("kind", ""), metadata.get("namespace", ""), name)
+        family = family_of(metadata.get("namespace", ""), name)
         waiting = self._waiting.get(family) if family is not None else None
         if not waiting:
             return
@@ -75,7 +75,8 @@ def _given_names(recording: Recording) -> set[str]:
     found = set()
     for step in recording.steps:
         body = step.request.get("body")
-        if step.request.get("method") in {"POST", "PATCH"} and isinstance(body, dict):
+        creates = step.request.get("method") == "POST" or step.status == 201  # an apply that creates
+        if creates and isinstance(body, dict):
             name = (body.get("metadata") or {}).get("name")
             if name and "/eviction" not in step.request["path"] and "/binding" not in step.request["path"]:
                 found.add(name)

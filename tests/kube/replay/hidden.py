@@ -158,7 +158,7 @@ def _creations(recording: Recording, seen: list[Sighting], prepared: Prepared) -
             continue
         if _created_by_step(recording, identity[0], uid) or name in prepared.names(kind):
             continue
-        if kind in GENERATED and family_of(kind, namespace, name) is not None:
+        if kind in GENERATED and family_of(namespace, name) is not None:
             continue
         moment_s = sighting.t_s - LEAD_S
         stamp = sighting.obj["metadata"].get("creationTimestamp")

@@ -72,10 +72,10 @@ def _token(token: str, text: Any) -> str:
 def _names(raw: Obj) -> set[str]:
     """The names and namespaces of objects that are no words."""
     recording = parse(raw)
-    found = {part for each in sightings(recording) for part in each.key[1:] if family_of(*each.key) is None}
+    found = {part for each in sightings(recording) for part in each.key[1:] if family_of(*each.key[1:]) is None}
     found |= {each.key[1] for each in sightings(recording)}
     for step in recording.steps:
         at = route(step.request.get("path", "/"))
         if at is not None:
-            found |= {at.namespace} | ({at.name} if family_of("", "", at.name) is None else set())
+            found |= {at.namespace} | ({at.name} if family_of("", at.name) is None else set())
     return {name for name in found if len(name) > 1 and re.search(r"[-\d]", name) and not STAYS.fullmatch(name)}
