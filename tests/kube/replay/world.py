@@ -19,6 +19,7 @@ from apiserver.requests import Request
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, User
+from tests.kube.replay.aliases import family_of
 from tests.kube.replay.recording import Recording, Step, owners, sightings, start_of
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
@@ -74,8 +75,16 @@ class Uids:
         if metadata["uid"] not in waiting:
             waiting.append(metadata["uid"])
 
+    def _of_family(self, kind: str, namespace: str, name: str) -> list[str]:
+        """The uids of the first recorded object that a generated name may stand for."""
+        family = family_of(namespace, name)
+        for key, waiting in self._waiting.items() if family is not None else ():
+            if waiting and key[0] == kind and family_of(*key[1:]) == family:
+                return waiting
+        return []
+
     def __call__(self, kind: Kind, namespace: str, name: str) -> str:
-        waiting = self._waiting.get((kind.kind, namespace, name))
+        waiting = self._waiting.get((kind.kind, namespace, name)) or self._of_family(kind.kind, namespace, name)
         if waiting:
             return waiting.pop(0)
         return f"{self._rng.getrandbits(32):08x}-0000-4000-8000-{self._rng.getrandbits(48):012x}"
