@@ -27,6 +27,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.headers = headers or {}
+        self.delay_s = 0.0  # how long the server takes over the refusal
         self.body: Any = {
             "kind": "Status",
             "apiVersion": "v1",

@@ -8,7 +8,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import FieldError, StatusError, bad_request, forbidden_field, joined, not_found
-from apiserver.kinds.base import Kind
 from apiserver.requests import Call, Response, WatchStream
 from apiserver.selectors import Match, everything, field_selector, label_selector
 from apiserver.store import Entry, key_of
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - of the format of a continue token
-FUTURE_WAIT_S = 3.0  # how long a read waits for a version that has not come: live-clusters.md, section 5.3
+FUTURE_WAIT_S = 3.0  # how long a real server waits for a version that has not come
 
 
 class Reading:
@@ -93,7 +92,7 @@ class Reading:
 
     def match(self, call: Call) -> Match:
         """The selectors of a call as one."""
-        kind = self._matched_kind(call.kind)
+        kind = call.kind
         labels = label_selector(call.option("labelSelector"))
         fields = field_selector(kind, call.option("fieldSelector"))
         if call.name:
@@ -103,9 +102,6 @@ class Reading:
         if fields is everything:
             return labels
         return lambda obj: labels(obj) and fields(obj)
-
-    def _matched_kind(self, kind: Kind) -> Kind:
-        return kind
 
     def _version(self, call: Call, *, watch: bool = False) -> int:
         """The resourceVersion asked for; 0 if none. A version of the future is a timeout."""
@@ -130,7 +126,9 @@ def too_large(version: int, current: int) -> StatusError:
         "retryAfterSeconds": 1,
     }
     message = f"Timeout: Too large resource version: {version}, current: {current}"
-    return StatusError(504, "Timeout", message, details, {"retry-after": "1"})
+    error = StatusError(504, "Timeout", message, details, {"retry-after": "1"})
+    error.delay_s = FUTURE_WAIT_S
+    return error
 
 
 def position(entry: Entry, namespace: str | None) -> str:

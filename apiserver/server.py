@@ -77,7 +77,8 @@ class Server:
         try:
             return self.answer(request)
         except StatusError as error:
-            return Response(error.code, error.body, {"content-type": "application/json"} | error.headers)
+            headers = {"content-type": "application/json"} | error.headers
+            return Response(error.code, error.body, headers, error.delay_s)
 
     def answer(self, request: Request) -> Response | WatchStream:
         """Answer a request; a refusal is raised. Raises StatusError."""

@@ -56,6 +56,9 @@ def prepared(recording: Recording, raw: list[Obj]) -> Prepared:
     at = {step.name: step for step in recording.steps}
     for place, entry in enumerate(raw):
         t_s = -8.0 + 0.001 * place
+        near = entry.get("before") or entry.get("after")
+        if near is not None and near not in at:
+            continue  # a recording of another day may lack the step
         if "before" in entry:
             t_s = at[entry["before"]].t_s - entry.get("shift_s", NEAR_S)
         elif "after" in entry:

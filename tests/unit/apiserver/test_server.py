@@ -122,3 +122,9 @@ def test_actors_act_when_time_runs_and_not_inside_a_request(server: Server) -> N
     assert server.store.get("configmaps", "default", "a-copy") is None
     server.timeline.run_for(0.5)
     assert server.store.get("configmaps", "default", "a-copy") is not None
+
+
+def test_a_read_of_a_version_of_the_future_times_out_after_a_wait(server: Server) -> None:
+    """The answer says how long a real server takes over it."""
+    answer = ask(server, "GET", MAPS, resourceVersion="999999999")
+    assert (answer.status, answer.body["details"]["retryAfterSeconds"], answer.delay_s) == (504, 1, 3.0)
