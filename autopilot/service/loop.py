@@ -39,15 +39,18 @@ class Loop:
         self._controller, self._now_s, self._after_tick = controller, now_s, after_tick
         self._interval_s, self._least_s, self._speed = interval_s, least_s, speed
         self._still = still
-        self._wake, self._stopped = threading.Event(), threading.Event()
+        self._wake, self._hurry, self._stopped = threading.Event(), threading.Event(), threading.Event()
 
-    def wake(self) -> None:
-        """Tick early: something urgent happened."""
+    def wake(self, hurry: bool = False) -> None:
+        """Tick early: something urgent happened. With `hurry`, do not wait for `least_s` either."""
+        if hurry:
+            self._hurry.set()
         self._wake.set()
 
     def stop(self) -> None:
         """End after the current tick."""
         self._stopped.set()
+        self._hurry.set()
         self._wake.set()
 
     @property
@@ -60,11 +63,15 @@ class Loop:
         while not self._stopped.is_set():
             began_s = time.monotonic()
             self._wake.clear()
+            self._hurry.clear()
             with self._still():
                 now_s = self._now_s()
                 self._tick(now_s, began_s)
-            if self._stopped.wait(max(self._least_s - (time.monotonic() - began_s), 0.0)):
+            took_s = time.monotonic() - began_s
+            rest_s = max(self._least_s - took_s, 0.0)
+            if self._stopped.wait(min(took_s, rest_s)):  # ticks that hurry take half of a core at most
                 break
+            self._hurry.wait(max(self._least_s - (time.monotonic() - began_s), 0.0))
             self._wake.wait(max(self._pause_s(now_s) - (time.monotonic() - began_s), 0.0))
 
     def _tick(self, now_s: float, began_s: float) -> None:

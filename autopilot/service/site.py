@@ -17,7 +17,7 @@ from autopilot.service.simulated import SimulatedCluster
 from collectors import load
 from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector, Options
-from collectors.kubernetes.reflector import Timing
+from collectors.kubernetes.reflector import OnChange, Timing
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.transport import Transport
 from simulator.serving.client import ChangeWatch, ServedActuator, ServedClient, ServedCollector
@@ -25,8 +25,6 @@ from simulator.serving.client import ChangeWatch, ServedActuator, ServedClient, 
 SIMULATED = "simulated-cluster"
 LEAST_S, LEAST_SIMULATED_S = 1.0, 0.1
 COHORTS = {RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR}
-
-OnChange = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def simulated_site(cluster: SimulatedCluster) -> Site:
         collector=ServedCollector(client, SIMULATED),
         now_s=client.now_s,
         last_now_s=client.last_now_s,
-        watch=lambda on_change: ChangeWatch(cluster.url, on_change).close,
+        watch=lambda on_change: ChangeWatch(cluster.url, lambda: on_change(False)).close,
         about={"scenario": clock.scenario, "run": clock.run, "speed": clock.speed, "start_s": clock.start_s},
         start_s=clock.start_s,
         least_s=LEAST_SIMULATED_S,

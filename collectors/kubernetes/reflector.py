@@ -20,6 +20,9 @@ from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, Lines, Requests
 from collectors.kubernetes.wire import Meta, Object
 
+OnChange = Callable[[bool], None]
+"""Called with True where the change should be looked at without delay: work that promises a latency is new."""
+
 INITIAL_END = "k8s.io/initial-events-end"
 LEAST_GAP_S = 0.05
 PAGE_ATTEMPTS = 6
@@ -83,7 +86,7 @@ class Reflector:
         now_s: Callable[[], float],
         timing: Timing,
         rng: random.Random,
-        on_change: Callable[[], None] | None = None,
+        on_change: OnChange | None = None,
     ) -> None:
         """`now_s` is the controller's clock. `on_change` is called after each event and list that changed something."""
         self._cache, self._requests, self._now_s = cache, requests, now_s
@@ -278,7 +281,7 @@ class Reflector:
             found.metadata.shrink()
             self._cache.put(found, self._now_s())
         self._taken = self._version
-        self._changed()
+        self._changed(hurry=line.type == "ADDED" and found.metadata.promises_latency)
         return None
 
     def _in_order(self, meta: Meta) -> None:
@@ -363,6 +366,6 @@ class Reflector:
         served = [str(each.get("version", "")) for each in group.versions]
         return ", ".join(served) if served and kind.version not in served else ""
 
-    def _changed(self) -> None:
+    def _changed(self, *, hurry: bool = False) -> None:
         if self._on_change is not None:
-            self._on_change()
+            self._on_change(hurry)

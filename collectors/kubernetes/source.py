@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from collectors.kubernetes.cache import Cache, Changes, Health
 from collectors.kubernetes.kinds import KINDS, URGENT, Kind
-from collectors.kubernetes.reflector import Reflector, Timing
+from collectors.kubernetes.reflector import OnChange, Reflector, Timing
 from collectors.kubernetes.transport import Requests
 
 
@@ -29,7 +29,7 @@ class Cluster:
         """`now_s` is the controller's clock, `rng` draws the delays after failures."""
         given, seed = timing or Timing(), rng or random.Random()  # noqa: S311 - delays
         self.now_s = now_s
-        self.on_change: Callable[[], None] | None = None  # called after changes of urgent kinds, by other threads
+        self.on_change: OnChange | None = None  # called after changes of urgent kinds, by other threads
         self._stop = threading.Event()
         self._caches: dict[str, list[Cache]] = {}
         self._reflectors: list[Reflector] = []
@@ -98,6 +98,6 @@ class Cluster:
             every.deleted += found.deleted
         return every
 
-    def _changed(self) -> None:
+    def _changed(self, hurry: bool) -> None:
         if self.on_change is not None:
-            self.on_change()
+            self.on_change(hurry)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+SLO_CLASS, OBJECTIVE = "gpu-autopilot.io/slo-class", "gpu-autopilot.io/objective-s"
 KEPT_ANNOTATIONS = (
     "gpu-autopilot.io/",
     "kueue.x-k8s.io/",
@@ -62,6 +63,11 @@ class Meta(Struct):
     def note(self, key: str) -> str:
         """The value of an annotation; "" where it is absent."""
         return (self.annotations or NOTHING).get(key, "")
+
+    @property
+    def promises_latency(self) -> bool:
+        """Whether its annotations declare latency-critical work."""
+        return self.note(SLO_CLASS) == "latency-critical" or bool(self.note(OBJECTIVE))
 
     def shrink(self) -> None:
         """Keep only the annotations that are read, cut to `LONGEST_ANNOTATION`."""

@@ -115,3 +115,27 @@ def test_a_clock_that_can_stand_stands_during_a_tick() -> None:
     assert reached.wait(10)
     _end(loop, thread)
     assert held[:3] == ["stands", "tick", "goes on"]
+
+
+def test_a_hurry_does_not_wait_for_the_least_time() -> None:
+    """Work that promises a latency is looked at as soon as the last tick has ended."""
+    ticker = Ticker()
+    loop, thread, reached = _run(ticker, 2, least_s=30.0)
+    end_s = time.monotonic() + 10.0
+    while not reached.is_set() and time.monotonic() < end_s:
+        loop.wake(hurry=bool(ticker.at_s))
+        reached.wait(0.01)
+    assert reached.is_set()
+    _end(loop, thread)
+
+
+def test_an_event_without_hurry_waits_for_the_least_time() -> None:
+    """An ordinary event does not tick again within it."""
+    ticker = Ticker()
+    loop, thread, reached = _run(ticker, 2, least_s=30.0)
+    end_s = time.monotonic() + 0.3
+    while not reached.is_set() and time.monotonic() < end_s:
+        loop.wake()
+        reached.wait(0.01)
+    assert len(ticker.at_s) == 1
+    _end(loop, thread)

@@ -23,9 +23,11 @@ class Stepped:
         self.api = Canned(streams=streams)
         self.api.put(*objects)
         self.cache = Cache(kind, namespace)
-        self.now_s = 100.0
+        self.now_s, self.heard = 100.0, list[bool]()
         timing = Timing(page=2, watch_s=15, first_wait_s=1.0, longest_wait_s=8.0, gone_s=600.0)
-        self.reflector = Reflector(self.cache, self.api, lambda: self.now_s, timing, random.Random(1))
+        self.reflector = Reflector(
+            self.cache, self.api, lambda: self.now_s, timing, random.Random(1), self.heard.append
+        )
         if not streams:
             self.reflector.step()  # asks for a streamed list, and is refused
 
@@ -250,3 +252,22 @@ def test_one_namespace_is_asked_for_alone() -> None:
     view.step()
     assert view.names() == {"a"}
     assert {path for path, _ in view.api.asked} == {"/api/v1/namespaces/one/pods"}
+
+
+@pytest.mark.parametrize(
+    ("event", "notes", "hurry"),
+    [
+        ("ADDED", {"gpu-autopilot.io/slo-class": "latency-critical"}, True),
+        ("ADDED", {"gpu-autopilot.io/objective-s": "300ms"}, True),
+        ("ADDED", {"gpu-autopilot.io/slo-class": "batch"}, False),
+        ("ADDED", {}, False),
+        ("MODIFIED", {"gpu-autopilot.io/slo-class": "latency-critical"}, False),
+    ],
+)
+def test_new_work_that_promises_a_latency_is_urgent(event: str, notes: dict[str, str], hurry: bool) -> None:
+    """Other changes are reported, and may wait for the next tick."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.heard.clear()
+    view.step(changed(pod("b", annotations=notes), 50, event), bookmark(60))
+    assert view.heard == [hurry]
