@@ -155,7 +155,7 @@ def shown(world: World, until_s: float, folder: Path, *, check: bool = False) ->
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(live.api.kubeconfig())
         site = controller_site(live, kubeconfig)
-        end_watch = site.watch(lambda: None)
+        end_watch = site.watch(lambda _hurry: None)
         exporter = ExporterCollector([Target(url) for url in live.exporters()], interval_s=INTERVAL_S)
         site.join(exporter)
         names = Names(stage.projection)

@@ -97,7 +97,7 @@ def test_the_controller_sees_the_cluster_through_the_api_alone(live: Live, tmp_p
     """Its view is whole, under Kueue's queues."""
     (tmp_path / "config").write_text(live.api.kubeconfig("secret"))
     site = controller_site(live, tmp_path / "config")
-    end = site.watch(lambda: None)
+    end = site.watch(lambda _hurry: None)
     try:
         with site.still():
             batch = site.collector.collect(site.now_s())
