@@ -24,7 +24,7 @@ from tests.kube.replay.recording import Recording, Step, owners, sightings, star
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
 SUFFIX = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
-EARLY_S = 2.0  # an object of the replay may be made this long before the recorded one
+EARLY_S = 0.7  # an object of the replay may be made this long before the recorded one
 KUBELET_LABEL = "example.com/fakelet"
 Obj = dict[str, Any]
 USERS = {"admin": ADMIN}
