@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
+from apiserver.actors.objects import Name, name_of
 from apiserver.actors.pod_status import is_terminal
 from apiserver.pod_requests import pod_requests
 from apiserver.quantity import parse
@@ -15,8 +16,7 @@ from apiserver.quantity import parse
 Obj = dict[str, Any]
 Milli = dict[str, int]  # amounts by resource in thousandths of the unit
 MILLI = 1000
-DEFAULT_CPU = 100  # milli: what scores count for a pod that asks for none (schedutil.DefaultMilliCPURequest)
-DEFAULT_MEMORY = 200 * 1024 * 1024 * MILLI
+SCORED = {"cpu": 100, "memory": 200 * 1024 * 1024 * MILLI}  # what scores count for a pod that asks for none
 UNSCHEDULABLE = "node(s) were unschedulable"
 TAINTED = "node(s) had untolerated taint(s)"
 NO_MATCH = "node(s) didn't match Pod's node affinity/selector"
@@ -40,7 +40,19 @@ class NodeView:
     node: Obj
     allocatable: Milli
     used: Milli = field(default_factory=dict)
-    pods: dict[tuple[str, str], Obj] = field(default_factory=dict)  # by namespace and name
+    pods: dict[Name, Obj] = field(default_factory=dict)
+    asked: dict[Name, Milli] = field(default_factory=dict)  # by pod
+    scored: Milli = field(
+        default_factory=lambda: {"cpu": 0, "memory": 0}
+    )  # see SCORED
+    owners: Counter[str] = field(default_factory=Counter)  # pods by uid of those that own them
+
+    def copy(self) -> NodeView:
+        """A view that can be changed alone."""
+        return NodeView(
+            self.node, self.allocatable, dict(self.used), dict(self.pods), dict(self.asked), dict(self.scored),
+            Counter(self.owners),
+        )  # fmt: skip
 
     @property
     def name(self) -> str:
@@ -49,16 +61,24 @@ class NodeView:
 
     def take(self, pod: Obj) -> None:
         """Count a pod."""
-        self.pods[pod["metadata"]["namespace"], pod["metadata"]["name"]] = pod
-        for name, amount in requests_milli(pod).items():
-            self.used[name] = self.used.get(name, 0) + amount
+        key, asked = name_of(pod), requests_milli(pod)
+        self.pods[key], self.asked[key] = pod, asked
+        self._add(pod, asked, 1)
 
     def give(self, pod: Obj) -> None:
         """Count a pod no longer; nothing happens if it was not counted."""
-        held = self.pods.pop((pod["metadata"]["namespace"], pod["metadata"]["name"]), None)
+        key = name_of(pod)
+        held = self.pods.pop(key, None)
         if held is not None:
-            for name, amount in requests_milli(held).items():
-                self.used[name] -= amount
+            self._add(held, self.asked.pop(key), -1)
+
+    def _add(self, pod: Obj, asked: Milli, sign: int) -> None:
+        for name, amount in asked.items():
+            self.used[name] = self.used.get(name, 0) + sign * amount
+        for name, default in SCORED.items():
+            self.scored[name] += sign * (asked.get(name) or default)
+        for uid in owners_of(pod):
+            self.owners[uid] += sign
 
 
 def view_of(node: Obj) -> NodeView:
@@ -157,31 +177,22 @@ def _matches(requirement: Obj, labels: Mapping[str, str]) -> bool:
 
 def preference(pod: Obj, view: NodeView, asked: Milli) -> float:
     """Higher is better: room in cpu and memory after the pod (LeastAllocated), preferred affinity, spread of owners."""
-    cpu = _free_ratio(view, "cpu", asked.get("cpu") or DEFAULT_CPU, DEFAULT_CPU)
-    memory = _free_ratio(view, "memory", asked.get("memory") or DEFAULT_MEMORY, DEFAULT_MEMORY)
+    free = sum(_free_ratio(view, name, asked.get(name) or default) for name, default in SCORED.items())
     wanted = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
         "preferredDuringSchedulingIgnoredDuringExecution"
     ) or []
     liked = sum(int(each["weight"]) for each in wanted if _matches_term(each["preference"], view.node))
-    return (cpu + memory) * 50 + 2.0 * liked - 20.0 * _siblings(pod, view)
+    return free * 50 + 2.0 * liked - 20.0 * sum(view.owners[uid] for uid in owners_of(pod))
 
 
-def _free_ratio(view: NodeView, name: str, asked: int, default: int) -> float:
+def _free_ratio(view: NodeView, name: str, asked: int) -> float:
     capacity = view.allocatable.get(name, 0)
-    if not capacity:
-        return 0.0
-    silent = sum(not requests_milli(pod).get(name) for pod in view.pods.values())
-    return max(capacity - view.used.get(name, 0) - silent * default - asked, 0) / capacity
+    return max(capacity - view.scored[name] - asked, 0) / capacity if capacity else 0.0
 
 
-def _siblings(pod: Obj, view: NodeView) -> int:
-    owners = {each["uid"] for each in pod["metadata"].get("ownerReferences") or [] if each["kind"] != "Job"}
-    if not owners:
-        return 0
-    return sum(
-        any(each["uid"] in owners for each in other["metadata"].get("ownerReferences") or [])
-        for other in view.pods.values()
-    )
+def owners_of(pod: Obj) -> list[str]:
+    """The uids of the owners whose pods are spread over nodes: those of Jobs are not."""
+    return [each["uid"] for each in pod["metadata"].get("ownerReferences") or [] if each["kind"] != "Job"]
 
 
 def reasons_text(nodes: int, reasons: Iterable[str]) -> str:

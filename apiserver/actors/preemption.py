@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from apiserver.actors.fit import NO_VICTIMS, NOT_HELPFUL, Milli, Misfit, NodeView, misfit, reasons_text
@@ -77,7 +77,7 @@ def _victims(pod: Obj, asked: Milli, view: NodeView, budgets: Sequence[Obj]) -> 
     lower = [each for each in view.pods.values() if priority_of(each) < priority_of(pod)]
     if not lower:
         return (NO_VICTIMS,)
-    emptied = replace(view, used=dict(view.used), pods=dict(view.pods))
+    emptied = view.copy()
     for each in lower:
         emptied.give(each)
     still = misfit(pod, emptied, asked)
