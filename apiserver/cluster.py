@@ -9,7 +9,7 @@ from apiserver.actors.kubelet import Kubelet, KubeletOptions
 from apiserver.actors.nodes import NodeAgent, NodeLifecycle
 from apiserver.admission import PLUGINS
 from apiserver.kueue.install import install
-from apiserver.server import NameSuffix, NameUid, Server
+from apiserver.server import NameSuffix, NameUid, Pick, Server
 from apiserver.standard import install_standard
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
@@ -24,6 +24,7 @@ def cluster(
     first_version: int = 1,
     new_uid: NameUid | None = None,
     new_suffix: NameSuffix | None = None,
+    pick: Pick | None = None,
     kueue: bool = False,
     kubelets: KubeletOptions | None = None,
 ) -> Server:
@@ -31,7 +32,7 @@ def cluster(
 
     `kubelets` says which nodes have one, and how it behaves.
     """
-    server = Server(timeline, rng, first_version=first_version, new_uid=new_uid, new_suffix=new_suffix)
+    server = Server(timeline, rng, first_version=first_version, new_uid=new_uid, new_suffix=new_suffix, pick=pick)
     for plugin in PLUGINS:
         server.admission.add(plugin())
     install_standard(server)

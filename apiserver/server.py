@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from apiserver.admission.base import Admission
@@ -30,10 +30,17 @@ OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "Patch
 RETRY_S = 1.0  # after which a controller tries again what an absent webhook refused
 NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
 NameSuffix = Callable[[str], str]  # what ends a name that begins so; "" if the server is to draw it
+Obj = dict[str, Any]
+Pick = Callable[[Obj, list[str]], str]  # which of some nodes that are alike a pod gets
 Authenticate = Callable[[Request], User]  # raises StatusError 401
 Authorize = Callable[[Call], None]  # raises StatusError 403
 AuthorizePath = Callable[[Request, User], None]  # the same for paths that are no resources
 Handler = Callable[["Server", Request, User], Response]
+
+
+def first(_pod: Obj, nodes: list[str]) -> str:
+    """The first by name."""
+    return nodes[0]
 
 
 class Server:
@@ -49,6 +56,7 @@ class Server:
         first_version: int = 1,
         new_uid: NameUid | None = None,
         new_suffix: NameSuffix | None = None,
+        pick: Pick | None = None,
     ) -> None:
         self.timeline = timeline
         self.rng = rng
@@ -67,6 +75,7 @@ class Server:
         self._writing = Writing(self)
         self._new_uid = new_uid
         self._new_suffix = new_suffix
+        self.pick: Pick = pick or first
 
     def client(self, user: User, manager: str) -> Client:
         """A client in this process: its requests go the same way as those from outside."""

@@ -42,9 +42,7 @@ class NodeView:
     used: Milli = field(default_factory=dict)
     pods: dict[Name, Obj] = field(default_factory=dict)
     asked: dict[Name, Milli] = field(default_factory=dict)  # by pod
-    scored: Milli = field(
-        default_factory=lambda: {"cpu": 0, "memory": 0}
-    )  # see SCORED
+    scored: Milli = field(default_factory=lambda: {"cpu": 0, "memory": 0})  # see SCORED
     owners: Counter[str] = field(default_factory=Counter)  # pods by uid of those that own them
 
     def copy(self) -> NodeView:
@@ -175,19 +173,30 @@ def _matches(requirement: Obj, labels: Mapping[str, str]) -> bool:
     return found > limit if operator == "Gt" else found < limit
 
 
-def preference(pod: Obj, view: NodeView, asked: Milli) -> float:
-    """Higher is better: room in cpu and memory after the pod (LeastAllocated), preferred affinity, spread of owners."""
-    free = sum(_free_ratio(view, name, asked.get(name) or default) for name, default in SCORED.items())
+def preference(pod: Obj, view: NodeView, asked: Milli) -> int:
+    """Higher is better, in whole points as the scheduler counts: many nodes are alike.
+
+    Room in cpu and memory after the pod (LeastAllocated), even use of both (BalancedAllocation), preferred affinity,
+    and the spread of the pods of one owner.
+    """
+    free = sum(_free_points(view, name, asked.get(name) or default) for name, default in SCORED.items()) // len(SCORED)
+    cpu, memory = (_used_ratio(view, name, asked.get(name, 0)) for name in SCORED)
+    even = int((1 - abs(cpu - memory) / 2) * 100)
     wanted = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
         "preferredDuringSchedulingIgnoredDuringExecution"
     ) or []
     liked = sum(int(each["weight"]) for each in wanted if _matches_term(each["preference"], view.node))
-    return free * 50 + 2.0 * liked - 20.0 * sum(view.owners[uid] for uid in owners_of(pod))
+    return free + even + 2 * liked - 20 * sum(view.owners[uid] for uid in owners_of(pod))
 
 
-def _free_ratio(view: NodeView, name: str, asked: int) -> float:
+def _free_points(view: NodeView, name: str, asked: int) -> int:
     capacity = view.allocatable.get(name, 0)
-    return max(capacity - view.scored[name] - asked, 0) / capacity if capacity else 0.0
+    return max(capacity - view.scored[name] - asked, 0) * 100 // capacity if capacity else 0
+
+
+def _used_ratio(view: NodeView, name: str, asked: int) -> float:
+    capacity = view.allocatable.get(name, 0)
+    return min((view.used.get(name, 0) + asked) / capacity, 1.0) if capacity else 1.0
 
 
 def owners_of(pod: Obj) -> list[str]:

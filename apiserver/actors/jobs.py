@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from apiserver.actors.objects import Name, controller_of, delete, name_of, patch
 from apiserver.actors.pod_status import condition, is_active, is_ready, is_terminal, is_terminating, phase_of
 from apiserver.actors.queue import WorkQueue
 from apiserver.actors.recorder import Recorder
-from apiserver.actors.timing import JOB_BATCH_S, JOB_RETRY_S, JOB_SYNC_S
+from apiserver.actors.timing import JOB_BATCH_S, JOB_RETRY_S, JOB_SYNC_S, JOB_WRITE_S
 from apiserver.store import Event
 from apiserver.timeline import parse_stamp, stamp
 from apiserver.users import service_account
@@ -114,7 +114,7 @@ class JobController(Actor):
     def _release_all(self, uid: str) -> None:
         self._release([pod for pod in self._pods.pop(uid, {}).values() if is_tracked(pod)])
 
-    def _sync(self, key: Name) -> None:
+    def _sync(self, key: Name) -> Iterator[float]:
         job = self._store.get("jobs.batch", *key)
         if job is None or job["spec"].get("managedBy") not in {None, job_status.OWN_CONTROLLER}:
             return
@@ -126,10 +126,10 @@ class JobController(Actor):
         self._decide_end(sync)
         old = job.get("status") or {}
         if sync.end is not None:
-            self._delete_pods(sync, sync.active, release=False)
+            yield from self._delete_pods(sync, sync.active, release=False)
         else:
             if not is_terminating(job):
-                self._manage(sync)
+                yield from self._manage(sync)
             self._conclude(sync)
         status = sync.status
         counts = {"active": len(sync.active), "ready": sync.ready, "terminating": sync.terminating}
@@ -137,7 +137,7 @@ class JobController(Actor):
         status |= counts
         if not status["active"]:
             del status["active"]
-        self._track(sync)
+        yield from self._track(sync)
 
     def _look(self, job: Obj) -> _Sync:
         """Count the pods."""
@@ -186,11 +186,11 @@ class JobController(Actor):
             else:
                 self._at_deadline(name_of(job), job)
 
-    def _manage(self, sync: _Sync) -> None:
+    def _manage(self, sync: _Sync) -> Iterator[float]:
         """Create or delete pods so that as many run as should."""
         spec = sync.job["spec"]
         if spec.get("suspend"):
-            self._delete_pods(sync, sorted(sync.active, key=job_status.removal_order), release=True)
+            yield from self._delete_pods(sync, sorted(sync.active, key=job_status.removal_order), release=True)
             return
         parallelism = spec.get("parallelism", 1)
         if spec.get("completions") is None:
@@ -199,7 +199,8 @@ class JobController(Actor):
             wanted = max(min(spec["completions"] - sync.succeeded, parallelism), 0)
         excess = len(sync.active) - wanted
         if excess > 0:
-            self._delete_pods(sync, sorted(sync.active, key=job_status.removal_order)[:excess], release=True)
+            removed = sorted(sync.active, key=job_status.removal_order)[:excess]
+            yield from self._delete_pods(sync, removed, release=True)
             return
         stopping = sync.terminating if job_status.replaces_only_failed(sync.job) else 0
         missing = wanted - len(sync.active) - stopping
@@ -217,16 +218,20 @@ class JobController(Actor):
             pod = self.client.create("pods", job_status.pod_of(sync.job, index))
             sync.active.append(pod)
             self._events.normal(sync.job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+            yield JOB_WRITE_S
 
-    def _delete_pods(self, sync: _Sync, pods: Sequence[Obj], *, release: bool) -> None:
+    def _delete_pods(self, sync: _Sync, pods: Sequence[Obj], *, release: bool) -> Iterator[float]:
         """Delete pods; with `release` they are not counted any more."""
         if release:
-            self._release([pod for pod in pods if is_tracked(pod)])
+            for pod in filter(is_tracked, pods):
+                self._release([pod])
+                yield JOB_WRITE_S
         for pod in pods:
             if delete(self.client, "pods", pod):
                 self._events.normal(sync.job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
                 sync.terminating += 1
                 sync.ready -= is_ready(pod)
+                yield JOB_WRITE_S
         gone = {pod["metadata"]["uid"] for pod in pods}
         sync.active = [pod for pod in sync.active if pod["metadata"]["uid"] not in gone]
 
@@ -259,7 +264,7 @@ class JobController(Actor):
         sync.changed = True
         return True
 
-    def _track(self, sync: _Sync) -> None:
+    def _track(self, sync: _Sync) -> Iterator[float]:
         """Note the pods that are over, then release and count them: two writes, so that none is counted twice."""
         job, end = sync.job, sync.end
         over = []
@@ -281,8 +286,11 @@ class JobController(Actor):
             self._set(sync, end.target, "True", end.reason, end.message)
         if sync.changed:
             self._write(sync)
+            yield JOB_WRITE_S
         self._backoffs[job["metadata"]["uid"]] = sync.backoff
-        self._release(over)
+        for pod in over:
+            self._release([pod])
+            yield JOB_WRITE_S
         released = {pod["metadata"]["uid"] for pod in over}
         again = self._count(sync, released)
         finished = self._finish(sync)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 from apiserver.errors import StatusError
@@ -17,16 +17,22 @@ class WorkQueue(Generic[Key]):
     """Keys that wait to be synced, as in client-go: each at most once, the earliest time counts.
 
     `sync` is called by the timeline `latency_s` after its key became due. A StatusError is retried, later each time.
+    `sync` may be a generator that yields the seconds that a write takes: a key that is added meanwhile waits.
     """
 
     def __init__(
-        self, timeline: Timeline, sync: Callable[[Key], None], latency_s: float, retry_s: float = FIRST_RETRY_S
+        self,
+        timeline: Timeline,
+        sync: Callable[[Key], Iterator[float] | None],
+        latency_s: float,
+        retry_s: float = FIRST_RETRY_S,
     ) -> None:
         self._timeline = timeline
         self._sync = sync
         self._latency_s = latency_s
         self._retry_s = retry_s
         self._due: set[Key] = set()
+        self._running: set[Key] = set()
         self._later: dict[Key, Timer] = {}
         self._failures: dict[Key, int] = {}
 
@@ -54,11 +60,35 @@ class WorkQueue(Generic[Key]):
         self.add(key)
 
     def _run(self, key: Key) -> None:
+        if key in self._running:
+            return  # it is still due: the end of the sync under way starts it
         self._due.discard(key)
         try:
-            self._sync(key)
+            steps = self._sync(key)
         except StatusError:
-            failures = self._failures[key] = self._failures.get(key, 0) + 1
-            self.add_after(key, min(self._retry_s * 2 ** (failures - 1), LAST_RETRY_S))
+            self._failed(key)
         else:
+            self._running.add(key)
+            self._continue(key, steps)
+
+    def _continue(self, key: Key, steps: Iterator[float] | None) -> None:
+        try:
+            wait_s = next(steps, None) if steps is not None else None
+        except StatusError:
+            self._end(key)
+            self._failed(key)
+            return
+        if wait_s is None:
             self._failures.pop(key, None)
+            self._end(key)
+        else:
+            self._timeline.at(wait_s, lambda: self._continue(key, steps))
+
+    def _end(self, key: Key) -> None:
+        self._running.discard(key)
+        if key in self._due:
+            self._timeline.at(0.0, lambda: self._run(key))
+
+    def _failed(self, key: Key) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        self.add_after(key, min(self._retry_s * 2 ** (failures - 1), LAST_RETRY_S))

@@ -6,7 +6,7 @@ claims. Affinity between pods, topology spread, ports and device claims are not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,8 +201,15 @@ class Scheduler(Actor):
         if not fitting:
             self._make_room(held, misfits)
             return
-        best = max(fitting, key=lambda view: (view.name == nominated, preference(pod, view, asked)))
-        self._bind(held, best.name)
+        self._bind(held, self._best(pod, asked, fitting, nominated))
+
+    def _best(self, pod: Obj, asked: Milli, fitting: Sequence[NodeView], nominated: str | None) -> str:
+        """The node that was promised, else one of those with the most points."""
+        if any(view.name == nominated for view in fitting):
+            return str(nominated)
+        points = {view.name: preference(pod, view, asked) for view in fitting}
+        most = max(points.values())
+        return self.server.pick(pod, sorted(name for name, each in points.items() if each == most))
 
     def _in_turn(self, first: str | None) -> list[str]:
         """The nodes in the order in which they are looked at: by name; of many, from where the last search ended."""

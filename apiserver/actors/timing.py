@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # Job controller: the status of a new suspended Job was there 5 ms after the answer; pod changes are batched for 1 s.
 JOB_SYNC_S = 0.004
+JOB_WRITE_S = 0.015  # 12 to 60 ms for each write of a pod or a status
 JOB_BATCH_S = 1.0  # SyncJobBatchPeriod
 JOB_RETRY_S = 1.0  # DefaultJobApiBackOff
 

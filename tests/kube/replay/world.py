@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import defaultdict
@@ -24,6 +25,7 @@ from tests.kube.replay.recording import Recording, Step, owners, sightings, star
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
 SUFFIX = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
+ASSIGNED = re.compile(r"Successfully assigned (\S+) to ([\w.-]+)")
 EARLY_S = 0.7  # an object of the replay may be made this long before the recorded one
 KUBELET_LABEL = "example.com/fakelet"
 Obj = dict[str, Any]
@@ -70,7 +72,11 @@ class Uids:
         if step.status >= 300 or not isinstance(metadata, dict) or not metadata.get("uid") or "namespaces" not in path:
             return
         kinds = [key[0] for key in self._waiting if key[1:] == (path[path.index("namespaces") + 1], path[-1])]
-        kind = kinds[0] if kinds else {"pods": "Pod", "jobs": "Job"}.get(path[path.index("namespaces") + 2], "")
+        kind = (
+            kinds[0]
+            if kinds
+            else {"pods": "Pod", "jobs": "Job", "workloads": "Workload"}.get(path[path.index("namespaces") + 2], "")
+        )
         waiting = self._waiting[kind, path[path.index("namespaces") + 1], path[-1]]
         if metadata["uid"] not in waiting:
             waiting.append(metadata["uid"])
@@ -121,6 +127,23 @@ class Suffixes:
         return waiting.pop(0)[1]
 
 
+class Placements:
+    """Gives a pod the node that the recording shows, among those that the scheduler finds alike."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._nodes: dict[str, str] = {}
+        for each in sightings(recording):
+            node = (each.obj.get("spec") or {}).get("nodeName") if isinstance(each.obj.get("spec"), dict) else None
+            if node:
+                self._nodes.setdefault("/".join(each.key[1:]), node)
+        for found in ASSIGNED.finditer(json.dumps([step.body for step in recording.steps])):
+            self._nodes.setdefault(found[1], found[2])
+
+    def __call__(self, pod: Obj, nodes: list[str]) -> str:
+        wanted = self._nodes.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+        return wanted if wanted in nodes else nodes[0]
+
+
 def world(recording: Recording, seed: int = 1) -> Server:
     """A cluster shortly before the topic began."""
     timeline = Timeline(start_of(recording) - timedelta(seconds=BEFORE_S))
@@ -133,6 +156,7 @@ def world(recording: Recording, seed: int = 1) -> Server:
         first_version=max(first - 100, 2),
         new_uid=Uids(recording, rng),
         new_suffix=Suffixes(recording, timeline),
+        pick=Placements(recording),
         kubelets=KubeletOptions(has_kubelet, "example.com", "fake-kubelet"),
     )
 
