@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
@@ -47,10 +47,9 @@ class NodeView:
 
     def copy(self) -> NodeView:
         """A view that can be changed alone."""
-        return NodeView(
-            self.node, self.allocatable, dict(self.used), dict(self.pods), dict(self.asked), dict(self.scored),
-            Counter(self.owners),
-        )  # fmt: skip
+        mine = replace(self, used=dict(self.used), pods=dict(self.pods), asked=dict(self.asked))
+        mine.scored, mine.owners = dict(self.scored), Counter(self.owners)
+        return mine
 
     @property
     def name(self) -> str:

@@ -88,13 +88,13 @@ def _template_errors(new: Obj, held: Obj, old: Obj) -> list[FieldError]:
 
 
 def is_movable(job: Obj) -> bool:
-    """Whether a Job is suspended, was never started or has stopped since."""
+    """Whether a Job is suspended, and was never started or its controller says that it stopped."""
     if not job["spec"].get("suspend"):
         return False
     status = job.get("status") or {}
     conditions = status.get("conditions") or []
-    stopped = any(each["type"] == "Suspended" and each["status"] == "True" for each in conditions)
-    return "startTime" not in status or stopped
+    said = [each["status"] for each in conditions if each["type"] == "Suspended"]
+    return said == ["True"] if said else "startTime" not in status
 
 
 def _set_back(munged: Obj, held: Obj, name: str) -> None:

@@ -111,6 +111,7 @@ class BatchJob(Job):
                 self.obj = self._client().patch(JOBS, *key, patch)
                 if not was["spec"].get("suspend") or STOPPING not in annotations_of(was):
                     stopped.append(self.obj)
+                    return stopped  # the rest follows the event of this write, while the Job controller stops the pods
             if self._status().get("startTime"):
                 self.obj = self._client().patch(JOBS, *key, {"status": {"startTime": None}}, "status")
             self._restore(key, workload)
