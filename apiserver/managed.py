@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from apiserver.errors import Obj, StatusError, quoted
@@ -75,11 +76,17 @@ def write_owners(obj: Obj, owners: list[Owner]) -> None:
     obj["metadata"]["managedFields"] = [_entry(each) for each in held]
 
 
+@lru_cache(maxsize=4096)
+def _written(fields: Fields) -> Obj:
+    """FieldsV1 of a set: objects of one shape share it, as stored objects are never changed."""
+    return to_fields_v1(fields)
+
+
 def _entry(owner: Owner) -> Obj:
     entry: Obj = {"manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version}
     if owner.time:
         entry["time"] = owner.time
-    entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owner.fields)}
+    entry |= {"fieldsType": "FieldsV1", "fieldsV1": _written(owner.fields)}
     return entry | ({"subresource": owner.subresource} if owner.subresource else {})
 
 
