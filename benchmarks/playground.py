@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +34,7 @@ from autopilot.playground.projection import Projection
 from autopilot.playground.stage import open_stage
 from autopilot.settings import StaticPolicySource, shipped_policy
 from autopilot.worker import InlineWorker
+from benchmarks.kit import options, table, write_json
 from collectors.exporter import ExporterCollector, Target
 from models.expected_mix import MixForecaster
 from models.last_two import LastTwo
@@ -47,6 +48,8 @@ from simulator.world.physics import PHYSICS
 
 START = datetime(2026, 11, 19, tzinfo=UTC)
 INTERVAL_S = 30.0
+SHOWN = 10
+"""Differences that are printed for each side."""
 UNMEASURED = (
     "p99_s",
     "violation_ratio",
@@ -227,3 +230,43 @@ def agreement(scenario: str, until_s: float) -> Agreement:
     with tempfile.TemporaryDirectory() as folder:
         there, _, _ = shown(world, until_s, Path(folder))
     return compare(simulated(world, until_s), there)
+
+
+SCENARIOS = {"quickstart": 2.5, "fragmented": 2.0, "gang-deadlock": 2.0, "spot-cascade": 1.5, "demo": 24.0}
+"""Hours of each scenario that are compared."""
+QUICK = {"spot-cascade": 1.5}
+GOAL_RATIO = 0.95
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; 1 where fewer proposals than the goal are equal, or API and simulator disagree at a tick."""
+    given = options(__doc__ or "", arguments, scenario="", hours=0.0)
+    plan = QUICK if given.quick else SCENARIOS
+    if given.scenario:
+        plan = {given.scenario: given.hours or SCENARIOS.get(given.scenario, 2.0)}
+    rows, missed = [], False
+    for name, hours in plan.items():
+        world = build_world(SimulateOptions(scenario=name))
+        with tempfile.TemporaryDirectory() as folder:
+            there, wrong, cpu_s = shown(world, hours * 3600.0, Path(folder), check=True)
+        found = compare(simulated(world, hours * 3600.0), there)
+        missed |= wrong > 0 or found.ratio < GOAL_RATIO
+        counts = (found.ticks, found.equal, len(found.simulated_only), len(found.playground_only), wrong)
+        rows.append((name, f"{hours:g}", *map(str, counts), f"{found.ratio:.3f}", f"{cpu_s / hours:.1f}"))
+        for side, other in (("simulation", found.simulated_only), ("playground", found.playground_only)):
+            for at_s, key in other[:SHOWN]:
+                print(f"{name}: only in the {side} at {at_s:.0f} s: {key}")
+    heads = (
+        "scenario",
+        "hours",
+        "ticks",
+        "equal",
+        "simulation only",
+        "playground only",
+        "disagree",
+        "ratio",
+        "CPU s/h",
+    )
+    table(heads, rows)
+    write_json(given.json, {"rows": [dict(zip(heads, row, strict=True)) for row in rows]})
+    return int(missed)

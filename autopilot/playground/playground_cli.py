@@ -35,7 +35,6 @@ def playground(
     state: Annotated[
         Path | None, typer.Option("--state", help="Folder for the kubeconfig, the journal and the memory.")
     ] = None,
-    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="Serve the Kubernetes API over HTTPS.")] = True,
 ) -> None:
     """Try the autopilot with kubectl, without a cluster: a simulated one behind a Kubernetes API, under Kueue's rules.
 
@@ -53,6 +52,5 @@ def playground(
         policy=policy,
         listen=listen,
         state=state,
-        tls=tls,
     )
     run_playground(options, typer.echo)

@@ -38,7 +38,6 @@ class PlaygroundOptions:
     policy: str = "recommend"
     listen: str | None = None
     state: Path | None = None
-    tls: bool = True
 
 
 def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> None:
@@ -49,7 +48,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
     folder = service_folder(options.state)
     kubeconfig = folder / "playground.kubeconfig"
     with ExitStack() as stack:
-        live = go_live(stage, host=options.host, port=options.port, metrics_port=options.metrics_port, tls=options.tls)
+        live = go_live(stage, host=options.host, port=options.port, metrics_port=options.metrics_port)
         stack.callback(live.close)
         write_private(kubeconfig, live.api.kubeconfig(token))
         stack.callback(kubeconfig.unlink, missing_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,3 +130,33 @@ def test_the_kubeconfig_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     """It holds a token."""
     write_private(tmp_path / "a" / "config", "x")
     assert (tmp_path / "a" / "config").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed; run make test-services")
+def test_kubectl_reads_creates_and_deletes(tmp_path: Path) -> None:
+    """The commands that the playground prints; kubectl sends its token by TLS only."""
+    with go_live(stage_of(speed=10.0, token="secret")) as live:
+        use_kubectl(live, tmp_path)
+
+
+def use_kubectl(live: Live, tmp_path: Path) -> None:
+    """Read, create, describe and delete."""
+    config = tmp_path / "config"
+    config.write_text(live.api.kubeconfig("secret"))
+
+    def kubectl(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["kubectl", "--kubeconfig", str(config), "--cache-dir", str(tmp_path / "cache"), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    nodes = kubectl("get", "nodes").stdout
+    assert nodes.count("Ready") == 4
+    made = kubectl("-n", "vision", "create", "job", "mine", "--image=busybox", "--", "sleep", "20m")
+    assert made.stdout == "job.batch/mine created\n"
+    shown = kubectl("-n", "vision", "get", "pods,jobs,workloads").stdout
+    assert "pod/mine-0-" in shown
+    assert "job.batch/mine" in shown
+    assert "workload.kueue.x-k8s.io/job-mine-" in shown
+    assert "Suspend:" in kubectl("-n", "vision", "describe", "job", "mine").stdout
+    assert "are simulated and print nothing" in kubectl("-n", "vision", "logs", "job/mine").stderr
+    kubectl("-n", "vision", "delete", "job", "mine")
+    assert "mine" not in kubectl("-n", "vision", "get", "pods,jobs,workloads").stdout
