@@ -150,6 +150,8 @@ class Server:
                 raise method_not_allowed()
         elif call.verb not in kind.verbs:
             raise method_not_allowed()
+        if call.verb in {"update", "patch"} and not call.name:
+            raise method_not_allowed()
         if kind.answer is not None:
             return kind.answer(self, call)
         if call.verb in {"create", "update", "patch", "delete"} and kind.namespaced and not call.namespace:

@@ -15,7 +15,7 @@ from apiserver.admission.policies import Policies
 from apiserver.admission.priority import Priority
 from apiserver.admission.quota import ResourceQuota
 from apiserver.crd.lifecycle import DEFINITIONS, Definitions
-from apiserver.kinds.base import Subresource
+from apiserver.kinds.base import STATUS, Kind, Subresource
 from apiserver.kinds.scale import scale
 from apiserver.kinds.unserved import OF_NODES, OF_PODS, OF_SERVICES
 from apiserver.users import ADMIN
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from apiserver.server import Server
 
 ADMIN_TOKEN = "admin"  # noqa: S105 - it opens a server of tests and of the playground, on loopback
+LISTED = (
+    Kind(
+        "", "v1", "replicationcontrollers", "ReplicationController", short_names=("rc",), categories=("all",),
+        subresources={"status": STATUS}, generation=True,
+    ),
+    Kind(
+        "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short_names=("hpa",),
+        categories=("all",), subresources={"status": STATUS},
+    ),
+)  # fmt: skip
+"""Kinds that `kubectl get all` asks for. They are stored; no controller follows them."""
 MORE_PARTS = {
     "pods": OF_PODS,
     "nodes": OF_NODES,
@@ -50,7 +61,7 @@ PRIORITY_CLASSES = {
 
 def install_standard(server: Server) -> None:
     """Make a server with nothing but kinds one that people can look around in, log in to and extend."""
-    for kind in (*REVIEWS, DEFINITIONS):
+    for kind in (*REVIEWS, DEFINITIONS, *LISTED):
         server.kinds.add(kind)
     for resource, more in MORE_PARTS.items():
         stored = server.kinds.stored(resource)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+UNORDERED = {"resourceRules", "nonResourceRules"}  # in the order of a hash map of the server
 SERVER_SET = {"uid", "resourceVersion", "creationTimestamp", "selfLink"}
 NUMBERED = re.compile(r"(?<=current: )\d+|(?<=in record \()\d+(?=\))|(?<=version: )\d+ \(\d+\)|\b\d+(\.\d+)?m?s\b")
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -43,6 +44,8 @@ class Comparison:
             return self._same_objects(expected, got, path)
         if self.trimmed and path == ("items",) and isinstance(expected, int) and isinstance(got, list):
             return len(got) == expected or self._differs(path, expected, len(got))
+        if path and path[-1] in UNORDERED and isinstance(expected, list) and isinstance(got, list):
+            expected, got = sorted(expected, key=json.dumps), sorted(got, key=json.dumps)
         if isinstance(expected, list) and isinstance(got, list):
             if self.trimmed and len(expected) < len(got):
                 got = _same_types(expected, got)

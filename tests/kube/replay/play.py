@@ -14,16 +14,21 @@ from typing import Any
 from apiserver.errors import StatusError
 from apiserver.requests import Response, WatchStream
 from apiserver.timeline import US
+from apiserver.users import ADMIN
 from tests.kube.replay.aliases import Aliases
+from tests.kube.replay.commands import play as play_command
+from tests.kube.replay.commands import prepare, requests_of
 from tests.kube.replay.compare import Comparison
 from tests.kube.replay.described import described
 from tests.kube.replay.hidden import HiddenWrite, hidden_writes
 from tests.kube.replay.kueue_play import kueue_agenda
+from tests.kube.replay.people import People
 from tests.kube.replay.recording import Recording, Step, sightings
-from tests.kube.replay.world import BEFORE_S, kueue_of, send, user_of, world
+from tests.kube.replay.world import BEFORE_S, kueue_of, send, world
 from tests.kube.replay.worlds import PreparedWrite, prepared
 
 Obj = dict[str, Any]
+COMMAND_S = 1.0  # between two commands
 LATE_S = 1.0  # an event may come this much later than recorded
 VERSION = "resourceVersion"
 NEAR = 1000  # a version that is this much newer than those seen was never given
@@ -59,6 +64,7 @@ class Player:
         self.shown = [(each.t_s, int(each.obj["metadata"].get(VERSION) or 0)) for each in sightings(recording)]
         self.aliases = Aliases(recording)
         self.aliases.attach(self.server)
+        self.people = People(recording, self.server)
         self.rows: dict[int, Row] = {}
         self.hidden_failures: list[str] = []
         self.watches: list[_Watch] = []
@@ -68,13 +74,16 @@ class Player:
         agenda: list[tuple[float, int, Callable[[], None]]] = [
             (write.t_s, -1, partial(self._hide, write)) for write in hidden_writes(self.recording, self.prepared)
         ]
+        agenda += [(write.t_s, -2, partial(self._hide, write)) for write in self.people.writes()]
         agenda += [(write.t_s, -2, partial(self._prepare, write)) for write in self.prepared.writes]
         agenda += kueue_agenda(self.recording, self.server, self.kueue, self.hidden_failures)
         for step in self.recording.steps:
             if step.request.get("method"):
                 agenda.append((step.t_s, step.index, partial(self._step, step)))
-            else:
+            elif not requests_of(step):
                 self._row(step, "is no single request: this file format is not replayed")
+        if any(requests_of(step) for step in self.recording.steps):
+            self._commands()
         for t_s, _, action in sorted(agenda, key=lambda each: each[:2]):
             self._advance(t_s)
             action()
@@ -83,6 +92,13 @@ class Player:
         for watch in self.watches:
             self._judge_watch(watch)
         return [self.rows[index] for index in sorted(self.rows)]
+
+    def _commands(self) -> None:
+        """Steps that are command lines, a second apart."""
+        prepare(self.recording, self.server)
+        for step in self.recording.steps:
+            self.server.timeline.run_for(COMMAND_S)
+            self._row(step, play_command(step, self.server) if requests_of(step) else "")
 
     def _advance(self, t_s: float) -> None:
         timeline = self.server.timeline
@@ -96,7 +112,7 @@ class Player:
         if kind is None:
             self.hidden_failures.append(f"{write.t_s:.3f} {write.kind} {write.name}: kind not served")
             return
-        client = self.server.client(user_of({}), "recorder")
+        client = self.server.client(ADMIN, "recorder")
         try:
             if write.method == "POST":
                 client.create(kind.storage, write.body)
@@ -116,7 +132,7 @@ class Player:
             self.hidden_failures.append(f"{write.t_s:.3f} {write.obj['kind']} {metadata['name']}: kind not served")
             return
         client, name, namespace = (
-            self.server.client(user_of({}), "recorder"),
+            self.server.client(ADMIN, "recorder"),
             metadata["name"],
             metadata.get("namespace", ""),
         )
@@ -133,7 +149,7 @@ class Player:
             self.hidden_failures.append(f"{write.t_s:.3f} {write.method} {write.obj['kind']} {name}: {error}")
 
     def _step(self, step: Step) -> None:
-        request = send(user_of(step.request), self._translated(step))
+        request = send(self.people, self._translated(step))
         answer = self.server.handle(request)
         if step.events is not None:
             self.watches.append(_Watch(step, answer, []))

@@ -19,8 +19,8 @@ from apiserver.kueue.names import PRIORITY_BOOST
 from apiserver.requests import Request
 from apiserver.server import Server
 from apiserver.timeline import Timeline
-from apiserver.users import ADMIN, User
 from tests.kube.replay.aliases import family_of
+from tests.kube.replay.people import People
 from tests.kube.replay.recording import Recording, Step, owners, sightings, start_of
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
@@ -29,7 +29,6 @@ ASSIGNED = re.compile(r"Successfully assigned (\S+) to ([\w.-]+)")
 EARLY_S = 0.7  # an object of the replay may be made this long before the recorded one
 KUBELET_LABEL = "example.com/fakelet"
 Obj = dict[str, Any]
-USERS = {"admin": ADMIN}
 
 
 class Uids:
@@ -181,14 +180,11 @@ def kueue_of(server: Server, recording: Recording) -> Kueue | None:
     return install(server, Config(priority_boost=boosts))
 
 
-def user_of(request: Obj) -> User:
-    """The user whose token a step sent."""
-    return USERS.get(request.get("as") or "admin", User(request.get("as") or "admin"))
-
-
-def send(user: User, request: Obj) -> Request:
-    """A recorded request as one for the server."""
+def send(people: People, request: Obj) -> Request:
+    """A recorded request as one for the server, with a token of its user."""
+    request = people.with_tokens(request)
     headers = {name.lower(): value for name, value in (request.get("headers") or {}).items()}
+    headers |= people.headers(request.get("as") or "admin")
     headers.setdefault("user-agent", "recorder/1.0")
     query = {name: str(value) for name, value in (request.get("query") or {}).items()}
-    return Request(request["method"], request["path"], query, headers, request.get("body"), user)
+    return Request(request["method"], request["path"], query, headers, request.get("body"))
