@@ -16,6 +16,7 @@ from apiserver.kueue.crds import DEPRECATED, definitions
 from apiserver.kueue.manager import Kueue
 from apiserver.kueue.names import GROUP
 from apiserver.kueue.visibility import Visibility
+from apiserver.schemas import schema
 from apiserver.users import ADMIN
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ def _give_rights(client: Client) -> None:
 
 
 def _plain(kind: Kind) -> Kind:
+    if kind.plural == "workloads":  # its pod templates have the fields of any pod template
+        pod_sets = kind.schema.child("spec").child("podSets").items
+        if pod_sets is not None:
+            pod_sets.fields["template"] = schema("PodTemplateSpec")
     return replace(kind, to_storage=None, from_storage=None)
 
 

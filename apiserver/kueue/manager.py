@@ -159,7 +159,8 @@ class Kueue(Actor):
             self.jobs.add(("Group", namespace, workload["metadata"]["name"]))
         owner = controller_of(workload)
         if owner is not None and owner["kind"] in {"Job", "Pod"}:
-            self.jobs.add((owner["kind"], namespace, owner["name"]))
+            delay_s = self.config.delays.created_s if old is None else None
+            self.jobs.add((owner["kind"], namespace, owner["name"]), delay_s)
         for each in workload["metadata"].get("ownerReferences") or []:
             if each["kind"] == "StatefulSet":
                 self.sets.add((namespace, each["name"]))

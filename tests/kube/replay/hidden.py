@@ -22,11 +22,12 @@ from tests.kube.replay.worlds import Prepared
 
 Obj = dict[str, Any]
 Key = tuple[str, str, str]  # kind, namespace, name
+NEEDS_CONTAINERS = {"Pod", "Job", "Deployment", "StatefulSet", "ReplicaSet"}
 LEAD_S = 0.004  # a hidden write happens this long before the event that shows it
 LAG_S = 0.001  # and this long after the step before it, where only a later answer shows it
 MADE_BY_CONTROLLERS = {
     "Event", "Lease", "Endpoints", "EndpointSlice", "ControllerRevision", "Workload", "Status", "", "Table",
-    "PartialObjectMetadata",
+    "PartialObjectMetadata", "PendingWorkloadsSummary",
 }  # fmt: skip
 GENERATED = {"Pod", "ReplicaSet", "ResourceClaim"}  # those with a drawn part in their name are a controller's
 MADE_NAMES = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
@@ -154,6 +155,8 @@ def _creations(recording: Recording, seen: list[Sighting], prepared: Prepared) -
         owners = sighting.obj["metadata"].get("ownerReferences") or []
         if uid in created or kind in MADE_BY_CONTROLLERS or (kind, name) in MADE_NAMES:
             continue
+        if kind in NEEDS_CONTAINERS and not _has_containers(obj):
+            continue  # cut too much to be made of what is seen: see kueue_world
         if any(owner.get("controller") for owner in owners) or (not uid and identity[0] in last_t):
             continue
         if _created_by_step(recording, identity[0], uid) or name in prepared.names(kind):
@@ -172,6 +175,13 @@ def _creations(recording: Recording, seen: list[Sighting], prepared: Prepared) -
         version = _version(sighting.obj) if sighting.change == "ADDED" else 0
         body = client_body(obj)
         yield HiddenWrite(moment_s, "POST", kind, obj.get("apiVersion", ""), namespace, name, body, version)
+
+
+def _has_containers(obj: Obj) -> bool:
+    spec = obj.get("spec") or {}
+    return bool(
+        (spec if obj.get("kind") == "Pod" else (spec.get("template") or {}).get("spec") or {}).get("containers")
+    )
 
 
 def _created_uids(recording: Recording) -> set[str]:

@@ -64,3 +64,13 @@ def values(value: Any, name: str) -> Iterator[Any]:
     elif isinstance(value, list):
         for each in value:
             yield from values(each, name)
+
+
+def workloads_in(recording: Recording) -> list[tuple[str, str]]:
+    """Namespace and name of each Workload that is shown, or asked for and there."""
+    found = [each.key[1:] for each in seen_in(recording) if each.key[0] == "workloads"]
+    for step in recording.steps:
+        namespace, resource, name, _ = parts_of(step.request.get("path", ""))
+        if resource == "workloads" and name and step.status != 404:
+            found.append((namespace, name))
+    return list(dict.fromkeys((namespace, name) for namespace, name in found))

@@ -108,7 +108,7 @@ class KueueWorld:
         """All of them, in order of time."""
         before = [*self._nodes(), *self._flavors(), *self._checks(), *self._classes(), *self._queue_objects()]
         found = [
-            KueueWrite(-9.0 + 0.01 * number, "POST" if "metadata" in body else "STATUS", resource, space, name, body)
+            KueueWrite(-9.9 + 0.01 * number, "POST" if "metadata" in body else "STATUS", resource, space, name, body)
             for number, (resource, space, name, body) in enumerate(before)
         ]
         return sorted([*found, *self._jobs(), *self._deletions(), *self._edits(), *self._outage()], key=lambda e: e.t_s)
@@ -237,9 +237,13 @@ class KueueWorld:
             preemption["withinClusterQueue"] = "LowerPriority"
         if any(reason.startswith("InCohort") for reason in preempted):
             preemption["reclaimWithinCohort"] = "Any"
+        posted = [step.request["body"]["spec"] for (each, _, _), step in self.posted.items() if each == "clusterqueues"]
+        paths = re.findall(r"path: /([^/ ;]+)/", " ".join(str(each) for each in values(self.raw, "message")))
+        cohort = next((each["cohortName"] for each in posted if each.get("cohortName")), (paths or [""])[0])
+        shared = shared or bool(cohort)
         for name in self.queues:
             spec: Obj = {"namespaceSelector": {}, "resourceGroups": self.quotas.groups(name)}
-            spec |= {"cohortName": "shared"} if shared else {}
+            spec |= {"cohortName": cohort or "shared"} if shared else {}
             spec |= {"preemption": preemption} if preemption else {}
             checks = self._check_names(name)
             if checks:
@@ -278,7 +282,7 @@ class KueueWorld:
                 )
         for step in self.recording.steps:
             namespace, resource, name, _ = parts_of(step.request.get("path", ""))
-            if resource == "workloads" and JOB_OF.fullmatch(name) and 200 <= step.status < 300:
+            if resource == "workloads" and JOB_OF.fullmatch(name) and step.status != 404:
                 yield max(-2.0, step.t_s - 3.0), namespace, name
 
     def _job_body(self, space: str, name: str, obj: Obj) -> Obj:
