@@ -40,9 +40,8 @@ class Aliases(dict[str, str]):
             family = family_of(*each.key[1:])
             if family is not None and each.key[2] not in given and each.key[2] not in self._waiting[family]:
                 self._waiting[family].append(each.key[2])
-
         for key in workloads_in(recording):
-            family = family_of("Workload", *key)
+            family = family_of(*key)
             if family is not None and key[1] not in self._waiting[family]:
                 self._waiting[family].append(key[1])
 
