@@ -115,7 +115,7 @@ class BatchJob(Job):
             if self._status().get("startTime"):
                 self.obj = self._client().patch(JOBS, *key, {"status": {"startTime": None}}, "status")
             self._restore(key, workload)
-        except StatusError as error:
+        except (StatusError, Busy) as error:
             if stopped:
                 for obj in stopped:
                     self.context.recorder.event(obj, "Normal", "Stopped", message, self.reporter)
