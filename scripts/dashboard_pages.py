@@ -171,6 +171,14 @@ TENANTS = Page(
             empty=NO_MEASURE,
         ),
         lines(
+            "Daily spending",
+            "The charge of the last whole day over the mean of the 30 days before; 1 is as usual. At most 8 tenants, "
+            "those above 1.3 first.",
+            "percentunit",
+            Target(by("tenant", "tenant_daily_spend_ratio", T), "{{tenant}}"),
+            empty="fewer than 7 metered days, or no price",
+        ),
+        lines(
             "Guarantee and borrowed",
             "GPUs that belong to each queue, and those that it holds above that.",
             "none",

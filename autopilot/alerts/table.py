@@ -18,6 +18,7 @@ THRESHOLDS: dict[str, float] = {
     "hoarded_gpus": 4,
     "borrowed_idle_gpus": 2,
     "starving_seconds": 14400,
+    "daily_spend_ratio": 1.3,
     "mismatched_gpus": 1,
     "error_budget_ratio": 0.01,
     "fast_burn": 14.4,
@@ -40,6 +41,7 @@ MEANING_OF_THRESHOLDS: dict[str, str] = {
     "hoarded_gpus": "idle GPUs of a tenant, at least",
     "borrowed_idle_gpus": "idle GPUs that a queue borrows while others wait",
     "starving_seconds": "age of the oldest pending work of a tenant",
+    "daily_spend_ratio": "charge of a tenant on its last whole day / mean of the 30 days before",
     "mismatched_gpus": "GPUs that pending work cannot use because of their MIG geometry",
     "error_budget_ratio": "late requests that a service may have: 1 % for an objective on the 99th percentile",
     "fast_burn": "multiple of the error budget over 1 h and 5 min",
@@ -165,6 +167,18 @@ ALERTS: tuple[Alert, ...] = (
         description="The oldest pending work of tenant {{ $labels.tenant }} has waited for "
         "{{ $value | humanizeDuration }}.",
         dashboard="gpu-autopilot-queue",
+    ),
+    Alert(
+        name="GPUAutopilotDailySpendHigh",
+        group="owners",
+        severity="warning",
+        expr="max by (cluster, tenant) (gpu_autopilot_tenant_daily_spend_ratio) > <daily_spend_ratio>",
+        for_s=300,
+        keep_firing_s=300,
+        summary="A tenant spent far more in a day than it usually does.",
+        description="The last whole day of tenant {{ $labels.tenant }} was charged with "
+        "{{ $value | humanizePercentage }} of its mean day (30 days before).",
+        dashboard="gpu-autopilot-tenants",
     ),
     Alert(
         name="GPUAutopilotSLOBurnFast",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autopilot.metering.amounts import TICKS_PER_S, Kind
 from autopilot.metering.prices import Prices
 from autopilot.metering.segments import DAY, Store
-from autopilot.metering.showback import Bill, add, lines_of, model_rates
+from autopilot.metering.showback import Bill, Line, add, lines_of, model_rates
 
 DAYS = 30
 LEAST_DAYS = 7
 """A mean of fewer days says little: the ratio is then unknown."""
 ALERT_RATIO = 1.3
-"""From this ratio on, a day is worth a look."""
+"""A day above this ratio is worth a look."""
+MOST_GAP_RATIO = 0.01
+"""A day is unknown where more of its capacity x time was not observed: it is neither judged nor in the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,9 @@ class Spending:
 def daily_spending(store: Store, prices: Prices, now_s: float | None = None) -> list[Spending]:
     """Each tenant's last whole day before `now_s` (None: the end of the store), by name.
 
-    A day without any row of a tenant counts as 0 only where the store covers it. Days that the store does not cover
-    are left out of the mean. Raises `InputError` for a damaged segment.
+    A day without any row of a tenant counts as 0 only where the store covers it and it was observed. Other days are
+    left out of the mean; where the last day is one of them, nothing is known. Raises `InputError` for a damaged
+    segment and for a GPU model without a price.
     """
     if not store.segments:
         return []
@@ -51,7 +56,12 @@ def daily_spending(store: Store, prices: Prices, now_s: float | None = None) -> 
     covered = [day for day in range(last - DAYS * DAY, last + DAY, DAY) if _covers(store, day)]
     if last not in covered:
         return []
-    lines = [line for line in lines_of(store, covered[0], last + DAY, DAY) if line.period in set(covered)]
+    lines = lines_of(store, covered[0], last + DAY, DAY)
+    unseen = _unseen(lines)
+    if last in unseen:
+        return []
+    covered = [day for day in covered if day not in unseen]
+    lines = [line for line in lines if line.period in set(covered)]
     rates = model_rates(lines, prices)
     charges: dict[str, dict[int, Bill]] = {}
     for line in lines:
@@ -72,6 +82,27 @@ def daily_spending(store: Store, prices: Prices, now_s: float | None = None) -> 
         )
         for tenant, bills in sorted(charges.items())
     ]
+
+
+def highest_ratios(found: Iterable[Spending], most: int) -> dict[str, float]:
+    """Known ratios by tenant, at most `most`: high ones first, of these the largest excess in money."""
+    known = [(each, each.ratio, each.mean_charge) for each in found]
+    ranked = sorted(
+        (not each.high, mean - each.charge, each.tenant, ratio)
+        for each, ratio, mean in known
+        if ratio is not None and mean is not None
+    )
+    return {tenant: ratio for _, _, tenant, ratio in ranked[:most]}
+
+
+def _unseen(lines: Iterable[Line]) -> set[int]:
+    """Days with too much time that was not observed."""
+    gap: Counter[int] = Counter()
+    capacity: Counter[int] = Counter()
+    for line in lines:
+        if line.kind in (Kind.GAP, Kind.CAPACITY):
+            (gap if line.kind == Kind.GAP else capacity)[line.period] += line.amounts["gpu_time"]
+    return {day for day, grains in gap.items() if grains > MOST_GAP_RATIO * capacity[day]}
 
 
 def _covers(store: Store, day: int) -> bool:

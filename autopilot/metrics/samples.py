@@ -39,6 +39,7 @@ class Moment:
     memory: ControllerMemory
     policy: Policy
     policy_problem: str = ""  # why the source of the policy is not obeyed; "" where it is
+    spend_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: last day / mean day
     collected_s: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -81,6 +82,7 @@ def put_control(out: Samples, moment: Moment) -> None:
         out.put("realised_use_gpu_seconds", realised_gpu_s, action)
     out.put("kill_switch", float(observation.kill_switch or memory.killed))
     out.put("policy_problem", float(bool(moment.policy_problem)))
+    out.column("tenant_daily_spend_ratio", moment.spend_ratios, moment.spend_ratios.values())
     by_person = bool(memory.paused_reason and memory.paused_by)
     out.put("paused", float(by_person), "person")
     out.put("paused", float(bool(memory.paused_reason) and not by_person), "autopilot")

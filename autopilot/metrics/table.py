@@ -14,6 +14,9 @@ PREFIX = "gpu_autopilot_"
 MOST_RECOMMENDATIONS = 50
 """Open recommendations with series of their own: those with the highest gain."""
 
+MOST_SPENDERS = 8
+"""Tenants with a series of their daily spending: those far above their mean first."""
+
 LARGE: dict[str, int] = {
     "tenant": 300,
     "queue": 300,
@@ -29,6 +32,7 @@ LARGE: dict[str, int] = {
     "judged action": 7,  # those that weigh what they take from running work, and `regeometry`
     "operation": 8,
     "recommendation": MOST_RECOMMENDATIONS,
+    "spender": MOST_SPENDERS,
     "collector": 8,
     "stage": 7,
     "2": 2,
@@ -127,6 +131,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge("tenant_pending_gpus", "GPUs", ("tenant",), "GPUs that its pending work requests", "tenant"),
     _gauge("tenant_oldest_pending_seconds", "s", ("tenant",), "age of its oldest pending workload that the autopilot "
            "may start; work that waits for its owner or for an external check does not count", "tenant"),
+    _gauge("tenant_daily_spend_ratio", "ratio", ("tenant",), "charge of its last whole day / mean of the metered days "
+           "among the 30 before, at least 7; for at most 8 tenants, those above 1.3 first", "spender"),
     _gauge("queue_guaranteed_gpus", "GPUs", ("queue",), "guarantee of a queue, of all GPU models together", "queue"),
     _gauge("queue_borrowed_gpus", "GPUs", ("queue",), "GPUs held above the guarantee", "queue"),
     _gauge("queue_borrowed_idle_gpus", "GPUs", ("queue",), "borrowed GPUs that are idle; queues that borrow nothing "

@@ -36,6 +36,7 @@ class Exposed:
             published.policy,
             durations_s,
             published.policy_problem,
+            published.spend_ratios,
         )
 
     def text(self) -> bytes:

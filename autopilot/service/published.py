@@ -47,6 +47,7 @@ class Published:
     collectors: tuple[CollectorHealth, ...] = ()
     policy_problem: str = ""  # why the policy file is not in force; "" when it is
     kill_reason: str = ""
+    spend_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: last whole day / mean day
     leads: bool = True
 
 

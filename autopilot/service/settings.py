@@ -320,6 +320,14 @@ class Forecasting(Section):
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the fits")
 
 
+class Metering(Section):
+    """What is metered beside the journal."""
+
+    prices: Path | None = Field(
+        None, description="price file for the daily spending of tenants; null: the shipped example prices"
+    )
+
+
 class LogFormat(StrEnum):
     """The form of the log."""
 
@@ -353,6 +361,7 @@ class Settings(Section):
     loop: LoopSettings = Field(LoopSettings(), description="when the controller decides")
     collectors: Collectors = Field(Collectors(), description="sources of telemetry")
     forecasting: Forecasting = Field(Forecasting(), description="forecasters and their worker")
+    metering: Metering = Field(Metering(), description="metering and daily spending")
     alerts: Alerts = Field(Alerts(), description="alerts and runbooks")
     kill_switch: KillSwitch = Field(KillSwitch(), description="where the kill switch is read")
     http: Http = Field(Http(), description="the HTTP API")

@@ -16,6 +16,7 @@ from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.metered import ServiceMeter
 from autopilot.service.published import Published, Publisher, WatchedCollector
 from autopilot.service.record import Record
+from autopilot.service.spending import DailySpend
 from autopilot.service.tick_log import TickLog
 from autopilot.settings import policy_digest
 
@@ -58,12 +59,15 @@ class Ticks:
         self.concluded: Callable[[], None] | None = None
         self.controller: Controller | None = None
         self.meter: ServiceMeter | None = None
+        self.spending: DailySpend | None = None
 
     def on_decision(self, observation: Observation, decision: Decision) -> None:
         """The tick is recorded and its effects are sent."""
         self._shown = (observation, decision)
         if self.meter is not None:
             self.meter.take(observation, decision)
+        if self.spending is not None:
+            self.spending.look(observation.now_s)
         if self.concluded is not None:
             self.concluded()
 
@@ -87,6 +91,7 @@ class Ticks:
             collectors=tuple(each.health for each in self.collectors),
             policy_problem=getattr(self._policy, "problem", None) or "",
             kill_reason=self._kill.reason(),
+            spend_ratios=self.spending.ratios if self.spending is not None else {},
         )
         self._publisher.publish(published)
         self._log.tick(published)

@@ -21,6 +21,8 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Actuator, Collector, Forecaster, PolicySource
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import FileMemoryStore
+from autopilot.metering.prices import load_prices
+from autopilot.metering.segments import metering_folder
 from autopilot.registry import Registry
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.config_maps import MapName, MapPolicySource, MapSwitch
@@ -34,6 +36,7 @@ from autopilot.service.published import Publisher, WatchedCollector
 from autopilot.service.record import Record, RecordedActuator
 from autopilot.service.settings import Settings, Slo, Telemetry
 from autopilot.service.site import Site
+from autopilot.service.spending import DailySpend
 from autopilot.service.state_folder import Places
 from autopilot.service.ticks import Stopwatch, Ticks
 from autopilot.settings import FilePolicySource, StaticPolicySource, policy_names, shipped_policy
@@ -115,6 +118,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
         ticks.meter = ServiceMeter(places.journal, site.start_s, site.speed, settings.loop.interval_s)
         opened.callback(ticks.meter.close)
+        ticks.spending = DailySpend(metering_folder(places.journal), load_prices(settings.metering.prices))
         controller = Controller(
             Wiring(
                 collectors=ticks.collectors,
@@ -157,7 +161,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         record=kept.record,
         clock_s=site.last_now_s,
         api=site.api,
-        closers=[end_watch, ticks.meter.close],
+        closers=[end_watch, ticks.meter.close, ticks.spending.wait],
     )
 
 
@@ -282,6 +286,7 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
 def wiring_lines(settings: Settings) -> list[str]:
     """The wiring in words, one line a part. Raises `InputError` for a policy that cannot be used."""
     policy = policy_source(settings.policy_name).current()
+    prices = load_prices(settings.metering.prices)
     where = settings.kubernetes.policy_map if settings.kubernetes is not None else None
     simulation, given = settings.simulation, settings.collectors
     sources = [f"{name}" for name in ("prometheus", "exporters", "nvml", "slo") if getattr(given, name) is not None]
@@ -309,6 +314,7 @@ def wiring_lines(settings: Settings) -> list[str]:
         f"forecasts    run times {settings.forecasting.durations}, demand, mix; fits "
         f"{'in a process of their own' if settings.forecasting.fit else 'off'}, registry "
         f"{'on' if settings.forecasting.registry else 'off'}",
+        f"metering     prices of {settings.metering.prices or 'the shipped example'}, in {prices.currency}",
         f"http         {settings.http.listen}, tokens: {', '.join(tokens) or 'one admin token, created'}",
         f"metrics      {metrics.listen or 'off'}{', open to everybody' if metrics.open and metrics.listen else ''}",
         f"log          {settings.log.format.value}, {settings.log.level}",

@@ -42,6 +42,7 @@ CLUSTER = "day"
 PLANTED = {
     ("node_recut_gpus", ("mixed-a100-0", "changing")): 1.0,
     ("effects_in_flight", ("admit", "accepted")): 1.0,
+    ("tenant_daily_spend_ratio", ("research",)): 1.5,
 }
 """What this run does not show at its end, so that its panels are tried with data all the same."""
 

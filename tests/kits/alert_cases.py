@@ -40,6 +40,7 @@ PROMISED = 'forecast_promised_coverage_ratio{horizon="300s"}'
 DELIVERED = 'forecast_delivered_coverage_ratio{horizon="300s", service="chat"}'
 QUALITY = {name: f'telemetry_gpus{{quality="{name}"}}' for name in ("none", "gpu_util", "sm_active")}
 HOARDING, HELD = (f'tenant_{name}{{tenant="vision"}}' for name in ("hoarding_ratio", "held_gpus"))
+SPEND = 'tenant_daily_spend_ratio{tenant="vision"}'
 BORROWED, PENDING = 'queue_borrowed_idle_gpus{queue="q"}', 'pending_gpus{reason="capacity"}'
 CAPPED = 'action_capped{action="preempt"}'
 PERSON, ITSELF = (f'paused{{by="{who}"}}' for who in ("person", "autopilot"))
@@ -101,6 +102,14 @@ CASES: dict[str, AlertCase] = {
         {'tenant_oldest_pending_seconds{tenant="vision"}': 14460},
         {'tenant_oldest_pending_seconds{tenant="vision"}': 14400},
         "The oldest pending work of tenant vision has waited for 4h 1m 0s.",
+        fires_m=6,
+        resolves_m=7,
+        labels={"tenant": "vision"},
+    ),
+    "GPUAutopilotDailySpendHigh": AlertCase(
+        {SPEND: 1.5},
+        {SPEND: 1.3},
+        "The last whole day of tenant vision was charged with 150% of its mean day (30 days before).",
         fires_m=6,
         resolves_m=7,
         labels={"tenant": "vision"},

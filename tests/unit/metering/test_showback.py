@@ -16,7 +16,7 @@ from autopilot.metering.focus import check_focus, focus_rows
 from autopilot.metering.prices import Prices, Region
 from autopilot.metering.segments import DAY, HOUR, Segments, merge, open_store
 from autopilot.metering.showback import Bill, lines_of, showback
-from autopilot.metering.spend import Spending, daily_spending
+from autopilot.metering.spend import Spending, daily_spending, highest_ratios
 from tests.kits.metering_kit import stored_sums
 
 PRICES = Prices(
@@ -206,13 +206,18 @@ def test_an_hour_has_whole_ticks() -> None:
     assert DAY % HOUR == 0
 
 
-def spending_of(folder: Path, days: int, last: float, missing: int = -1) -> list[Spending]:
-    """A tenant that bursts 1 GPU-hour a day, and `last` of them on the last day; day `missing` has no segment."""
+def spending_of(folder: Path, days: int, last: float, missing: int = -1, unseen: int = -1) -> list[Spending]:
+    """A tenant that bursts 1 GPU-hour a day, and `last` of them on the last day; day `missing` has no segment.
+
+    Of day `unseen`, one hour was not observed.
+    """
     segments = Segments(folder, start_s=None, every=24)
     for day in range(days):
         for hour in range(24):
             begin, burst = day * DAY + hour * HOUR, last if day == days - 1 else 1.0
             rows = [row("capacity", 10, begin), row("held", burst / 24, begin, tenant="t", borrowed=burst / 24)]
+            if (day, hour) == (unseen, 5):
+                rows = [row("capacity", 10, begin), row("gap", 10, begin)]
             segments.put(begin, begin + HOUR, rows if hour or day != 1 else rows[:1])
     segments.close()
     if missing >= 0:
@@ -236,3 +241,28 @@ def test_a_day_that_was_not_metered_is_not_in_the_mean(tmp_path: Path) -> None:
     assert found.days == 8
     assert found.mean_charge == pytest.approx(2.0, rel=0.01)
     assert spending_of(tmp_path / "b", 10, 1.3, missing=9)[0].day_begin_s == 8 * 86_400.0
+
+
+def test_a_day_that_was_not_observed_is_unknown(tmp_path: Path) -> None:
+    """A gap of an hour takes a day out of the mean; on the last day nothing is known."""
+    (found,) = spending_of(tmp_path / "a", 10, 1.3, unseen=4)
+    assert found.days == 8
+    assert spending_of(tmp_path / "b", 10, 1.3, unseen=9) == []
+
+
+def spent(tenant: str, charge: float, mean: float | None) -> Spending:
+    """The last day of a tenant."""
+    return Spending(tenant, 0.0, charge, mean, 30, "EUR")
+
+
+def test_high_ratios_come_first_then_large_excess() -> None:
+    """A small tenant far above its mean comes before a large one that is not high; unknown ratios are left out."""
+    found = [
+        spent("large", 1200.0, 1000.0),
+        spent("new", 9.0, None),
+        spent("free", 9.0, 0.0),
+        spent("small", 3.0, 2.0),
+        spent("middle", 30.0, 20.0),
+    ]
+    assert list(highest_ratios(found, 2).items()) == [("middle", 1.5), ("small", 1.5)]
+    assert list(highest_ratios(found, 9)) == ["middle", "small", "large"]

@@ -154,6 +154,17 @@ def test_the_kill_switch_and_pauses_are_shown() -> None:
     assert shown(observation, paused)["paused{by=autopilot}"] == 0.0
 
 
+def test_daily_spending_is_shown_where_it_is_known() -> None:
+    """Also after a tick without a view: it is about the day before. Without history there is no series."""
+    blind = replace(a_world(), signals=UNMEASURED)
+    step = decide(blind)
+    exposition = Exposition(None, "1")
+    exposition.tick(blind, step.decision, step.memory, AUTO, spend_ratios={"vision": 1.5})
+    assert scrape(exposition.render(NOW_S))["tenant_daily_spend_ratio{tenant=vision}"] == 1.5
+    exposition.tick(blind, step.decision, step.memory, AUTO)
+    assert not [name for name in scrape(exposition.render(NOW_S)) if name.startswith("tenant_daily")]
+
+
 def test_work_that_waits_for_its_owner_is_not_starving() -> None:
     """Work that opted out counts as pending and has no age; the oldest other work has."""
     queues = tenants(("q0", 0, 4))
