@@ -62,6 +62,17 @@ class Mirror:
         self._shown[key] = wanted
         return found
 
+    def bind(self, key: Key, node: str) -> None:
+        """Put a pod that waits behind gates on a node, as Kueue and the scheduler do: gates first, then the binding."""
+        before = self._shown.get(key)
+        if before is None or not before["spec"].get("schedulingGates"):
+            return
+        if self._patch(key, {"spec": {"schedulingGates": None}}) is None:
+            return
+        self._client.call(*key, "binding", {"metadata": {"name": key[2]}, "target": {"kind": "Node", "name": node}})
+        spec = {name: part for name, part in before["spec"].items() if name != "schedulingGates"}
+        self._shown[key] = before | {"spec": spec | {"nodeName": node}}
+
     def adopt(self, resource: str, known: Obj) -> None:
         """An object that a person created is kept from now on; `known` is the part of it that is kept."""
         metadata = known["metadata"]

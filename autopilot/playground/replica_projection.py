@@ -68,7 +68,10 @@ class ReplicaProjection:
         gang = self._books.gangs[job]
         service = self._services[self._cluster.jobs.service[job]]
         self._stale.add(self._cluster.jobs.service[job])
-        stored = self._mirror.put(PODS, self._objects.pod(service, gang, now_s))
+        pod = self._objects.pod(service, gang, now_s)
+        if "nodeName" in pod["spec"]:
+            self._mirror.bind(self._objects.key(gang), pod["spec"]["nodeName"])
+        stored = self._mirror.put(PODS, pod)
         if stored is None:
             return
         gang.uid = stored["metadata"]["uid"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import isfinite
 
 import pytest
@@ -103,3 +104,23 @@ def test_a_speed_out_of_range_is_refused() -> None:
     """With the range."""
     with pytest.raises(InputError, match="--speed: 0 is not allowed"):
         stage_of(speed=0)
+
+
+def test_a_replica_that_waits_is_bound_when_there_is_room() -> None:
+    """Its pod is gated while every node is cordoned, and is the same pod on its node afterwards."""
+    stage = stage_of()
+    nodes = range(len(stage.projection.nodes.names))
+
+    def cordon(now_s: float, *, cordoned: bool) -> None:
+        for node in nodes:
+            stage.cluster.cordon(node, now_s, cordoned=cordoned)
+
+    stage.engine.at(1.0, partial(cordon, cordoned=True))
+    assert found_until(stage, 1800.0) == []
+    waiting = [job for job in stage.cluster.pending if stage.cluster.jobs.service[job] >= 0]
+    assert waiting
+    before = stage.projection.gangs[waiting[0]].name
+    stage.engine.at(1801.0, partial(cordon, cordoned=False))
+    assert found_until(stage, 1830.0) == []
+    assert waiting[0] in stage.cluster.holding
+    assert stage.projection.gangs[waiting[0]].name == before
