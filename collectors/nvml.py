@@ -79,9 +79,11 @@ class NvmlCollector:
         *,
         windows_s: Sequence[float] = dcgm.WINDOWS_S,
         slot_s: float = 10.0,
+        lists: bool = True,
         bindings: Any = None,
     ) -> None:
-        self.node = node
+        """`lists`: report the GPUs as inventory; False beside a cluster, whose own inventory counts."""
+        self.node, self._lists = node, lists
         self._nvml = bindings
         self._ready = False
         self._window = WindowBuffer(dcgm.SIGNALS, windows_s, slot_s)
@@ -105,7 +107,7 @@ class NvmlCollector:
         return Batch(
             self.name,
             now_s,
-            inventory=inventory_of(self.node, devices),
+            inventory=inventory_of(self.node, devices) if self._lists else None,
             telemetry=self._window.windowed(now_s),
             gaps=tuple(self._gaps),
         )

@@ -234,7 +234,7 @@ def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
             timeout_s=given.exporters.timeout_s,
         )
     if given.nvml is not None:
-        yield load("nvml")(given.nvml.node)
+        yield load("nvml")(given.nvml.node, lists=False)  # one machine is not the cluster
     if given.slo is not None:
         yield _slo(given.slo, site.speed)
 

@@ -43,6 +43,9 @@ MEASURED = (
 )
 """Columns of services that their servers may measure."""
 
+RECENT_S = 300.0
+"""Samples within the shortest window of at least this length are recent; a source without them loses to one with."""
+
 NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(InstanceTable))
 NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
 
@@ -199,8 +202,11 @@ def _align(telemetry: Telemetry, entities: Texts, batch: Batch, sources: tuple[s
 
 
 def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
-    """For each entity, the table with the better counter or, if equal, the fresher sample."""
-    second = (two.quality > one.quality) | ((two.quality == one.quality) & (two.age_s < one.age_s))
+    """For each entity, the table with recent samples, then the better counter, then the fresher sample."""
+    recent = next((row for row, width_s in enumerate(one.windows_s) if width_s >= RECENT_S), len(one.windows_s) - 1)
+    alive, other = one.samples[recent] > 0, two.samples[recent] > 0
+    better = (two.quality > one.quality) | ((two.quality == one.quality) & (two.age_s < one.age_s))
+    second = (other & ~alive) | ((other == alive) & better)
 
     def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(second, b, a).astype(a.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -107,6 +109,16 @@ def test_the_better_source_wins_for_each_entity() -> None:
     table = assemble(batches, 10.0)[0].telemetry
     assert table.mean[0, 0].tolist() == pytest.approx([0.2, 0.2, 0.3])
     assert table.mean.dtype == np.float32
+
+
+def test_a_source_that_fell_silent_does_not_hide_another() -> None:
+    """A better counter without samples of the last minutes loses to a lesser one that is measured now."""
+    silent = telemetry(["GPU-0", "GPU-1"], [0.1, 0.1], age_s=400.0, quality=3)
+    silent = replace(silent, samples=np.array([[0, 1]], np.int32))
+    plain = telemetry(["GPU-0", "GPU-1"], [0.2, 0.2], age_s=5.0, quality=1)
+    for order in ((silent, plain), (plain, silent)):
+        batches = [Batch("i", 10.0, inventory=inventory()), *(Batch("t", 10.0, telemetry=each) for each in order)]
+        assert assemble(batches, 10.0)[0].telemetry.mean[0, 0, :2].tolist() == pytest.approx([0.2, 0.1])
 
 
 def test_halves_that_contradict_each_other_stop_the_tick() -> None:
