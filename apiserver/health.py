@@ -26,7 +26,7 @@ VERSION = {
     "compiler": "gc",
     "platform": "linux/amd64",
 }
-"""Of the Kubernetes release whose behaviour this server imitates (live-clusters.md)."""
+"""Of the Kubernetes release whose behaviour this server imitates."""
 CHECKS = (
     "ping",
     "log",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REMEMBERED_S = 10.0
 """How long a token that was accepted is not looked at again: the cache of kube-apiserver. A token of a deleted service
-account works until then (live-clusters.md, section 5.11)."""
+account works until then (measured on Kubernetes 1.36)."""
 
 
 class Authentication:

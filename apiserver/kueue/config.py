@@ -19,7 +19,7 @@ class WaitForPodsReady:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long the parts of the manager take, in seconds: medians of the recorded sequences (live-clusters.md, 3)."""
+    """How long the parts of the manager take, in seconds: medians of the sequences recorded with Kueue 0.19."""
 
     reconcile_s: float = 0.02  # from a change to the write that answers it
     cycle_s: float = 0.03  # from a workload in a queue to its admission

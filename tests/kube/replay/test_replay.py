@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT, find_shared_data
 from tests.kube.replay.__main__ import main, player
-from tests.kube.replay.differences import HELD, MOST_RATIO, listed
+from tests.kube.replay.differences import COUNTED, HELD, LEAST_RATIO, MOST_RATIO, listed
 from tests.kube.replay.recording import parse
 from tests.kube.replay.rename import rename
 
@@ -31,6 +31,15 @@ def test_every_step_is_reproduced_or_listed(topic: str) -> None:
     differs = {row.name: row.difference for row in rows if not row.passed}
     assert {name: differs[name] for name in differs if name not in known} == {}
     assert known - differs.keys() == set(), "reproduced: take it out of differences.toml"
+
+
+@needs_recordings
+def test_most_steps_about_kueue_are_reproduced() -> None:
+    """At least three quarters of the steps of topics without a list; docs/test-server.md has the figure."""
+    measured = [path for path in FILES if path.name[:2] in COUNTED and path.name[:2] not in HELD]
+    rows = [row for path in measured for row in player(path).play()]
+    assert len(rows) > 300
+    assert sum(row.passed for row in rows) >= LEAST_RATIO * len(rows)
 
 
 @needs_recordings
