@@ -8,10 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.units import format_duration, parse_duration_s
-
-EPOCH_FROM_S = 1e9
-"""A journal whose times are at least this large holds seconds since 1970: no simulation lasts thirty years."""
+from autopilot.core.model.units import EPOCH_FROM_S, format_duration, parse_duration_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.objects import Geometry, SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
-from autopilot.core.model.units import counted, format_duration, format_gpu_s, number
+from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_moment, number
 from autopilot.explain.cases import Amount, case_words, contract_words
 from autopilot.explain.notes import note_words
 
@@ -377,7 +377,7 @@ def explain_decision(decision: Decision) -> list[str]:
         said = "promised" if held.firm else "planned, not promised,"
         lines.append(
             f"  reservation: {held.workload}, {counted(held.gpus, 'GPU')}, {said} "
-            f"{format_duration(held.promised_s)} after the start of the run"
+            f"{format_moment(held.promised_s, decision.now_s)}"
         )
     if not decision.plan.proposals and not len(refusals.code):
         lines.append("  nothing waits")

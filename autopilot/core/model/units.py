@@ -92,6 +92,19 @@ def format_duration(value_s: float | None) -> str:
     return sign + " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
+EPOCH_FROM_S = 1e9
+"""Times that are at least this large count from 1970: no simulation lasts thirty years."""
+
+
+def format_moment(at_s: float, now_s: float) -> str:
+    """A time in words: `5 h 26 min after the start of the run`; where times count from 1970, `26 s ago` or `in 2 h`."""
+    if math.isnan(at_s):
+        return "at an unknown time"
+    if now_s < EPOCH_FROM_S or math.isinf(at_s):
+        return f"{format_duration(at_s)} after the start of the run"
+    return f"{format_duration(now_s - at_s)} ago" if at_s <= now_s else f"in {format_duration(at_s - now_s)}"
+
+
 def format_gpu_s(value_gpu_s: float | None) -> str:
     """GPU-seconds in words: `840 GPU-s`, `12.4 GPU-h`; hours from 3600 GPU-seconds on, `-` for unknown."""
     if value_gpu_s is None or math.isnan(value_gpu_s):

@@ -15,7 +15,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import slots_of
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State
-from autopilot.core.model.units import counted, format_duration, format_gpu_s
+from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_moment
 from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.action import Action
@@ -106,8 +106,8 @@ def _who(workload: str, row: int, observation: Observation) -> str:
     return (
         f"{workload}: {state}, {width}{elastic}, {SLO_CLASS_NAMES[int(work.slo_class[row])]}, priority "
         f"{int(work.priority[row])}, {soft}, tenant {snapshot.names.tenants[int(work.tenant[row])]}, queue "
-        f"{snapshot.queues.id[int(work.queue[row])]}, submitted {format_duration(float(work.submit_s[row]))} after the "
-        f"start of the run, restart {int(work.incarnation[row])}"
+        f"{snapshot.queues.id[int(work.queue[row])]}, submitted "
+        f"{format_moment(float(work.submit_s[row]), observation.now_s)}, restart {int(work.incarnation[row])}"
     )
 
 
@@ -163,11 +163,7 @@ def _own_reservation(workload: str, decision: Decision) -> list[str]:
     lines = []
     for held in decision.plan.reservations:
         if held.workload == workload:
-            sure = (
-                f"promised for {format_duration(held.promised_s)} after the start of the run"
-                if held.firm
-                else "tentative"
-            )
+            sure = f"promised for {format_moment(held.promised_s, decision.now_s)}" if held.firm else "tentative"
             start_s = held.start_s - decision.now_s
             planned = (
                 f"planned to start in {format_duration(max(start_s, 0.0))}"

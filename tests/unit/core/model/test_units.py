@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopilot.core.model.units import counted, format_duration
+from autopilot.core.model.units import counted, format_duration, format_moment
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,17 @@ def test_a_duration_keeps_its_minutes_past_a_day(value_s: float | None, said: st
 def test_a_count_has_its_noun_in_the_right_number(count: float, noun: str, words: str) -> None:
     """One is singular, everything else plural; an irregular phrase gives both forms."""
     assert counted(count, noun) == words
+
+
+@pytest.mark.parametrize(
+    ("at_s", "now_s", "words"),
+    [
+        (19_560.0, 65_374.0, "5 h 26 min after the start of the run"),
+        (1_790_000_000.0, 1_790_000_026.0, "26 s ago"),
+        (1_790_007_200.0, 1_790_000_000.0, "in 2 h"),
+        (float("nan"), 1_790_000_000.0, "at an unknown time"),
+    ],
+)
+def test_a_moment_is_told_from_the_start_of_a_run_or_from_now(at_s: float, now_s: float, words: str) -> None:
+    """The clock of a live cluster counts from 1970, where a time since its start means nothing."""
+    assert format_moment(at_s, now_s) == words
