@@ -153,7 +153,7 @@ def test_the_cohort_owns_what_no_queue_is_guaranteed() -> None:
     assert found["x"].parent == found[jobs.tenants[0]].parent == "cohort"
     assert found["y"].parent == "x"
     wide = (QueueSpec("cohort", ROOT, {model: 20}, None, 1.0, 0, None),)
-    assert cohort_specs(wide, cluster)[0] == QueueSpec("cohort-", ROOT, {model: 20}, None, 1.0, 0, None)
+    assert cohort_specs(wide, cluster)[0] == QueueSpec("cohort-", ROOT, {model: 20}, None, 1.0, 0, "submission")
 
 
 def test_the_controller_sees_a_moment_after_the_engine() -> None:
