@@ -146,7 +146,7 @@ class Kueue(Actor):
         }
         handlers[resource](old, new)
 
-    # what changes, and who is told
+    # what changes, and which objects follow
 
     def _workload(self, old: Obj | None, new: Obj | None) -> None:
         self.controller.changed(old, new)

@@ -89,7 +89,7 @@ class PendingQueue:
         return None
 
     def put_back(self, info: Info, reason: str, now: datetime) -> None:
-        """A workload was tried in vain: again at once, or aside."""
+        """A workload found no place: try it again at once, or set it aside."""
         key = info.key
         if reason == "PendingPreemption":
             self._preemptor = (key, info.evaluated_generation)

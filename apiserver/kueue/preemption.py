@@ -1,4 +1,4 @@
-"""Whom to preempt: candidates of the queue and its cohort in their order, and the smallest set that makes room."""
+"""Preemption: candidates of the queue and its cohort in their order, and the smallest set that makes room."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def possibility(state: State, info: Info, fr: FlavorResource, value: int, now: d
 
 
 def message(preemptor: Info, job_uid: str, target: Target, path: str) -> str:
-    """What the victim is told."""
+    """The message for the victim."""
     return (
         f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {job_uid or 'UNKNOWN'}) due to "
         f"{WORDS[target.reason]}; preemptor path: {path}; preemptee path: {target.queue.node.full_path()}"
