@@ -58,7 +58,7 @@ def _declared() -> dict[str, Obj]:
 
 @cache
 def schema(name: str) -> Schema:
-    """The schema of a built-in type, by its name in types.json ("" is a type of which nothing is known)."""
+    """The schema of a built-in type, by its name in types.json ("" stands for an unknown type)."""
     if not name:
         return ANY
     declared = _declared()[name]

@@ -48,7 +48,7 @@ def meets(expression: Obj, labels: dict[str, str]) -> bool:
 
 
 def required_terms(spec: Obj) -> list[list[Obj]]:
-    """Required node affinity: terms, of which one must be met, as requirements, which all must be met."""
+    """Required node affinity as terms: one term must match, with all of its requirements."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     return [term.get("matchExpressions") or [] for term in required.get("nodeSelectorTerms") or []]

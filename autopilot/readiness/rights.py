@@ -43,7 +43,7 @@ RIGHTS: tuple[Right, ...] = (
     Right("scheduling.k8s.io", "priorityclasses", "priorities of waiting Jobs"),
     Right(KUEUE, "workloads", "admission and quota of gangs", needed=True),
     Right(KUEUE, "clusterqueues", "guarantees and limits", needed=True),
-    Right(KUEUE, "cohorts", "who lends to whom", needed=True),
+    Right(KUEUE, "cohorts", "quota that queues share", needed=True),
     Right(KUEUE, "localqueues", "the queue of a namespace", needed=True),
     Right(KUEUE, "resourceflavors", "the nodes of a quota", needed=True),
     Right(KUEUE, "topologies", "islands and racks"),

@@ -124,7 +124,7 @@ class Slots:
     def _named(
         self, ask: Ask, pinned: tuple[str, ...], taken: Mapping[tuple[int, int], int]
     ) -> tuple[Held, ...] | None:
-        """What a source names, where that is as much as the pod asks for and nobody else holds it."""
+        """The GPUs that a source names, if they are as many as the pod requests and no other pod holds them."""
         if not pinned or len(pinned) != ask.units:
             return None
         share = GPU_MILLI // self.facts.replicas

@@ -194,7 +194,7 @@ class Term(Struct):
 
 
 class NodeSelector(Struct):
-    """Alternatives of which one holds."""
+    """Alternatives: it is enough that one holds."""
 
     node_selector_terms: list[Term] | None = None
 

@@ -69,7 +69,7 @@ class ControllerScheduler:
 
 
 QUIET_S = 3600.0
-"""Beside an engine, a controller is not called again when nothing has happened for this long: a run of which no job can
+"""Beside an engine, a controller is not called again when nothing has happened for this long: a run in which no job can
 start any more would not end.
 """
 
