@@ -17,16 +17,11 @@ from typing import Any
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Policy, check_policy
-from autopilot.core.model.units import SECONDS
-from autopilot.policies.checking import adapter, checked_policy, nearest, show
+from autopilot.policies.checking import checked_policy, nearest, show
 from autopilot.policies.dialect import read_yaml, write_yaml
 from autopilot.policies.policy_tree import (
-    bare,
     duration_text,
-    hints_of,
     is_duration,
-    item_of,
-    meaning_of,
     plain,
     policy_fields,
     value_text,
@@ -36,7 +31,6 @@ API_VERSION = "gpu-autopilot.io/v1alpha1"
 KIND = "AutopilotPolicy"
 DEFAULT_BASE = "recommend"
 MAX_BYTES = 1 << 20  # a policy fits on a page; a larger file is something else, or endless
-DURATION = rf"^\s*(([0-9]*\.?[0-9]+\s*({'|'.join(SECONDS)})\s*)+|[0-9]*\.?[0-9]+)\s*$"
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -228,36 +222,6 @@ def policy_digest(policy: Policy) -> str:
     from autopilot.journal.decisions import digest, policy_bytes
 
     return digest(policy_bytes(policy)).hex()
-
-
-def policy_schema() -> dict[str, Any]:
-    """The JSON schema of a policy file or of an AutopilotPolicy's `spec`, without references.
-
-    It states no defaults: an API server would write them into the object, where they would override the base.
-    """
-    schema = adapter().json_schema()
-    spec = _described(schema, schema.get("$defs", {}), Policy, "")
-    meaning = "the shipped policy that supplies the fields that are not set"
-    names = list(policy_names())
-    spec["properties"] |= {"base": {"type": "string", "enum": names, "description": meaning}}
-    return spec
-
-
-def _described(part: dict[str, Any], parts: dict[str, Any], hint: Any, name: str) -> dict[str, Any]:
-    """A part of pydantic's schema with references resolved and the documentation of the annotation added."""
-    kind, meaning = bare(hint), meaning_of(hint)
-    if "$ref" in part:
-        part = parts[part["$ref"].rpartition("/")[2]] | {k: v for k, v in part.items() if k != "$ref"}
-    found = {k: v for k, v in part.items() if k not in ("$defs", "title", "default", "properties", "required")}
-    if is_dataclass(kind) and isinstance(kind, type):
-        inner = {k: _described(part["properties"][k], parts, h, k) for k, h in hints_of(kind).items()}
-        found |= {"properties": inner, "additionalProperties": False}
-    elif found.get("type") in ("number", "integer") and is_duration(name):
-        found = {"anyOf": [found, {"type": "string", "pattern": DURATION}]}
-    for key in ("items", "additionalProperties"):
-        if isinstance(found.get(key), dict):
-            found[key] = _described(found[key], parts, item_of(kind), name)
-    return found | ({"description": meaning} if meaning else {})
 
 
 # --- sources --------------------------------------------------------------------------------------

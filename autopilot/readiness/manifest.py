@@ -15,7 +15,8 @@ base: recommend
 """
 
 
-def _labelled(name: str, namespace: str = "") -> dict[str, Any]:
+def labelled(name: str, namespace: str = "") -> dict[str, Any]:
+    """The metadata of an object of ours."""
     place = {"namespace": namespace} if namespace else {}
     return {"name": name, **place, "labels": {"app.kubernetes.io/name": NAME}}
 
@@ -37,34 +38,34 @@ def observe() -> list[dict[str, Any]]:
     account = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
     whole, own = f"{NAME}-observe", f"{NAME}-settings"
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": _labelled(NAMESPACE)},
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _labelled(NAME, NAMESPACE)},
-        {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": _labelled(whole), "rules": _rules(False)},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": labelled(NAMESPACE)},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": labelled(NAME, NAMESPACE)},
+        {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": labelled(whole), "rules": _rules(False)},
         {
             "apiVersion": f"{RBAC}/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": _labelled(whole),
+            "metadata": labelled(whole),
             "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": whole},
             "subjects": [account],
         },
-        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": _labelled(own, NAMESPACE), "rules": _rules(True)},
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": labelled(own, NAMESPACE), "rules": _rules(True)},
         {
             "apiVersion": f"{RBAC}/v1",
             "kind": "RoleBinding",
-            "metadata": _labelled(own, NAMESPACE),
+            "metadata": labelled(own, NAMESPACE),
             "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": own},
             "subjects": [account],
         },
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": _labelled(POLICY_MAP, NAMESPACE),
+            "metadata": labelled(POLICY_MAP, NAMESPACE),
             "data": {"policy.yaml": POLICY},
         },
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": _labelled(SWITCH_MAP, NAMESPACE),
+            "metadata": labelled(SWITCH_MAP, NAMESPACE),
             "data": {"kill": "off"},
         },
     ]

@@ -1,0 +1,224 @@
+"""The CustomResourceDefinitions, and the roles for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autopilot.crds.names import (
+    GROUP,
+    POLICIES,
+    POLICY_KIND,
+    RECOMMENDATION_KIND,
+    RECOMMENDATIONS,
+    VERSION,
+)
+from autopilot.crds.policy_schema import policy_spec_schema
+
+Obj = dict[str, Any]
+LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
+TEXT, LONG_TEXT = 300, 4096
+MOST_VICTIMS, MOST_EVIDENCE, MOST_ACTIONS = 100, 50, 100
+STATES = ("NeedsApproval", "Recommended", "Approved", "UnderWay", "Rejected", "Ended")
+
+
+def text(meaning: str, most: int = TEXT) -> Obj:
+    """A text of bounded length."""
+    return {"type": "string", "maxLength": most, "description": meaning}
+
+
+def _number(meaning: str, kind: str = "number") -> Obj:
+    return {"type": kind, "description": meaning}
+
+
+def _object(meaning: str, properties: Obj, **more: Any) -> Obj:
+    return {"type": "object", "description": meaning, "properties": properties, **more}
+
+
+def _list(meaning: str, most: int, properties: Obj) -> Obj:
+    items = {"type": "object", "properties": properties}
+    return {"type": "array", "maxItems": most, "description": meaning, "items": items}
+
+
+def _time(meaning: str) -> Obj:
+    return {"type": "string", "format": "date-time", "description": meaning}
+
+
+def _conditions() -> Obj:
+    fields = {
+        "type": text("type of the condition"),
+        "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+        "reason": text("one word"),
+        "message": text("what is wrong, with the field and the fix", LONG_TEXT),
+        "lastTransitionTime": _time("when the status last changed"),
+        "observedGeneration": _number("generation of the object that it is about", "integer"),
+    }
+    found = _list("InForce: this policy, as it is written, is the one that the service obeys", 8, fields)
+    found["items"]["required"] = ["type", "status"]
+    return found | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+
+
+def _policy_status() -> Obj:
+    action = {
+        "action": text("name of the action"),
+        "written": text("its mode in the policy"),
+        "inForce": text("its mode now"),
+        "why": text("why the two differ", LONG_TEXT),
+    }
+    return _object(
+        "what is in force, and why not",
+        {
+            "observedGeneration": _number("the generation that was read last", "integer"),
+            "conditions": _conditions(),
+            "inForce": _object(
+                "the policy that the service obeys; the last valid one while this one is not",
+                {
+                    "generation": _number("generation of this object that it came from; 0: another source", "integer"),
+                    "digest": text("digest of all its fields, as in the journal"),
+                },
+            ),
+            "halted": text("why nothing acts now", LONG_TEXT),
+            "actions": _list("each action with its mode", MOST_ACTIONS, action),
+            "epoch": _number("epoch of the leader that wrote this", "integer"),
+        },
+    )
+
+
+def _recommendation_spec() -> Obj:
+    victim = {"workload": text("its name"), "how": text("evict, shrink or move"), "gpus": _number("GPUs", "integer")}
+    fields = {
+        "id": text("id of the proposal, as the page and the command line show it", 600),
+        "digest": text("digest of the state that it is for: the placement, and what becomes of each workload"),
+        "action": text("name of the action"),
+        "kind": text("kind of the change"),
+        "workload": text("the workload, service or GPU that it is about", 600),
+        "tenant": text("tenant of it"),
+        "queue": text("queue of it"),
+        "gpus": _number("GPUs that it assigns, or takes where it starts nothing", "integer"),
+        "place": text("where it starts", LONG_TEXT),
+        "victims": _list("work that loses GPUs or its place; the first hundred", MOST_VICTIMS, victim),
+    }
+    return _object(
+        "what is recommended, for one state of the cluster; another state is another object",
+        fields,
+        required=["id", "digest", "action", "workload"],
+        **{
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self == oldSelf",
+                    "message": "a recommendation never changes; another state is another object",
+                }
+            ]
+        },
+    )
+
+
+def _recommendation_status() -> Obj:
+    evidence = {"name": text("name of the value"), "value": text("the value with its unit")}
+    check = {"guard": text("name of the guard"), "verdict": text("its verdict with its numbers", LONG_TEXT)}
+    decision = {
+        "verdict": {"type": "string", "enum": ["Approved", "Rejected", "Refused"], "description": "what became of it"},
+        "value": text("what the annotation said"),
+        "manager": text("field manager that set the annotation: the program, not the person"),
+        "at": _time("when it was set, by the clock of the API server"),
+        "sequence": _number("number of the command in the inbox and the audit log", "integer"),
+        "message": text("what became of it", LONG_TEXT),
+    }
+    fields = {
+        "state": {"type": "string", "enum": list(STATES), "description": "what it waits for, or what became of it"},
+        "message": text("why it is in this state", LONG_TEXT),
+        "why": text("why it is recommended", LONG_TEXT),
+        "gain": text("GPU time that it gains"),
+        "cost": text("GPU time that it costs"),
+        "gainGPUSeconds": _number("the same in GPU-seconds"),
+        "costGPUSeconds": _number("the same in GPU-seconds"),
+        "confidence": text("what is known about the forecast behind it", LONG_TEXT),
+        "evidence": _list("the numbers that it rests on", MOST_EVIDENCE, evidence),
+        "guards": _list("the verdict of each guard", MOST_EVIDENCE, check),
+        "decision": _object("the last approval or rejection by annotation", decision),
+        "updated": _time("when this status was written, by the clock of the cluster"),
+        "epoch": _number("epoch of the leader that wrote this", "integer"),
+    }
+    return _object("the state of it; only the service may write it", fields)
+
+
+def _column(name: str, path: str, kind: str = "string", priority: int = 0, meaning: str = "") -> Obj:
+    found = {"name": name, "type": kind, "jsonPath": path, "priority": priority, "description": meaning}
+    return {key: value for key, value in found.items() if value or key == "name"}
+
+
+def _definition(plural: str, kind: str, short: list[str], schema: Obj, columns: list[Obj]) -> Obj:
+    known = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+    }
+    whole = {"type": "object", "required": ["spec"], "properties": {**known, **schema["properties"]}}
+    whole["description"] = schema["description"]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}", "labels": LABELS},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {
+                "plural": plural,
+                "singular": kind.lower(),
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "shortNames": short,
+                "categories": ["gpu-autopilot"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": whole},
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": columns,
+                }
+            ],
+        },
+    }
+
+
+AGE = _column("Age", ".metadata.creationTimestamp", "date")
+
+
+def policy_definition() -> Obj:
+    """The definition of AutopilotPolicy."""
+    condition = '.status.conditions[?(@.type=="InForce")]'
+    columns = [
+        _column("In force", f"{condition}.status"),
+        _column("Reason", f"{condition}.reason"),
+        _column("Base", ".spec.base"),
+        AGE,
+        _column("Message", f"{condition}.message", priority=1),
+    ]
+    schema = _object(
+        "How far the autopilot may go, and when. The service obeys the one that its settings name.",
+        {"spec": policy_spec_schema(), "status": _policy_status()},
+    )
+    return _definition(POLICIES, POLICY_KIND, ["gpupolicy"], schema, columns)
+
+
+def recommendation_definition() -> Obj:
+    """The definition of Recommendation."""
+    columns = [
+        _column("Action", ".spec.action"),
+        _column("Workload", ".spec.workload"),
+        _column("Gain", ".status.gain"),
+        _column("Cost", ".status.cost"),
+        _column("State", ".status.state"),
+        AGE,
+        _column("Queue", ".spec.queue", priority=1),
+        _column("Tenant", ".spec.tenant", priority=1),
+        _column("Why", ".status.why", priority=1),
+        _column("Message", ".status.message", priority=1),
+    ]
+    schema = _object(
+        "What the autopilot would do if a person agreed. The service writes it; a person annotates it to decide.",
+        {"spec": _recommendation_spec(), "status": _recommendation_status()},
+    )
+    return _definition(RECOMMENDATIONS, RECOMMENDATION_KIND, ["rec"], schema, columns)
