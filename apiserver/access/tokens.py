@@ -14,7 +14,8 @@ from apiserver.users import User, service_account
 
 Obj = dict[str, Any]
 AUDIENCE = ISSUER = "https://kubernetes.default.svc"
-CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+EXTRA = "authentication.kubernetes.io/"
+CREDENTIAL_ID = f"{EXTRA}credential-id"
 SHORTEST_S = 600
 LONGEST_S = 1 << 32
 USUAL_S = 3600
@@ -69,7 +70,11 @@ def user_of(claims: Obj) -> User:
     home = claims["kubernetes.io"]
     account = home["serviceaccount"]
     user = service_account(home["namespace"], account["name"], account["uid"])
-    return User(user.name, user.groups, user.uid, {CREDENTIAL_ID: [f"JTI={claims['jti']}"]})
+    extra = {CREDENTIAL_ID: [f"JTI={claims['jti']}"]}
+    for kind in ("node", "pod"):
+        if kind in home:
+            extra |= {f"{EXTRA}{kind}-{key}": [home[kind][key]] for key in ("name", "uid")}
+    return User(user.name, user.groups, user.uid, extra)
 
 
 def _base64(content: bytes) -> str:
