@@ -100,6 +100,15 @@ def _shown(projection: Projection) -> Held:
     return found
 
 
+def _by_kueue(projection: Projection, job: int, *, holds: bool) -> tuple[bool, bool, bool]:
+    """By the books of the engine: whether it holds quota, was admitted and not evicted since, and can never start."""
+    engine = projection.checked
+    if engine is None:
+        return holds, holds, False
+    entry = engine.entry(job)
+    return engine.reserved(job) or holds, entry.admitted, entry.over
+
+
 def _job(cluster: Cluster, projection: Projection, job: int) -> list[str]:
     """Job or pod, and Workload, of one submitted job."""
     gang, state = projection.gangs.get(job), State(cluster.state[job])
@@ -116,14 +125,20 @@ def _job(cluster: Cluster, projection: Projection, job: int) -> list[str]:
         return [f"{name} is {state.name}, and its {'owner' if stored is None else 'Workload'} is not shown"]
     true = {each["type"] for each in workload["status"].get("conditions", ()) if each["status"] == "True"}
     holds, found = cluster.held[job] is not None, []
-    expected = {"QuotaReserved": holds or over, "Admitted": holds or over, "Finished": over}
+    reserved, admitted, never = _by_kueue(projection, job, holds=holds)
+    over |= never
+    expected = {"QuotaReserved": reserved or (over and not never), "Finished": over}
+    expected["Admitted"] = (admitted or holds or over) and not never
     expected["PodsReady"] = state in {State.RUNNING, State.CHECKPOINTING} if not over else "PodsReady" in true
     for kind, wanted in expected.items():
         if (kind in true) != wanted:
             found.append(f"{name} is {state.name}, and {kind} of its Workload is {kind in true}")
+    runs = admitted or (over and not never)
     if service:
         gated = bool(stored["spec"].get("schedulingGates"))
-        return [*found, *([f"{name} is {state.name}, and its pod is gated: {gated}"] if gated == holds else [])]
-    if stored["spec"].get("suspend", False) == (holds or over):
+        if gated == (runs or holds):
+            found.append(f"{name} is {state.name}, and its pod is gated: {gated}")
+        return found
+    if stored["spec"].get("suspend", False) == runs:
         found.append(f"{name} is {state.name}, and its Job is suspended: {stored['spec'].get('suspend', False)}")
     return found

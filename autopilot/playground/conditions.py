@@ -52,13 +52,70 @@ def waits(of: Conditions, why: str, at_s: float) -> None:
 
 def admitted(of: Conditions, queue: str, at_s: float) -> None:
     """Its quota is reserved, and it is admitted in the same update."""
+    reserved(of, queue, at_s)
+    checked(of, at_s)
+
+
+def reserved(of: Conditions, queue: str, at_s: float) -> None:
+    """Its quota is reserved, and its checks are asked."""
     of.put("QuotaReserved", "True", "QuotaReserved", f"Quota reserved in ClusterQueue {queue}", at_s)
     for kind in ("Evicted", "Preempted"):
         if of.true(kind):
             before = of.held[kind]["message"]
             of.put(kind, "False", "QuotaReserved", f"Previously: {before}", at_s)
+
+
+def checked(of: Conditions, at_s: float) -> None:
+    """Its checks are ready, and it is admitted."""
     of.put("Admitted", "True", "Admitted", "The workload is admitted", at_s)
     of.put("PodsReady", "False", "WaitForStart", "Not all pods are ready or succeeded", at_s)
+
+
+def gated(of: Conditions, gates: str, at_s: float) -> None:
+    """Gates of its annotation hold it back; "": they are gone."""
+    if gates:
+        of.put("QuotaReserved", "False", "AdmissionGated", f"Admission is gated by: {gates}", at_s)
+    else:
+        of.put("QuotaReserved", "False", "Pending", "AdmissionGatedBy cleared, waiting for quota reservation", at_s)
+
+
+def told(of: Conditions, reason: str, message: str, at_s: float) -> None:
+    """It is evicted for a reason of its own."""
+    of.put("Evicted", "True", reason, message, at_s)
+
+
+def left(of: Conditions, reason: str, at_s: float, *, checks: bool) -> None:
+    """Its pods are gone and its quota is free; a deactivated one stays out. `checks`: it has checks of its queue."""
+    text = of.held["Evicted"]["message"] if "Evicted" in of.held else "The workload was stopped"
+    of.put("QuotaReserved", "False", "Pending", text, at_s)
+    if "Admitted" in of.held:
+        why = ("NoReservation", "The workload has no reservation")
+        if checks:
+            why = (
+                "NoReservationUnsatisfiedChecks",
+                "The workload has no reservation and not all checks ready",
+            )
+        of.put("Admitted", "False", *why, at_s)
+        of.put("PodsReady", "False", "WaitForStart", "Not all pods are ready or succeeded", at_s)
+    if reason.startswith("Deactivated"):
+        of.put("Requeued", "False", reason, text, at_s)
+    elif reason == "AdmissionCheck":
+        of.put("Requeued", "False", reason, text, at_s)
+        of.put("Requeued", "True", "BackoffFinished", "The workload backoff was finished", at_s)
+    else:
+        of.put("Requeued", "True", reason, text, at_s)
+
+
+def reactivated(of: Conditions, at_s: float) -> None:
+    """A deactivated one may wait in its queue again."""
+    if "Requeued" in of.held:
+        of.put("Requeued", "True", "Reactivated", "The workload was reactivated", at_s)
+
+
+def misplaced(of: Conditions, message: str, at_s: float) -> None:
+    """A check contradicts its flavor or template: Kueue ends it for good."""
+    of.put("QuotaReserved", "False", "Pending", message, at_s)
+    of.put("Finished", "True", "FailedToStart", message, at_s)
 
 
 def ready(of: Conditions, at_s: float) -> None:

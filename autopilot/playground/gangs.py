@@ -8,9 +8,11 @@ from typing import Any
 
 from autopilot.core.model.snapshot import State
 from autopilot.playground import conditions, pods
+from autopilot.playground.acting import GATED_BY, Checks
 from autopilot.playground.conditions import Conditions
 from autopilot.playground.mirror import Key
 from autopilot.playground.naming import QUEUE, suffix
+from autopilot.playground.queues import flavor_of
 from autopilot.playground.shapes import contract_of, member_count, members_of, report_of, requests_of, resource_of
 from autopilot.playground.times import stamp
 from simulator.world.cluster import Cluster
@@ -46,6 +48,12 @@ class Gang:
     leaving: bool = False  # its pods were told to stop
     shown: dict[Key, Obj] = field(default_factory=dict)  # its pods
     evictions: int = 0
+    checks: Checks | None = None  # where the autopilot acts
+    first_gates: str = ""  # of its annotation when it was created
+
+    def runs(self, *, holds: bool) -> bool:
+        """Whether its Job is not suspended. `holds`: it has its GPUs."""
+        return self.checks.admitted if self.checks is not None else holds
 
     @property
     def job_key(self) -> Key:
@@ -76,10 +84,12 @@ class GangObjects:
         held = cluster.held[row]
         ended = gang.end_s is not None
         members = member_count(shape, len(held.gpus) if held is not None else shape.gpus)
-        spec: Obj = {"suspend": held is None and not ended}
+        spec: Obj = {"suspend": not ended and not gang.runs(holds=held is not None)}
         metadata: Obj = {"name": gang.name, "namespace": gang.namespace}
-        if not gang.by_person:
-            metadata |= {"labels": gang.labels, "annotations": contract_of(cluster, row)}
+        if gang.by_person:
+            spec |= _placed(gang)
+        else:
+            metadata |= {"labels": gang.labels, "annotations": contract_of(cluster, row) | _gates(gang.first_gates)}
             spec |= {
                 "parallelism": members,
                 "completions": member_count(shape, shape.gpus)
@@ -88,7 +98,7 @@ class GangObjects:
                 "completionMode": "Indexed",
                 "backoffLimit": 0,
                 "ttlSecondsAfterFinished": TTL_S,
-                "template": self.template(row),
+                "template": self.template(row, gang.checks),
             }
         return {
             "apiVersion": "batch/v1",
@@ -98,8 +108,8 @@ class GangObjects:
             "status": self._job_status(gang, members),
         }
 
-    def template(self, row: int) -> Obj:
-        """The pod template of a simulated job."""
+    def template(self, row: int, checks: Checks | None = None) -> Obj:
+        """The pod template of a simulated job; `checks`: with what its admission adds."""
         cluster = self._cluster
         shape = cluster.jobs.shape_of(row)
         requests = requests_of(shape, min(shape.per_member, shape.gpus))
@@ -108,11 +118,13 @@ class GangObjects:
             "terminationGracePeriodSeconds": round(cluster.physics.grace_s) or pods.GRACE_S,
             "containers": [pods.container(requests)],
         }
+        if checks is not None and checks.selector:
+            spec["nodeSelector"] = checks.selector
         return {"metadata": {}, "spec": spec}
 
     def _job_status(self, gang: Gang, members: int) -> Obj:
         state = self._cluster.state[gang.job]
-        holds = gang.end_s is None and self._cluster.held[gang.job] is not None
+        holds = gang.end_s is None and (self._cluster.held[gang.job] is not None or gang.runs(holds=False))
         ready = state == State.RUNNING and not gang.leaving
         status: Obj = {
             "conditions": gang.of_job.rows(),
@@ -151,7 +163,7 @@ class GangObjects:
             "blockOwnerDeletion": True,
         }
         spec: Obj = {
-            "active": True,
+            "active": gang.checks is None or gang.checks.active,
             "queueName": QUEUE,
             "podSets": [pod_set],
             "priority": cluster.jobs.priority[row],
@@ -162,8 +174,12 @@ class GangObjects:
             spec["priorityClassRef"] = {"group": group, "kind": "WorkloadPriorityClass", "name": name}
         status: Obj = {"conditions": gang.life.rows(observedGeneration=1)}
         held = cluster.held[row]
+        if gang.checks is not None and gang.checks.rows:
+            status["admissionChecks"] = list(gang.checks.rows)
         if held is not None and gang.life.true("QuotaReserved"):
             status["admission"] = self._admission(gang, len(held.gpus))
+        elif gang.checks is not None and gang.checks.reserved:
+            status["admission"] = self._admission(gang, shape.gpus)
         if gang.evictions:
             reason = gang.life.held["Evicted"]["reason"] if "Evicted" in gang.life.held else "Preempted"
             counts = [{"reason": reason, "underlyingCause": "", "count": gang.evictions}]
@@ -175,6 +191,7 @@ class GangObjects:
                 "name": gang.workload,
                 "namespace": gang.namespace,
                 "labels": {"kueue.x-k8s.io/job-uid": gang.uid},
+                "annotations": _gates(gang.checks.gates if gang.checks is not None else ""),
                 "ownerReferences": [owner],
             },
             "spec": spec,
@@ -186,6 +203,8 @@ class GangObjects:
         shape, held = cluster.jobs.shape_of(gang.job), cluster.held[gang.job]
         members = member_count(shape, units)
         flavor = self._flavor(held.gpus[0]) if held is not None and held.gpus else "host"
+        if held is None and gang.checks is not None and gang.checks.model >= 0:
+            flavor = flavor_of(cluster.inventory.names.gpu_models[gang.checks.model])
         usage = {resource_of(shape): str(units)}
         found = {resource_of(shape): flavor}
         if shape.cpu_milli:
@@ -196,16 +215,23 @@ class GangObjects:
         return {"clusterQueue": gang.queue, "podSetAssignments": [assignment]}
 
     def _flavor(self, gpu: int) -> str:
-        from autopilot.playground.queues import flavor_of
-
         hardware = self._cluster.hardware
         return flavor_of(self._cluster.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
 
     def pods(self, gang: Gang, now_s: float) -> dict[Key, Obj]:
-        """The pods of a gang that holds its GPUs, by key."""
+        """The pods of a gang that was admitted, by key: on their nodes, or (without GPUs) waiting for room."""
         cluster, row = self._cluster, gang.job
         found: dict[Key, Obj] = {}
         incarnation = cluster.incarnation[row]
+        if cluster.held[row] is None:
+            shape = cluster.jobs.shape_of(row)
+            since_s = gang.checks.since_s if gang.checks is not None else self.real_s(now_s)
+            for index in range(member_count(shape, shape.gpus)):
+                name = f"{gang.name}-{index}-{suffix(f'{gang.uid}/{incarnation}/{index}')}"
+                units = min(shape.per_member, shape.gpus - index * shape.per_member)
+                pod = self._pod(gang, name, index, None, units)
+                found[PODS, gang.namespace, name] = pod | {"status": pods.unplaced(since_s)}
+            return found
         since_s, ready_s = cluster.start_s[row], cluster.ready_s[row]
         working = cluster.state[row] != State.STARTING
         for index, member in enumerate(members_of(cluster, row)):
@@ -224,13 +250,18 @@ class GangObjects:
         """What the first pod of a gang reports."""
         return report_of(self._cluster, gang.job, now_s, self._start_s)
 
-    def _pod(self, gang: Gang, name: str, index: int, node: int, units: int) -> Obj:
+    def _pod(self, gang: Gang, name: str, index: int, node: int | None, units: int) -> Obj:
         shape = self._cluster.jobs.shape_of(gang.job)
         template = gang.template if gang.template is not None else self.template(gang.job)
         spec = dict(template["spec"])
         if gang.template is None:
             spec["containers"] = [pods.container(requests_of(shape, units))]
-        spec["nodeName"] = self._nodes[node]
+        if node is not None:
+            spec["nodeName"] = self._nodes[node]
+        if gang.checks is not None and gang.checks.selector:
+            spec["nodeSelector"] = gang.checks.selector
+        if gang.checks is not None and gang.checks.tolerations:
+            spec["tolerations"] = list(gang.checks.tolerations)
         labels = dict(template.get("metadata", {}).get("labels") or {}) | {
             "batch.kubernetes.io/controller-uid": gang.uid,
             "batch.kubernetes.io/job-name": gang.name,
@@ -258,10 +289,21 @@ class GangObjects:
         return pods.pod(metadata, spec)
 
 
+def _gates(gates: str) -> dict[str, str]:
+    """The annotation of gates that hold work back."""
+    return {GATED_BY: gates} if gates else {}
+
+
+def _placed(gang: Gang) -> Obj:
+    """The node selector of the template of a Job that a person created: theirs, or with what its admission adds."""
+    if gang.checks is None or gang.template is None:
+        return {}
+    selector = gang.checks.selector or gang.template["spec"].get("nodeSelector")
+    return {"template": {"spec": {"nodeSelector": selector} if selector else {}}}
+
+
 def waits_because(cluster: Cluster, job: int) -> str:
     """Why a gang waits, as Kueue says it."""
-    from autopilot.playground.queues import flavor_of
-
     hardware, shape = cluster.hardware, cluster.jobs.shape_of(job)
     free = sum(hardware.free[node] for node in range(len(hardware.free)) if hardware.is_open(node))
     flavor = flavor_of(cluster.inventory.names.gpu_models[0])
@@ -280,8 +322,10 @@ def waits_because(cluster: Cluster, job: int) -> str:
 
 
 def began(gang: Gang, now_s: float, real_s: float) -> None:
-    """Its quota is reserved and its Job resumes."""
+    """Its quota is reserved and its Job resumes; with checks that happened before."""
     gang.start_s, gang.leaving = now_s, False
+    if gang.checks is not None:
+        return
     conditions.admitted(gang.life, gang.queue, real_s)
     conditions.job_resumed(gang.of_job, real_s)
 

@@ -62,12 +62,21 @@ class Mirror:
         self._shown[key] = wanted
         return found
 
+    def settle(self, key: Key, patch: Obj) -> None:
+        """Take away what the server's admission added to an object."""
+        self._patch(key, patch)
+
+    def bound(self, key: Key) -> bool:
+        """Whether a pod is on a node."""
+        return "nodeName" in self._shown.get(key, {}).get("spec", {})
+
     def bind(self, key: Key, node: str) -> None:
-        """Put a pod that waits behind gates on a node, as Kueue and the scheduler do: gates first, then the binding."""
+        """Put a pod that waits on a node, as Kueue and the scheduler do: its gates go first, then the binding."""
         before = self._shown.get(key)
-        if before is None or not before["spec"].get("schedulingGates"):
+        if before is None or "nodeName" in before["spec"]:
             return
-        if self._patch(key, {"spec": {"schedulingGates": None}}) is None:
+        gates = {"schedulingGates": None} if before["spec"].get("schedulingGates") else {}
+        if self._patch(key, {"spec": gates}) is None:
             return
         self._client.call(*key, "binding", {"metadata": {"name": key[2]}, "target": {"kind": "Node", "name": node}})
         spec = {name: part for name, part in before["spec"].items() if name != "schedulingGates"}

@@ -21,6 +21,9 @@ NOTICE_S = 120.0
 UNSCHEDULABLE, UNREACHABLE = "node.kubernetes.io/unschedulable", "node.kubernetes.io/unreachable"
 HOST_CPUS, HOST_MEMORY = "192", "2Ti"
 """Of a node whose pool states none: more than GPU work asks for."""
+NOT_READY = "node.kubernetes.io/not-ready"
+OWN_TAINTS = {NOTICE, UNSCHEDULABLE, UNREACHABLE, NOT_READY}
+"""Taints that Kubernetes and clouds write; others stay as somebody set them."""
 DRIVER = "gpu.nvidia.com"
 VERSION = "v1.36.2"
 
@@ -36,14 +39,15 @@ class Nodes:
         self._changed_s = [0.0] * len(self.names)
         self._ready = list(cluster.hardware.ready)
 
-    def node(self, row: int, now_s: float) -> Obj:
-        """The Node object, with its status."""
+    def node(self, row: int, now_s: float, stored: Obj | None = None) -> Obj:
+        """The Node object, with its status; taints of others on the `stored` one stay."""
         hardware = self._cluster.hardware
         if hardware.ready[row] != self._ready[row]:
             self._ready[row], self._changed_s[row] = hardware.ready[row], now_s
         name = self.names[row]
         spec: Obj = {"providerID": f"playground://{name}"}
-        taints = self._taints(row)
+        kept = (stored or {}).get("spec", {}).get("taints") or ()
+        taints = [*self._taints(row), *(each for each in kept if each["key"] not in OWN_TAINTS)]
         if hardware.cordoned[row]:
             spec["unschedulable"] = True
         if taints:

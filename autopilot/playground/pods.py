@@ -55,6 +55,18 @@ def waiting(created_s: float) -> Obj:
     return {"phase": "Pending", "qosClass": "Burstable", "conditions": _conditions({"created": created_s})}
 
 
+def unplaced(created_s: float) -> Obj:
+    """The status of a pod for which no node has room now."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastTransitionTime": stamp(created_s),
+        "reason": "Unschedulable",
+        "message": "0 nodes are available: the nodes that it selects have too few free GPUs.",
+    }
+    return {"phase": "Pending", "qosClass": "Burstable", "conditions": [condition]}
+
+
 def starting(created_s: float, bound_s: float) -> Obj:
     """The status of a pod on its node whose image is pulled and whose program is loaded."""
     at_s = {"created": created_s, "PodScheduled": bound_s, "Initialized": bound_s}

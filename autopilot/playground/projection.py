@@ -12,16 +12,20 @@ from functools import partial
 from apiserver.server import Server
 from apiserver.users import User
 from autopilot.core.model.snapshot import State
-from autopilot.playground import conditions, gangs
-from autopilot.playground.gangs import JOBS, PODS, TTL_S, WORKLOADS, Gang, GangObjects, waits_because
+from autopilot.playground import acting, conditions, gangs
+from autopilot.playground.acting import Checks
+from autopilot.playground.engine import CHECK, CONTROLLER, Checked
+from autopilot.playground.gang_pods import GangPods
+from autopilot.playground.gangs import JOBS, TTL_S, WORKLOADS, Gang, GangObjects, waits_because
 from autopilot.playground.mirror import Key, Mirror, Obj
 from autopilot.playground.naming import QUEUE, Slugs, slug, workload_name
 from autopilot.playground.nodes import Nodes
-from autopilot.playground.pods import ended as ended_status
-from autopilot.playground.queues import flavors, namespace_objects, priority_class, queue_objects
+from autopilot.playground.queues import check_object, flavors, namespace_objects, priority_class, queue_objects
 from autopilot.playground.replica_projection import REASONS, Books, Fact, ReplicaProjection
 from autopilot.playground.replicas import ReplicaObjects, Service
+from autopilot.playground.serving import PLAYGROUND
 from autopilot.playground.shapes import members_of
+from autopilot.playground.steps import Step
 from simulator.inference.deployments import Deployment
 from simulator.signals.dcgm_text import PodLabels
 from simulator.specs.clusterqueues import QueueSpec
@@ -40,7 +44,7 @@ from simulator.world.facts import (
     Withdrawn,
 )
 
-WRITER = User("system:playground", ("system:masters", "system:authenticated"))
+WRITER = User(PLAYGROUND, ("system:masters", "system:authenticated"))
 
 
 class Projection:
@@ -53,20 +57,28 @@ class Projection:
         queues: Sequence[QueueSpec],
         services: Sequence[Deployment],
         preemptor: Callable[[int], int] = lambda _job: -1,
+        checked: Checked | None = None,
     ) -> None:
-        """The server's clock is at virtual time 0. `preemptor(job)`: the job for which a job is evicted, or -1."""
+        """The server's clock is at virtual time 0. `preemptor(job)`: the job for which a job is evicted, or -1.
+
+        `checked`: the engine whose queues have our admission check, where the autopilot acts.
+        """
         self.cluster, self.server = cluster, server
         self.start_s = server.timeline.now_s
         self._mirror = Mirror(server.client(WRITER, "playground"))
         self._queues, self._preemptor = queues, preemptor
+        self.checked = checked
+        if checked is not None:
+            checked.tell = self._note
         self.nodes = Nodes(cluster, self.start_s)
         self._objects = GangObjects(cluster, self.start_s, self.nodes.names)
+        self._pods = GangPods(cluster, server, self._mirror, self._objects)
         self._namespaces = Slugs(63)
         self._jobs: dict[str, Slugs] = {}  # by namespace
         self._tenants = 0
         self._priorities: set[int] = {0}
         self.gangs: dict[int, Gang] = {}
-        self._facts: dict[int, list[Fact]] = {}
+        self._facts: dict[int, list[Fact | Step]] = {}
         self._starting: dict[int, None] = {}
         self._stale_nodes: set[int] = set()
         self.job_of_uid: dict[str, int] = {}
@@ -75,7 +87,7 @@ class Projection:
             self._mirror,
             ReplicaObjects(cluster, self._objects, self.nodes.names),
             [self._service(each) for each in services],
-            Books(self.gangs, self.job_of_uid, self._starting),
+            Books(self.gangs, self.job_of_uid, self._starting, self._new_checks, self._preempted),
         )
         cluster.observe(self)
 
@@ -133,7 +145,7 @@ class Projection:
         """A change of geometry begins or ends."""
         self._stale_nodes.add(self.cluster.hardware.node_of[fact.gpu])
 
-    def _note(self, fact: Fact) -> None:
+    def _note(self, fact: Fact | Step) -> None:
         self._facts.setdefault(fact.job, []).append(fact)
 
     # --- the first objects ----------------------------------------------------------------
@@ -147,10 +159,14 @@ class Projection:
             node = self.nodes.node(row, 0.0)
             products.setdefault(names.gpu_models[code], node["metadata"]["labels"]["nvidia.com/gpu.product"])
             self._mirror.put("nodes", node)
+            self._mirror.settle(("nodes", "", self.nodes.names[row]), {"spec": {"taints": None}})  # it is ready
             self._mirror.put("resourceslices.resource.k8s.io", self.nodes.slices(row))
         for flavor in flavors(cluster, products):
             self._mirror.put("resourceflavors.kueue.x-k8s.io", flavor)
-        for resource, found in queue_objects(self._queues, cluster):
+        check = CHECK if self.checked is not None else ""
+        if check:
+            self._mirror.put("admissionchecks.kueue.x-k8s.io", check_object(check, CONTROLLER))
+        for resource, found in queue_objects(self._queues, cluster, check):
             self._mirror.put(resource, found)
         self._open_tenants()
 
@@ -177,7 +193,8 @@ class Projection:
         """Bring every changed object to the state of the world. The server's clock is at `now_s`."""
         self._open_tenants()
         for node in sorted(self._stale_nodes):
-            self._mirror.put("nodes", self.nodes.node(node, now_s))
+            stored = self.server.store.get("nodes", "", self.nodes.names[node])
+            self._mirror.put("nodes", self.nodes.node(node, now_s, stored))
         self._stale_nodes.clear()
         facts, self._facts = self._facts, {}
         # what leaves is shown before what takes its place
@@ -201,7 +218,7 @@ class Projection:
         """Seconds since 1970."""
         return self.start_s + virtual_s
 
-    def _show_gang(self, job: int, facts: list[Fact], now_s: float) -> None:
+    def _show_gang(self, job: int, facts: list[Fact | Step], now_s: float) -> None:
         gang = self.gangs.get(job)
         if gang is None:
             if self.cluster.end_s[job] <= now_s:
@@ -220,7 +237,9 @@ class Projection:
             elif isinstance(fact, Withdrawn):
                 self._remove(gang)
                 return
-        if self.cluster.held[job] is None and gang.end_s is None and not gang.life.true("Requeued"):
+            elif isinstance(fact, Step) and gang.checks is not None:
+                acting.take(gang, gang.checks, fact, real_s, self._preempted)
+        if acting.queued(gang, holds=self.cluster.held[job] is not None):
             conditions.waits(gang.life, waits_because(self.cluster, job), real_s)
         self._sync(job, now_s)
 
@@ -233,11 +252,19 @@ class Projection:
             self._open_priority(jobs.priority[job])
             labels["kueue.x-k8s.io/priority-class"] = f"priority-{jobs.priority[job]}"
         gang = Gang(job, namespace, self._slugs(namespace).of(jobs.id[job]), slug(tenant), now_s, labels=labels)
+        gang.checks = self._new_checks(job)
+        gang.first_gates = gang.checks.gates if gang.checks is not None else ""
         conditions.job_suspended(gang.of_job, self.real_s(now_s))
         stored = self._mirror.put(JOBS, self._objects.job(gang))
         if stored is not None:
             self._owned(gang, stored["metadata"]["uid"])
         return gang
+
+    def _new_checks(self, job: int) -> Checks | None:
+        if self.checked is None:
+            return None
+        entry = self.checked.entry(job)
+        return Checks(gates=entry.gates, active=entry.active, rows=entry.rows())
 
     def adopt(self, job: int, stored: Obj, now_s: float) -> None:
         """A Job that a person created is this job."""
@@ -248,6 +275,7 @@ class Projection:
             self._open_priority(jobs.priority[job])
         gang = Gang(job, metadata["namespace"], metadata["name"], slug(tenant), now_s, by_person=True)
         gang.template = stored["spec"]["template"]
+        gang.checks = self._new_checks(job)
         conditions.job_suspended(gang.of_job, self.real_s(now_s))
         self._slugs(gang.namespace).take(gang.name, jobs.id[job])
         self._mirror.adopt(JOBS, {"metadata": {"name": gang.name, "namespace": gang.namespace}, "spec": {}})
@@ -262,28 +290,34 @@ class Projection:
     def _evicting(self, gang: Gang, fact: Evicting, real_s: float) -> None:
         if fact.why == Why.RECOVER:
             conditions.interrupted(gang.life, real_s)
-            return
-        newcomer = self._preemptor(fact.job)
+        elif gang.checks is None:
+            conditions.preempted(gang.life, *self._preempted(gang, self._preemptor(fact.job)), real_s)
+
+    def _preempted(self, gang: Gang, newcomer: int) -> tuple[str, tuple[str, str]]:
+        """Why Kueue says that a gang makes room for another, and the uids of the other one's Workload and owner."""
         by, why = ("", ""), "InCohortReclamation"
         if newcomer in self.gangs:
             other = self.gangs[newcomer]
             by = (other.workload_uid, other.uid)
             why = "InClusterQueue" if other.queue == gang.queue else why
-        conditions.preempted(gang.life, why, by, real_s)
+        return why, by
 
     def _stopped(self, gang: Gang, fact: Stopped, now_s: float) -> None:
         real_s = self.real_s(now_s)
-        if fact.why in REASONS:
+        if fact.why in REASONS or (fact.why == Why.PARK and gang.checks is not None):
             if fact.why == Why.FAULT:
                 conditions.interrupted(gang.life, real_s)
-            gangs.stopped(gang, REASONS[fact.why], real_s)
-            self._drop_pods(gang)
+            if gang.checks is not None:
+                acting.left(gang, gang.checks, real_s)
+            else:
+                gangs.stopped(gang, REASONS[fact.why], real_s)
+            self._pods.drop(gang)
         elif fact.why in {Why.END, Why.FAIL, Why.SUSPEND}:
             gangs.ended(gang, now_s, real_s, failed=fact.why != Why.END)
-            self._end_pods(gang, fact, now_s)
+            self._pods.end(gang, fact, now_s)
             self.server.timeline.at(TTL_S, partial(self._remove, gang))
         elif fact.why == Why.RETIRE:
-            self._drop_pods(gang)
+            self._pods.drop(gang)
 
     def _sync(self, job: int, now_s: float) -> None:
         """Job, Workload and pods of a gang as the world is."""
@@ -296,67 +330,26 @@ class Projection:
             return  # a person deleted it: the submissions take it out of the world
         workload = mirror.put(WORKLOADS, self._objects.workload(gang))
         gang.workload_uid = workload["metadata"]["uid"] if workload is not None else ""
-        if self.cluster.held[job] is None or gang.end_s is not None:
+        self._restore_template(gang)
+        if gang.end_s is not None:
             return
-        wanted = self._objects.pods(gang, now_s)
-        for key in gang.shown.keys() - wanted.keys():
-            mirror.delete(key)
-        for key, pod in wanted.items():
-            before = gang.shown.get(key)
-            kept = before["metadata"]["annotations"] if before is not None else {}
-            found = pod | {"metadata": pod["metadata"] | {"annotations": kept | pod["metadata"]["annotations"]}}
-            if gang.leaving and before is not None:
-                mirror.delete(key, at_once=False)
-            else:
-                mirror.put(PODS, found)
-            gang.shown[key] = found
-        gang.shown = {key: gang.shown[key] for key in wanted}
-        self._follow_checkpoints(gang)
-
-    # --- pods ---------------------------------------------------------------------------------
-
-    def _drop_pods(self, gang: Gang) -> None:
-        for key in gang.shown:
-            self._mirror.delete(key)
-        gang.shown = {}
-
-    def _end_pods(self, gang: Gang, fact: Stopped, now_s: float) -> None:
-        code = 0 if fact.why == Why.END else 1
-        real = self.real_s
-        status = ended_status(real(fact.start_s), real(fact.start_s), real(fact.ready_s), real(now_s), exit_code=code)
-        for key, pod in gang.shown.items():
-            gang.shown[key] = pod | {"status": status}
-            self._mirror.put(PODS, gang.shown[key])
-
-    def _follow_checkpoints(self, gang: Gang) -> None:
-        """Work reports its checkpoints as it makes them: the first pod writes the time of the newest."""
-        cluster, job = self.cluster, gang.job
-        interval_s = cluster.checkpoints.interval_s(job)
-        if cluster.state[job] != State.RUNNING or gang.leaving or not 0 < interval_s < float("inf"):
+        if self.cluster.held[job] is None and not gang.runs(holds=False):
+            self._pods.drop(gang)
             return
-        number = cluster.incarnation[job]
-        now_s = self.server.timeline.now_s - self.start_s
-        made = max(int((now_s - cluster.ready_s[job]) / interval_s), 0)
-        next_s = cluster.ready_s[job] + (made + 1) * interval_s
-        self.server.timeline.at(max(next_s - now_s, 0.0), partial(self._checkpoint, gang, number, next_s))
+        self._pods.show(gang, now_s)
 
-    def _checkpoint(self, gang: Gang, number: int, at_s: float) -> None:
-        cluster = self.cluster
-        if cluster.incarnation[gang.job] != number or cluster.held[gang.job] is None or gang.leaving or not gang.shown:
-            return
-        key = min(gang.shown, key=lambda each: int(gang.shown[each]["metadata"]["labels"][gangs.INDEX_LABEL]))
-        pod = gang.shown[key]
-        notes = pod["metadata"]["annotations"] | self._objects.annotations(gang, at_s)
-        gang.shown[key] = pod | {"metadata": pod["metadata"] | {"annotations": notes}}
-        self._mirror.put(PODS, gang.shown[key])
-        interval_s = cluster.checkpoints.interval_s(gang.job)
-        self.server.timeline.at(interval_s, partial(self._checkpoint, gang, number, at_s + interval_s))
+    def _restore_template(self, gang: Gang) -> None:
+        """The template of a Job that was stopped is as it was before its admission, once its pods are gone."""
+        of = gang.checks
+        if of is not None and of.selector and not of.admitted and self.cluster.held[gang.job] is None:
+            of.selector, of.tolerations = {}, ()
+            self._mirror.put(JOBS, self._objects.job(gang))
 
     # --- the end ------------------------------------------------------------------------------
 
     def _remove(self, gang: Gang) -> None:
         """Delete the objects of a gang that is over."""
-        self._drop_pods(gang)
+        self._pods.drop(gang)
         self._mirror.delete(gang.workload_key)
         self._mirror.delete(gang.job_key)
         self.job_of_uid.pop(gang.uid, None)

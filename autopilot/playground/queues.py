@@ -41,8 +41,16 @@ def flavors(cluster: Cluster, products: Mapping[str, str]) -> Iterable[Obj]:
     yield _obj("ResourceFlavor", "host", {})
 
 
-def queue_objects(specs: Sequence[QueueSpec], cluster: Cluster) -> list[tuple[str, Obj]]:
-    """(resource, object) of every Cohort and ClusterQueue, parents first."""
+def check_object(name: str, controller: str) -> Obj:
+    """The AdmissionCheck of a controller, which says that it is there."""
+    condition = {"type": "Active", "status": "True", "reason": "Active", "message": "The admission check is active"}
+    return _obj("AdmissionCheck", name, {"controllerName": controller}) | {
+        "status": {"conditions": [condition | {"lastTransitionTime": "1970-01-01T00:00:00Z"}]}
+    }
+
+
+def queue_objects(specs: Sequence[QueueSpec], cluster: Cluster, check: str = "") -> list[tuple[str, Obj]]:
+    """(resource, object) of every Cohort and ClusterQueue, parents first. `check`: the AdmissionCheck of the queues."""
     known = cohort_specs(specs, cluster)
     inner = {spec.parent for spec in known}
     tenants = set(cluster.jobs.tenants)
@@ -53,7 +61,10 @@ def queue_objects(specs: Sequence[QueueSpec], cluster: Cluster) -> list[tuple[st
             parent = {"parentName": slug(spec.parent)} if spec.parent != ROOT else {}
             found.append(("cohorts.kueue.x-k8s.io", _obj("Cohort", slug(spec.name), parent | groups)))
         if spec.name not in inner or spec.name in tenants:
-            found.append(("clusterqueues.kueue.x-k8s.io", _cluster_queue(spec, cluster, inside=spec.name in inner)))
+            queue = _cluster_queue(spec, cluster, inside=spec.name in inner)
+            if check:
+                queue["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": check}]}
+            found.append(("clusterqueues.kueue.x-k8s.io", queue))
     return found
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autopilot.core.model.snapshot import State
-from autopilot.playground import conditions, replicas
+from autopilot.playground import acting, conditions, pods, replicas
+from autopilot.playground.acting import Checks, Preempted
 from autopilot.playground.gangs import PODS, WORKLOADS, Gang, waits_because
-from autopilot.playground.mirror import Mirror
+from autopilot.playground.mirror import Mirror, Obj
 from autopilot.playground.naming import workload_name
 from autopilot.playground.replicas import ReplicaObjects, Service
+from autopilot.playground.steps import Step
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Evicting, Resumed, Started, Stopped, Submitted, Why, Withdrawn
 
@@ -25,6 +28,8 @@ class Books:
     gangs: dict[int, Gang]
     job_of_uid: dict[str, int]
     starting: dict[int, None]
+    new_checks: Callable[[int], Checks | None]
+    preempted: Preempted
 
 
 class ReplicaProjection:
@@ -37,7 +42,7 @@ class ReplicaProjection:
         self._services, self._books = services, books
         self._stale: set[int] = set()
 
-    def show(self, job: int, facts: list[Fact], now_s: float, real_s: float) -> None:
+    def show(self, job: int, facts: list[Fact | Step], now_s: float, real_s: float) -> None:
         """Bring the pod of one replica to the state of the world; after a stop it is another pod."""
         self._stale.add(self._cluster.jobs.service[job])
         gang = self._books.gangs.get(job)
@@ -57,9 +62,13 @@ class ReplicaProjection:
                     gang.end_s = now_s
                     return
                 gang = None
+            elif isinstance(fact, Step):
+                gang = gang if gang is not None else self._new(job, now_s)
+                if gang.checks is not None:
+                    acting.take(gang, gang.checks, fact, real_s, self._books.preempted)
         if gang is None:
             gang = self._new(job, now_s)
-        if self._cluster.held[job] is None:
+        if acting.queued(gang, holds=self._cluster.held[job] is not None):
             conditions.waits(gang.life, waits_because(self._cluster, job), real_s)
         self.sync(job, now_s)
 
@@ -70,7 +79,7 @@ class ReplicaProjection:
         self._stale.add(self._cluster.jobs.service[job])
         pod = self._objects.pod(service, gang, now_s)
         if "nodeName" in pod["spec"]:
-            self._mirror.bind(self._objects.key(gang), pod["spec"]["nodeName"])
+            self._bind(gang, pod)
         stored = self._mirror.put(PODS, pod)
         if stored is None:
             return
@@ -80,6 +89,14 @@ class ReplicaProjection:
         gang.workload = workload_name("Pod", "", gang.name, gang.uid)
         workload = self._mirror.put(WORKLOADS, self._objects.workload(gang))
         gang.workload_uid = workload["metadata"]["uid"] if workload is not None else ""
+
+    def _bind(self, gang: Gang, pod: Obj) -> None:
+        """The gates go, with what the admission adds; then the scheduler binds it."""
+        key = self._objects.key(gang)
+        if gang.checks is not None and not self._mirror.bound(key):
+            spec = {name: part for name, part in pod["spec"].items() if name != "nodeName"}
+            self._mirror.put(PODS, pod | {"spec": spec, "status": pods.unplaced(gang.checks.since_s)})
+        self._mirror.bind(key, pod["spec"]["nodeName"])
 
     def show_services(self) -> None:
         """Deployments and ReplicaSets of the services whose replicas changed."""
@@ -93,6 +110,7 @@ class ReplicaProjection:
             self._show_service(self._cluster.jobs.service[job], job)
         gang = self._books.gangs[job] = Gang(job, service.namespace, "", service.queue, now_s)
         gang.name = self._objects.name_of(service, gang)
+        gang.checks = self._books.new_checks(job)
         return gang
 
     def _remove(self, gang: Gang) -> None:

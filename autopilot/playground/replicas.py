@@ -92,8 +92,13 @@ class ReplicaObjects:
         cluster, row = self._cluster, replica.job
         created_s = self._gangs.real_s(replica.created_s)
         spec = dict(self._template(service, row)["spec"])
-        held = cluster.held[row]
-        if held is None:
+        held, of = cluster.held[row], replica.checks
+        if of is not None and of.admitted:
+            spec |= {"nodeSelector": of.selector} if of.selector else {}
+            spec |= {"tolerations": list(of.tolerations)} if of.tolerations else {}
+        if held is None and of is not None and of.admitted:
+            status = pods.unplaced(of.since_s)
+        elif held is None:
             gates = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
             spec["schedulingGates"] = [{"name": each} for each in gates]
             status = pods.waiting(created_s)
@@ -147,6 +152,8 @@ class ReplicaObjects:
 def admitted(replica: Gang, now_s: float, real_s: float) -> None:
     """Its quota is reserved and its gates are removed."""
     replica.start_s, replica.leaving = now_s, False
+    if replica.checks is not None:
+        return
     conditions.admitted(replica.life, replica.queue, real_s)
 
 

@@ -9,11 +9,14 @@ from functools import partial
 
 from apiserver.access.authentication import Authentication
 from apiserver.admission import PLUGINS
+from apiserver.admission.base import Attributes
 from apiserver.crd.lifecycle import CRDS
 from apiserver.crd.serve import kinds_of
 from apiserver.errors import StatusError
 from apiserver.kinds.base import Kind, Subresource
+from apiserver.kueue.config import Config
 from apiserver.kueue.crds import definitions
+from apiserver.kueue.webhooks import KueueWebhooks
 from apiserver.requests import Call, Response
 from apiserver.server import Server
 from apiserver.standard import install_standard
@@ -21,6 +24,8 @@ from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system", "kueue-system")
+PLAYGROUND = "system:playground"
+"""The user as whom the simulated cluster writes; Kueue's rules bind everybody else."""
 NOT_HERE = {
     "log": "there are no logs: pods of the playground are simulated and print nothing; read `kubectl describe pod`",
     "exec": "nothing can be run in it: pods of the playground are simulated",
@@ -28,6 +33,20 @@ NOT_HERE = {
     "portforward": "no port is open in it: pods of the playground are simulated",
 }
 """Subresources of pods that need a kubelet, and what is said instead."""
+
+
+class KueueRules(KueueWebhooks):
+    """What the webhooks of Kueue refuse. They change nothing: the projection does what they would."""
+
+    name = "kueue-rules"
+
+    def mutate(self, _attributes: Attributes, _server: Server) -> None:
+        """Nothing."""
+
+    def validate(self, attributes: Attributes, server: Server) -> None:
+        """Refuse with 403, as the webhook does."""
+        if attributes.user.name != PLAYGROUND:
+            super().validate(attributes, server)
 
 
 def playground_server(timeline: Timeline, rng: random.Random, token: str = "") -> Server:
@@ -38,6 +57,7 @@ def playground_server(timeline: Timeline, rng: random.Random, token: str = "") -
     server = Server(timeline, rng)
     for plugin in PLUGINS:
         server.admission.add(plugin())
+    server.admission.add(KueueRules(Config()))
     install_standard(server)
     if token:
         server.authenticate = Authentication(server, {token: ADMIN})

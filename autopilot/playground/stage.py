@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,10 +13,13 @@ from autopilot.app.runs.wiring import generator_of
 from autopilot.app.runs.world import World
 from autopilot.core.model.errors import InputError
 from autopilot.playground.clock import StageClock
+from autopilot.playground.engine import Checked, Shown
+from autopilot.playground.levers import Levers
 from autopilot.playground.projection import Projection
 from autopilot.playground.serving import playground_server
 from autopilot.playground.submissions import Submissions
-from simulator.baselines.kueue import Kueue
+from autopilot.playground.surroundings import ApiSurroundings
+from simulator.checkers import PHYSICAL
 from simulator.inference.services import ServiceFleet
 from simulator.running.engine import Engine
 from simulator.running.faults import Faults
@@ -26,30 +28,11 @@ from simulator.running.simulation import Simulation
 from simulator.serving.exporters import Exporters
 from simulator.serving.servers import Servers
 from simulator.signals.occupants import Occupants
-from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 
 MOST_SPEED = 100_000.0
 DAY = timedelta(days=1)
-
-
-class Shown(Kueue):
-    """The engine, with the API brought up to date after each instant of it."""
-
-    def __init__(self, queues: Sequence[QueueSpec]) -> None:
-        super().__init__(queues)
-        self.after: Callable[[float], None] | None = None
-
-    def decide(self, now_s: float) -> None:
-        """Let the engine act, then show what is now."""
-        super().decide(now_s)
-        if self.after is not None:
-            self.after(now_s)
-
-    def preemptor(self, job: int) -> int:
-        """The job that waits until `job` has left; -1 for none."""
-        return next((row for row, each in self._landing.items() if job in each.victims), -1)
 
 
 @dataclass(slots=True)
@@ -65,11 +48,19 @@ class Stage:
     clock: StageClock
     exporters: Exporters
     servers: Servers
+    simulation: Simulation
+
+    @property
+    def checked(self) -> Checked | None:
+        """The engine whose queues have our admission check; None where nothing acts."""
+        return self.projection.checked
 
 
-def open_stage(world: World, *, speed: float = 1.0, start: datetime | None = None, token: str = "") -> Stage:
+def open_stage(
+    world: World, *, speed: float = 1.0, start: datetime | None = None, token: str = "", acts: bool = False
+) -> Stage:
     """The scenario at virtual time 0. `start`: its date; default: so that its end is not in the future.
-    `token`: what a client has to present; "": nothing.
+    `token`: what a client has to present; "": nothing. `acts`: work waits for the autopilot's admission check.
 
     Raises `InputError` for a speed out of range, and for a scenario that Kubernetes cannot show.
     """
@@ -93,17 +84,29 @@ def open_stage(world: World, *, speed: float = 1.0, start: datetime | None = Non
             servers.watched, jobs, world.inventory, PHYSICS[world.physics], on_served=servers.on_served
         )
         servers.load = services.load
-    engine = Shown(world.spec.queues)
+    engine = Checked(world.spec.queues) if acts else Shown(world.spec.queues)
     simulation = Simulation(
-        world.inventory, jobs, lambda _: engine, PHYSICS[world.physics], checkers=(), ready_wakes=True
+        world.inventory,
+        jobs,
+        lambda _: engine,
+        PHYSICS[world.physics],
+        checkers=PHYSICAL if acts else (),
+        ready_wakes=True,
     )
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
-    projection = Projection(simulation.cluster, server, world.spec.queues, world.services.deployments, engine.preemptor)
+    checked = engine if isinstance(engine, Checked) else None
+    projection = Projection(
+        simulation.cluster, server, world.spec.queues, world.services.deployments, engine.preemptor, checked
+    )
     engine.after = partial(_show, projection, timeline)
     occupants = Occupants(simulation.cluster, world.seed, projection.pod_labels)
     owners = Owners(simulation.cluster, world.seed)
     owners.arm(simulation.engine)
     owners.listeners.append(occupants.on_owner)
+    if checked is not None:
+        checked.around = ApiSurroundings(projection, owners.away)
+        checked.later = simulation.engine.at
+        Levers(simulation.engine, projection, checked).listen()
     if services is not None:
         services.arm(simulation.engine)
     if faults is not None:
@@ -115,7 +118,16 @@ def open_stage(world: World, *, speed: float = 1.0, start: datetime | None = Non
     clock = StageClock(timeline, simulation.engine, speed)
     exporters = Exporters(occupants, generator_of(world.seed, faults))
     stage = Stage(
-        world, simulation.cluster, simulation.engine, server, projection, submissions, clock, exporters, servers
+        world,
+        simulation.cluster,
+        simulation.engine,
+        server,
+        projection,
+        submissions,
+        clock,
+        exporters,
+        servers,
+        simulation,
     )
     clock.run_to(0.0)
     return stage

@@ -18,6 +18,7 @@ from autopilot.contract import Contract, parse_contract
 from autopilot.core.hardware.mig_profiles import find_profile_name
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
+from autopilot.playground.acting import GATED_BY
 from autopilot.playground.gangs import JOBS, PODS, QUEUE_LABEL
 from autopilot.playground.naming import QUEUE
 from autopilot.playground.projection import WRITER, Projection
@@ -97,6 +98,9 @@ class Submissions:
             preemption_delay_s=contract.preemption.preemption_delay_s,
         )
         cluster.grow()
+        if projection.checked is not None:
+            gates = (stored["metadata"].get("annotations") or {}).get(GATED_BY, "")
+            projection.checked.open(job, gates)
         projection.adopt(job, stored, at_s)
         self._at_once(lambda now_s: self._engine.submit(job, now_s))
 

@@ -138,18 +138,21 @@ class Kueue:
         other head.
         """
         busy = {pipelined.claim.queue for pipelined in self._landing.values()}
-        pending = self._cluster.pending
         found = []
         for queue, groups in self._open.items():
             for group in list(groups):
                 waiting = self._waiting[group]
-                while waiting and waiting[0][1] not in pending:
+                while waiting and not self._waits(waiting[0][1]):
                     heappop(waiting)  # it was started, or its owner withdrew it
                 if not waiting:
                     groups.discard(group)
             if groups and queue not in busy and queue not in self._held_up:
                 found.append(min(groups, key=lambda group: (group[1], self._waiting[group][0])))
         return found
+
+    def _waits(self, job: int) -> bool:
+        """Whether a gang in a queue still waits for quota."""
+        return job in self._cluster.pending
 
     def _fits(self, claim: Claim, targets: Sequence[Target] = ()) -> bool:
         """Whether there is room for a gang once these have left."""
@@ -198,7 +201,7 @@ class Kueue:
         victims = {target.row: self._cluster.incarnation[target.row] for target in targets}
         for job in victims:
             self._book(self._running.pop(job), -1)
-            self._cluster.evict(job, now_s)
+            self._evict(job, claim.row, now_s)
         pipelined = _Landing(claim, victims)
         if self._gone(pipelined):
             return self._start(claim, now_s)
@@ -206,13 +209,20 @@ class Kueue:
         self._book(claim, 1)
         return True
 
+    def _evict(self, job: int, _newcomer: int, now_s: float) -> None:
+        """Stop a victim for another gang."""
+        self._cluster.evict(job, now_s)
+
     def _gone(self, pipelined: _Landing) -> bool:
-        return all(self._cluster.incarnation[job] != number for job, number in pipelined.victims.items())
+        cluster = self._cluster
+        return all(
+            cluster.incarnation[job] != number or cluster.held[job] is None for job, number in pipelined.victims.items()
+        )
 
     def _land(self, now_s: float) -> None:
         """Start gangs whose victims have left; one that finds no room keeps waiting."""
         for job, pipelined in list(self._landing.items()):
-            there = job in self._cluster.pending
+            there = self._waits(job)
             if there and not self._gone(pipelined):
                 continue
             del self._landing[job]

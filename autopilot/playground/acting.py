@@ -1,0 +1,87 @@
+"""Where the autopilot acts: what Kueue's steps change in the conditions and objects of a Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from autopilot.playground import conditions, steps
+from autopilot.playground.steps import Step
+
+if TYPE_CHECKING:
+    from autopilot.playground.gangs import Gang
+
+Obj = dict[str, Any]
+GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+Preempted = Callable[["Gang", int], tuple[str, tuple[str, str]]]
+"""(gang, job that it makes room for) -> Kueue's word for why, and the uids of that Workload and its owner."""
+
+
+@dataclass(slots=True)
+class Checks:
+    """What Kueue knows of a Workload whose queue has an admission check."""
+
+    gates: str = ""
+    active: bool = True
+    rows: tuple[Obj, ...] = ()
+    model: int = -1
+    reserved: bool = False
+    admitted: bool = False
+    reason: str = ""  # of the eviction under way
+    selector: dict[str, str] = field(default_factory=dict)  # of the pods, since it was admitted
+    tolerations: tuple[Obj, ...] = ()
+    since_s: float = 0.0  # seconds since 1970 at its admission
+
+
+def take(gang: Gang, of: Checks, step: Step, real_s: float, preempted: Preempted) -> None:
+    """Carry one step into the gang. `preempted` words an eviction for another gang."""
+    life = gang.life
+    if isinstance(step, steps.Gated):
+        of.gates = step.gates
+        conditions.gated(life, step.gates, real_s)
+    elif isinstance(step, steps.Checked):
+        of.rows = step.rows
+    elif isinstance(step, steps.Reserved):
+        of.reserved, of.model, of.reason = True, step.model, ""
+        conditions.reserved(life, gang.queue, real_s)
+    elif isinstance(step, steps.Admitted):
+        of.admitted, of.selector, of.tolerations = True, dict(step.selector), step.tolerations
+        of.since_s = real_s
+        conditions.checked(life, real_s)
+        conditions.job_resumed(gang.of_job, real_s)
+    elif isinstance(step, steps.Told):
+        of.admitted, of.reason = False, step.reason
+        conditions.job_suspended(gang.of_job, real_s)
+        if step.by >= 0:
+            conditions.preempted(life, *preempted(gang, step.by), real_s)
+        else:
+            conditions.told(life, step.reason, step.message, real_s)
+    elif isinstance(step, steps.Left):
+        left(gang, of, real_s)
+    elif isinstance(step, steps.Switched):
+        of.active = step.active
+        if step.active:
+            conditions.reactivated(life, real_s)
+    else:
+        of.reserved = False
+        conditions.misplaced(life, step.message, real_s)
+
+
+def queued(gang: Gang, *, holds: bool) -> bool:
+    """Whether it waits in its queue for the first time, so that its condition says why."""
+    of = gang.checks
+    held_back = of is not None and (of.reserved or bool(of.gates) or not of.active)
+    over = gang.end_s is not None or gang.life.true("Finished")
+    return not holds and not over and not held_back and not gang.life.true("Requeued")
+
+
+def left(gang: Gang, of: Checks, real_s: float) -> None:
+    """It holds nothing any more."""
+    if of.reserved or gang.start_s is not None:
+        gang.evictions += 1
+    gang.start_s, gang.leaving = None, False
+    of.reserved = of.admitted = False
+    of.model = -1
+    conditions.left(gang.life, of.reason or "NodeFailures", real_s, checks=bool(of.rows))
+    conditions.job_suspended(gang.of_job, real_s)

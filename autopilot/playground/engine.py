@@ -1,0 +1,383 @@
+"""The engine of the playground: Kueue's rules, and where the autopilot acts, its admission checks and gates as well.
+
+`Shown` starts work by itself, as `simulate --engine kueue` does. `Checked` reserves quota only; work starts when the
+check of its queue is Ready, on the nodes that the check names. It follows Kueue 0.19 as recorded: a gated or inactive
+Workload is in no queue, Retry evicts and gives quota back, and a check that contradicts the flavor ends the Workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappush
+from typing import Any, Protocol
+
+from apiserver.kueue.podsets import Addition, Conflict
+from autopilot.core.quota.ledger import ALL
+from autopilot.core.rules import cohort
+from autopilot.core.rules.base import Claim
+from autopilot.playground import steps
+from autopilot.playground.steps import Step
+from autopilot.playground.times import stamp
+from simulator.baselines.kueue import Kueue
+from simulator.specs.clusterqueues import QueueSpec
+from simulator.world.placing import find_spot
+
+Obj = dict[str, Any]
+CHECK, CONTROLLER = "gpu-autopilot", "gpu-autopilot.io/admission"
+"""The AdmissionCheck of the queues and its controller, whose name is also that of the gate."""
+PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
+
+
+class Shown(Kueue):
+    """The engine, with the API brought up to date after each instant of it."""
+
+    def __init__(self, queues: Sequence[QueueSpec]) -> None:
+        super().__init__(queues)
+        self.after: Callable[[float], None] | None = None
+
+    def decide(self, now_s: float) -> None:
+        """Let the engine act, then show what is now."""
+        self._act(now_s)
+        if self.after is not None:
+            self.after(now_s)
+
+    def _act(self, now_s: float) -> None:
+        super().decide(now_s)
+
+    def preemptor(self, job: int) -> int:
+        """The job that waits until `job` has left; -1 for none."""
+        return next((row for row, each in self._landing.items() if job in each.victims), -1)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One Workload as Kueue sees it beside its quota."""
+
+    gates: str = ""
+    active: bool = True
+    row: Obj = field(default_factory=dict)  # of our check
+    others: list[Obj] = field(default_factory=list)  # of checks that are not ours
+    model: int = -1  # of its reservation
+    admitted: bool = False
+    over: bool = False  # it can never start
+    by_owner: bool = False  # its owner was away when it was deactivated, and lets it continue
+
+    @property
+    def state(self) -> str:
+        """Of our check."""
+        return str(self.row.get("state", PENDING))
+
+    def rows(self) -> tuple[Obj, ...]:
+        """All checks."""
+        return (self.row, *self.others)
+
+    @property
+    def ready(self) -> bool:
+        """Whether no check holds it back."""
+        return all(each["state"] == READY for each in self.rows())
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What an admitted gang asks of its nodes."""
+
+    selector: dict[str, str]
+    tolerations: tuple[Obj, ...]
+
+
+class Surroundings(Protocol):
+    """What the engine asks the API about: labels of flavors and nodes, templates, and owners."""
+
+    start_s: float
+
+    def template(self, job: int) -> Obj:
+        """The pod template of a job as its owner wrote it."""
+        ...
+
+    def flavor_labels(self, model: int) -> dict[str, str]:
+        """The node labels of the flavor of a GPU model."""
+        ...
+
+    def nodes(self, placement: Placement) -> int:
+        """The nodes that meet a placement, as a bit set."""
+        ...
+
+    def away(self, job: int) -> bool:
+        """Whether the owner of a job is away."""
+        ...
+
+
+class Checked(Shown):
+    """The engine of queues with our admission check."""
+
+    def __init__(self, queues: Sequence[QueueSpec], *, gate: bool = True) -> None:
+        """`gate`: the work of the scenario carries our gate annotation."""
+        super().__init__(queues)
+        self._gate = gate
+        self.entries: dict[int, Entry] = {}
+        self._unplaced: dict[int, Placement] = {}
+        self.around: Surroundings
+        self.tell: Callable[[Step], None] = lambda _step: None
+        self.later: Callable[[float, Callable[[float], None]], None] = lambda _at_s, _action: None
+
+    # --- what is asked --------------------------------------------------------------------
+
+    def entry(self, job: int) -> Entry:
+        """The entry of a job, which it has from its submission on."""
+        found = self.entries.get(job)
+        if found is None:
+            service = self._cluster.jobs.service[job] >= 0
+            gates = CONTROLLER if self._gate and not service else ""
+            found = self.entries[job] = Entry(gates, row=self._fresh(max(self._cluster.jobs.submit_s[job], 0.0)))
+        return found
+
+    def open(self, job: int, gates: str) -> None:
+        """A Job that a person created: `gates` are those of its annotation."""
+        self.entries[job] = Entry(gates, row=self._fresh(self._cluster.jobs.submit_s[job]))
+
+    def reserved(self, job: int) -> bool:
+        """Whether it holds quota."""
+        return job in self._running
+
+    def _waits(self, job: int) -> bool:
+        entry = self.entry(job)
+        idle = job not in self._running and job not in self._cluster.parked
+        return idle and super()._waits(job) and entry.active and not entry.gates and not entry.over
+
+    # --- what people and the autopilot write ------------------------------------------------
+
+    def set_gates(self, job: int, gates: str, now_s: float) -> None:
+        """Gates were removed; without one it enters its queue."""
+        entry = self.entry(job)
+        if gates == entry.gates:
+            return
+        entry.gates = gates
+        self.tell(steps.Gated(now_s, job, gates))
+        self._offer(job)
+
+    def set_active(self, job: int, now_s: float, *, active: bool) -> None:
+        """`spec.active` was written: false evicts it and keeps it out of its queue, true lets it in again."""
+        entry = self.entry(job)
+        if active == entry.active:
+            return
+        entry.active = active
+        self.tell(steps.Switched(now_s, job, active))
+        if active:
+            entry.by_owner = False
+            self._cluster.resume(job, now_s)
+            self._offer(job)
+            return
+        self._evict_for(job, steps.DEACTIVATED, "The workload is deactivated", now_s)
+
+    def set_checks(self, job: int, rows: Sequence[Obj], now_s: float) -> None:
+        """A controller of checks wrote a state."""
+        entry = self.entry(job)
+        entry.row = next((dict(each) for each in rows if each["name"] == CHECK), entry.row)
+        entry.others = [dict(each) for each in rows if each["name"] != CHECK]
+        self.tell(steps.Checked(now_s, job, entry.rows()))
+        if job not in self._running:
+            return
+        refused = [each for each in entry.rows() if each["state"] == REJECTED]
+        retried = [each for each in entry.rows() if each["state"] == RETRY]
+        if refused:
+            message = f"The workload is deactivated due to {_named(refused, REJECTED)}"
+            entry.active = False
+            self.tell(steps.Switched(now_s, job, False))
+            self._evict_for(job, steps.REJECTED, message, now_s)
+        elif retried:
+            waits_s = max(each.get("requeueAfterSeconds") or 0 for each in retried)
+            if waits_s:
+                self.later(now_s + waits_s, partial(self._retry, job, retried))
+            else:
+                self._retry(job, retried, now_s)
+        elif entry.ready and not entry.admitted:
+            self._admit(job, now_s)
+
+    def _retry(self, job: int, retried: Sequence[Obj], now_s: float) -> None:
+        """A check asks for another try; Kueue waited `requeueAfterSeconds` first."""
+        again = any(each["state"] == RETRY for each in self.entry(job).rows())
+        if job in self._running and again:
+            message = f"Evicted due to {_named(retried, RETRY)}"
+            self._evict_for(job, steps.EVICTED_FOR_CHECK, message, now_s)
+
+    # --- the life of work -------------------------------------------------------------------
+
+    def on_submit(self, job: int, now_s: float) -> None:
+        """It enters its queue unless something holds it back."""
+        entry = self.entry(job)
+        self.tell(steps.Checked(now_s, job, entry.rows()))
+        if entry.gates:
+            self.tell(steps.Gated(now_s, job, entry.gates))
+        super().on_submit(job, now_s)
+
+    def on_requeue(self, job: int, now_s: float) -> None:
+        """It has left its GPUs: a replica is another pod with another Workload."""
+        entry = self.entry(job)
+        if self._cluster.jobs.service[job] >= 0:
+            self.entries[job] = entry = Entry(row=self._fresh(now_s))
+            self.tell(steps.Checked(now_s, job, entry.rows()))
+        elif entry.by_owner and job not in self._cluster.parked:
+            entry.by_owner, entry.active = False, True  # its owner is back
+            self.tell(steps.Switched(now_s, job, True))
+        if entry.admitted:
+            self._reset(job, now_s)
+        super().on_end(job, now_s)
+        self._offer(job)
+
+    def on_end(self, job: int, now_s: float) -> None:
+        """It is over."""
+        self._unplaced.pop(job, None)
+        super().on_end(job, now_s)
+
+    def _act(self, now_s: float) -> None:
+        super()._act(now_s)
+        for job in list(self._unplaced):
+            self._place(job, now_s)
+
+    def _offer(self, job: int) -> None:
+        """Put it into its queue."""
+        if not self._waits(job):
+            return
+        group = self._group(job)
+        self._lowest = min(self._lowest, -group[1])
+        heappush(self._waiting.setdefault(group, []), (self._cluster.jobs.submit_s[job], job))
+        self._open.setdefault(group[0], set()).add(group)
+        self._held_up.discard(group[0])
+
+    # --- quota ------------------------------------------------------------------------------
+
+    def _fits(self, claim: Claim, _targets: Sequence[Any] = ()) -> bool:
+        """Kueue counts quota; room is what the check is for."""
+        return True
+
+    def _start(self, claim: Claim, now_s: float) -> bool:
+        """Reserve quota; start where the checks are ready already."""
+        found = self._model(claim)
+        if found is None:
+            return False
+        job, (model, kinds) = claim.row, found
+        entry = self.entry(job)
+        held = claim._replace(start_s=now_s, kinds=kinds)
+        self._running[job] = held
+        self._book(held, 1)
+        entry.model = model
+        if entry.state == RETRY:
+            self._reset(job, now_s)
+        self.tell(steps.Reserved(now_s, job, model))
+        if entry.ready:
+            self._admit(job, now_s)
+        return True
+
+    def _model(self, claim: Claim) -> tuple[int, tuple[int, ...]] | None:
+        """The first GPU model with quota for a gang (the order of the flavors), and the kinds that it takes."""
+        shape, hardware = self._cluster.jobs.shape_of(claim.row), self._cluster.hardware
+        for code in dict.fromkeys(sorted(hardware.model_of)):
+            if shape.models and not shape.models >> code & 1:
+                continue
+            kinds = tuple(sorted({ALL, self._books.kind_of_model[code]}))
+            if cohort.may_start(self._books, claim._replace(kinds=kinds)) is None:
+                return code, kinds
+        return None
+
+    def _evict(self, job: int, newcomer: int, now_s: float) -> None:
+        """Kueue preempts it."""
+        self._evict_for(job, steps.PREEMPTED, "", now_s, by=newcomer)
+
+    def _evict_for(self, job: int, reason: str, message: str, now_s: float, by: int = -1) -> None:
+        """Kueue tells it to leave: its quota is free at once, its GPUs when its pods are gone."""
+        entry, claim = self.entry(job), self._running.pop(job, None)
+        if claim is not None:
+            self._book(claim, -1)
+        self._unplaced.pop(job, None)
+        self.tell(steps.Told(now_s, job, reason, message, by))
+        self._reset(job, now_s)
+        if self._cluster.held[job] is not None:
+            parks = not entry.active and self.around.away(job)
+            entry.by_owner = parks
+            self._cluster.evict(job, now_s, park=parks)
+        else:
+            self.tell(steps.Left(now_s, job))
+            self._offer(job)
+        self.on_change(now_s)
+
+    # --- checks -----------------------------------------------------------------------------
+
+    def _fresh(self, now_s: float) -> Obj:
+        at = stamp(self.around.start_s + now_s)
+        return {"name": CHECK, "state": PENDING, "message": "", "lastTransitionTime": at}
+
+    def _reset(self, job: int, now_s: float) -> None:
+        """Checks go back to Pending after an eviction."""
+        entry = self.entry(job)
+        entry.admitted, entry.model = False, -1
+        rows = [self._again(each, now_s) for each in entry.rows()]
+        entry.row, entry.others = rows[0], rows[1:]
+        self.tell(steps.Checked(now_s, job, entry.rows()))
+
+    def _again(self, row: Obj, now_s: float) -> Obj:
+        if row["state"] == PENDING:
+            return row
+        fresh = self._fresh(now_s) | {
+            "name": row["name"],
+            "message": f"Reset to Pending after eviction. Previously: {row['state']}",
+        }
+        if "requeueAfterSeconds" in row:
+            fresh["requeueAfterSeconds"] = row["requeueAfterSeconds"]
+        if row["state"] == RETRY:
+            fresh["retryCount"] = row.get("retryCount", 0) + 1
+        return fresh
+
+    def _admit(self, job: int, now_s: float) -> None:
+        """Every check is ready: the gang is placed, now or when there is room on its nodes."""
+        entry = self.entry(job)
+        try:
+            placement = self._placement(job, entry)
+        except Conflict as error:
+            entry.over = True
+            claim = self._running.pop(job)
+            self._book(claim, -1)
+            self.tell(steps.Misplaced(now_s, job, str(error)))
+            self.on_change(now_s)
+            return
+        entry.admitted = True
+        self.tell(steps.Admitted(now_s, job, placement.selector, placement.tolerations))
+        self._unplaced[job] = placement
+        self._place(job, now_s)
+
+    def _placement(self, job: int, entry: Entry) -> Placement:
+        """The template with the labels of the flavor and the updates of the checks. Raises Conflict."""
+        flavor = Addition(node_selector=self.around.flavor_labels(entry.model))
+        for row in entry.rows():
+            for update in (row.get("podSetUpdates") or [])[:1]:
+                more = Addition(
+                    node_selector=dict(update.get("nodeSelector") or {}),
+                    tolerations=list(update.get("tolerations") or []),
+                )
+                try:
+                    flavor.merge(more)
+                except Conflict as error:
+                    raise Conflict(f'in admission check "{row["name"]}": {error}') from None
+        spec = self.around.template(job)["spec"]
+        base = Addition(
+            node_selector=dict(spec.get("nodeSelector") or {}), tolerations=list(spec.get("tolerations") or [])
+        )
+        base.merge(flavor)
+        return Placement(base.node_selector, tuple(base.tolerations))
+
+    def _place(self, job: int, now_s: float) -> None:
+        """Bind the pods of a gang on its nodes, all or none."""
+        cluster, placement = self._cluster, self._unplaced[job]
+        if job not in cluster.pending:
+            self._unplaced.pop(job)
+            return
+        spot = find_spot(cluster.hardware, cluster.jobs.shape_of(job), self.around.nodes(placement))
+        if spot is not None and cluster.start(job, spot.gpus, now_s, instances=spot.instances) is None:
+            self._unplaced.pop(job)
+
+
+def _named(rows: Sequence[Obj], state: str) -> str:
+    parts = [f'"{each["name"]}"' + (f" ({each['message']})" if each.get("message") else "") for each in rows]
+    noun = "AdmissionChecks" if len(rows) > 1 else "AdmissionCheck"
+    return f"{noun} in {state} state: {'; '.join(parts)}"

@@ -1,0 +1,84 @@
+"""What Kueue does with one Workload beside the cluster: the steps that the projection turns into conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Obj = dict[str, Any]
+
+
+class Gated(NamedTuple):
+    """Its admission gates changed; "": none is left, and it waits for quota."""
+
+    at_s: float
+    job: int
+    gates: str
+
+
+class Reserved(NamedTuple):
+    """Quota of one GPU model (-1: of none) was reserved for it."""
+
+    at_s: float
+    job: int
+    model: int
+
+
+class Checked(NamedTuple):
+    """Its admission checks, as they are in its status from now on."""
+
+    at_s: float
+    job: int
+    rows: tuple[Obj, ...]
+
+
+class Admitted(NamedTuple):
+    """Every check is ready: its pods are created, with this node selector."""
+
+    at_s: float
+    job: int
+    selector: Mapping[str, str]
+    tolerations: tuple[Obj, ...]
+
+
+class Told(NamedTuple):
+    """Kueue evicts it. `by`: the job that it makes room for, -1 for none."""
+
+    at_s: float
+    job: int
+    reason: str
+    message: str
+    by: int = -1
+
+
+class Left(NamedTuple):
+    """It gave its quota back, and had no pods."""
+
+    at_s: float
+    job: int
+
+
+class Switched(NamedTuple):
+    """`spec.active` changed."""
+
+    at_s: float
+    job: int
+    active: bool
+
+
+class Misplaced(NamedTuple):
+    """A check contradicts the flavor or the template: it is over for good."""
+
+    at_s: float
+    job: int
+    message: str
+
+
+Step = Gated | Reserved | Checked | Admitted | Told | Left | Switched | Misplaced
+EVICTED_FOR_CHECK, DEACTIVATED, PREEMPTED, REJECTED = (
+    "AdmissionCheck",
+    "Deactivated",
+    "Preempted",
+    "DeactivatedDueToAdmissionCheck",
+)
+"""Reasons of evictions, as Kueue names them."""
