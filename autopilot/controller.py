@@ -30,6 +30,7 @@ from autopilot.core.model.ports import (
     Collector,
     Fit,
     Fitting,
+    Following,
     Forecaster,
     Inbox,
     Journal,
@@ -41,6 +42,7 @@ from autopilot.core.model.ports import (
 from autopilot.core.model.records import (
     Batch,
     Command,
+    CommandKind,
     Decision,
     Gap,
     Instruction,
@@ -89,6 +91,7 @@ class Controller:
         self._wiring = wiring
         self.memory = wiring.memory.load() or ControllerMemory()
         self._outcomes: tuple[Outcome, ...] = ()
+        self._late_gaps: tuple[Gap, ...] = ()  # of actuators that could not continue their effects
         self._fits: dict[str, Fit] = {}  # ended fits, by owner, not yet adopted
         self._commands: tuple[Command, ...] = ()  # drained commands, not yet decided on
         self._read_s: float | None = None  # monotonic time of the last decision
@@ -105,6 +108,7 @@ class Controller:
             return None
         policy = wiring.policy.current()
         elapsed_s = float("nan") if read_s is None else read_s - (read_s if self._read_s is None else self._read_s)
+        self._advance(now_s, fence)
         self._enter("collect")
         observation = self.observe(now_s, elapsed_s)
         self._enter("decide")
@@ -140,6 +144,7 @@ class Controller:
         ]
         self._enter("assemble")
         snapshot, gaps = assemble(batches, now_s)
+        gaps, self._late_gaps = (*gaps, *self._late_gaps), ()
         views, self._listed = views_of(batches, self._expected(), self._known, self._listed)
         self._commands += wiring.inbox.drain(now_s)
         observation = Observation(
@@ -167,6 +172,24 @@ class Controller:
             forecasts=forecasts,
             gaps=(*gaps, *silent, *_unknown_names(policy, snapshot), *gaps_of(snapshot)),
         )
+
+    def _advance(self, now_s: float, fence: int) -> None:
+        """Continue effects of several steps, unless nothing may act. Their outcomes follow those of the last tick."""
+        following = {id(each): each for each in self._wiring.actuators.values() if isinstance(each, Following)}
+        if not following:
+            return
+        memory = self.memory
+        self._commands += self._wiring.inbox.drain(now_s)
+        stops = any(each.kind in {CommandKind.KILL, CommandKind.PAUSE} for each in self._commands)
+        still = stops or memory.killed or bool(memory.paused_reason) or self._wiring.inbox.kill_switch()
+        under_way = [each.instruction for each in memory.in_flight.values() if each.state != "withdrawn"]
+        for each in following.values():
+            try:
+                self._outcomes += each.advance(now_s, None if still else fence, under_way)
+            except InvariantError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the boundary to code that talks to the world
+                self._late_gaps += (Gap(each.name, "", "", f"effects not continued: {type(error).__name__}: {error}"),)
 
     def _enter(self, stage: str) -> None:
         if self._wiring.on_stage is not None:

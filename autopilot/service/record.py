@@ -6,7 +6,7 @@ A command that cannot be recorded is refused, and an effect that cannot be recor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import structlog
 from autopilot.audit.entry import Event, Fact, Kind
 from autopilot.audit.keys import signing_key
 from autopilot.audit.log import SEAL_EVERY_S, AuditError, AuditLog, Head
-from autopilot.core.model.ports import Actuator
+from autopilot.core.model.ports import Actuator, Following
 from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeKind
 from autopilot.journal.alerts import AlertStep
 
@@ -135,10 +135,31 @@ class RecordedActuator:
         except AuditError as error:
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"not sent: {error}", retryable=True)
         outcome = self._inner.apply(instruction, now_s)
-        try:
-            self._record.effect(
-                Kind.OUTCOME, subject, {**facts, "outcome": outcome.kind.value, "reason": outcome.reason}
-            )
-        except AuditError as error:
-            log.error("outcome not recorded", id=instruction.id, reason=str(error))  # noqa: TRY400 - no trace is needed
+        self._keep(outcome, subject, instruction.kind)
         return outcome
+
+    def _keep(self, outcome: Outcome, subject: str, kind: str) -> None:
+        facts: dict[str, Fact] = {"id": outcome.instruction_id, "operation": kind, "outcome": outcome.kind.value}
+        try:
+            self._record.effect(Kind.OUTCOME, subject, {**facts, "reason": outcome.reason})
+        except AuditError as error:
+            reason = str(error)
+            log.error("outcome not recorded", id=outcome.instruction_id, reason=reason)  # noqa: TRY400 - no trace is needed
+
+
+class RecordedFollower(RecordedActuator):
+    """The same for an actuator with effects of several steps (port `Following`): late outcomes are recorded too."""
+
+    def __init__(self, inner: Actuator, follower: Following, record: Record) -> None:
+        """`inner` and `follower` are the same actuator."""
+        super().__init__(inner, record)
+        self._follower = follower
+
+    def advance(self, now_s: float, fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
+        """Continue the effects under way."""
+        outcomes = self._follower.advance(now_s, fence, under_way)
+        known = {each.id: each for each in under_way}
+        for each in outcomes:
+            found = known.get(each.instruction_id)
+            self._keep(each, found.subject.name if found else "", found.kind if found else "")
+        return outcomes

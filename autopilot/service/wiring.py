@@ -18,7 +18,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.ports import Actuator, Collector, Forecaster, PolicySource
+from autopilot.core.model.ports import Actuator, Collector, Following, Forecaster, PolicySource
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import FileMemoryStore
 from autopilot.metering.prices import load_prices
@@ -33,7 +33,7 @@ from autopilot.service.leadership import FileLeadership
 from autopilot.service.loop import Loop
 from autopilot.service.metered import ServiceMeter
 from autopilot.service.published import Publisher, WatchedCollector
-from autopilot.service.record import Record, RecordedActuator
+from autopilot.service.record import Record, RecordedActuator, RecordedFollower
 from autopilot.service.settings import Settings, Slo, Telemetry
 from autopilot.service.site import Site
 from autopilot.service.spending import DailySpend
@@ -203,7 +203,12 @@ def _switch_of(settings: Settings, site: Site) -> Callable[[], str] | None:
 
 def _actuators(site: Site, record: Record) -> dict[str, Actuator]:
     """The actuator of each kind of instruction; none where nothing may act."""
-    return {} if site.actuator is None else dict.fromkeys(OPERATIONS, RecordedActuator(site.actuator, record))
+    actuator = site.actuator
+    if actuator is None:
+        return {}
+    if isinstance(actuator, Following):
+        return dict.fromkeys(OPERATIONS, RecordedFollower(actuator, actuator, record))
+    return dict.fromkeys(OPERATIONS, RecordedActuator(actuator, record))
 
 
 def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:

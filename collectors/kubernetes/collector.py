@@ -20,6 +20,7 @@ from collectors.kubernetes.devices import Hardware
 from collectors.kubernetes.gang_rows import Cluster as Surroundings
 from collectors.kubernetes.gangs import Gang
 from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.objects import ObjectsOfView
 from collectors.kubernetes.queue_tree import QueueTree, kai_tree, namespace_tree
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.wire import KaiQueue, Object, PriorityClass, ResourceQuota
@@ -92,6 +93,11 @@ class KubernetesCollector:
     def engine(self) -> str:
         """Whose queues the work is in: kueue, kai or namespaces; "" before the first list."""
         return self._tree.engine if self._tree is not None else ""
+
+    @property
+    def objects(self) -> ObjectsOfView:
+        """The API objects behind the subjects of decisions."""
+        return ObjectsOfView(self._gangs, self._nodes)
 
     @property
     def source(self) -> Cluster:

@@ -42,12 +42,17 @@ def life_of(
     return {
         "state": state,
         "gate": gate,
-        "incarnation": max(gang.incarnation, kueue.evictions(gang.workload)),
+        "incarnation": incarnation_of(gang),
         "submit_s": _submit_s(gang),
         "start_s": min((each.bound_s for each in holding), default=nan),
         "last_checkpoint_s": max((each.saved_s for each in holding if each.saved_s), default=nan),
         "ended_s": end.at_s if end.at_s is not None and not holding else nan,
     }
+
+
+def incarnation_of(gang: Gang) -> int:
+    """How often the gang was stopped, as far as it was seen or Kueue counts."""
+    return max(gang.incarnation, kueue.evictions(gang.workload))
 
 
 def end_of(gang: Gang) -> End:

@@ -19,7 +19,7 @@ from autopilot.core.model.snapshot import GPU_MILLI, Topology
 from collectors.kubernetes.asks import Ask, ask_of
 from collectors.kubernetes.constraints import Constraints
 from collectors.kubernetes.gang_life import End, life_of
-from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations
+from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
 
 LONGEST_NAME = 253
@@ -346,14 +346,10 @@ def _models(wanted: tuple[str, ...], models: tuple[str, ...]) -> int:
 
 
 def _identity(gang: Gang, first: PodFacts | None, cluster: Cluster) -> dict[str, Any]:
-    kind, _, rest = gang.key.partition("/")
-    uid = rest if kind == "uid" else gang.key
-    if kind == "group" and gang.workload is not None:
-        uid = gang.workload.metadata.uid
     service = first.service if first is not None else ""
     return {
         "id": f"{gang.namespace}/{gang.name}"[:LONGEST_NAME],
-        "uid": uid,
+        "uid": uid_of(gang),
         "name": gang.name[:LONGEST_NAME],
         "tenant": cluster.tenant(gang.namespace),
         "service": cluster.service(gang.namespace, service) if service else -1,

@@ -113,6 +113,14 @@ def _saved_s(meta: Meta) -> float:
     return at_s if isfinite(at_s) and at_s > 0 else 0.0
 
 
+def uid_of(gang: Gang) -> str:
+    """The uid of a gang in the snapshot: of the object that owns its pods, of its Workload, or the key of its group."""
+    kind, _, rest = gang.key.partition("/")
+    if kind == "group" and gang.workload is not None:
+        return gang.workload.metadata.uid
+    return rest if kind == "uid" else gang.key
+
+
 def workload_key(workload: Workload) -> tuple[str, str]:
     """The key and the name of the gang of a Workload: those of the object that owns it."""
     meta = workload.metadata

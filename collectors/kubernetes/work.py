@@ -13,9 +13,9 @@ from autopilot.core.model.records import Gap, Work
 from autopilot.core.model.snapshot import MemberTable, PlacementTable, ServiceTable, WorkloadTable, empty, make
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import selects_labels
-from collectors.kubernetes.gang_life import end_of
+from collectors.kubernetes.gang_life import end_of, incarnation_of
 from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
-from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, workload_key
+from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.services import is_service, service_table
@@ -284,6 +284,13 @@ class Gangs:
             )
             self._built = (built_from, work)
         return self._built[1]
+
+    def place(self, uid: str) -> tuple[Gang, int] | None:
+        """The gang with this uid, and its incarnation; None where there is none."""
+        gang = self.gangs.get(f"uid/{uid}") or self.gangs.get(uid)
+        if gang is None:
+            gang = next((each for each in self.gangs.values() if uid_of(each) == uid), None)
+        return (gang, incarnation_of(gang)) if gang is not None else None
 
     def gaps(self) -> Iterable[Gap]:
         """Why gangs are left alone."""

@@ -104,6 +104,22 @@ class Actuator(Protocol):
         ...
 
 
+@runtime_checkable
+class Following(Protocol):
+    """An actuator with effects of several steps, which it continues at each tick."""
+
+    name: str
+
+    def advance(self, now_s: float, fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
+        """Continue the effects under way; the outcomes of those that ended since the last call.
+
+        Called at each tick before the observation. `fence` is the present one, or None while nothing may be written.
+        `under_way` are the instructions that memory waits for: an effect that is not among them is taken back, and one
+        that another process began is resumed.
+        """
+        ...
+
+
 class Journal(Protocol):
     """The append-only record of a run."""
 

@@ -1,0 +1,238 @@
+"""Requests of the actuators to the API server. Every answer is a value: what came back, or which kind of refusal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+import urllib3
+
+Obj = dict[str, Any]
+
+CONNECT_S = 3.0
+ANSWER_S = 10.0
+"""Longest time of one request; the server itself waits 10 s for a webhook."""
+MOST_BYTES = 64 << 20
+
+MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+APPLY, PLAIN = "application/apply-patch+yaml", "application/json"
+
+
+class Refusal(StrEnum):
+    """Why a request was not carried out. Measured on Kubernetes 1.36 and Kueue 0.19."""
+
+    GONE = "gone"  # there is no such object
+    OTHER_OBJECT = "other-object"  # the name now belongs to another object: the uid is not that of the instruction
+    CHANGED = "changed"  # somebody wrote the object since it was read
+    FENCED = "fenced"  # a newer controller has taken over, and the policy of the cluster says so
+    WEBHOOK = "webhook"  # an admission webhook or an admission policy of the cluster denied the write
+    RIGHT = "right"  # the account has no right
+    BUDGET = "budget"  # a PodDisruptionBudget forbids the eviction now
+    BUSY = "busy"  # too many requests
+    INVALID = "invalid"  # the server does not accept the content
+    WEBHOOK_DOWN = "webhook-down"  # an admission webhook does not answer, so the server refuses every such write
+    SERVER = "server"  # the server failed; the same request fails again
+    UNREACHABLE = "unreachable"  # no answer came: the write may have been carried out
+
+
+RETRYABLE = frozenset({Refusal.CHANGED, Refusal.BUDGET, Refusal.BUSY, Refusal.WEBHOOK_DOWN, Refusal.UNREACHABLE})
+"""Refusals of requests that may succeed later without any other change."""
+
+CONFLICTS = frozenset({Refusal.GONE, Refusal.OTHER_OBJECT})
+"""Refusals that say that the object of the instruction is no longer there."""
+
+FENCE_POLICY = "gpu-autopilot-fence"
+"""Name of the shipped ValidatingAdmissionPolicy that refuses writes of an older epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one request. `refusal` is None where it succeeded; `body` is the object or the Status."""
+
+    body: Obj = field(default_factory=dict)
+    refusal: Refusal | None = None
+    message: str = ""
+    status: int = 200
+    retry_after_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """True where the request was carried out."""
+        return self.refusal is None
+
+    @property
+    def retryable(self) -> bool:
+        """True where the same request may succeed later."""
+        return self.refusal in RETRYABLE
+
+
+class Connections(Protocol):
+    """The address and the credentials that are valid now."""
+
+    @property
+    def host(self) -> str:
+        """Address of the API server."""
+        ...
+
+    def connection(self) -> tuple[Any, dict[str, str], int]:
+        """A pool manager, the headers that authenticate, and the generation of both. Raises `OSError`."""
+        ...
+
+    def renew(self, generation: int) -> None:
+        """Read the credentials again. Raises `OSError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """One object. `uid` "" where any object of this name is meant (only for reads)."""
+
+    kind: str  # a key of `KINDS`
+    namespace: str  # "" for objects of the cluster
+    name: str
+    uid: str = ""
+
+    @property
+    def shown(self) -> str:
+        """`Kind namespace/name`."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    @property
+    def path(self) -> str:
+        """Its path on the server."""
+        return path_of(self.kind, self.namespace, self.name)
+
+
+KINDS: Mapping[str, tuple[str, str]] = {
+    "Node": ("v1", "nodes"),
+    "Pod": ("v1", "pods"),
+    "ConfigMap": ("v1", "configmaps"),
+    "Job": ("batch/v1", "jobs"),
+    "Deployment": ("apps/v1", "deployments"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "Workload": ("kueue.x-k8s.io/v1beta2", "workloads"),
+    "ClusterQueue": ("kueue.x-k8s.io/v1beta2", "clusterqueues"),
+    "LocalQueue": ("kueue.x-k8s.io/v1beta2", "localqueues"),
+    "ResourceFlavor": ("kueue.x-k8s.io/v1beta2", "resourceflavors"),
+    "AdmissionCheck": ("kueue.x-k8s.io/v1beta2", "admissionchecks"),
+}
+"""Kinds that are read or written: their apiVersion and their name in paths."""
+
+
+def path_of(kind: str, namespace: str = "", name: str = "") -> str:
+    """The path of an object, or of its collection."""
+    version, plural = KINDS[kind]
+    root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+    space = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{root}{space}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
+
+
+class Api:
+    """Requests with the credentials of `access`. Safe for use from several threads."""
+
+    def __init__(self, access: Connections, timeout_s: float = ANSWER_S) -> None:
+        self._access, self._timeout_s = access, timeout_s
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
+        """Read an object or a list."""
+        return self._ask("GET", path, query, None, PLAIN)
+
+    def read(self, ref: Ref) -> Answer:
+        """The object as it is now; `OTHER_OBJECT` where the name belongs to another uid."""
+        answer = self.get(ref.path)
+        if answer.ok and ref.uid and answer.body.get("metadata", {}).get("uid") != ref.uid:
+            return Answer(answer.body, Refusal.OTHER_OBJECT, f"{ref.shown} is another object of the same name", 409)
+        return answer
+
+    def patch(self, path: str, body: Any, media: str, query: Mapping[str, str] | None = None) -> Answer:
+        """Change an object."""
+        return self._ask("PATCH", path, query, body, media)
+
+    def post(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Answer:
+        """Create an object, or ask for an action on one."""
+        return self._ask("POST", path, query, body, PLAIN)
+
+    def delete(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Answer:
+        """Delete an object that the controller made itself. Work is never deleted."""
+        return self._ask("DELETE", path, query, body, PLAIN)
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, media: str, *, again: bool = True
+    ) -> Answer:
+        try:
+            pool, headers, generation = self._access.connection()
+            response = pool.request(
+                method,
+                f"{self._access.host}{path}" + (f"?{urlencode(query)}" if query else ""),
+                body=json.dumps(body).encode() if body is not None else None,
+                headers={**headers, "Accept": PLAIN, "Content-Type": media},
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=self._timeout_s),
+            )
+            content = response.read(MOST_BYTES, decode_content=True)
+            response.release_conn()
+            if response.status == 401 and again:
+                self._access.renew(generation)
+                return self._ask(method, path, query, body, media, again=False)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            reason = f"{type(error).__name__}: {error}".rpartition(">: ")[2][:300]
+            return Answer({}, Refusal.UNREACHABLE, f"the API server does not answer: {reason}", 0)
+        return answer_of(response.status, content, response.headers.get("retry-after", ""))
+
+
+def answer_of(status: int, content: bytes, retry_after: str = "") -> Answer:
+    """The answer of the server, with the kind of its refusal."""
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        body = {"message": content.decode("utf-8", "replace").strip()[:300]}
+    if status < 300:
+        return Answer(body, None, "", status)
+    message = str(body.get("message", "")) or f"HTTP {status}"
+    after_s = float(retry_after) if retry_after.isdigit() else 0.0
+    return Answer(body, refusal_of(status, body), message[:600], status, after_s)
+
+
+def refusal_of(status: int, body: Obj) -> Refusal:
+    """The kind of a refusal, from its code and its text."""
+    message = str(body.get("message", ""))
+    denied = "admission webhook" in message or "ValidatingAdmissionPolicy" in message
+    if denied and FENCE_POLICY in message:
+        return Refusal.FENCED
+    if status in {403, 422} and denied:
+        return Refusal.WEBHOOK
+    if status in {409, 422} and _names_uid(message):
+        return Refusal.OTHER_OBJECT
+    if status == 429:
+        causes = (body.get("details") or {}).get("causes") or ()
+        budget = any(each.get("reason") == "DisruptionBudget" for each in causes)
+        return Refusal.BUDGET if budget or "disruption budget" in message else Refusal.BUSY
+    by_status = {
+        401: Refusal.RIGHT,
+        403: Refusal.RIGHT,
+        404: Refusal.GONE,
+        409: Refusal.CHANGED,
+        502: Refusal.UNREACHABLE,
+        503: Refusal.UNREACHABLE,
+        504: Refusal.UNREACHABLE,
+    }
+    if status == 500 and "failed calling webhook" in message:
+        return Refusal.WEBHOOK_DOWN
+    if status >= 500:
+        return by_status.get(status, Refusal.SERVER)
+    return by_status.get(status, Refusal.INVALID)
+
+
+def _names_uid(message: str) -> bool:
+    return any(
+        text in message
+        for text in ("metadata.uid", "UID in precondition", "uid mismatch", "the UID in the precondition")
+    )

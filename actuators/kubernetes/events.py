@@ -1,0 +1,54 @@
+"""Events on the objects that the controller acts on, as `kubectl describe` shows them."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+
+from actuators.kubernetes.api import KINDS, Api, Ref
+
+REPORTER = "gpu-autopilot.io/controller"
+NOTE_BYTES = 1024
+"""Longest note that the server accepts."""
+NORMAL, WARNING = "Normal", "Warning"
+
+
+class Events:
+    """Writes Events. One that cannot be written changes nothing else: it is counted in `lost`."""
+
+    def __init__(self, api: Api, instance: str) -> None:
+        """`instance`: the name of this process, at most 128 letters."""
+        self._api, self._instance = api, instance[:128] or "gpu-autopilot"
+        self.lost = 0
+
+    def say(self, about: Ref, reason: str, action: str, note: str, now_s: float, *, warning: bool = False) -> None:
+        """One Event on `about`. `reason` and `action` are words in CamelCase of at most 128 letters."""
+        space = about.namespace or "default"
+        stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{about.name[:200]}.{secrets.token_hex(8)}", "namespace": space},
+            "eventTime": stamp,
+            "reportingController": REPORTER,
+            "reportingInstance": self._instance,
+            "action": action[:128],
+            "reason": reason[:128],
+            "regarding": {
+                "apiVersion": KINDS[about.kind][0],
+                "kind": about.kind,
+                "namespace": about.namespace,
+                "name": about.name,
+                "uid": about.uid,
+            },
+            "note": _cut(note),
+            "type": WARNING if warning else NORMAL,
+        }
+        if not self._api.post(f"/apis/events.k8s.io/v1/namespaces/{space}/events", body).ok:
+            self.lost += 1
+
+
+def _cut(note: str) -> str:
+    """At most `NOTE_BYTES` bytes of a note."""
+    data = note.encode("utf-8")
+    return note if len(data) <= NOTE_BYTES else data[: NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."

@@ -1,0 +1,147 @@
+"""Admit a gang of Kueue by our AdmissionCheck: Ready, with the placement as updates of its pod sets.
+
+The check stays Pending, and the quota held, until the gang is to start. Kueue then starts it as a whole.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from actuators.kubernetes import placement
+from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.merging import Contradiction, base_selectors, merge
+from actuators.kubernetes.objects import Target, holds
+from actuators.kubernetes.writing import CHECK_MANAGER, Stop
+from autopilot.contract.annotations import CHECK
+from autopilot.core.model.operations import AdmitOperation
+from autopilot.core.model.records import Instruction, OutcomeKind
+
+KUEUE = "kueue.x-k8s.io"
+READY, RETRY, PENDING = "Ready", "Retry", "Pending"
+
+
+def our_check(workload: Obj) -> Obj:
+    """The state of our check on a Workload; {} where it has none."""
+    checks = (workload.get("status") or {}).get("admissionChecks") or ()
+    return next((each for each in checks if each["name"] == CHECK), {})
+
+
+def message(epoch: int, effect: str, text: str) -> str:
+    """The message of our check: its epoch, the instruction, and the reason."""
+    return f"epoch {epoch}: {effect}: {text}"
+
+
+def state_of(name: str, text: str, now_s: float, **more: Any) -> Obj:
+    """The state of our check as it is applied."""
+    stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"admissionChecks": [{"name": CHECK, "state": name, "message": text, "lastTransitionTime": stamp, **more}]}
+
+
+def suits(_instruction: Instruction, target: Target) -> str:
+    """Work of Kueue in a queue with our check."""
+    if not target.workload:
+        return "it is not in a queue of Kueue"
+    if not our_check(target.workload):
+        return f"its queue does not have the admission check {CHECK}"
+    return ""
+
+
+def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
+    """Wait for the reservation, then say Ready; afterwards wait until the view shows the gang."""
+    operation, workload, ref = effect.instruction.operation, target.workload, target.first("Workload")
+    if ref is None or not isinstance(operation, AdmitOperation):
+        return Ended(OutcomeKind.CONFLICT, "its Workload is gone")
+    if workload["spec"].get("active", True) is False:
+        return Ended(OutcomeKind.CONFLICT, "its Workload was deactivated meanwhile")
+    if holds(workload, "Finished"):
+        return Ended(OutcomeKind.CONFLICT, "its Workload has ended")
+    check = our_check(workload)
+    if check["state"] == READY:
+        if effect.id in check.get("message", ""):
+            return Waiting("Kueue and the scheduler start it")
+        return Ended(OutcomeKind.CONFLICT, f"its check {CHECK} is Ready already, for another instruction")
+    if check["state"] != PENDING:
+        return Waiting(f"its check {CHECK} is {check['state']}, and Kueue resets it")
+    if not holds(workload, "QuotaReserved"):
+        return Waiting("Kueue has not reserved its quota yet")
+    updates = _updates(tools, effect, target, operation)
+    if not isinstance(updates, list):
+        return updates
+    text = message(effect.epoch, effect.id, f"placed on {placement.shown(operation.slots)}")
+
+    def decide(found: Obj) -> Obj | Stop:
+        now = our_check(found)
+        if now.get("state") == READY and effect.id in now.get("message", ""):
+            return Stop("it is Ready already", done=True)
+        same = found["status"].get("admission") == workload["status"].get("admission")
+        if now.get("state") != PENDING or not holds(found, "QuotaReserved") or not same:
+            return Stop("its reservation changed meanwhile", refusal=Refusal.BUSY)
+        return state_of(READY, text, now_s, podSetUpdates=updates)
+
+    answer = tools.writer.apply_status(ref, decide, CHECK_MANAGER)
+    if not answer.ok:
+        return ended_by(answer, f"{ref.shown}: check {CHECK} Ready")
+    return Waiting("Kueue and the scheduler start it")
+
+
+def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOperation) -> list[Obj] | Progress:
+    """The updates of all pod sets, free of contradictions, with the nodes marked; or why there are none."""
+    place = placement.place_of(tools.api, target.uid, operation.slots)
+    if isinstance(place, Answer):
+        if place.refusal in CONFLICTS:
+            return Ended(OutcomeKind.CONFLICT, f"its place is gone: {place.message}")
+        return ended_by(place, "its nodes")
+    bases = base_selectors(tools.api, target.workload)
+    if isinstance(bases, str):
+        return Waiting(bases)
+    updates = []
+    for name, parts in bases.items():
+        merged = merge([*parts, ("the placement", place.selector)])
+        if isinstance(merged, Contradiction):
+            return Ended(OutcomeKind.FAILED, f"pod set {name}: {merged}; nothing was written, since Kueue would end it")
+        lacks = place.lacks({key: value for key, value in merged.selector.items() if key not in place.selector})
+        if lacks:
+            return Ended(OutcomeKind.CONFLICT, f"pod set {name} cannot run there: {lacks}")
+        updates.append({"name": name, "nodeSelector": dict(place.selector)})
+    marked = placement.mark(tools.writer, place, effect.epoch)
+    if not marked.ok:
+        return ended_by(marked, f"label {place.label} of its nodes")
+    return updates
+
+
+def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:
+    """Take an admission back that did not come about: the node filled up, or the decision was withdrawn."""
+    workload, ref = target.workload, target.first("Workload")
+    check = our_check(workload)
+    if ref is None or check.get("state") != READY or effect.id not in check.get("message", ""):
+        return Ended(OutcomeKind.FAILED, f"not admitted in time: {effect.waits_for or 'no progress'}", retryable=True)
+    text = message(effect.epoch, effect.id, "its pods did not start at their place in time")
+
+    def decide(found: Obj) -> Obj | Stop:
+        if effect.id not in our_check(found).get("message", ""):
+            return Stop("its check changed meanwhile", done=True)
+        return state_of(RETRY, text, now_s)
+
+    answer = tools.writer.apply_status(ref, decide, CHECK_MANAGER)
+    after = "its reservation was given back" if answer.ok else f"and its reservation stays: {answer.message}"
+    return Ended(OutcomeKind.CONFLICT, f"its pods did not start at their place in time; {after}")
+
+
+LEVER = Lever(
+    "admission-check",
+    frozenset({"admit"}),
+    "set the AdmissionCheck to Ready, with the placement for each pod set",
+    (
+        Rule(KUEUE, "workloads", ("get",)),
+        Rule(KUEUE, "workloads/status", ("patch",)),
+        Rule(KUEUE, "admissionchecks", ("get",), (CHECK,)),
+        Rule(KUEUE, "admissionchecks/status", ("patch",), (CHECK,)),
+        Rule(KUEUE, "resourceflavors", ("get",)),
+        Rule("", "nodes", ("get", "patch")),
+    ),
+    suits,
+    step,
+    undo,
+)

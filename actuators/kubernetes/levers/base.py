@@ -1,0 +1,117 @@
+"""What a lever is: one way to carry out one kind of instruction on one kind of object.
+
+A lever is level-triggered. `step` looks at the objects as they are now and does the next thing that is missing. It is
+called when the instruction arrives and again at each tick until it returns `Ended`. Calling it twice changes nothing
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from actuators.kubernetes.api import CONFLICTS, Answer, Api, Refusal
+from actuators.kubernetes.events import Events
+from actuators.kubernetes.objects import Objects, Target
+from actuators.kubernetes.writing import Writer
+from autopilot.core.model.records import Instruction, OutcomeKind
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A right that a lever needs, as RBAC writes it. `names`: only these objects; () for all."""
+
+    group: str
+    resource: str  # "workloads/status" for a subresource
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    own_namespace: bool = False  # in the namespace of the service only
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The effect is under way: what it waits for."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing is left to do for this lever."""
+
+    kind: OutcomeKind
+    reason: str
+    retryable: bool = False
+
+
+Progress = Waiting | Ended
+
+
+@dataclass(slots=True)
+class Effect:
+    """One instruction under way."""
+
+    instruction: Instruction
+    lever: Lever
+    epoch: int
+    begun_s: float
+    waits_for: str = ""
+    said: set[str] = field(default_factory=set)  # Events written for it
+
+    @property
+    def id(self) -> str:
+        """The id of its instruction."""
+        return self.instruction.id
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a lever works with."""
+
+    api: Api
+    writer: Writer
+    events: Events
+    objects: Objects
+
+
+Step = Callable[[Tools, Effect, Target, float], Progress]
+"""(tools, effect, target, now_s) -> what came of it. The target was read just before."""
+
+
+def _give_up(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every `undo`
+    return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for or 'no progress'}", retryable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One row of the table of levers.
+
+    `suits` answers "" where the lever fits the objects of the instruction, else why not. `undo` takes back what was
+    begun, where the deadline has passed or the decision was withdrawn.
+    """
+
+    name: str
+    kinds: frozenset[str]  # of instructions (`OPERATIONS`)
+    words: str  # what it does, for `--check` and the documentation
+    rules: tuple[Rule, ...]
+    suits: Callable[[Instruction, Target], str]
+    step: Step
+    undo: Callable[[Tools, Effect, Target, float], Ended] = _give_up
+
+
+def ended_by(answer: Answer, what: str) -> Progress:
+    """The progress after a request that failed. `what` names the request."""
+    text = f"{what}: {answer.message}"
+    if answer.refusal in CONFLICTS:
+        return Ended(OutcomeKind.CONFLICT, text)
+    if answer.refusal == Refusal.BUDGET:
+        return Ended(OutcomeKind.CONFLICT, f"{what}: a PodDisruptionBudget forbids it: {answer.message}")
+    if answer.refusal == Refusal.WEBHOOK_DOWN:
+        return Waiting(f"{what}: an admission webhook does not answer, so the server refuses the write; it is repeated")
+    if answer.refusal in {Refusal.UNREACHABLE, Refusal.BUSY}:
+        return Waiting(text)
+    if answer.refusal == Refusal.RIGHT:
+        return Ended(OutcomeKind.FAILED, f"{text}; apply the rights that `autopilot run --check` lists")
+    if answer.refusal == Refusal.FENCED:
+        return Ended(OutcomeKind.FAILED, f"{text}; another controller leads now")
+    return Ended(OutcomeKind.FAILED, text, retryable=answer.retryable)

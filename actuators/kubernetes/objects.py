@@ -1,0 +1,148 @@
+"""The API objects behind a subject of an instruction, and what is read of them before anything is written.
+
+The view of the cluster says which objects belong to a subject (`Objects`, provided by the collector). Their content is
+read afresh: a decision is some hundred milliseconds old when it is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal
+
+
+class Named(Protocol):
+    """An object by its identity."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the object: Workload, Job, Pod, Node, Deployment, StatefulSet."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace; "" for objects of the cluster."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+        ...
+
+
+class Located(Protocol):
+    """The objects of a subject as the view shows them."""
+
+    @property
+    def incarnation(self) -> int:
+        """How often the work was stopped, as the view counts."""
+        ...
+
+    @property
+    def objects(self) -> Sequence[Named]:
+        """Its Workload, its Job and its pods, as far as there are any."""
+        ...
+
+
+class Objects(Protocol):
+    """Finds the objects of a subject in the view. Called by the thread of the loop only."""
+
+    def find(self, kind: str, uid: str) -> Located | None:
+        """The objects of a subject (`kind`: workload, service, gpu) by its uid; None where the view has none."""
+        ...
+
+    def marked(self) -> Iterable[tuple[str, Named, str]]:
+        """Subject uid, object and text of every annotation `gpu-autopilot.io/effect` in the view."""
+        ...
+
+    def placed(self) -> Iterable[tuple[str, str, str]]:
+        """Name and uid of a node, and the key of a label with our prefix of placements on it."""
+        ...
+
+    def uids(self) -> Iterable[str]:
+        """The uids of all work in the view that has not ended."""
+        ...
+
+
+@dataclass(slots=True)
+class Target:
+    """The objects of one subject: what the view names, and what was read of them."""
+
+    uid: str
+    incarnation: int
+    refs: tuple[Ref, ...]
+    read: dict[str, Obj] = field(default_factory=dict)  # by uid
+
+    def of(self, kind: str) -> list[Ref]:
+        """Its objects of a kind."""
+        return [each for each in self.refs if each.kind == kind]
+
+    def first(self, kind: str) -> Ref | None:
+        """Its only object of a kind."""
+        return next(iter(self.of(kind)), None)
+
+    def doc(self, ref: Ref | None) -> Obj:
+        """What was read of an object; {} where nothing was."""
+        return self.read.get(ref.uid, {}) if ref is not None else {}
+
+    @property
+    def workload(self) -> Obj:
+        """Its Workload of Kueue; {} for none."""
+        return self.doc(self.first("Workload"))
+
+    @property
+    def job(self) -> Obj:
+        """Its Job; {} for none."""
+        return self.doc(self.first("Job"))
+
+    @property
+    def main(self) -> Ref | None:
+        """The object that people look at: the Job, else the Workload, else the first pod or any other object."""
+        for kind in ("Job", "Workload", "Deployment", "StatefulSet", "Node", "Pod"):
+            found = self.first(kind)
+            if found is not None:
+                return found
+        return None
+
+
+def target_of(api: Api, located: Located, uid: str) -> tuple[Target, Answer | None]:
+    """The target with its Workload and its Job read, and why reading them failed (None where it did not)."""
+    refs = tuple(Ref(each.kind, each.namespace, each.name, each.uid) for each in located.objects)
+    target = Target(uid, located.incarnation, refs)
+    for ref in refs:
+        if ref.kind not in {"Workload", "Job"}:
+            continue
+        answer = api.read(ref)
+        if not answer.ok:
+            return target, answer
+        if answer.body["metadata"].get("deletionTimestamp"):
+            return target, Answer(answer.body, Refusal.GONE, f"{ref.shown} is being deleted", 404)
+        target.read[ref.uid] = answer.body
+    return target, None
+
+
+def conditions(found: Obj) -> dict[str, Obj]:
+    """The conditions of a status by type."""
+    return {each["type"]: each for each in (found.get("status") or {}).get("conditions") or ()}
+
+
+def holds(found: Obj, kind: str) -> bool:
+    """True where the condition of this type is True."""
+    return conditions(found).get(kind, {}).get("status") == "True"
+
+
+def annotation(found: Obj, key: str) -> str:
+    """The value of an annotation; "" where it is absent."""
+    return str(((found.get("metadata") or {}).get("annotations") or {}).get(key, ""))
+
+
+def label(found: Obj, key: str) -> str:
+    """The value of a label; "" where it is absent."""
+    return str(((found.get("metadata") or {}).get("labels") or {}).get(key, ""))

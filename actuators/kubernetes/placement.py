@@ -1,0 +1,93 @@
+"""How a placement is told to the scheduler: by node selectors alone, so that it stays in charge of binding.
+
+A gang on one node selects the hostname of that node. A gang on several nodes selects a label of its own, which the
+nodes carry as long as the gang needs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal
+from actuators.kubernetes.writing import Stop, Writer
+from autopilot.contract.annotations import PLACEMENT
+from autopilot.core.model.objects import Slot
+
+HOSTNAME = "kubernetes.io/hostname"
+DIGITS = 10
+
+
+def label_of(uid: str) -> str:
+    """The label of the nodes of one gang."""
+    return PLACEMENT + hashlib.sha256(uid.encode()).hexdigest()[:DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The nodes of a gang as they were read, and the selector that keeps its pods on them."""
+
+    nodes: Mapping[str, Obj]  # by name
+    selector: Mapping[str, str]
+    label: str = ""  # of several nodes; it must be set before pods are released
+
+    def lacks(self, selector: Mapping[str, str]) -> str:
+        """Which node does not carry a label that the pods ask for anyway; "" for none."""
+        for name, node in self.nodes.items():
+            labels = node["metadata"].get("labels") or {}
+            for key, value in selector.items():
+                if labels.get(key) != value:
+                    return f"node {name} does not have the label {key}={value}"
+        return ""
+
+
+def place_of(api: Api, uid: str, slots: Sequence[Slot]) -> Place | Answer:
+    """The place that the slots of an instruction ask for, or the answer of the node that cannot be read or used."""
+    nodes: dict[str, Obj] = {}
+    for name in dict.fromkeys(slot.node for slot in slots):
+        answer = api.read(Ref("Node", "", name))
+        if not answer.ok:
+            return answer
+        if answer.body.get("spec", {}).get("unschedulable"):
+            return Answer(answer.body, Refusal.GONE, f"node {name} was cordoned meanwhile", 409)
+        nodes[name] = answer.body
+    if len(nodes) == 1:
+        ((name, node),) = nodes.items()
+        host = (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
+        return Place(nodes, {HOSTNAME: host})
+    label = label_of(uid)
+    return Place(nodes, {label: "true"}, label)
+
+
+def mark(writer: Writer, place: Place, epoch: int) -> Answer:
+    """Set the label on every node of the place that does not carry it yet."""
+    for name, node in place.nodes.items():
+        if not place.label or (node["metadata"].get("labels") or {}).get(place.label) == "true":
+            continue
+        answer = set_label(writer, Ref("Node", "", name, node["metadata"]["uid"]), place.label, "true", epoch)
+        if not answer.ok:
+            return answer
+    return Answer()
+
+
+def set_label(writer: Writer, node: Ref, key: str, value: str | None, epoch: int) -> Answer:
+    """Set a label of a node; None removes it."""
+
+    def decide(found: Obj) -> Obj | Stop:
+        if (found["metadata"].get("labels") or {}).get(key) == value:
+            return Stop("it is so already", done=True)
+        return {"metadata": {"labels": {key: value}}}
+
+    return writer.change(node, decide, epoch)
+
+
+def by_node(slots: Sequence[Slot]) -> Counter[str]:
+    """Slots of each node."""
+    return Counter(slot.node for slot in slots)
+
+
+def shown(slots: Sequence[Slot]) -> str:
+    """The nodes of a placement in words: `n1 (8), n2 (8)`."""
+    return ", ".join(f"{name} ({count})" for name, count in by_node(slots).items())[:300]

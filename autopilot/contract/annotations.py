@@ -1,0 +1,38 @@
+"""Names that the controller and running work write on objects of a cluster, beside the declarations of a job.
+
+Actuators, collectors and the checkpoint library take them from here, so that they agree.
+"""
+
+from __future__ import annotations
+
+from autopilot.contract.tree import PREFIX
+
+MANAGE = PREFIX + "manage"
+"""Label `"true"` on a suspended Job since its creation: the controller may start it."""
+
+EFFECT = PREFIX + "effect"
+"""Annotation: the effect under way on the object, as JSON (actuators/kubernetes/effects.py)."""
+EPOCH = PREFIX + "epoch"
+"""Annotation: the epoch (`Instruction.fence`) of the controller that wrote last."""
+STOPPED = PREFIX + "stopped"
+"""Annotation: the object was stopped by the controller, as JSON `{"uid", "id", "reason", "returns"}`."""
+
+CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
+"""Annotation on pods: `{"id", "deadline"}`. Write a checkpoint before `deadline` (seconds since 1970)."""
+CHECKPOINT_ACK = PREFIX + "checkpoint-ack"
+"""Annotation on pods: `{"id", "step", "path", "at"}`. The checkpoint of the request `id` is complete."""
+HEARTBEAT = PREFIX + "heartbeat"
+"""Annotation on pods: seconds since 1970 at which the trainer last made progress."""
+
+CONTROLLER = PREFIX + "admission"
+"""`spec.controllerName` of our AdmissionCheck, the name of our scheduling gate, and our value of Kueue's gate."""
+CHECK = "gpu-autopilot"
+"""Name of our AdmissionCheck."""
+PLACEMENT = "placement.gpu-autopilot.io/"
+"""Prefix of the node label that marks the nodes of one gang; the rest is 10 hex digits of the gang's uid."""
+
+REPORTED = frozenset(
+    name.removeprefix(PREFIX)
+    for name in (MANAGE, EFFECT, EPOCH, STOPPED, CHECKPOINT_REQUEST, CHECKPOINT_ACK, HEARTBEAT)
+)
+"""Names with our prefix that declare nothing."""

@@ -1,0 +1,89 @@
+"""Which API objects belong to a subject of a decision: for actuators, which then read them afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from autopilot.contract.annotations import EFFECT, PLACEMENT
+from collectors.kubernetes.gang_life import end_of
+from collectors.kubernetes.gangs import Gang, uid_of
+from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.wire import Meta
+from collectors.kubernetes.work import Gangs
+
+
+class Identity(NamedTuple):
+    """One object."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class Found(NamedTuple):
+    """The objects of a subject, and its incarnation (0 where it has none)."""
+
+    incarnation: int
+    objects: tuple[Identity, ...]
+
+
+class ObjectsOfView:
+    """Finds objects in the view of a collector. For the thread that collects only."""
+
+    def __init__(self, gangs: Gangs, nodes: Nodes) -> None:
+        self._gangs, self._nodes = gangs, nodes
+
+    def find(self, kind: str, uid: str) -> Found | None:
+        """The objects of a workload, of a service, or the node of a GPU; None where the view has none."""
+        if kind == "workload":
+            place = self._gangs.place(uid)
+            return None if place is None else Found(place[1], tuple(_of_gang(place[0])))
+        if kind == "service":
+            for (_, name), found in self._gangs.services.items():
+                if found.metadata.uid == uid:
+                    title = name.partition("/")[0]
+                    return Found(found.metadata.generation, (_identity(title, found.metadata),))
+            return None
+        for name, slots in self._nodes.slots.items():
+            if any(gpu.uuid == uid for gpu in slots.gpus):
+                return Found(0, (_identity("Node", self._nodes.objects[name].metadata),))
+        return None
+
+    def marked(self) -> Iterator[tuple[str, Identity, str]]:
+        """Uid of the work, object and text of every record of an effect."""
+        for gang in self._gangs.gangs.values():
+            for kind, meta in _metas(gang):
+                if meta.note(EFFECT):
+                    yield uid_of(gang), _identity(kind, meta), meta.note(EFFECT)
+
+    def placed(self) -> Iterator[tuple[str, str, str]]:
+        """Name and uid of a node, and a label of placements on it."""
+        for name, node in self._nodes.objects.items():
+            for key in node.metadata.labels or ():
+                if key.startswith(PLACEMENT):
+                    yield name, node.metadata.uid, key
+
+    def uids(self) -> Iterator[str]:
+        """Uids of all work that has not ended, or whose pods are still there."""
+        for gang in self._gangs.gangs.values():
+            if end_of(gang).at_s is None or any(each.holds for each in gang.pods.values()):
+                yield uid_of(gang)
+
+
+def _metas(gang: Gang) -> Iterator[tuple[str, Meta]]:
+    if gang.workload is not None:
+        yield "Workload", gang.workload.metadata
+    if gang.job is not None:
+        yield "Job", gang.job.metadata
+    for each in gang.pods.values():
+        yield "Pod", each.pod.metadata
+
+
+def _of_gang(gang: Gang) -> Iterator[Identity]:
+    return (_identity(kind, meta) for kind, meta in _metas(gang))
+
+
+def _identity(kind: str, meta: Meta) -> Identity:
+    return Identity(kind, meta.namespace, meta.name, meta.uid)

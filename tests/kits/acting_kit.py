@@ -1,0 +1,173 @@
+"""A cluster with Kueue behind a socket, its clock in the hands of the test, and an actuator in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Api
+from apiserver.http.faults import Faults
+from apiserver.http.serve import Running, serve
+from apiserver.timeline import US
+from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT
+from autopilot.core.model.objects import Slot, Subject, SubjectKind
+from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, Save, StopReason
+from autopilot.core.model.records import Instruction
+from collectors.kubernetes.access import Access, Address
+from tests.kits.kube_objects import node
+from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster
+
+Obj = dict[str, Any]
+CHECKED = {"admissionChecks": [{"name": CHECK}]}
+TIME = "2026-11-23T00:00:00Z"
+
+
+class Identity(NamedTuple):
+    """One object."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class Found(NamedTuple):
+    """The objects of a subject."""
+
+    incarnation: int
+    objects: tuple[Identity, ...]
+
+
+class Acting:
+    """A cluster with nodes n1, n2, ... of eight GPUs each, Kueue, and our AdmissionCheck on queue `a`."""
+
+    def __init__(self, folder: Any, nodes: int = 3) -> None:
+        self.kueue = KueueCluster()
+        self.ask = self.kueue.ask
+        self.faults = Faults()
+        self.running: Running = serve(self.kueue.server, faults=self.faults)
+        self._hold = self.running.clock.hold()
+        self._hold.__enter__()
+        file = folder / "kubeconfig"
+        file.write_text(self.running.kubeconfig(), "utf-8")
+        self.access = Access(Address(file))
+        for number in range(1, nodes + 1):
+            self.add_node(f"n{number}")
+        self.run(1)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._hold.__exit__(None, None, None)
+        self.running.close()
+
+    # --- the cluster --------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        """The time of the server."""
+        return self.kueue.server.timeline.now.timestamp()
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        with self.running.clock.lock:
+            timeline = self.kueue.server.timeline
+            timeline.run_until_us(timeline.now_us + round(seconds * US))
+
+    def add_node(self, name: str, gpus: int = 8) -> None:
+        """A ready node of flavor h100."""
+        found = node(name, gpus, labels={"gpu": "h100"})
+        made = {"name": name, "labels": found["metadata"]["labels"]}
+        self.ask("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": made})
+        self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": found["status"]})
+
+    def add_check(self) -> None:
+        """Our AdmissionCheck, active."""
+        self.kueue.create("AdmissionCheck", "admissionchecks", CHECK, {"controllerName": CONTROLLER})
+        active = {"type": "Active", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": TIME}
+        self.ask("PATCH", f"{ROOT}/admissionchecks/{CHECK}/status", {"status": {"conditions": [active]}})
+
+    def workload(self, job: str) -> Obj:
+        """The Workload of a Job."""
+        return self.kueue.workload(job)
+
+    def job(self, name: str) -> Obj:
+        """A Job."""
+        found: Obj = self.ask("GET", f"{JOBS}/{name}")
+        return found
+
+    def pods(self, job: str = "") -> list[Obj]:
+        """Pods, those of a Job or all."""
+        found: list[Obj] = self.ask("GET", "/api/v1/namespaces/default/pods")["items"]
+        return [each for each in found if not job or each["metadata"].get("labels", {}).get("job-name") == job]
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """Reason and note of the Events of ours on an object."""
+        found = self.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return [
+            (each["reason"], each["note"])
+            for each in found
+            if each["regarding"]["name"] == name and each.get("reportingController", "").startswith("gpu-autopilot")
+        ]
+
+    # --- the actuator -------------------------------------------------------------------------
+
+    def actuator(self, **more: Any) -> KubernetesActuator:
+        """A new process."""
+        return KubernetesActuator(Api(self.access), self, **more)
+
+    def find(self, kind: str, uid: str) -> Found | None:
+        """The objects of a Job, or of a pod (port `Objects`)."""
+        objects = []
+        spaces = {"Job": JOBS, "Pod": "/api/v1/namespaces/default/pods", "Workload": f"{SPACE}/workloads"}
+        count = 0
+        for title, path in spaces.items():
+            for each in self.ask("GET", path)["items"]:
+                meta = each["metadata"]
+                owners = {owner["uid"] for owner in meta.get("ownerReferences", ())}
+                group = meta.get("labels", {}).get("group")
+                if meta["uid"] == uid or uid in owners or (group and uid == f"group/default/{group}"):
+                    objects.append(Identity(title, "default", meta["name"], meta["uid"]))
+                    stats = each.get("status", {}).get("schedulingStats", {}).get("evictions", ())
+                    count += sum(found["count"] for found in stats)
+        return Found(count, tuple(objects)) if objects else None
+
+    def marked(self) -> Iterator[tuple[str, Identity, str]]:
+        """Records of effects."""
+        for each in self.ask("GET", f"{SPACE}/workloads")["items"]:
+            meta = each["metadata"]
+            if EFFECT in meta.get("annotations", {}):
+                uid = meta["ownerReferences"][0]["uid"]
+                yield uid, Identity("Workload", "default", meta["name"], meta["uid"]), meta["annotations"][EFFECT]
+
+    def placed(self) -> Iterator[tuple[str, str, str]]:
+        """Labels of placements on nodes."""
+        for each in self.ask("GET", "/api/v1/nodes")["items"]:
+            for key in each["metadata"].get("labels", {}):
+                if key.startswith(PLACEMENT):
+                    yield each["metadata"]["name"], each["metadata"]["uid"], key
+
+    def uids(self) -> Iterator[str]:
+        """Uids of Jobs that have not ended."""
+        for each in self.ask("GET", JOBS)["items"]:
+            ended = {"Complete", "Failed"} & {row["type"] for row in each.get("status", {}).get("conditions", ())}
+            if not ended:
+                yield each["metadata"]["uid"]
+
+    def instruction(
+        self, uid: str, operation: Operation, *, number: str = "1/p/w", revision: int = 0, fence: int = 1, **more: Any
+    ) -> Instruction:
+        """An instruction about work, due in a minute."""
+        subject = Subject(SubjectKind.WORKLOAD, "default/w", uid, revision)
+        deadline_s = more.pop("deadline_s", self.now_s + 60.0)
+        return Instruction(number, subject, operation, deadline_s, fence, "p", **more)
+
+
+def admit(*nodes: str) -> AdmitOperation:
+    """Start on eight GPUs of each of these nodes."""
+    return AdmitOperation(slots=tuple(Slot(name, f"{name}/{gpu}") for name in nodes for gpu in range(8)))
+
+
+def evict(reason: StopReason = StopReason.PREEMPT, grace_s: float = 120.0, save: Save = Save.TRY) -> EvictOperation:
+    """Stop work."""
+    return EvictOperation(reason=reason, grace_s=grace_s, save=save)
