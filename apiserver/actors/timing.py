@@ -38,7 +38,7 @@ NODE_TAINT_S = 0.02
 NAMESPACE_S = 0.01
 NODE_READY_S = 0.055
 NODE_LABELS_S = 0.045
-GARBAGE_S = 0.02
+GARBAGE_S = 0.16  # from an owner that is gone to the deletion of its dependents: 0.1 to 0.45 s seen
 
 # MIG manager: the waits are those of its source; the times of a reboot, a cut and a start of the plugin are assumed.
 MIG_CLIENTS_S = 300.0

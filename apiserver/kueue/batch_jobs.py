@@ -35,6 +35,10 @@ class BatchJob(Job):
         """spec.suspend, unless it is still being stopped."""
         return suspended(self.obj)
 
+    def stopping(self) -> bool:
+        """Its pods are not gone, or its template is not restored."""
+        return STOPPING in annotations_of(self.obj)
+
     def active(self) -> bool:
         """status.active."""
         return bool(self._status().get("active"))

@@ -24,6 +24,7 @@ class Delays:
     reconcile_s: float = 0.02  # from a change to the write that answers it
     cycle_s: float = 0.03  # from a workload in a queue to its admission
     created_s: float = 0.13  # from a new Workload to its first condition PodsReady
+    gone_s: float = 0.1  # from an owner that is gone to its Workload that is finished
     start_s: float = 0.02  # from the admission to the job that is resumed
     status_s: float = 1.0  # counts of queues are written in batches
     retry_s: float = 1.0  # workloads that were put aside are tried again in batches

@@ -75,6 +75,10 @@ class Job(ABC):
     def stop(self, workload: Obj | None, reason: str, message: str) -> list[Obj]:
         """Stop it and take back what admission added; the objects that were stopped now. Raises Busy."""
 
+    def stopping(self) -> bool:
+        """Whether a stop has begun and is not complete."""
+        return False
+
     def finalize(self) -> None:  # noqa: B027 - only pods have a finalizer of Kueue
         """Let go of it."""
 
@@ -247,6 +251,8 @@ class JobReconciler:
             else:
                 text = "Missing Workload; unable to restore pod templates"
             self._stop(job, others[0] if len(others) == 1 else None, "NoMatchingWorkload", text)
+            if job.stopping():
+                return None, False
         deleted = False
         for each in others:
             remove_finalizer(context, each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from apiserver.actors.base import Actor
@@ -314,7 +315,7 @@ class Kueue(Actor):
     def reconciler_gone(self, owner: Obj) -> None:
         """Workloads of an owner that is gone are finished a little later."""
         uid = owner["metadata"]["uid"]
-        delay_s = self.config.delays.cycle_s
+        delay_s = self.config.delays.gone_s
         self.server.timeline.at(delay_s, lambda: self._orphans(uid) if self.running else None)
 
     def _orphans(self, uid: str) -> None:
@@ -392,7 +393,7 @@ class Kueue(Actor):
             return None
         obj = store.get(JOBS if kind == "Job" else PODS, namespace, name)
         if obj is None:
-            self._orphans_of(kind, namespace, name)
+            self.server.timeline.at(self.config.delays.gone_s, partial(self._orphans_of, kind, namespace, name))
             return None
         if "deletionTimestamp" in obj["metadata"]:
             job: Job = BatchJob(self.context, obj) if kind == "Job" else SinglePod(self.context, obj)
@@ -406,6 +407,8 @@ class Kueue(Actor):
 
     def _orphans_of(self, kind: str, namespace: str, name: str) -> None:
         """Workloads that still name an owner that is gone."""
+        if not self.running:
+            return
         for workload in self.context.store.objects(WORKLOADS, namespace) if self.context.by_owner else ():
             owner = controller_of(workload)
             if owner is not None and (owner["kind"], owner["name"]) == (kind, name):

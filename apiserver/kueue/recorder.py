@@ -21,6 +21,7 @@ class Recorder:
         self._client = client
         self._timeline = timeline
         self._series: dict[tuple[str, ...], tuple[str, str, int]] = {}
+        self._last_ns = 0  # of the name given last: names of events hold the time and must differ
 
     def event(self, obj: Obj, kind: str, reason: str, message: str, reporter: str, action: str = "") -> None:
         """An event about an object; `kind` is Normal or Warning."""
@@ -37,7 +38,8 @@ class Recorder:
                 self._write(lambda: self._client.patch(EVENTS, namespace, name, {"series": series}))
             return
         namespace = metadata.get("namespace", "default")
-        name = f"{metadata['name']}.{self._timeline.now_us * 1000:x}"
+        self._last_ns = max(self._timeline.now_us * 1000, self._last_ns + 1)
+        name = f"{metadata['name']}.{self._last_ns:x}"
         event = {
             "apiVersion": "v1",
             "kind": "Event",

@@ -76,7 +76,7 @@ class Player:
         ]
         agenda += [(write.t_s, -2, partial(self._hide, write)) for write in self.people.writes()]
         agenda += [(write.t_s, -2, partial(self._prepare, write)) for write in self.prepared.writes]
-        agenda += kueue_agenda(self.recording, self.server, self.kueue, self.hidden_failures)
+        agenda += kueue_agenda(self.recording, self.server, self.kueue, self.aliases, self.hidden_failures)
         for step in self.recording.steps:
             if step.request.get("method"):
                 agenda.append((step.t_s, step.index, partial(self._step, step)))

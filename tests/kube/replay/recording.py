@@ -14,6 +14,7 @@ from apiserver.routing import route
 from autopilot.core.model.errors import InputError
 
 Obj = dict[str, Any]
+LAG_S = 0.1  # from the time that a controller writes into an object to the event that shows it
 
 
 @dataclass(frozen=True)
@@ -186,15 +187,36 @@ def _owners(value: Any, space: str, found: list[tuple[tuple[str, str, str], str]
 
 
 def start_of(recording: Recording) -> datetime:
-    """When the topic began by the server's clock, from the creation times of objects that the topic created."""
+    """When the topic began by the server's clock: objects show the whole second in which they were written.
+
+    An answer to a creation bounds it from both sides. A watch bounds it from below: no time in an object is later
+    than the event that shows it; and from above within the LAG_S that a write takes to become an event.
+    """
     low, high = 0.0, float("inf")
     for step in recording.steps:
         metadata = step.body.get("metadata") if isinstance(step.body, dict) else None
         if step.status == 201 and isinstance(metadata, dict) and metadata.get("creationTimestamp"):
             created = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
             low, high = max(low, created - step.t_s - step.latency_s), min(high, created + 1 - step.t_s)
+    for t_s, stamp_s in _fresh_times(recording):
+        low, high = max(low, stamp_s - t_s), min(high, stamp_s + 1 - t_s + LAG_S)
     if not low:
         seen = [each.obj["metadata"].get("creationTimestamp") for each in sightings(recording)]
         times = [datetime.fromisoformat(text) for text in seen if text]
         return max(times) if times else datetime(2026, 11, 23, tzinfo=UTC)
-    return datetime.fromtimestamp(0, UTC) + timedelta(seconds=(low + min(high, low + 1)) / 2)
+    return datetime.fromtimestamp(0, UTC) + timedelta(seconds=(low + max(low, min(high, low + 1))) / 2)
+
+
+def _fresh_times(recording: Recording) -> Iterator[tuple[float, float]]:
+    """Of each event that shows a new transition of a condition: its time in the topic, and the transition's."""
+    for step in recording.steps:
+        known: dict[str, set[str]] = {}
+        for event in step.events or ():
+            obj = event.get("object") or {}
+            name = (obj.get("metadata") or {}).get("name", "")
+            rows = (obj.get("status") or {}).get("conditions") if isinstance(obj.get("status"), dict) else None
+            times = {each["lastTransitionTime"] for each in rows or () if each.get("lastTransitionTime")}
+            if event["type"] == "MODIFIED" and name in known:
+                for text in times - known[name]:
+                    yield event["t"], datetime.fromisoformat(text).timestamp()
+            known[name] = known.get(name, set()) | times

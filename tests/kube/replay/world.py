@@ -95,6 +95,16 @@ class Uids:
         return f"{self._rng.getrandbits(32):08x}-0000-4000-8000-{self._rng.getrandbits(48):012x}"
 
 
+def named_by_events(recording: Recording) -> list[str]:
+    """The names of pods that only Events about them show."""
+    about = [each.obj.get("involvedObject") or {} for each in sightings(recording)]
+    for step in recording.steps:  # the items of a cut list of Events have no name of their own
+        items = step.body.get("items") if isinstance(step.body, dict) else None
+        rows = [each for each in items or () if isinstance(each, dict)] if isinstance(items, list) else []
+        about += [each.get("involvedObject") or {} for each in rows]
+    return [each["name"] for each in about if each.get("kind") == "Pod" and each.get("name")]
+
+
 class Suffixes:
     """Ends a generated name as the recording does, for names of one prefix in order of appearance.
 
@@ -112,6 +122,11 @@ class Suffixes:
             if SUFFIX.fullmatch(suffix) and suffix not in (known for _, known in waiting):
                 since_s = begin_s + each.t_s - EARLY_S if each.change == "ADDED" else 0.0
                 waiting.append((since_s, suffix))
+        for name in named_by_events(recording):
+            prefix, dash, suffix = name.rpartition("-")
+            waiting = self._waiting[prefix + dash]
+            if SUFFIX.fullmatch(suffix) and suffix not in (known for _, known in waiting):
+                waiting.append((0.0, suffix))
 
     def __call__(self, prefix: str) -> str:
         waiting = self._waiting.get(prefix)
