@@ -23,6 +23,7 @@ class Delays:
 
     reconcile_s: float = 0.02  # from a change to the write that answers it
     cycle_s: float = 0.03  # from a workload in a queue to its admission
+    first_s: float = 0.05  # from a new Workload to its first checks
     created_s: float = 0.13  # from a new Workload to its first condition PodsReady
     gone_s: float = 0.1  # from an owner that is gone to its Workload that is finished
     start_s: float = 0.02  # from the admission to the job that is resumed

@@ -156,11 +156,11 @@ class Kueue(Actor):
         if workload is None:
             return
         namespace = workload["metadata"]["namespace"]
+        delay_s = self.config.delays.created_s if old is None else None
         if annotations_of(workload).get(IS_GROUP) == "true":
-            self.jobs.add(("Group", namespace, workload["metadata"]["name"]))
+            self.jobs.add(("Group", namespace, workload["metadata"]["name"]), delay_s)
         owner = controller_of(workload)
         if owner is not None and owner["kind"] in {"Job", "Pod"}:
-            delay_s = self.config.delays.created_s if old is None else None
             self.jobs.add((owner["kind"], namespace, owner["name"]), delay_s)
         for each in workload["metadata"].get("ownerReferences") or []:
             if each["kind"] == "StatefulSet":

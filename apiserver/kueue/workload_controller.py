@@ -52,7 +52,7 @@ class WorkloadController:
             context.state.count(info_of(new, boosts=context.config.priority_boost))
             if old is not None and before == phase and self._frees(old, new):
                 self._retry(new)
-        self.queue.add(key)
+        self.queue.add(key, context.config.delays.first_s if old is None else None)
 
     @staticmethod
     def _frees(old: Obj, new: Obj) -> bool:

@@ -73,4 +73,16 @@ def workloads_in(recording: Recording) -> list[tuple[str, str]]:
         namespace, resource, name, _ = parts_of(step.request.get("path", ""))
         if resource == "workloads" and name and step.status != 404:
             found.append((namespace, name))
+    found += pending_in(recording)
     return list(dict.fromkeys((namespace, name) for namespace, name in found))
+
+
+def pending_in(recording: Recording) -> dict[tuple[str, str], Obj]:
+    """Namespace and name of each Workload that a summary of pending ones lists, the oldest first: its row there."""
+    rows: list[Obj] = []
+    for step in recording.steps:
+        found = step.body.get("items") if isinstance(step.body, dict) else None
+        if parts_of(step.request.get("path", ""))[3] == "pendingworkloads" and isinstance(found, list):
+            rows += found
+    rows.sort(key=lambda row: str(row["metadata"].get("creationTimestamp", "")))
+    return {(row["metadata"]["namespace"], row["metadata"]["name"]): row for row in rows}

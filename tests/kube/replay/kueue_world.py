@@ -10,7 +10,7 @@ from typing import Any
 
 from apiserver.kueue.names import API_VERSION
 from tests.kube.replay.kueue_quota import Quotas
-from tests.kube.replay.kueue_seen import Key, Seen, parts_of, seen_in, values
+from tests.kube.replay.kueue_seen import Key, Seen, parts_of, pending_in, seen_in, values
 from tests.kube.replay.recording import Recording, Step
 
 Obj = dict[str, Any]
@@ -44,6 +44,7 @@ class KueueWorld:
         self.workloads = [each for each in self.seen if each.key[0] == "workloads"]
         self.queues = self._cluster_queues()
         self.local = self._local_queues()
+        self.summaries = pending_in(recording)
         self.quotas = Quotas([(each.t_s, each.key[2], each.obj) for each in self.workloads], self._queue_states())
 
     def _posted(self) -> dict[Key, Step]:
@@ -219,6 +220,9 @@ class KueueWorld:
             reference = spec.get("priorityClassRef") or {}
             if reference.get("kind") == "WorkloadPriorityClass":
                 found.setdefault(reference["name"], spec.get("priority", 0))
+        for each in self.summaries.values():
+            if each["priority"]:
+                found.setdefault(_class_of(each["priority"]), each["priority"])
         for name, value in found.items():
             if ("workloadpriorityclasses", "", name) not in self.posted:
                 yield (
@@ -272,6 +276,8 @@ class KueueWorld:
 
     def _workloads_named(self) -> Iterator[tuple[float, str, str]]:
         """Workloads of jobs that no watch shows: when they were there at the latest."""
+        for number, (space, name) in enumerate(self.summaries):
+            yield -3.0 + number, space, name
         for each in self.seen:
             if JOB_OF.fullmatch(each.key[2]):
                 shown = each.change == "ADDED"
@@ -297,6 +303,11 @@ class KueueWorld:
         labels = {QUEUE: spec.get("queueName", queue)}
         if (spec.get("priorityClassRef") or {}).get("kind") == "WorkloadPriorityClass":
             labels[PRIORITY] = spec["priorityClassRef"]["name"]
+        for (each, workload), summary in self.summaries.items():
+            match = JOB_OF.fullmatch(workload)
+            if each == space and match is not None and match[1] == name:
+                labels[QUEUE] = summary["localQueueName"]
+                labels |= {PRIORITY: _class_of(summary["priority"])} if summary["priority"] else {}
         pods = shown.get("parallelism") or count or 1
         if not count:  # requests of all pods together
             requests = {each: str(max(1, int(value) // pods)) for each, value in requests.items()}
@@ -374,6 +385,11 @@ def _object(kind: str, name: str, spec: Obj | None) -> Obj:
 def _space(recording: Recording) -> str:
     spaces = [parts_of(step.request.get("path", ""))[0] for step in recording.steps]
     return max((each for each in spaces if each), key=spaces.count, default="default")
+
+
+def _class_of(priority: int) -> str:
+    """A name for the class that gave a priority, which a summary does not name."""
+    return f"priority-{priority}"
 
 
 def _is_placed(each: Seen) -> bool:

@@ -14,7 +14,7 @@ from apiserver.routing import route
 from autopilot.core.model.errors import InputError
 
 Obj = dict[str, Any]
-LAG_S = 0.1  # from the time that a controller writes into an object to the event that shows it
+LAG_S = 0.02  # from the time that a controller writes into an object to the event that shows it
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from tests.kube.replay.recording import Recording, Step, owners, sightings, star
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
 SUFFIX = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
 ASSIGNED = re.compile(r"Successfully assigned (\S+) to ([\w.-]+)")
+DELETED = re.compile(r"Deleted pod: ([\w.-]+)")  # such a pod came before those that a later answer shows
 EARLY_S = 0.7  # an object of the replay may be made this long before the recorded one
 KUBELET_LABEL = "example.com/fakelet"
 Obj = dict[str, Any]
@@ -122,11 +123,12 @@ class Suffixes:
             if SUFFIX.fullmatch(suffix) and suffix not in (known for _, known in waiting):
                 since_s = begin_s + each.t_s - EARLY_S if each.change == "ADDED" else 0.0
                 waiting.append((since_s, suffix))
+        gone = set(DELETED.findall(json.dumps([step.body for step in recording.steps])))
         for name in named_by_events(recording):
             prefix, dash, suffix = name.rpartition("-")
             waiting = self._waiting[prefix + dash]
             if SUFFIX.fullmatch(suffix) and suffix not in (known for _, known in waiting):
-                waiting.append((0.0, suffix))
+                waiting.insert(0 if name in gone else len(waiting), (0.0, suffix))
 
     def __call__(self, prefix: str) -> str:
         waiting = self._waiting.get(prefix)
