@@ -17,9 +17,15 @@ GPU = "nvidia.com/gpu"
 
 
 class Quotas:
-    """Facts from the states of workloads (time, name, object) and of queues (name, object), in order of time."""
+    """Facts from the states of workloads (time, name, object) and of queues (name, object), in order of time.
 
-    def __init__(self, workloads: list[tuple[float, str, Obj]], queues: list[tuple[str, Obj]]) -> None:
+    `full` are the queues in which workloads waited. A queue of which nothing else is shown gets no GPU if it is full.
+    """
+
+    def __init__(
+        self, workloads: list[tuple[float, str, Obj]], queues: list[tuple[str, Obj]], full: frozenset[str] = frozenset()
+    ) -> None:
+        self._full = full
         self._jobs: dict[str, tuple[int, dict[str, int], Obj]] = {}
         self._flavors: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)  # queue, flavor, resource: most used
         self._stated: dict[tuple[str, str], int] = {}  # flavor, resource: capacity
@@ -101,7 +107,8 @@ class Quotas:
         if slot in self._nominal:
             return self._nominal[slot]
         lent = [value for (_, f, r), value in self._borrowed.items() if (f, r) == (flavor, resource)]
-        return max(lent) if lent else self._stated.get((flavor, resource), 8 if queue in self._flavors else 0)
+        usual = 8 if queue in self._flavors or queue not in self._full else 0
+        return max(lent) if lent else self._stated.get((flavor, resource), usual)
 
     def job(self, name: str) -> tuple[int, dict[str, str], Obj]:
         """Pods, requests of one pod, and the spec of the Workload, of a job."""

@@ -45,7 +45,12 @@ class KueueWorld:
         self.queues = self._cluster_queues()
         self.local = self._local_queues()
         self.summaries = pending_in(recording)
-        self.quotas = Quotas([(each.t_s, each.key[2], each.obj) for each in self.workloads], self._queue_states())
+        waiting = {(space, row["localQueueName"]) for (space, _), row in self.summaries.items()}
+        self.quotas = Quotas(
+            [(each.t_s, each.key[2], each.obj) for each in self.workloads],
+            self._queue_states(),
+            frozenset(self.local[each] for each in waiting if each in self.local),
+        )
 
     def _posted(self) -> dict[Key, Step]:
         found: dict[Key, Step] = {}
@@ -147,6 +152,8 @@ class KueueWorld:
         names = [name for each in values(self.raw, "flavors") if isinstance(each, dict) for name in each.values()]
         for _, obj in self._queue_states():
             names += [each["name"] for each in (obj.get("status") or {}).get("flavorsReservation") or []]
+        for queue in self.queues:  # also one that no answer names, so that the queue is active
+            names += [flavor["name"] for group in self.quotas.groups(queue) for flavor in group["flavors"]]
         return [each for each in dict.fromkeys(names) if ("resourceflavors", "", each) not in self.posted]
 
     def _placed(self, flavor: str) -> Iterator[tuple[Obj, Obj]]:

@@ -27,6 +27,7 @@ BEFORE_S = 30.0  # the clock starts this long before the topic, for what was the
 SUFFIX = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
 ASSIGNED = re.compile(r"Successfully assigned (\S+) to ([\w.-]+)")
 DELETED = re.compile(r"Deleted pod: ([\w.-]+)")  # such a pod came before those that a later answer shows
+POD_PATH = re.compile(r"/namespaces/[^/]+/pods/([^/]+)")
 EARLY_S = 0.7  # an object of the replay may be made this long before the recorded one
 KUBELET_LABEL = "example.com/fakelet"
 Obj = dict[str, Any]
@@ -96,14 +97,16 @@ class Uids:
         return f"{self._rng.getrandbits(32):08x}-0000-4000-8000-{self._rng.getrandbits(48):012x}"
 
 
-def named_by_events(recording: Recording) -> list[str]:
-    """The names of pods that only Events about them show."""
+def named_elsewhere(recording: Recording) -> list[str]:
+    """The names of pods that only Events about them, or requests to them, show."""
+    paths = [step.request.get("path", "") for step in recording.steps if step.status != 404]
+    asked = [found[1] for path in paths if (found := POD_PATH.search(path))]
     about = [each.obj.get("involvedObject") or {} for each in sightings(recording)]
     for step in recording.steps:  # the items of a cut list of Events have no name of their own
         items = step.body.get("items") if isinstance(step.body, dict) else None
         rows = [each for each in items or () if isinstance(each, dict)] if isinstance(items, list) else []
         about += [each.get("involvedObject") or {} for each in rows]
-    return [each["name"] for each in about if each.get("kind") == "Pod" and each.get("name")]
+    return [each["name"] for each in about if each.get("kind") == "Pod" and each.get("name")] + asked
 
 
 class Suffixes:
@@ -124,7 +127,7 @@ class Suffixes:
                 since_s = begin_s + each.t_s - EARLY_S if each.change == "ADDED" else 0.0
                 waiting.append((since_s, suffix))
         gone = set(DELETED.findall(json.dumps([step.body for step in recording.steps])))
-        for name in named_by_events(recording):
+        for name in named_elsewhere(recording):
             prefix, dash, suffix = name.rpartition("-")
             waiting = self._waiting[prefix + dash]
             if SUFFIX.fullmatch(suffix) and suffix not in (known for _, known in waiting):
