@@ -388,7 +388,7 @@ class Kueue(Actor):
             if pods:
                 return PodGroup(self.context, pods)
             workload = self.context.workload((namespace, name))
-            if workload is not None and not _owned_by_set(workload):
+            if workload is not None and not self._set_lives(workload):
                 self.reconciler.gone([workload])
             return None
         obj = store.get(JOBS if kind == "Job" else PODS, namespace, name)
@@ -405,6 +405,13 @@ class Kueue(Actor):
         managed = labels_of(obj).get(MANAGED) == "true" and not group_name(obj)
         return SinglePod(self.context, obj) if managed and queue_name(obj) else None
 
+    def _set_lives(self, workload: Obj) -> bool:
+        """Whether a StatefulSet that owns the Workload is there: it keeps it while it has no pods."""
+        namespace = workload["metadata"]["namespace"]
+        owners = [each for each in workload["metadata"].get("ownerReferences") or [] if each["kind"] == "StatefulSet"]
+        sets = [(each, self.server.store.get(STATEFUL_SETS, namespace, each["name"])) for each in owners]
+        return any(found is not None and found["metadata"]["uid"] == each["uid"] for each, found in sets)
+
     def _orphans_of(self, kind: str, namespace: str, name: str) -> None:
         """Workloads that still name an owner that is gone."""
         if not self.running:
@@ -413,7 +420,3 @@ class Kueue(Actor):
             owner = controller_of(workload)
             if owner is not None and (owner["kind"], owner["name"]) == (kind, name):
                 self.reconciler.gone([workload])
-
-
-def _owned_by_set(workload: Obj) -> bool:
-    return any(each["kind"] == "StatefulSet" for each in workload["metadata"].get("ownerReferences") or [])

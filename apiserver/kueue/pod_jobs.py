@@ -372,7 +372,9 @@ class PodGroup(Pods):
             raise Busy("the Workload has changed")
 
     def custom_conditions(self, workload: Obj) -> bool:
-        """Whether failed pods wait for others in their place."""
+        """Whether failed pods wait for others in their place; not those of a set that is scaled to zero."""
+        if workloads.is_on_hold(workload):
+            return False
         held = conditions.find(workload, workloads.REPLACEMENT)
         evicted = conditions.find(workload, workloads.EVICTED)
         if self.absent:

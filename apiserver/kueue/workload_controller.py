@@ -43,7 +43,7 @@ class WorkloadController:
         elif phase == "pending":
             if before != "pending":
                 self._released(new)
-            if workloads.is_on_hold(new):
+            if workloads.is_on_hold(new) or workloads.lacks_pods(new):
                 self.loop.withdraw(key)
             else:
                 self.loop.offer(new)

@@ -97,6 +97,11 @@ def phase(workload: Obj) -> str:
     return "quotaReserved" if has_reservation(workload) else "pending"
 
 
+def lacks_pods(workload: Obj) -> bool:
+    """Pods of its group failed or were evicted, and none came in their place: it is not admitted again before."""
+    return conditions.is_true(workload, REPLACEMENT)
+
+
 def is_admissible(workload: Obj) -> bool:
     """It belongs into a queue: pending, active, not held back."""
     return (
@@ -105,6 +110,7 @@ def is_admissible(workload: Obj) -> bool:
         and not has_reservation(workload)
         and not is_gated(workload)
         and not is_on_hold(workload)
+        and not lacks_pods(workload)
     )
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from apiserver.server import Server
 from apiserver.store import Event
 from tests.kube.replay.kueue_seen import workloads_in
-from tests.kube.replay.recording import Recording, sightings
+from tests.kube.replay.recording import Recording, owners, sightings
 
 DRAWN = re.compile(
     r"(?<=-)[bcdfghjklmnpqrstvwxz2456789]{5}$"  # a drawn suffix
@@ -40,7 +40,7 @@ class Aliases(dict[str, str]):
             family = family_of(*each.key[1:])
             if family is not None and each.key[2] not in given and each.key[2] not in self._waiting[family]:
                 self._waiting[family].append(each.key[2])
-        for key in workloads_in(recording):
+        for key in [*(each[1:] for each, _ in owners(recording)), *workloads_in(recording)]:
             family = family_of(*key)
             if family is not None and key[1] not in self._waiting[family]:
                 self._waiting[family].append(key[1])

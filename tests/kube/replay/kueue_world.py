@@ -17,6 +17,7 @@ Obj = dict[str, Any]
 JOB_OF = re.compile(r"job-(.+)-[0-9a-f]{5}")
 MISSING_QUEUE = re.compile(r"LocalQueue (\S+) doesn't exist")
 LEAD_S = 0.02
+GONE_S = 1.0  # from the deletion of a set of pods to that of the first of their Workloads
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 
@@ -341,6 +342,23 @@ class KueueWorld:
             owner = each.key[0] in {"jobs", "deployments", "statefulsets"}
             if owner and each.change == "DELETED" and not self._stepped(each):
                 yield KueueWrite(each.t_s - LEAD_S, "DELETE", *each.key, {"propagationPolicy": "Background"})
+        for key in self.posted:
+            gone_s = self._workloads_gone_s(key)
+            if gone_s is not None:
+                yield KueueWrite(gone_s, "DELETE", *key, {"propagationPolicy": "Background"})
+
+    def _workloads_gone_s(self, key: Key) -> float | None:
+        """When a set of pods was deleted that no watch shows: its Workloads are gone for good after that."""
+        prefix = {"deployments": "pod", "statefulsets": "statefulset"}.get(key[0])
+        last: dict[str, Seen] = {}
+        alive_s = 0.0
+        for each in self.workloads:
+            if prefix is not None and each.key[1] == key[1] and each.key[2].startswith(f"{prefix}-{key[2]}-"):
+                last[each.key[2]] = each
+                alive_s = each.t_s if each.change != "DELETED" else alive_s
+        if not last or any(each.change != "DELETED" for each in last.values()):
+            return None
+        return max(min(each.t_s for each in last.values()) - GONE_S, alive_s + LEAD_S)
 
     def _stepped(self, each: Seen) -> bool:
         """Whether a step wrote this object shortly before."""

@@ -98,7 +98,7 @@ class Uids:
 
 
 def named_elsewhere(recording: Recording) -> list[str]:
-    """The names of pods that only Events about them, or requests to them, show."""
+    """The names of pods that only Events about them, requests to them, or what they own, show."""
     paths = [step.request.get("path", "") for step in recording.steps if step.status != 404]
     asked = [found[1] for path in paths if (found := POD_PATH.search(path))]
     about = [each.obj.get("involvedObject") or {} for each in sightings(recording)]
@@ -106,7 +106,10 @@ def named_elsewhere(recording: Recording) -> list[str]:
         items = step.body.get("items") if isinstance(step.body, dict) else None
         rows = [each for each in items or () if isinstance(each, dict)] if isinstance(items, list) else []
         about += [each.get("involvedObject") or {} for each in rows]
-    return [each["name"] for each in about if each.get("kind") == "Pod" and each.get("name")] + asked
+    return [each["name"] for each in about if each.get("kind") == "Pod" and each.get("name")] + [
+        *asked,
+        *(key[2] for key, _ in owners(recording) if key[0] == "Pod"),
+    ]
 
 
 class Suffixes:
