@@ -59,7 +59,10 @@ class Deletion:
         return self._server.store.put(kind.storage, obj), False
 
     def settle(self, kind: Kind, obj: Obj) -> Obj | None:
-        """Remove an object whose last finalizer an update took away; None if it stays."""
+        """Remove an object whose last finalizer an update took away; None if it stays.
+
+        The update itself is never stored: watchers see the last stored state, which still has the finalizer.
+        """
         metadata = obj["metadata"]
         if (
             "deletionTimestamp" not in metadata
@@ -68,7 +71,8 @@ class Deletion:
             or metadata.get("deletionGracePeriodSeconds")
         ):
             return None
-        return self._remove(kind, obj)
+        gone = self._server.store.remove(kind.storage, metadata.get("namespace", ""), metadata["name"])
+        return obj | {"metadata": metadata | {"resourceVersion": gone["metadata"]["resourceVersion"]}}
 
     def _remove(self, kind: Kind, obj: Obj) -> Obj:
         metadata = obj["metadata"]
