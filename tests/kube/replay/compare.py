@@ -7,6 +7,7 @@ Left out of every comparison, each for a reason:
 - names that the server generates (`aliases`): the same generated name must stand wherever the recording has it.
 - what the step lists as volatile.
 - one second of a duration between two times: where within a second the topic began is only estimated.
+- items beyond those of a cut list: a list is cut when its step says so, or when its items lack their uid.
 - the order of conditions: they are a map by type, and the order is that of the writers' race on that day.
 """
 

@@ -9,7 +9,8 @@ from apiserver.errors import StatusError
 from apiserver.kueue.manager import Kueue
 from apiserver.server import Server
 from apiserver.users import ADMIN
-from tests.kube.replay.kueue_world import KueueWorld, KueueWrite
+from tests.kube.replay.kueue_edits import KueueWrite
+from tests.kube.replay.kueue_world import KueueWorld
 from tests.kube.replay.recording import Recording
 
 

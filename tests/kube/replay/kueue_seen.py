@@ -86,3 +86,9 @@ def pending_in(recording: Recording) -> dict[tuple[str, str], Obj]:
             rows += found
     rows.sort(key=lambda row: str(row["metadata"].get("creationTimestamp", "")))
     return {(row["metadata"]["namespace"], row["metadata"]["name"]): row for row in rows}
+
+
+def condition(workload: Obj, kind: str) -> Obj:
+    """A condition of a workload; empty if it has none of that type."""
+    rows = (workload.get("status") or {}).get("conditions") or []
+    return next((each for each in rows if each.get("type") == kind), {})

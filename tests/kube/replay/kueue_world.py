@@ -5,33 +5,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from apiserver.kueue.names import API_VERSION
+from tests.kube.replay.kueue_edits import JOB_OF, LEAD_S, MISSING_QUEUE, QUEUE, Edits, KueueWrite
 from tests.kube.replay.kueue_quota import Quotas
-from tests.kube.replay.kueue_seen import Key, Seen, parts_of, pending_in, seen_in, values
+from tests.kube.replay.kueue_seen import Key, Seen, condition, parts_of, pending_in, seen_in, values
 from tests.kube.replay.recording import Recording, Step
 
 Obj = dict[str, Any]
-JOB_OF = re.compile(r"job-(.+)-[0-9a-f]{5}")
-MISSING_QUEUE = re.compile(r"LocalQueue (\S+) doesn't exist")
-LEAD_S = 0.02
-GONE_S = 1.0  # from the deletion of a set of pods to that of the first of their Workloads
-QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
-
-
-@dataclass(frozen=True)
-class KueueWrite:
-    """A write that no step holds. STATUS patches the status; STOP and START are of the manager itself."""
-
-    t_s: float
-    method: str
-    resource: str
-    namespace: str
-    name: str
-    body: Obj
 
 
 class KueueWorld:
@@ -118,7 +101,7 @@ class KueueWorld:
             KueueWrite(-9.9 + 0.01 * number, "POST" if "metadata" in body else "STATUS", resource, space, name, body)
             for number, (resource, space, name, body) in enumerate(before)
         ]
-        return sorted([*found, *self._jobs(), *self._deletions(), *self._edits(), *self._outage()], key=lambda e: e.t_s)
+        return sorted([*found, *self._jobs(), *self._edits()], key=lambda e: e.t_s)
 
     def _nodes(self) -> Iterator[tuple[str, str, str, Obj]]:
         labels: dict[str, dict[str, str]] = defaultdict(dict)
@@ -128,6 +111,8 @@ class KueueWorld:
                 labels[spec["nodeName"]] |= spec.get("nodeSelector") or {}
         for name in values(self.raw, "kubernetes.io/hostname"):
             labels[str(name)] |= {}
+        if not labels and any(condition(each.obj, "PodsReady").get("status") == "True" for each in self.workloads):
+            labels |= {name: {} for name in ("node-1", "node-2")}  # pods ran, on nodes that no answer names
         shared: dict[str, str] = {}
         for name in self._flavor_names():
             if not any(self._tolerations(name)):
@@ -228,9 +213,9 @@ class KueueWorld:
             reference = spec.get("priorityClassRef") or {}
             if reference.get("kind") == "WorkloadPriorityClass":
                 found.setdefault(reference["name"], spec.get("priority", 0))
-        for each in self.summaries.values():
-            if each["priority"]:
-                found.setdefault(_class_of(each["priority"]), each["priority"])
+        for row in self.summaries.values():
+            if row["priority"]:
+                found.setdefault(_class_of(row["priority"]), row["priority"])
         for name, value in found.items():
             if ("workloadpriorityclasses", "", name) not in self.posted:
                 yield (
@@ -267,6 +252,9 @@ class KueueWorld:
             yield "localqueues", space, name, body
 
     # what the topic's script did between its steps
+
+    def _edits(self) -> Iterator[KueueWrite]:
+        return Edits(self.recording, self.seen, frozenset(self.posted), self.local).writes()
 
     def _jobs(self) -> Iterator[KueueWrite]:
         hidden: dict[Key, tuple[float, Obj]] = {}
@@ -311,9 +299,9 @@ class KueueWorld:
         labels = {QUEUE: spec.get("queueName", queue)}
         if (spec.get("priorityClassRef") or {}).get("kind") == "WorkloadPriorityClass":
             labels[PRIORITY] = spec["priorityClassRef"]["name"]
-        for (each, workload), summary in self.summaries.items():
+        for (home, workload), summary in self.summaries.items():
             match = JOB_OF.fullmatch(workload)
-            if each == space and match is not None and match[1] == name:
+            if home == space and match is not None and match[1] == name:
                 labels[QUEUE] = summary["localQueueName"]
                 labels |= {PRIORITY: _class_of(summary["priority"])} if summary["priority"] else {}
         pods = shown.get("parallelism") or count or 1
@@ -337,67 +325,6 @@ class KueueWorld:
             },
         }
 
-    def _deletions(self) -> Iterator[KueueWrite]:
-        for each in self.seen:
-            owner = each.key[0] in {"jobs", "deployments", "statefulsets"}
-            if owner and each.change == "DELETED" and not self._stepped(each):
-                yield KueueWrite(each.t_s - LEAD_S, "DELETE", *each.key, {"propagationPolicy": "Background"})
-        for key in self.posted:
-            gone_s = self._workloads_gone_s(key)
-            if gone_s is not None:
-                yield KueueWrite(gone_s, "DELETE", *key, {"propagationPolicy": "Background"})
-
-    def _workloads_gone_s(self, key: Key) -> float | None:
-        """When a set of pods was deleted that no watch shows: its Workloads are gone for good after that."""
-        prefix = {"deployments": "pod", "statefulsets": "statefulset"}.get(key[0])
-        last: dict[str, Seen] = {}
-        alive_s = 0.0
-        for each in self.workloads:
-            if prefix is not None and each.key[1] == key[1] and each.key[2].startswith(f"{prefix}-{key[2]}-"):
-                last[each.key[2]] = each
-                alive_s = each.t_s if each.change != "DELETED" else alive_s
-        if not last or any(each.change != "DELETED" for each in last.values()):
-            return None
-        return max(min(each.t_s for each in last.values()) - GONE_S, alive_s + LEAD_S)
-
-    def _stepped(self, each: Seen) -> bool:
-        """Whether a step wrote this object shortly before."""
-        return any(
-            parts_of(step.request.get("path", ""))[:3] == (each.key[1], each.key[0], each.key[2])
-            and step.request.get("method") in {"PATCH", "PUT", "DELETE"}
-            and step.t_s - 0.1 <= each.t_s <= step.t_s + step.latency_s + 0.3
-            for step in self.recording.steps
-        )
-
-    def _edits(self) -> Iterator[KueueWrite]:
-        """Workloads that are activated again, and jobs that are moved to a queue that exists."""
-        last: dict[Key, Obj] = {}
-        for each in self.workloads:
-            before = last.get(each.key)
-            last[each.key] = each.obj
-            if before is None or "spec" not in each.obj or "spec" not in before:
-                continue
-            if each.obj["spec"].get("active") and before["spec"].get("active") is False and not self._stepped(each):
-                yield KueueWrite(each.t_s - LEAD_S, "PATCH", *each.key, {"spec": {"active": True}})
-            match, text = JOB_OF.fullmatch(each.key[2]), _quota_text(before)
-            if match and MISSING_QUEUE.search(text) and not MISSING_QUEUE.search(_quota_text(each.obj)):
-                queue = next((local for (space, local) in self.local if space == each.key[1]), "q")
-                body = {"metadata": {"labels": {QUEUE: queue}}}
-                yield KueueWrite(each.t_s - 0.1, "PATCH", "jobs", each.key[1], match[1], body)
-
-    def _outage(self) -> Iterator[KueueWrite]:
-        """The manager is down from shortly before its webhooks fail until the next sign of it."""
-        failed = [
-            step
-            for step in self.recording.steps
-            if step.status in {500, 503} and "connection refused" in str(step.body) and step.events is None
-        ]
-        if failed:
-            first, last = failed[0], failed[-1]
-            after = [step.t_s for step in self.recording.steps if step.t_s > last.t_s + 1.0]
-            yield KueueWrite(first.t_s - 0.5, "STOP", "", "", "", {})
-            yield KueueWrite(min(after, default=last.t_s + 2.0) - 4.0, "START", "", "", "", {})
-
 
 EPOCH = "2026-01-01T00:00:00Z"
 
@@ -419,8 +346,3 @@ def _class_of(priority: int) -> str:
 
 def _is_placed(each: Seen) -> bool:
     return each.key[0] == "pods" and bool((each.obj.get("spec") or {}).get("nodeSelector"))
-
-
-def _quota_text(workload: Obj) -> str:
-    rows = (workload.get("status") or {}).get("conditions") or []
-    return next((str(each.get("message", "")) for each in rows if each.get("type") == "QuotaReserved"), "")
