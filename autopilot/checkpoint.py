@@ -43,7 +43,7 @@ from urllib.parse import quote
 PREFIX = "gpu-autopilot.io/"
 REQUEST = PREFIX + "checkpoint-request"  # JSON: id, deadline (seconds since 1970, or RFC 3339)
 ACK = PREFIX + "checkpoint-ack"  # JSON: id, step, path, at (seconds since 1970)
-HEARTBEAT = PREFIX + "heartbeat"  # JSON: step, at
+HEARTBEAT = PREFIX + "heartbeat"  # when the newest step was reported, in seconds since 1970
 LAST_CHECKPOINT = PREFIX + "last-checkpoint"  # when the newest checkpoint was complete, in seconds since 1970
 
 ANNOTATIONS_FILE = "/etc/podinfo/annotations"
@@ -339,7 +339,7 @@ class Trainer:
             return metrics_text(self._ack, self._step, self._step_at_s)
 
     def _beat(self) -> dict[str, str]:
-        return {HEARTBEAT: json.dumps({"step": self._step, "at": round(self._step_at_s, 3)})}
+        return {HEARTBEAT: f"{self._step_at_s:.3f}"}
 
     def _flush(self, at_once: bool = False) -> bool:
         """Write what the API server does not have yet; True if nothing is left."""

@@ -90,6 +90,26 @@ carry the contract (docs/data-sources.md), with the same limits, the same defaul
 contradict each other, the same rules.
 """
 
+SERVICES = """
+## Services
+
+The owner of a service states these on the Deployment or StatefulSet itself, not on its pods.
+
+| annotation | meaning | takes | when absent |
+|---|---|---|---|
+| `min-replicas` | least replicas of the service; with 0 it may go to zero where its wake signal is seen | \
+a whole number from 0 to 100,000 | minReplicas of its HPA; without one, what its PodDisruptionBudget asks for |
+| `max-replicas` | most replicas that the autopilot may ask for | a whole number from 0 to 100,000 | \
+maxReplicas of its HPA; without one, its present replicas |
+| `scale` | the autopilot may set minReplicas of its HPA, or without an HPA its replicas | true or false | false: \
+a floor reaches it only as a metric that its own autoscaler follows |
+| `wake-signal` | what shows that it is asked for while it has no replica: `gateway` (requests at the gateway or mesh \
+in front of it) or `queue` (requests in a queue that its replicas take from) | one of gateway, queue | none: it \
+never goes to zero |
+
+Where one of them is wrong, none of them counts, and a gap names it.
+"""
+
 COLUMNS = """
 ## In a job file
 
@@ -124,7 +144,7 @@ def render() -> str:
         parts.append(_table([found for found in contract_fields() if found.section == section]))
     parts.append("\n## Contradictions\n\n")
     parts += [f"- {_docstring(rule)}\n" for rule in RULES]
-    return "".join([*parts, COLUMNS.format(row=EXAMPLE)])
+    return "".join([*parts, SERVICES, COLUMNS.format(row=EXAMPLE)])
 
 
 def _table(rows: list[ContractField]) -> str:

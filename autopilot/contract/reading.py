@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autopilot.contract.annotations import REPORTED
+from autopilot.contract.scaling import SERVICE_NAMES
 from autopilot.contract.tree import (
     CENTURY_S,
     PREFIX,
@@ -82,7 +83,7 @@ def read(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
                 stated[key] = _value(known[key], text.strip())
             except _Refused as error:
                 problems.append(Problem(key, show(text), "is not allowed", _fix(known[key], text, str(error))))
-        elif key not in OTHERS | REPORTED:
+        elif key not in OTHERS | REPORTED | SERVICE_NAMES:
             near = nearest(key.replace("_", "-"), known) or unknown_name(key, known, most=len(known))
             problems.append(Problem(_shown_key(key), show(text), "is not a field of the contract", near))
     place = {found.key: number for number, found in enumerate(contract_fields())}

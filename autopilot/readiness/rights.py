@@ -38,6 +38,7 @@ RIGHTS: tuple[Right, ...] = (
     Right("", "resourcequotas", "limits of plain namespaces"),
     Right("apps", "deployments", "replicas of services, and Kueue's manager", needed=True),
     Right("apps", "statefulsets", "replicas of services", needed=True),
+    Right("autoscaling", "horizontalpodautoscalers", "bounds of services, and the replicas that their load needs"),
     Right("batch", "jobs", "gangs, and Jobs that are suspended", needed=True),
     Right("policy", "poddisruptionbudgets", "what must not be disturbed"),
     Right("scheduling.k8s.io", "priorityclasses", "priorities of waiting Jobs"),

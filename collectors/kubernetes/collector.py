@@ -147,6 +147,7 @@ class KubernetesCollector:
         _apply(self._classes, classes, PriorityClass)
         gangs = self._gangs
         gangs.update_budgets(drain(kinds.BUDGETS))
+        gangs.update_autoscalers(drain(kinds.AUTOSCALERS))
         gangs.update_services(drain(kinds.DEPLOYMENTS), "Deployment")
         gangs.update_services(drain(kinds.STATEFULSETS), "StatefulSet")
         gangs.update_workloads(drain(kinds.WORKLOADS))

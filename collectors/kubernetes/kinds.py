@@ -42,6 +42,7 @@ DEPLOYMENTS = Kind("deployments", "apps", "v1", wire.Scaled, required=True, need
 STATEFULSETS = Kind("statefulsets", "apps", "v1", wire.Scaled, required=True, needed=True)
 PRIORITY_CLASSES = Kind("priorityclasses", "scheduling.k8s.io", "v1", wire.PriorityClass, namespaced=False)
 BUDGETS = Kind("poddisruptionbudgets", "policy", "v1", wire.Budget)
+AUTOSCALERS = Kind("horizontalpodautoscalers", "autoscaling", "v2", wire.Autoscaler)
 QUOTAS = Kind("resourcequotas", "", "v1", wire.ResourceQuota)
 SLICES = Kind("resourceslices", "resource.k8s.io", "v1", dra_wire.ResourceSlice, namespaced=False)
 CLAIMS = Kind("resourceclaims", "resource.k8s.io", "v1", dra_wire.ResourceClaim)
@@ -65,6 +66,7 @@ KINDS = (
     STATEFULSETS,
     PRIORITY_CLASSES,
     BUDGETS,
+    AUTOSCALERS,
     QUOTAS,
     SLICES,
     CLAIMS,

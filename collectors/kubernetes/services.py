@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 from autopilot.contract import Contract, parse_contract
+from autopilot.contract.scaling import FLOOR, Way, read_floor, read_scaling
+from autopilot.contract.tree import PREFIX
+from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import ServiceTable, empty, make
 from collectors.kubernetes.asks import ask_of
+from collectors.kubernetes.autoscalers import least_replicas, load_ratio, needed_replicas
 from collectors.kubernetes.gangs import declarations
-from collectors.kubernetes.wire import Budget, Scaled
+from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
+NO_AUTOSCALERS: Mapping[str, Autoscaler] = {}
 UNMEASURED = ("p99_s", "violation_ratio", "rate_rps", "queue_depth")
 
 
@@ -20,32 +25,88 @@ def is_service(found: Scaled) -> bool:
     return ask_of(found.spec.template.spec).any_gpu
 
 
-def service_table(found: Iterable[Scaled], queue_of: Mapping[str, int], budgets: Mapping[str, Budget]) -> ServiceTable:
-    """One row for each service. `queue_of` by namespace, `budgets` by the uid of the service."""
+def service_table(
+    found: Iterable[Scaled],
+    queue_of: Mapping[str, int],
+    budgets: Mapping[str, Budget],
+    autoscalers: Mapping[str, Autoscaler] = NO_AUTOSCALERS,
+) -> ServiceTable:
+    """One row for each service. `queue_of` by namespace, `budgets` and `autoscalers` by the uid of the service."""
     services = list(found)
     if not services:
         nothing: ServiceTable = empty(ServiceTable)
         return nothing
-    replicas = [1 if each.spec.replicas is None else each.spec.replicas for each in services]
+    bounds = [_bounds(each, budgets.get(each.metadata.uid), autoscalers.get(each.metadata.uid)) for each in services]
     columns: dict[str, Any] = {name: [nan] * len(services) for name in UNMEASURED}
-    least = [
-        budgets[each.metadata.uid].status.desired_healthy if each.metadata.uid in budgets else 0 for each in services
-    ]
+    columns |= {name: [getattr(each, name) for each in bounds] for name in _Bounds._fields}
     table: ServiceTable = make(
         ServiceTable,
         id=[f"{each.metadata.namespace}/{each.metadata.name}" for each in services],
         uid=[each.metadata.uid for each in services],
         queue=[queue_of.get(each.metadata.namespace, 0) for each in services],
-        replicas=replicas,
         ready_replicas=[each.status.ready_replicas for each in services],
-        min_replicas=[min(low, wanted) for low, wanted in zip(least, replicas, strict=True)],
-        max_replicas=replicas,
         objective_s=[_objective_s(each) for each in services],
         age_s=[inf] * len(services),
         generation=[each.metadata.generation for each in services],
         **columns,
     )
     return table
+
+
+def service_gaps(source: str, services: Iterable[Scaled]) -> Iterator[Gap]:
+    """Why services are not scaled: declarations that are not allowed."""
+    for each in services:
+        problem = read_scaling(each.metadata.annotations or {}).problem
+        if problem:
+            yield Gap(source, f"{each.metadata.namespace}/{each.metadata.name}", "contract", problem)
+
+
+class _Bounds(NamedTuple):
+    """Replicas of a service: as they are, and what its owner allows."""
+
+    replicas: int
+    min_replicas: int
+    max_replicas: int
+    needed_replicas: int
+    floor: int
+    floor_until_s: float
+    load_ratio: float
+
+
+def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None) -> _Bounds:
+    """The declarations of the owner count before the HPA, and the HPA before the number of replicas.
+
+    A number that the controller raised is not the owner's: the record of the floor has the owner's. A floor of which
+    the owner took the replicas back stands no more, and until it ends the service is not scaled.
+    """
+    annotations = found.metadata.annotations or {}
+    declared, floor = read_scaling(annotations), read_floor(annotations.get(PREFIX + FLOOR, ""))
+    replicas = 1 if found.spec.replicas is None else found.spec.replicas
+    owned = floor is not None and floor.ours is not None and floor.owner is not None
+    if autoscaler is None:
+        number, most = replicas, declared.max_replicas if declared.may_scale else None
+    else:
+        number, most = least_replicas(autoscaler), autoscaler.spec.max_replicas
+    refused = floor is not None and owned and number != floor.ours
+    stands = floor is not None and not refused and (floor.way == Way.METRIC or number >= floor.replicas)
+    owner = floor.owner if floor is not None and floor.owner is not None and stands and owned else number
+    if autoscaler is None:
+        least = budget.status.desired_healthy if budget is not None else 0
+        needed, ratio = (owner if declared.may_scale else -1), nan
+    else:
+        least, ratio = owner, load_ratio(autoscaler)
+        needed = needed_replicas(autoscaler, owner, raised=stands)
+    if declared.min_replicas is not None:
+        least = declared.min_replicas
+    return _Bounds(
+        replicas=replicas,
+        min_replicas=min(least, replicas),
+        max_replicas=replicas if most is None or refused else max(min(most, declared.max_replicas or most), replicas),
+        needed_replicas=needed,
+        floor=floor.replicas if floor is not None and stands else 0,
+        floor_until_s=floor.until_s if floor is not None and stands else nan,
+        load_ratio=ratio,
+    )
 
 
 def _objective_s(found: Scaled) -> float:

@@ -320,6 +320,37 @@ class Scaled(Object):
     status: ScaledStatus = msgspec.field(default_factory=ScaledStatus)
 
 
+class ScaleTarget(Struct):
+    """What an autoscaler scales."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class AutoscalerSpec(Struct):
+    """Bounds and metrics of an autoscaler."""
+
+    scale_target_ref: ScaleTarget = msgspec.field(default_factory=ScaleTarget)
+    min_replicas: int | None = None
+    max_replicas: int = 0
+    metrics: list[dict[str, Any]] | None = None
+
+
+class AutoscalerStatus(Struct):
+    """What an autoscaler sees and wants."""
+
+    current_replicas: int = 0
+    desired_replicas: int = 0
+    current_metrics: list[dict[str, Any]] | None = None
+
+
+class Autoscaler(Object):
+    """A HorizontalPodAutoscaler."""
+
+    spec: AutoscalerSpec = msgspec.field(default_factory=AutoscalerSpec)
+    status: AutoscalerStatus = msgspec.field(default_factory=AutoscalerStatus)
+
+
 class PriorityClass(Object):
     """A priority class."""
 

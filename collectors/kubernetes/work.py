@@ -11,6 +11,7 @@ import numpy as np
 
 from autopilot.core.model.records import Gap, Work
 from autopilot.core.model.snapshot import MemberTable, PlacementTable, ServiceTable, WorkloadTable, empty, make
+from collectors.kubernetes.autoscalers import target_of
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import selects_labels
 from collectors.kubernetes.gang_life import end_of, incarnation_of
@@ -18,8 +19,8 @@ from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
 from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.queue_tree import QueueTree
-from collectors.kubernetes.services import is_service, service_table
-from collectors.kubernetes.wire import Budget, Job, Pod, Scaled
+from collectors.kubernetes.services import is_service, service_gaps, service_table
+from collectors.kubernetes.wire import Autoscaler, Budget, Job, Pod, Scaled
 from collectors.kueue.wire import Workload
 
 SHOWN_ENDED_S = 60.0
@@ -39,6 +40,7 @@ class Gangs:
     pods: dict[str, PodFacts] = field(default_factory=dict)
     services: dict[tuple[str, str], Scaled] = field(default_factory=dict)  # (namespace, "Kind/name")
     budgets: dict[str, Budget] = field(default_factory=dict)
+    autoscalers: dict[str, Autoscaler] = field(default_factory=dict)
     tenants: dict[str, int] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     dirty: set[str] = field(default_factory=set)
@@ -151,6 +153,15 @@ class Gangs:
                     self._services_table = None
         if spaces:
             self.dirty |= {each.key for each in self.gangs.values() if each.namespace in spaces}
+
+    def update_autoscalers(self, changes: Changes) -> None:
+        """HorizontalPodAutoscalers, by what they scale."""
+        for found in (*changes.gone, *changes.there):
+            self.autoscalers.pop(found.metadata.uid, None)
+            self._services_table = None
+        for found in changes.there:
+            if isinstance(found, Autoscaler):
+                self.autoscalers[found.metadata.uid] = found
 
     def touch_all(self) -> None:
         """Something that all rows depend on changed: models, queues, constraints."""
@@ -293,7 +304,8 @@ class Gangs:
         return (gang, incarnation_of(gang)) if gang is not None else None
 
     def gaps(self) -> Iterable[Gap]:
-        """Why gangs are left alone."""
+        """Why gangs and services are left alone."""
+        yield from service_gaps(self.source, self.services.values())
         for key, problems in self._problems.items():
             gang = self.gangs[key]
             for signal, reason in problems:
@@ -410,7 +422,10 @@ class Gangs:
             and _selects(budget, self.services[key].spec.template.metadata.labels or {})
         }
         self._service_rows = {key: row for row, key in enumerate(ordered)}
-        self._services_table = service_table((self.services[key] for key in ordered), tree.rows, by_service)
+        scaled = {target_of(each): each for each in self.autoscalers.values()}
+        autoscalers = {self.services[key].metadata.uid: scaled[key] for key in ordered if key in scaled}
+        found = (self.services[key] for key in ordered)
+        self._services_table = service_table(found, tree.rows, by_service, autoscalers)
 
 
 def _keep(kept: dict[str, Any], key: str, value: Any) -> None:

@@ -22,6 +22,7 @@ PLURAL = {
     "StatefulSet": "statefulsets",
     "PriorityClass": "priorityclasses",
     "PodDisruptionBudget": "poddisruptionbudgets",
+    "HorizontalPodAutoscaler": "horizontalpodautoscalers",
     "ResourceQuota": "resourcequotas",
     "ResourceSlice": "resourceslices",
     "ResourceClaim": "resourceclaims",

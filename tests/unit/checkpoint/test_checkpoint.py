@@ -19,6 +19,9 @@ import pytest
 
 from autopilot import checkpoint
 from autopilot.checkpoint import ACK, REQUEST, Trainer, read_annotations, read_request
+from autopilot.contract import LAST_CHECKPOINT
+from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.contract.annotations import HEARTBEAT as BEAT
 from tests.kits.podinfo_kit import annotations_text, request_text, write_volume
 from tests.tidy.tree import ROOT
 
@@ -79,6 +82,13 @@ def test_it_is_one_file_that_needs_the_standard_library_only(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "['__main__']", done.stderr
     ast.parse(SOURCE.read_text(encoding="utf-8"), feature_version=(3, 9))
+
+
+def test_the_names_are_those_of_the_controller() -> None:
+    """One file cannot import them, so they are compared."""
+    assert (checkpoint.REQUEST, checkpoint.ACK) == (CHECKPOINT_REQUEST, CHECKPOINT_ACK)
+    assert checkpoint.HEARTBEAT == BEAT
+    assert checkpoint.PREFIX + LAST_CHECKPOINT == checkpoint.LAST_CHECKPOINT
 
 
 def test_annotations_are_read_as_the_kubelet_writes_them() -> None:

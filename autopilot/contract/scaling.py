@@ -1,0 +1,114 @@
+"""What the owner of a service declares about its replicas, and the record of a floor that the controller set.
+
+Both are annotations of the Deployment or StatefulSet, not of its pods.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+from typing import Any
+
+from autopilot.contract.tree import PREFIX
+
+MIN_REPLICAS, MAX_REPLICAS = "min-replicas", "max-replicas"
+SCALE, WAKE_SIGNAL, FLOOR = "scale", "wake-signal", "floor"
+_REPLICAS = (MIN_REPLICAS, MAX_REPLICAS)
+SERVICE_NAMES = frozenset({MIN_REPLICAS, MAX_REPLICAS, SCALE, WAKE_SIGNAL, FLOOR})
+"""Names with our prefix on services that declare nothing about a single replica."""
+
+MOST_REPLICAS = 100_000
+FLOOR_METRIC = "gpu-autopilot-floor"
+"""Metric by which an autoscaler follows the floor: the name that KEDA's external scaler states, and part of the name
+of an external metric for an HPA (`-` and `_` count as the same).
+"""
+
+
+class WakeSignal(StrEnum):
+    """What still shows that a service is asked for while it has no replica."""
+
+    GATEWAY = "gateway"  # requests at the gateway or mesh in front of it
+    QUEUE = "queue"  # requests in a queue that its replicas take from
+
+
+class Way(StrEnum):
+    """How a floor reaches the replicas of a service."""
+
+    METRIC = "metric"  # an HPA follows our metric
+    HPA = "hpa"  # minReplicas of its HPA
+    SCALE = "scale"  # its scale subresource
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What the owner declares. None: not declared."""
+
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    may_scale: bool = False
+    wake_signal: WakeSignal | None = None
+    problem: str = ""  # why a declaration is refused; then none of them counts
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A floor that stands. `owner` and `ours`: replicas before it and as it set them; None where it set none."""
+
+    id: str  # of the instruction
+    replicas: int
+    until_s: float
+    way: Way
+    owner: int | None = None
+    ours: int | None = None
+
+    def text(self) -> str:
+        """The value of the annotation."""
+        found = {"id": self.id, "replicas": self.replicas, "until": round(self.until_s, 3), "way": self.way.value}
+        if self.owner is not None and self.ours is not None:
+            found |= {"owner": self.owner, "ours": self.ours}
+        return json.dumps(found)
+
+
+def read_scaling(annotations: Mapping[str, str]) -> Scaling:
+    """What the owner of a service declares; `problem` names the first value that is not allowed."""
+    given = {name: annotations.get(PREFIX + name, "").strip() for name in (*_REPLICAS, SCALE, WAKE_SIGNAL)}
+    problem = _problem(given)
+    if problem:
+        return Scaling(problem=PREFIX + problem)
+    least, most = (int(given[name]) if given[name] else None for name in _REPLICAS)
+    signal = WakeSignal(given[WAKE_SIGNAL]) if given[WAKE_SIGNAL] else None
+    return Scaling(least, most, given[SCALE] == "true", signal)
+
+
+def _problem(given: Mapping[str, str]) -> str:
+    for name in _REPLICAS:
+        text = given[name]
+        if text and (not text.isdecimal() or len(text) > 6 or int(text) > MOST_REPLICAS):
+            return f"{name}: {text[:60]!r} is not allowed; it takes a whole number from 0 to {MOST_REPLICAS:,}"
+    least, most = (given[name] for name in _REPLICAS)
+    if least and most and int(least) > int(most):
+        return f"{MIN_REPLICAS}: {least} is above {MAX_REPLICAS}, {most}; write at most that"
+    for name, allowed in ((SCALE, ("true", "false")), (WAKE_SIGNAL, tuple(WakeSignal))):
+        if given[name] and given[name] not in allowed:
+            return f"{name}: {given[name][:60]!r} is not allowed; it takes one of {', '.join(allowed)}"
+    return ""
+
+
+def read_floor(text: str) -> Floor | None:
+    """The floor that an annotation records; None for none, and for a text that is no record of ours."""
+    try:
+        found: Any = dict(json.loads(text))
+        numbers = [found.get(name) for name in ("owner", "ours")]
+        floor = Floor(str(found["id"]), int(found["replicas"]), float(found["until"]), Way(found["way"]), *numbers)
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+    whole = all(number is None or type(number) is int for number in numbers)
+    return floor if whole and 0 <= floor.replicas <= MOST_REPLICAS and isfinite(floor.until_s) else None
+
+
+def follows_floor(metric: str) -> bool:
+    """True for a metric of an HPA that carries our floor, also with the prefix that KEDA adds."""
+    return FLOOR_METRIC in metric.replace("_", "-")
