@@ -1,23 +1,16 @@
-"""Policy and kill switch from ConfigMaps of the cluster."""
+"""Single values in ConfigMaps of the cluster, and the kill switch in one."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.policy import Policy
-from autopilot.files import replace_file
 from autopilot.readiness.line import Answer
-from autopilot.service.capping import Capped
 from autopilot.service.kill_switch import OFF
-from autopilot.settings import parse_policy, shipped_policy
 
-POLICY_KEY, KILL_KEY = "policy.yaml", "kill"
-EVERY_S = 5.0
-"""A policy is read at most this often."""
+KILL_KEY = "kill"
 KEPT_S = 0.5
 
 Get = Callable[[str], Answer]
@@ -47,53 +40,6 @@ class MapName:
         if not isinstance(data, dict) or not isinstance(data.get(key), str):
             raise InputError(f"{self}: it has no key {key}; add it")
         return str(data[key])
-
-
-class MapPolicySource:
-    """A policy in a ConfigMap (port `PolicySource`).
-
-    While the map is gone or invalid, the last valid policy stays in force with every mode at most `recommend`, and
-    `problem` gives the reason. The last valid text is kept in the file `last`, so that a restart does not lose it.
-    Without any, the shipped policy `recommend` is in force.
-    """
-
-    def __init__(self, get: Get, name: MapName, last: Path, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._get, self._name, self._last, self._monotonic_s = get, name, last, monotonic_s
-        self.problem: str | None = None
-        self._text: str | None = None
-        self._policy = self._kept()
-        self._capped = Capped()
-        self._read_s = float("-inf")
-
-    def current(self) -> Policy:
-        """The policy in force; the same object while nothing changed."""
-        now_s = self._monotonic_s()
-        if now_s - self._read_s >= EVERY_S:
-            self._read_s = now_s
-            self._read()
-        return self._capped.of(self._policy) if self.problem else self._policy
-
-    def _kept(self) -> Policy:
-        try:
-            return parse_policy(self._last.read_text("utf-8"), str(self._last), self._name.name)
-        except (OSError, UnicodeDecodeError, InputError):
-            return shipped_policy("recommend")
-
-    def _read(self) -> None:
-        try:
-            text = self._name.value(self._get, POLICY_KEY)
-            if text != self._text:
-                self._take(text)
-            self.problem = None
-        except InputError as error:
-            self.problem = str(error)
-
-    def _take(self, text: str) -> None:
-        policy = parse_policy(text, str(self._name), self._name.name)
-        replace_file(self._last, lambda path: path.write_text(text, encoding="utf-8"))
-        self._text = text
-        if policy != self._policy:
-            self._policy = policy
 
 
 class MapSwitch:

@@ -290,6 +290,9 @@ class Kubernetes(Section):
     policy_map: Name | None = Field(
         None, description="ConfigMap whose key policy.yaml is the policy; null: the setting `policy`"
     )
+    policy_object: Name | None = Field(
+        None, description="AutopilotPolicy that is the policy (docs/control-resources.md); null: policy_map, or `policy`"
+    )
     kill_map: Name | None = Field(
         None, description="ConfigMap whose key kill says `off` while effects may leave; null: no switch in the cluster"
     )
@@ -372,8 +375,15 @@ class Settings(Section):
     def _one_cluster(self) -> Settings:
         if self.simulation is not None and self.kubernetes is not None:
             raise ValueError("simulation and kubernetes are both set; leave one of them out")
-        if self.policy is not None and self.kubernetes is not None and self.kubernetes.policy_map is not None:
-            raise ValueError("policy and kubernetes.policy_map are both set; leave one of them out")
+        given = self.kubernetes
+        places = {
+            "policy": self.policy,
+            "kubernetes.policy_map": given.policy_map if given is not None else None,
+            "kubernetes.policy_object": given.policy_object if given is not None else None,
+        }
+        several = [name for name, value in places.items() if value is not None]
+        if len(several) > 1:
+            raise ValueError(f"{' and '.join(several)} are both set; leave one of them out")
         if self.http.cluster_roles is not None and self.kubernetes is None:
             raise ValueError("http.cluster_roles needs a real cluster; set kubernetes, or leave it out")
         return self

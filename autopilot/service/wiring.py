@@ -25,7 +25,8 @@ from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import metering_folder
 from autopilot.registry import Registry
 from autopilot.service.cluster_api import ClusterApi
-from autopilot.service.config_maps import MapName, MapPolicySource, MapSwitch
+from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject, PolicyPlace
+from autopilot.service.config_maps import MapName, MapSwitch
 from autopilot.service.exposed import Exposed
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
@@ -186,11 +187,21 @@ def _open(settings: Settings, places: Places, site: Site, policy: Policy, opened
 
 
 def _policy_of(settings: Settings, places: Places, site: Site) -> PolicySource:
-    """The policy: a ConfigMap of the cluster where one is named, else a file or a shipped one."""
-    given = settings.kubernetes
-    if given is None or given.policy_map is None or site.api is None:
+    """The policy: an object of the cluster where one is named, else a file or a shipped one."""
+    place = policy_place(settings)
+    if place is None or site.api is None:
         return policy_source(settings.policy_name)
-    return MapPolicySource(site.api.get, MapName(given.namespace, given.policy_map), places.last_policy)
+    return ClusterPolicySource(site.api.get, place, places.last_policy)
+
+
+def policy_place(settings: Settings) -> PolicyPlace | None:
+    """Where the policy is written in the cluster; None where it is not."""
+    given = settings.kubernetes
+    if given is not None and given.policy_object is not None:
+        return PolicyObject(given.policy_object)
+    if given is not None and given.policy_map is not None:
+        return PolicyMap(MapName(given.namespace, given.policy_map))
+    return None
 
 
 def _switch_of(settings: Settings, site: Site) -> Callable[[], str] | None:
@@ -292,7 +303,7 @@ def wiring_lines(settings: Settings) -> list[str]:
     """The wiring in words, one line a part. Raises `InputError` for a policy that cannot be used."""
     policy = policy_source(settings.policy_name).current()
     prices = load_prices(settings.metering.prices)
-    where = settings.kubernetes.policy_map if settings.kubernetes is not None else None
+    where = policy_place(settings)
     simulation, given = settings.simulation, settings.collectors
     sources = [f"{name}" for name in ("prometheus", "exporters", "nvml", "slo") if getattr(given, name) is not None]
     if simulation is not None and simulation.telemetry != Telemetry.OFF:
@@ -314,7 +325,7 @@ def wiring_lines(settings: Settings) -> list[str]:
         f"policy       {policy.name}; by itself: {', '.join(acting['auto']) or 'nothing'}; after approval: "
         f"{', '.join(acting['approve']) or 'nothing'}"
         if where is None
-        else f"policy       ConfigMap {where}, read at run time",
+        else f"policy       {where}, read at run time",
         f"telemetry    {', '.join(sources) or 'none'}",
         f"forecasts    run times {settings.forecasting.durations}, demand, mix; fits "
         f"{'in a process of their own' if settings.forecasting.fit else 'off'}, registry "

@@ -10,7 +10,8 @@ import pytest
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.readiness.line import Answer
 from autopilot.service.capping import Capped
-from autopilot.service.config_maps import EVERY_S, KEPT_S, MapName, MapPolicySource, MapSwitch
+from autopilot.service.cluster_policy import EVERY_S, ClusterPolicySource, PolicyMap, PolicyObject
+from autopilot.service.config_maps import KEPT_S, MapName, MapSwitch
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.settings import policy_names, shipped_policy
 
@@ -35,8 +36,8 @@ class Maps:
         self.answer = Answer(200, json.dumps({"data": data}))
 
 
-def _source(maps: Maps, folder: Path) -> MapPolicySource:
-    return MapPolicySource(maps.get, NAME, folder / "policy.yaml", lambda: maps.now_s)
+def _source(maps: Maps, folder: Path) -> ClusterPolicySource:
+    return ClusterPolicySource(maps.get, PolicyMap(NAME), folder / "policy.yaml", lambda: maps.now_s)
 
 
 def _furthest(modes: Modes) -> Mode:
@@ -130,3 +131,44 @@ def test_a_switch_in_a_map_fails_closed(tmp_path: Path, data: dict[str, str], on
     assert "does not exist" in switch.reason()
     (tmp_path / "kill").touch()
     assert "exists" in switch.reason()
+
+
+class Objects:
+    """One AutopilotPolicy behind an API server, and a clock that stands."""
+
+    def __init__(self) -> None:
+        self.answer, self.now_s, self.generation = Answer(404, "{}"), 0.0, 0
+
+    def get(self, path: str) -> Answer:
+        assert path == "/apis/gpu-autopilot.io/v1alpha1/autopilotpolicies/night"
+        return self.answer
+
+    def says(self, spec: dict[str, object]) -> None:
+        self.generation += 1
+        self.now_s += EVERY_S
+        meta = {"name": "night", "uid": "u", "generation": self.generation, "managedFields": []}
+        self.answer = Answer(200, json.dumps({"metadata": meta, "spec": spec, "status": {"halted": "x"}}))
+
+
+def test_a_policy_object_is_obeyed_with_its_generation(tmp_path: Path) -> None:
+    """It is named after the object; its status and metadata do not count."""
+    found = Objects()
+    source = ClusterPolicySource(found.get, PolicyObject("night"), tmp_path / "last", lambda: found.now_s)
+    assert source.current().modes == shipped_policy("recommend").modes
+    assert "does not know this kind; apply deploy/crds/" in str(source.problem)
+    found.says({"base": "recommend", "modes": {"backfill": "approve"}})
+    assert (source.current().modes.backfill, source.current().name) == (Mode.APPROVE, "night")
+    assert (source.problem, source.generation, source.read_generation) == (None, 1, 1)
+
+
+def test_an_invalid_policy_object_leaves_the_last_one_capped(tmp_path: Path) -> None:
+    """The message names the object, the field and the nearest name; the generation in force stays."""
+    found = Objects()
+    source = ClusterPolicySource(found.get, PolicyObject("night"), tmp_path / "last", lambda: found.now_s)
+    found.says({"base": "recommend", "modes": {"backfill": "auto"}})
+    source.current()
+    found.says({"base": "recommend", "modes": {"backfil": "auto"}})
+    assert source.current().modes.backfill == Mode.RECOMMEND
+    assert source.written.modes.backfill == Mode.AUTO
+    assert source.problem == "AutopilotPolicy night: modes.backfil: no such field, did you mean backfill?"
+    assert (source.generation, source.read_generation) == (1, 2)
