@@ -116,6 +116,7 @@ def _recommendation_status() -> Obj:
     evidence = {"name": text("name of the value"), "value": text("the value with its unit")}
     check = {"guard": text("name of the guard"), "verdict": text("its verdict with its numbers", LONG_TEXT)}
     decision = {
+        "verb": {"type": "string", "enum": ["approve", "reject"], "description": "which annotation it was"},
         "verdict": {"type": "string", "enum": ["Approved", "Rejected", "Refused"], "description": "what became of it"},
         "value": text("what the annotation said"),
         "manager": text("field manager that set the annotation: the program, not the person"),

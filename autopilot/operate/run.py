@@ -14,6 +14,7 @@ import structlog
 
 from autopilot.app.when import When
 from autopilot.core.model.errors import InputError
+from autopilot.crds.wiring import open_keeper
 from autopilot.http.app import delivery_app, service_app
 from autopilot.http.auth import Caller, Tokens, read_tokens
 from autopilot.http.cluster_tokens import ClusterTokens
@@ -60,6 +61,9 @@ def run_site(
         service = wire(settings, own, site)
         stack.callback(service.close)
         url = _listen(service, own, stack, When(site.start_s if site is not None else 0.0))
+        keeper = open_keeper(service)
+        if keeper is not None:
+            stack.callback(keeper.close)
         stack.callback(service.publisher.close)  # before the listeners: open requests end by themselves
         stack.enter_context(_stopped_by_signals(service.loop.stop))
         if cluster is not None:

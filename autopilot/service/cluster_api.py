@@ -14,6 +14,7 @@ from autopilot.readiness.line import Answer
 CONNECT_S = 3.0
 MOST_BYTES = 16 << 20
 UNAUTHORIZED = 401
+JSON, MERGE, PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
 
 
 class Connections(Protocol):
@@ -47,14 +48,18 @@ class ClusterApi:
         """Send a review."""
         return self._ask("POST", path, json.dumps(body).encode())
 
-    def _ask(self, method: str, target: str, body: bytes | None, *, again: bool = True) -> Answer:
+    def send(self, method: str, path: str, body: Any, media: str = MERGE) -> Answer:
+        """Change what is at `path`: POST, PATCH or DELETE."""
+        return self._ask(method, path, json.dumps(body).encode(), media=media)
+
+    def _ask(self, method: str, target: str, body: bytes | None, *, media: str = JSON, again: bool = True) -> Answer:
         try:
             pool, headers, generation = self._access.connection()
             response = pool.request(
                 method,
                 f"{self._access.host}{target}",
                 body=body,
-                headers={**headers, "Accept": "application/json", "Content-Type": "application/json"},
+                headers={**headers, "Accept": "application/json", "Content-Type": media},
                 preload_content=False,
                 redirect=False,
                 retries=False,
@@ -64,7 +69,7 @@ class ClusterApi:
             response.release_conn()
             if response.status == UNAUTHORIZED and again:
                 self._access.renew(generation)
-                return self._ask(method, target, body, again=False)
+                return self._ask(method, target, body, media=media, again=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             return Answer(0, f"{type(error).__name__}: {error}"[:300])
         if len(content) > MOST_BYTES:

@@ -61,6 +61,18 @@ class SqliteInbox:
             raise self._refusal(error) from error
         return _command((number, *row[:-1]))
 
+    def received(self, origin: str) -> Command | None:
+        """The command that came from there, if one did. Raises `InputError`."""
+        try:
+            with self._lock:
+                row = self._db.execute(
+                    f"SELECT {_COLUMNS} FROM commands WHERE origin = ? ORDER BY number DESC LIMIT 1",  # noqa: S608
+                    (origin,),
+                ).fetchone()
+        except sqlite3.Error as error:
+            raise self._refusal(error) from error
+        return None if row is None else _command(row)
+
     def drain(self, now_s: float) -> tuple[Command, ...]:
         """Commands received since the last call, by number."""
         try:

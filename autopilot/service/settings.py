@@ -291,10 +291,17 @@ class Kubernetes(Section):
         None, description="ConfigMap whose key policy.yaml is the policy; null: the setting `policy`"
     )
     policy_object: Name | None = Field(
-        None, description="AutopilotPolicy that is the policy (docs/control-resources.md); null: policy_map, or `policy`"
+        None, description="AutopilotPolicy (docs/control-resources.md) that is the policy; null: policy_map or `policy`"
     )
     kill_map: Name | None = Field(
         None, description="ConfigMap whose key kill says `off` while effects may leave; null: no switch in the cluster"
+    )
+    recommendations: int = Field(
+        0,
+        ge=0,
+        le=5000,
+        description="most recommendations that are kept as objects, those that take an approval and gain most first "
+        "(docs/control-resources.md); 0: none, and no approval by annotation",
     )
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ from autopilot.service.simulated import SimulatedCluster
 from collectors import load
 from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector, Options
+from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.reflector import OnChange, Timing
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.transport import Transport
@@ -51,6 +52,7 @@ class Site:
     policy: Callable[[PolicySource], PolicySource] = lambda source: source
     still: Callable[[], AbstractContextManager[object]] = nullcontext  # open during each tick
     join: Callable[[Collector], None] = lambda _: None  # told of each source of telemetry
+    lists: Callable[[Kind], Cluster] | None = None  # a list of its own for a kind of a real cluster, not started
 
 
 def simulated_site(cluster: SimulatedCluster) -> Site:
@@ -109,6 +111,7 @@ def kubernetes_site(
         least_s=LEAST_S,
         join=collector.join,
         api=ClusterApi(access),
+        lists=lambda kind: Cluster(transport, now_s, kinds=(kind,), urgent=(kind,), timing=timing),
         policy=lambda source: BesidePolicy(source, lambda: collector.engine),
     )
 

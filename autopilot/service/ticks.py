@@ -14,7 +14,7 @@ from autopilot.core.model.records import Decision, Observation
 from autopilot.service.exposed import Exposed
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.metered import ServiceMeter
-from autopilot.service.published import Published, Publisher, WatchedCollector
+from autopilot.service.published import CollectorHealth, Published, Publisher, WatchedCollector
 from autopilot.service.record import Record
 from autopilot.service.spending import DailySpend
 from autopilot.service.tick_log import TickLog
@@ -56,6 +56,7 @@ class Ticks:
         self._shown: tuple[Observation, Decision] | None = None
         self._log = TickLog()
         self.collectors: tuple[WatchedCollector, ...] = ()
+        self.health_of: list[Callable[[], CollectorHealth]] = []  # of what reads or writes beside the collectors
         self.concluded: Callable[[], None] | None = None
         self.controller: Controller | None = None
         self.meter: ServiceMeter | None = None
@@ -88,7 +89,7 @@ class Ticks:
             ended_wall_s=time.time(),
             took_s=took_s,
             stages_s=dict(self._watch.stages_s),
-            collectors=tuple(each.health for each in self.collectors),
+            collectors=(*(each.health for each in self.collectors), *(health() for health in self.health_of)),
             policy_problem=getattr(self._policy, "problem", None) or "",
             kill_reason=self._kill.reason(),
             spend_ratios=self.spending.ratios if self.spending is not None else {},

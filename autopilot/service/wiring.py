@@ -33,7 +33,7 @@ from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.leadership import FileLeadership
 from autopilot.service.loop import Loop
 from autopilot.service.metered import ServiceMeter
-from autopilot.service.published import Publisher, WatchedCollector
+from autopilot.service.published import CollectorHealth, Publisher, WatchedCollector
 from autopilot.service.record import Record, RecordedActuator, RecordedFollower
 from autopilot.service.settings import Settings, Slo, Telemetry
 from autopilot.service.site import Site
@@ -43,6 +43,8 @@ from autopilot.service.ticks import Stopwatch, Ticks
 from autopilot.settings import FilePolicySource, StaticPolicySource, policy_names, shipped_policy
 from autopilot.worker import BackgroundWorker
 from collectors import load
+from collectors.kubernetes.kinds import Kind as Listed
+from collectors.kubernetes.source import Cluster
 from simulator.serving.client import ServedCollector
 
 SIMULATED_TELEMETRY = "simulated-telemetry"
@@ -64,6 +66,9 @@ class Service:
     record: Record
     clock_s: Callable[[], float]  # time of the cluster now, as far as known without asking it
     api: ClusterApi | None = None  # of a real cluster
+    lists: Callable[[Listed], Cluster] | None = None
+    cluster_policy: ClusterPolicySource | None = None  # where the policy is kept in the cluster
+    health_of: list[Callable[[], CollectorHealth]] = field(default_factory=list)  # shown beside the collectors
     closers: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
@@ -106,7 +111,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             "no cluster is configured; give --kubeconfig FILE or --in-cluster for a real one, --simulate SCENARIO for "
             "a simulated one, or set `kubernetes` or `simulation` in the settings"
         )
-    policy = site.policy(_policy_of(settings, places, site))
+    written = _policy_of(settings, places, site)
+    policy = site.policy(written)
     with ExitStack() as opened:
         kept = _open(settings, places, site, policy.current(), opened)
         watch, publisher = Stopwatch(), Publisher()
@@ -162,6 +168,9 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         record=kept.record,
         clock_s=site.last_now_s,
         api=site.api,
+        lists=site.lists,
+        cluster_policy=written if isinstance(written, ClusterPolicySource) else None,
+        health_of=ticks.health_of,
         closers=[end_watch, ticks.meter.close, ticks.spending.wait],
     )
 

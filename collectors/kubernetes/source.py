@@ -23,10 +23,14 @@ class Cluster:
         *,
         namespaces: Sequence[str] = (),
         kinds: Sequence[Kind] = KINDS,
+        urgent: Sequence[Kind] = URGENT,
         timing: Timing | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`now_s` is the controller's clock, `rng` draws the delays after failures."""
+        """`now_s` is the controller's clock, `rng` draws the delays after failures.
+
+        `urgent`: the kinds whose changes `on_change` is told of.
+        """
         given, seed = timing or Timing(), rng or random.Random()  # noqa: S311 - delays
         self.now_s = now_s
         self.on_change: OnChange | None = None  # called after changes of urgent kinds, by other threads
@@ -39,7 +43,7 @@ class Cluster:
                 cache = Cache(kind, namespace)
                 self._caches.setdefault(kind.title, []).append(cache)
                 own = random.Random(seed.random())  # noqa: S311 - delays
-                told = self._changed if kind in URGENT else None
+                told = self._changed if kind in urgent else None
                 self._reflectors.append(Reflector(cache, requests, now_s, given, own, told))
 
     def start(self) -> None:

@@ -9,16 +9,14 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from autopilot.app.decisions.decision_rows import case_document, row_document, row_of
-from autopilot.core.model.codes import APPROVAL_ENDED
-from autopilot.core.model.records import Code, CommandKind, NoteCode, Proposal
-from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes, where
+from autopilot.core.model.records import CommandKind, Proposal
+from autopilot.explain.proposals import Answer, answer_of, proposal_words, where
 from autopilot.http.auth import Approver, Viewer, origin_of
 from autopilot.http.desk import Asked, Desk
-from autopilot.service.changes import what_changed
+from autopilot.service.deciding import Refusal, approval_refusal, became, open_proposals, recommendation
 from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
-OPEN = (Answer.NEEDS_APPROVAL, Answer.RECOMMENDED)
 ProposalId = Annotated[str, Path(max_length=500, description="id of the recommendation")]
 
 
@@ -37,7 +35,7 @@ def recommendations(
 ) -> dict[str, Any]:
     """What the controller would do if a person agreed, with gain, cost and reason; with a limit the best ones."""
     latest = desk.latest()
-    found = _open(latest)
+    found = open_proposals(latest)
     if len(found) > limit:
         found = sorted(found, key=lambda each: (answer_of(each) == Answer.RECOMMENDED, -each.benefit_gpu_s))[:limit]
     rows, document = [row_of(each, latest.decision) for each in found], case_document if details else row_document
@@ -45,7 +43,7 @@ def recommendations(
         "tick": latest.decision.tick,
         "now_s": latest.observation.now_s,
         "halted": latest.decision.halted or None,
-        "in_total": len(_open(latest)),
+        "in_total": len(open_proposals(latest)),
         "recommendations": [
             document(row, desk.when)
             | {
@@ -66,18 +64,9 @@ def approve(
 ) -> dict[str, Any]:
     """Approve one recommendation in the state that it shows. 409 says what changed since."""
     proposal = _current(desk, proposal_id, seen)
-    if Code.CAPPED in refusing_codes(proposal):
-        raise HTTPException(
-            409,
-            f"{proposal_id}: {proposal.action} realised too little of its promise and may only recommend; "
-            f"`autopilot lift {proposal.action}` ends that",
-        )
-    if answer_of(proposal) == Answer.RECOMMENDED:
-        raise HTTPException(
-            409,
-            f"{proposal_id}: the mode of {proposal.action} is recommend, which takes no approvals; set "
-            f"modes.{proposal.action} to approve in the policy",
-        )
+    refused = approval_refusal(proposal)
+    if refused is not None:
+        raise HTTPException(409, refused.text)
     command = desk.command(
         CommandKind.APPROVE,
         caller,
@@ -110,46 +99,20 @@ def reject(
     }
 
 
-def _open(latest: Published) -> list[Proposal]:
-    halted = latest.decision.halted
-    return [each for each in latest.decision.plan.proposals if answer_of(each, halted) in OPEN]
-
-
 def _current(desk: Desk, proposal_id: str, seen: Seen | None) -> Proposal:
     """The recommendation as it is now, if it is what the person saw. Raises 404, or 409 with what changed."""
-    latest = desk.latest()
-    if latest.decision.halted:
-        raise HTTPException(409, f"nothing acts now: {latest.decision.halted}; resume first")
-    found = next((each for each in _open(latest) if each.id == proposal_id), None)
-    if found is not None and (seen is None or seen.state_digest in {"", found.state_digest}):
-        return found
-    before = desk.publisher.shown(proposal_id)
-    if before is None:
-        raise HTTPException(404, f"{proposal_id}: no such recommendation; `autopilot recommendations` lists them")
-    changes = what_changed(before, latest)
-    raise HTTPException(409, f"{proposal_id} is no longer what was shown: {'; '.join(changes)}")
+    found = recommendation(desk.publisher, desk.latest(), proposal_id, seen.state_digest if seen is not None else "")
+    if isinstance(found, Refusal):
+        raise HTTPException(404 if found.unknown else 409, found.text)
+    return found
 
 
 def _became(proposal: Proposal, after: Published | None) -> dict[str, Any]:
     """What the tick made of an approval."""
     if after is None:
         return {"result": "stored", "message": "the next tick obeys it"}
-    now = next((each for each in after.decision.plan.proposals if each.id == proposal.id), None)
-    refused = [
-        note for note in after.decision.notes if note.code == NoteCode.APPROVAL_REFUSED and note.subject == proposal.id
-    ]
-    if now is None or refused:
-        changes = what_changed(proposal, after)
-        raise HTTPException(409, f"{proposal.id} was not approved: {'; '.join(changes)}")
-    ended = [each for each in now.verdicts if not each.allowed and each.code in APPROVAL_ENDED]
-    if ended:
-        words = "; ".join(code_words(each.code, each.value, each.threshold) for each in ended)
-        raise HTTPException(409, f"{proposal.id} was not carried out: {words}; read it again, then approve it again")
-    if now.accepted:
-        return {"result": "carried out", "message": "its effects were sent"}
-    held = "; ".join(code_words(each.code, each.value, each.threshold) for each in now.verdicts if not each.allowed)
-    return {
-        "result": "approved",
-        "message": f"it is held: {held or after.decision.halted}",
-        "codes": [code.value for code in refusing_codes(now)],
-    }
+    found = became(proposal, after)
+    if isinstance(found, Refusal):
+        raise HTTPException(409, found.text)
+    codes = {"codes": [code.value for code in found.codes]} if found.codes is not None else {}
+    return {"result": found.result, "message": found.message, **codes}

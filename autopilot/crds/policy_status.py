@@ -1,0 +1,130 @@
+"""The status of the AutopilotPolicy that the service obeys: what of it is in force, and why the rest is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+from autopilot.core.model.modes import Modes
+from autopilot.core.model.policy import Policy
+from autopilot.crds.definitions import LONG_TEXT
+from autopilot.crds.documents import cut
+from autopilot.crds.names import MANAGER
+from autopilot.readiness.line import Answer
+from autopilot.service.cluster_api import MERGE
+from autopilot.service.cluster_policy import ClusterPolicySource, PolicyObject
+from autopilot.service.published import Published
+from autopilot.settings import policy_digest
+
+Obj = dict[str, Any]
+IN_FORCE = "InForce"
+AGAIN_S = 30.0
+"""Least time between two tries after a write that failed."""
+
+
+def policy_status(source: ClusterPolicySource, latest: Published) -> Obj:
+    """The status without times."""
+    problem = latest.policy_problem
+    condition: Obj = {
+        "type": IN_FORCE,
+        "status": "False" if problem else "True",
+        "reason": _reason(source, problem),
+        "message": cut(problem or "the service obeys it as it is written", LONG_TEXT),
+        "observedGeneration": source.read_generation,
+    }
+    actions = [_action(name, source.written, latest) for name in Modes.__dataclass_fields__]
+    limited = sum("why" in each for each in actions)
+    if limited and not problem:
+        condition["reason"] = "Limited"
+        condition["message"] = f"it is in force; {limited} of {len(actions)} modes go less far, see status.actions"
+    return {
+        "observedGeneration": source.read_generation,
+        "conditions": [condition],
+        "inForce": {"generation": source.generation, "digest": policy_digest(source.written)},
+        "halted": cut(latest.decision.halted, LONG_TEXT),
+        "actions": actions,
+        "epoch": latest.memory.fence,
+    }
+
+
+def _reason(source: ClusterPolicySource, problem: str) -> str:
+    if not problem:
+        return "AsWritten"
+    return "Invalid" if source.read_generation > source.generation else "Unreadable"
+
+
+def _action(name: str, written: Policy, latest: Published) -> Obj:
+    """The mode of an action, and why it goes less far than what is written."""
+    wanted, now = getattr(written.modes, name).value, getattr(latest.policy.modes, name).value
+    record = latest.memory.kept_promises.get(name)
+    found = {"action": name, "written": wanted, "inForce": now}
+    if wanted != now:
+        reason = "the policy as it is written now is not in force" if latest.policy_problem else ""
+        found["why"] = reason or f"this service goes as far as {now} here; `autopilot run --check` says why"
+    elif record is not None and record.capped_s < inf and wanted in {"approve", "auto"}:
+        found["inForce"] = "recommend"
+        found["why"] = f"it realised too little of its promise; `autopilot lift {name}` ends that"
+    return found
+
+
+class PolicyStatus:
+    """Writes the status when it changed."""
+
+    def __init__(
+        self,
+        source: ClusterPolicySource,
+        get: Callable[[str], Answer],
+        send: Callable[[str, str, Any, str], Answer],
+        steady_s: Callable[[], float],
+    ) -> None:
+        """`get` and `send` reach the API server."""
+        self._source, self._get, self._send, self._steady_s = source, get, send, steady_s
+        self._written: Obj | None = None
+        self._since: dict[str, str] = {}  # status of the condition -> when it began
+        self._again_s, self._problem = float("-inf"), ""
+        self.writes = 0
+
+    def __call__(self, latest: Published) -> str:
+        """Why the status could not be written; "" where it is as it should be."""
+        place = self._source.place
+        if not isinstance(place, PolicyObject) or self._source.read_generation == 0:
+            return ""  # it does not exist, and that is the problem of the policy
+        wanted = policy_status(self._source, latest)
+        if wanted == self._written:
+            return ""
+        if self._steady_s() < self._again_s:
+            return self._problem
+        self._problem = self._write(place, wanted, latest)
+        if self._problem:
+            self._again_s = self._steady_s() + AGAIN_S
+        else:
+            self._written = wanted
+        return self._problem
+
+    def _write(self, place: PolicyObject, wanted: Obj, latest: Published) -> str:
+        condition = wanted["conditions"][0]
+        if not self._since:
+            self._since = self._known(place)
+        if condition["status"] not in self._since:
+            moment = datetime.fromtimestamp(latest.observation.now_s, UTC)
+            self._since = {condition["status"]: moment.isoformat(timespec="seconds").replace("+00:00", "Z")}
+        timed = {**condition, "lastTransitionTime": self._since[condition["status"]]}
+        self.writes += 1
+        body = {"status": {**wanted, "conditions": [timed]}}
+        answer = self._send("PATCH", f"{place.path}/status?fieldManager={MANAGER}", body, MERGE)
+        if answer.status == 200:
+            return ""
+        if answer.status == 404:
+            return ""  # it is gone; the policy says so
+        return f"{place}: its status cannot be written: {answer.reason}; apply deploy/crds/roles.yaml"
+
+    def _known(self, place: PolicyObject) -> dict[str, str]:
+        """Since when the condition of an earlier leader holds."""
+        found = self._get(place.path).document.get("status") or {}
+        return {
+            str(each.get("status")): str(each.get("lastTransitionTime"))
+            for each in found.get("conditions") or []
+            if each.get("type") == IN_FORCE and each.get("lastTransitionTime")
+        }

@@ -1,0 +1,398 @@
+"""Recommendations as objects: written from ticks of the real decision, decided by kubectl, on the server over HTTPS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver.http.serve import Running
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.records import Command
+from autopilot.crds.approvals import Approvals
+from autopilot.crds.keeper import BURST, KIND, PER_MINUTE, Keeper, RecommendationObject
+from autopilot.crds.names import collection, object_name
+from autopilot.crds.planning import DETAIL_S, KEPT_S, MOVED_S
+from autopilot.crds.policy_status import PolicyStatus
+from autopilot.service.capping import Capped
+from autopilot.service.cluster_api import ClusterApi
+from autopilot.service.cluster_policy import EVERY_S, ClusterPolicySource, PolicyObject
+from autopilot.service.inbox import SqliteInbox
+from autopilot.service.published import Published, Publisher
+from autopilot.service.record import Record
+from collectors.kubernetes.access import Access, Address
+from collectors.kubernetes.cache import Changes, Health
+from collectors.kubernetes.wire import Object
+from scripts.generate_crds import FOLDER, files
+from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits
+from tests.kits.kubectl_kit import Kubectl
+
+ASKS: Policy = replace(AUTO, modes=replace(AUTO.modes, admit_gang=Mode.APPROVE))
+TELLS: Policy = replace(AUTO, modes=replace(AUTO.modes, admit_gang=Mode.RECOMMEND))
+
+
+class Listed:
+    """The list of Recommendations, read anew at each look."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api, self._known = api, dict[str, Any]()
+
+    def drain(self, kind: object) -> Changes:
+        assert kind is KIND
+        answer = self._api.get(collection("recommendations"))
+        items = answer.document["items"]
+        there: list[Object] = [msgspec.convert(each, RecommendationObject) for each in items]
+        now = {each.metadata.uid: each for each in there}
+        gone = [each for uid, each in self._known.items() if uid not in now]
+        self._known = now
+        return Changes(there, gone)
+
+    def health(self) -> list[Health]:
+        return [Health(KIND, "", True, 0.0, 0)]
+
+
+@dataclass
+class Desk:
+    """A controller whose ticks the test makes, and the keeper beside it. Its clock is that of the server."""
+
+    running: Running
+    kubeconfig: Path
+    folder: Path
+    policy: Policy = ASKS
+    most: int = 100
+    steady_s: float = 0.0
+    memory: ControllerMemory = field(default_factory=lambda: replace(ControllerMemory(), fence=7))
+
+    def __post_init__(self) -> None:
+        self.accesses: list[Access] = []
+        self.api = self.api_of(self.kubeconfig)
+        self.publisher, self.record = Publisher(), Record(self.folder / "audit")
+        self.inbox = SqliteInbox(self.folder / "inbox.db", lambda: "")
+        self.woken = 0
+        self.restart()
+
+    def api_of(self, kubeconfig: Path) -> ClusterApi:
+        """The API server for the user of a kubeconfig."""
+        self.accesses.append(Access(Address(kubeconfig)))
+        return ClusterApi(self.accesses[-1])
+
+    def close(self) -> None:
+        """Release files and connections."""
+        self.inbox.close()
+        self.record.close()
+        for each in self.accesses:
+            each.connection()[0].clear()
+
+    def restart(self) -> None:
+        """Another process begins with what is on disk and in the cluster."""
+        approvals = Approvals(self.publisher, self.inbox, self.record, self.now_s, self._wake)
+        self.keeper = Keeper(
+            Listed(self.api), self.api, self.publisher, approvals, self.most, steady_s=lambda: self.steady_s
+        )
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def now_s(self) -> float:
+        return self.running.shell.server.timeline.now.timestamp()
+
+    def tick(self, *items: Item, halted: str = "") -> tuple[Command, ...]:
+        """One tick on two nodes of 4 GPUs, then one look of the keeper; the commands that the tick read."""
+        now_s = self.now_s()
+        commands, since_s = self.inbox.drain(now_s), {"submit_s": now_s - 60.0, "start_s": now_s - 60.0}
+        aged = [
+            replace(
+                each,
+                columns={**since_s, **each.columns}
+                if "state" in each.columns
+                else {"submit_s": now_s - 60.0, **each.columns},
+            )
+            for each in items
+        ]
+        seen = observe(snapshot("2x4", aged), now_s, commands=commands)
+        step = decide(seen, self.policy, self.memory)
+        self.memory = step.memory
+        decision = replace(step.decision, halted=halted) if halted else step.decision
+        self.publisher.publish(Published(seen, decision, step.memory, self.policy, step.wake_at_s, 0.0, 0.0))
+        self.look()
+        return commands
+
+    def look(self) -> None:
+        self.keeper.look()
+        assert self.keeper.health.problem == ""
+
+    @property
+    def proposal(self) -> str:
+        """Name of the object of the only proposal of the last tick."""
+        assert self.publisher.latest is not None
+        (proposal,) = self.publisher.latest.decision.plan.proposals
+        return object_name(proposal.id)
+
+
+@pytest.fixture(scope="module")
+def cluster(kubectl: Kubectl) -> Kubectl:
+    """A cluster with the shipped definitions and roles, and a group of approvers."""
+    kubectl.done("create", "namespace", "gpu-autopilot")
+    for name in sorted(files()):
+        kubectl.done("apply", "-f", str(FOLDER / name))
+    kubectl.done("create", "clusterrolebinding", "on-call", "--clusterrole=gpu-autopilot-approver", "--group=approvers")
+    kubectl.done("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+    return kubectl
+
+
+@pytest.fixture
+def desk(cluster: Kubectl, running: Running, kubeconfig: Path, tmp_path: Path) -> Iterator[Desk]:
+    """A controller beside the cluster, without objects of an earlier test."""
+    cluster.done("delete", "recommendations", "--all")
+    found = Desk(running, kubeconfig, tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def get(cluster: Kubectl) -> Callable[[str], dict[str, Any]]:
+    """An object by its name."""
+    return lambda name: dict(json.loads(cluster.done("get", "recommendation", name, "-o", "json")))
+
+
+def _approve(cluster: Kubectl, name: str, value: str = "yes", verb: str = "approve") -> None:
+    who = ("--as=pat", "--as-group=approvers")
+    cluster.done("annotate", "recommendation", name, f"gpu-autopilot.io/{verb}={value}", *who)
+
+
+def test_an_open_recommendation_is_an_object(desk: Desk, cluster: Kubectl, get: Callable[[str], Any]) -> None:
+    """With evidence, gain, cost and the verdict of each guard, the epoch of its leader, and no owner."""
+    desk.tick(waits("a", 4))
+    found = get(desk.proposal)
+    assert found["metadata"]["annotations"] == {"gpu-autopilot.io/epoch": "7"}
+    assert "ownerReferences" not in found["metadata"]
+    assert (found["spec"]["action"], found["spec"]["workload"], found["spec"]["gpus"]) == ("admit_gang", "a", 4)
+    status = found["status"]
+    assert (status["state"], status["epoch"], status["confidence"]) == ("NeedsApproval", 7, "it rests on no forecast")
+    assert status["gain"] == f"{status['gainGPUSeconds']:.0f} GPU-s"
+    assert status["evidence"]
+    assert {each["guard"] for each in status["guards"]} >= {"mode", "freshness"}
+    row = cluster.done("get", "recommendations").splitlines()[1]
+    assert row.startswith(f"{desk.proposal}")
+    assert "NeedsApproval" in row
+
+
+def test_a_person_approves_with_one_annotation(desk: Desk, cluster: Kubectl, get: Callable[[str], Any]) -> None:
+    """The command reaches the inbox once, with who and when as far as known; the answer stands in the status."""
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    _approve(cluster, name)
+    desk.look()
+    desk.look()
+    assert desk.woken == 1
+    (command,) = desk.tick(waits("a", 4))
+    assert (command.kind, command.who, command.subject) == ("approve", "annotation (kubectl-annotate)", name)
+    assert desk.now_s() - 30 < command.at_s <= desk.now_s()
+    found = get(name)
+    decision = found["status"]["decision"]
+    assert (decision["verdict"], decision["manager"], decision["sequence"]) == ("Approved", "kubectl-annotate", 0)
+    assert decision["message"] == "carried out: its effects were sent"
+    assert datetime.fromisoformat(decision["at"]).timestamp() == command.at_s
+    assert found["status"]["state"] == "UnderWay"
+    assert "gpu-autopilot.io/approve" not in found["metadata"]["annotations"]
+    assert desk.tick(holds("a", 4)) == ()
+    assert desk.record.head.sequence > 0
+
+
+def test_a_rejection_counts_before_an_approval(desk: Desk, cluster: Kubectl, get: Callable[[str], Any]) -> None:
+    """Both annotations are set: the more cautious one is obeyed, and the other is refused."""
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    _approve(cluster, name)
+    _approve(cluster, name, verb="reject")
+    desk.look()
+    assert [each.kind for each in desk.tick(waits("a", 4))] == ["reject"]
+    assert get(name)["status"]["state"] == "Rejected"
+    desk.tick(waits("a", 4))
+    found = get(name)
+    assert found["status"]["decision"]["verdict"] == "Refused"
+    assert not {"gpu-autopilot.io/approve", "gpu-autopilot.io/reject"} & found["metadata"]["annotations"].keys()
+    assert desk.inbox.drain(0.0) == ()
+
+
+def test_an_outdated_approval_is_refused_with_what_changed(
+    desk: Desk, cluster: Kubectl, get: Callable[[str], Any]
+) -> None:
+    """The state of the object is over; nothing reaches the inbox."""
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    desk.tick(holds("a", 4))
+    assert get(name)["status"]["state"] == "Ended"
+    assert get(name)["status"]["message"] == "a is running now"
+    _approve(cluster, name)
+    assert desk.tick(holds("a", 4)) == ()
+    decision = get(name)["status"]["decision"]
+    assert decision["verdict"] == "Refused"
+    assert decision["message"].endswith("is no longer what was shown: a is running now")
+    assert desk.inbox.drain(0.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [("digest", "Approved"), ("id", "Approved"), ("maybe", "Refused"), ("0123456789ab", "Refused")],
+)
+def test_what_an_annotation_may_say(
+    desk: Desk, cluster: Kubectl, get: Callable[[str], Any], value: str, verdict: str
+) -> None:
+    """`yes`, the digest of the state, or the id; anything else is refused with what to write."""
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    _approve(cluster, name, get(name)["spec"].get(value, value))
+    desk.look()
+    desk.tick(waits("a", 4))
+    decision = get(name)["status"]["decision"]
+    assert decision["verdict"] == verdict
+    if verdict == "Refused":
+        assert "is no answer to a recommendation; write yes, or the digest" in decision["message"]
+
+
+def test_a_mode_that_only_recommends_takes_no_approval(desk: Desk, cluster: Kubectl, get: Callable[[str], Any]) -> None:
+    """The answer names the setting."""
+    desk.policy = TELLS
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    assert get(name)["status"]["state"] == "Recommended"
+    _approve(cluster, name)
+    desk.tick(waits("a", 4))
+    assert "set modes.admit_gang to approve in the policy" in get(name)["status"]["decision"]["message"]
+
+
+def test_an_approval_while_nothing_acts_is_refused(desk: Desk, cluster: Kubectl, get: Callable[[str], Any]) -> None:
+    """The answer says why nothing acts; the recommendation stays."""
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    _approve(cluster, name)
+    desk.tick(waits("a", 4), halted="the kill switch is on")
+    assert "nothing acts now: the kill switch is on" in get(name)["status"]["decision"]["message"]
+    assert get(name)["status"]["state"] == "NeedsApproval"
+
+
+def test_a_restart_between_command_and_answer_repeats_nothing(
+    desk: Desk, cluster: Kubectl, get: Callable[[str], Any]
+) -> None:
+    """The annotation is still there, and its command is already in the inbox."""
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    _approve(cluster, name)
+    desk.look()
+    desk.restart()
+    desk.look()
+    assert len(desk.tick(waits("a", 4))) == 1
+    desk.restart()  # before the annotation was seen to be gone
+    desk.look()
+    assert desk.inbox.drain(0.0) == ()
+    assert get(name)["status"]["decision"]["verdict"] == "Approved"
+
+
+def test_only_what_a_reader_sees_is_written_again(desk: Desk) -> None:
+    """An unchanged tick writes nothing; details wait ten minutes, a gain that moved one minute."""
+    desk.tick(waits("a", 4))
+    before = desk.keeper.writes
+    desk.tick(waits("a", 4))
+    assert desk.keeper.writes == before
+    there = next(iter(desk.keeper._there.values()))
+    shown = float(there.status["gainGPUSeconds"])
+    there.status = {**there.status, "gainGPUSeconds": shown * 2}  # as if it had been written long ago
+    desk.steady_s = MOVED_S - 1
+    desk.keeper._stale = True
+    desk.tick(waits("a", 4))
+    assert desk.keeper.writes == before
+    assert MOVED_S < DETAIL_S < 2 * KEPT_S
+
+
+def test_objects_are_bounded_and_those_that_gain_most_stay(desk: Desk, cluster: Kubectl) -> None:
+    """With room for one, the widest gang is shown; what ended is removed after some time."""
+    desk.most = 1
+    desk.restart()
+    desk.tick(waits("small", 1), waits("wide", 4))
+    names = cluster.done("get", "recommendations", "-o", "name").split()
+    assert [each.partition("/")[2].rpartition("-")[0] for each in names] == ["admit-wide"]
+    desk.tick()
+    assert cluster.done("get", "recommendations", "-o", "jsonpath={.items[*].status.state}") == "Ended"
+    desk.steady_s += KEPT_S
+    desk.tick()
+    assert cluster.done("get", "recommendations", "-o", "name") == ""
+
+
+def test_writes_are_bounded_and_the_newest_state_wins(desk: Desk, cluster: Kubectl) -> None:
+    """What does not fit into the rate waits; what is not wanted any more by then is not written."""
+    names = [f"g{number}" for number in range(8)]
+    desk.keeper._left = 5.0
+    desk.tick(*[waits(name, 1) for name in names])
+    assert desk.keeper.writes <= 5
+    assert desk.keeper.due > 0
+    assert len(cluster.done("get", "recommendations", "-o", "name").split()) < len(names)
+    desk.steady_s += 60.0 * BURST / PER_MINUTE
+    desk.tick(waits("g0", 1))
+    assert desk.keeper.due == 0
+    open_ones = cluster.done("get", "recommendations", "-o", "jsonpath={.items[*].status.state}").split()
+    assert open_ones.count("NeedsApproval") == 1
+
+
+def test_a_refused_write_is_told_and_tried_again(desk: Desk, cluster: Kubectl) -> None:
+    """Without the right: the reason, no further write for some seconds, and no objects."""
+    config = desk.folder / "guest.kubeconfig"
+    token = cluster.done("-n", "gpu-autopilot", "create", "token", "default").strip()
+    config.write_text(desk.running.kubeconfig(token))
+    config.chmod(0o600)
+    listed = desk.keeper._listing
+    desk.api = desk.api_of(config)
+    desk.restart()
+    desk.keeper._listing = listed
+    with pytest.raises(AssertionError):
+        desk.tick(waits("a", 4))
+    problem, writes = desk.keeper.health.problem, desk.keeper.writes
+    assert "cannot be created" in problem
+    assert "forbidden" in problem
+    with pytest.raises(AssertionError):
+        desk.tick(waits("a", 4))
+    assert desk.keeper.writes == writes
+
+
+def test_the_status_of_the_policy_says_what_is_in_force(desk: Desk, cluster: Kubectl) -> None:
+    """As written, limited, and invalid with the nearest name; written when it changed."""
+    steady = [0.0]
+    source = ClusterPolicySource(desk.api.get, PolicyObject("rules"), desk.folder / "last", lambda: steady[0])
+    writer, capped = PolicyStatus(source, desk.api.get, desk.api.send, lambda: steady[0]), Capped()
+
+    def status(spec: str, *, cap: bool = False) -> dict[str, Any]:
+        head = "apiVersion: gpu-autopilot.io/v1alpha1\nkind: AutopilotPolicy\nmetadata: {name: rules}\n"
+        cluster.done("apply", "-f", "-", stdin=f"{head}spec: {spec}\n")
+        steady[0] += EVERY_S
+        policy = source.current()
+        desk.policy = capped.of(policy) if cap else policy
+        desk.tick()
+        assert desk.publisher.latest is not None
+        assert writer(replace(desk.publisher.latest, policy_problem=source.problem or "")) == ""
+        return dict(json.loads(cluster.done("get", "autopilotpolicy", "rules", "-o", "json"))["status"])
+
+    found = status("{modes: {backfill: auto}}")
+    (condition,) = found["conditions"]
+    assert (condition["status"], condition["reason"], found["inForce"]["generation"]) == ("True", "AsWritten", 1)
+    assert {"action": "backfill", "written": "auto", "inForce": "auto"} in found["actions"]
+    writes = writer.writes
+    assert status("{modes: {backfill: auto}}") == found
+    assert writer.writes == writes
+    limited = status("{modes: {backfill: auto}}", cap=True)
+    (why,) = [each["why"] for each in limited["actions"] if each["action"] == "backfill"]
+    assert "goes as far as recommend here" in why
+    assert limited["conditions"][0]["reason"] == "Limited"
+    wrong = status("{modes: {backfil: auto}}")
+    (condition,) = wrong["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "Invalid")
+    assert condition["message"] == "AutopilotPolicy rules: modes.backfil: no such field, did you mean backfill?"
+    assert (wrong["observedGeneration"], wrong["inForce"]["generation"]) == (2, 1)
+    _, row = cluster.done("get", "autopilotpolicies").splitlines()
+    assert row.split()[:3] == ["rules", "False", "Invalid"]
