@@ -89,7 +89,7 @@ class Cache:
         meta = found.metadata
         with self._lock:
             before = self._objects.get(meta.uid)
-            if meta.uid in self._graves or (before is not None and _older(meta, before.metadata)):
+            if meta.uid in self._graves or (before is not None and not _newer(meta, before.metadata)):
                 self._signed(now_s)
                 return
             name = (meta.namespace, meta.name)
@@ -167,7 +167,7 @@ class Cache:
             return changes
 
 
-def _older(new: Meta, old: Meta) -> bool:
-    """True for an event that is older than what is known (reordered or duplicated)."""
+def _newer(new: Meta, old: Meta) -> bool:
+    """False for an event that is not newer than what is known: reordered, duplicated, or repeated after a cut."""
     one, other = version_of(new.resource_version), version_of(old.resource_version)
-    return 0 <= one < other
+    return not 0 <= one <= other

@@ -1,8 +1,10 @@
 """Keeps one cache up to date: list, then watch, again and again. `step` is one exchange with the API server.
 
 A list is streamed where the server can, and paged where it cannot. A watch lasts `watch_s`; the server ends it after a
-bookmark. One that is silent for longer, that is cut, or whose events are out of order is not resumed: the kind is
-listed again, because an event may be lost. Errors are waited out with a growing, random delay; Retry-After is obeyed.
+bookmark. One that is cut begins anew where it began, and not where it was cut: that place is known to be whole, and
+what comes twice changes nothing. One that is silent for longer, or whose events are out of order, is not resumed: the
+kind is listed again, because an event may be lost; so it is after `resume_s` without the server, because etcd may have
+been restored from a backup. Errors are waited out with a growing, random delay; Retry-After is obeyed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import msgspec
 
 from collectors.kubernetes.cache import Cache, version_of
 from collectors.kubernetes.kinds import Kind
-from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, Lines, Requests
+from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, Cut, Lines, Requests
 from collectors.kubernetes.wire import Meta, Object
 
 OnChange = Callable[[bool], None]
@@ -42,6 +44,7 @@ class Timing:
     recheck_s: float = 60.0  # between two questions whether a kind is served that was absent
     gone_s: float = 600.0  # a kind that was served and is absent is missed this long, then counts as removed
     poll_s: float = 10.0  # between two lists where watching is not permitted
+    resume_s: float = 30.0  # a watch goes on if the server was away for less than this
 
 
 class _Line(msgspec.Struct):
@@ -124,6 +127,7 @@ class Reflector:
 
     def step(self) -> float:
         """One list or one watch. Returns the seconds to wait before the next."""
+        self._forget_after_absence()
         try:
             if self._version and self._watches:
                 self._watch({"resourceVersion": self._version})
@@ -139,6 +143,11 @@ class Reflector:
             return self._again(f"the answer is not JSON of the Kubernetes API: {error}")
         self._failures = 0
         return LEAST_GAP_S if self._watches else self._timing.poll_s
+
+    def _forget_after_absence(self) -> None:
+        """List again after failures for longer than a watch may be resumed."""
+        if self._failures and self._version and self._now_s() - self._cache.health.sign_s > self._timing.resume_s:
+            self._version = ""
 
     # --- list -----------------------------------------------------------------------------
 
@@ -234,12 +243,16 @@ class Reflector:
                 return
             raise
         first: list[Object] | None = [] if initial else None
-        heard = False
+        start, heard = self._version, False
         bad: list[str] = []
         try:
             for line in self._open:
-                heard = True
+                heard, listing = True, first is not None
                 first = self._take(self._line.decode(line), first, bad)
+                start = self._version if listing and first is None else start
+        except Cut:
+            self._version = start if first is None else ""
+            raise
         except (ApiError, Disorder, msgspec.DecodeError):
             self._version = ""
             raise
@@ -266,7 +279,7 @@ class Reflector:
             if first is None:
                 self._in_order(meta)
                 self._cache.sign(self._now_s())
-                self._taken = self._version
+                self._reached()
             return first
         found = self._read(line.object, bad)
         if first is not None:
@@ -280,9 +293,14 @@ class Reflector:
         elif line.type in {"ADDED", "MODIFIED"}:
             found.metadata.shrink()
             self._cache.put(found, self._now_s())
-        self._taken = self._version
+        self._reached()
         self._changed(hurry=line.type == "ADDED" and found.metadata.promises_latency)
         return None
+
+    def _reached(self) -> None:
+        """The cache has what came; a watch that began anew repeats what it had."""
+        if version_of(self._version) >= version_of(self._taken):
+            self._taken = self._version
 
     def _in_order(self, meta: Meta) -> None:
         """Move the place of the watch forward. Raises `Disorder` where it goes back."""

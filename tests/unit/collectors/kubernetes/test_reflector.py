@@ -9,7 +9,7 @@ import pytest
 from collectors.kubernetes.cache import Cache, Changes
 from collectors.kubernetes.kinds import CLUSTER_QUEUES, PODS, Kind
 from collectors.kubernetes.reflector import Reflector, Timing
-from collectors.kubernetes.transport import ApiError
+from collectors.kubernetes.transport import ApiError, Cut
 from tests.kits.kube_api import Canned, Json, bookmark, line
 from tests.kits.kube_objects import cluster_queue, pod
 
@@ -98,16 +98,79 @@ def test_a_version_that_is_too_old_is_listed_again() -> None:
     "events",
     [
         [changed(pod("b"), 30, "ADDED"), changed(pod("a"), 29)],  # reordered, or etcd restored from a backup
-        [changed(pod("b"), 30, "ADDED"), ApiError(0, "the watch was cut")],
+        [changed(pod("b"), 30, "ADDED"), ApiError(0, "the watch was silent for too long")],
         [b'{"type":"MODIFIED","obj'],
         [changed(pod("b"), 30, "ADDED", creationTimestamp=7)],  # an object that cannot be read
     ],
 )
 def test_after_a_watch_that_may_have_lost_events_the_kind_is_listed_again(events: list[bytes | Exception]) -> None:
-    """Out of order, cut, garbled: the list is the truth."""
+    """Out of order, silent, garbled: the list is the truth."""
     view = Stepped(pod("a"))
     view.step()
     view.step(*events)
+    view.step()
+    assert view.reflector.lists == 2
+    assert view.names() == {"a"}
+
+
+def test_a_watch_that_is_cut_begins_anew_where_it_began() -> None:
+    """Not where it was cut: an event that a proxy held back comes again, and nothing is listed."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.step(changed(pod("b"), 20, "ADDED"), bookmark(25))
+    view.step(changed(pod("d"), 31, "ADDED"), Cut("the watch was cut"))
+    assert "the watch was cut" in view.cache.health.problem
+    again = [changed(pod("c"), 30, "ADDED"), changed(pod("d"), 31, "ADDED"), bookmark(32)]
+    view.step(*again)
+    assert view.api.asked[-1][1]["resourceVersion"] == "25"
+    assert view.names() == {"a", "b", "c", "d"}
+    assert view.reflector.lists == 1
+    assert view.cache.health.problem == ""
+
+
+def test_what_a_watch_repeats_changes_nothing() -> None:
+    """After a cut old states and deleted objects come again: the newer state and the deletion stay."""
+    view = Stepped(pod("a"))
+    view.step()
+    deleted = changed(pod("b"), 31, "DELETED")
+    events = [changed(pod("b"), 29, "ADDED"), changed(pod("a"), 30, spec="new"), deleted]
+    view.step(*events, Cut("the watch was cut"))
+    view.changes()
+    view.step(events[0], Cut("the watch was cut"))
+    assert view.names() == {"a"}
+    view.step(*events, bookmark(32))
+    changes = view.changes()
+    assert (changes.there, changes.deleted) == ([], [])
+    assert view.names() == {"a"}
+    assert view.reflector.version == 32
+
+
+def test_a_streamed_list_that_is_cut_is_listed_again() -> None:
+    """What came of it is not a list."""
+    view = Stepped(pod("a"), streams=True)
+    view.step(changed(pod("b"), 20, "ADDED"), Cut("the watch was cut"))
+    view.step()
+    assert view.names() == {"a"}
+
+
+def test_a_server_that_was_away_for_long_is_listed_again() -> None:
+    """Its etcd may have been restored from a backup, and our version may mean something else."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.step(changed(pod("b"), 20, "ADDED"), bookmark(25))
+    view.step(Cut("the watch was cut"))
+    view.now_s += 31.0
+    view.step()
+    assert view.reflector.lists == 2
+
+
+def test_a_backup_that_was_restored_is_seen_where_the_versions_go_back() -> None:
+    """The bookmark of the new history is lower than ours, so the kind is listed again."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.step(changed(pod("b"), 20, "ADDED"), bookmark(25))
+    view.step(Cut("the watch was cut"))
+    view.step(bookmark(12))
     view.step()
     assert view.reflector.lists == 2
     assert view.names() == {"a"}
