@@ -93,6 +93,11 @@ def _queues(asked: Asked) -> Iterator[Line]:
         yield Line("kueue", "queues", Status.WARNING, f"not active: {some(stopped)}", fix)
     else:
         yield Line("kueue", "queues", Status.OK, f"{len(queues):,} ClusterQueues active, {len(local):,} LocalQueues")
+    sharing = sorted(name_of(each) for each in queues if (each.get("status") or {}).get("fairSharing") is not None)
+    text = "off: no ClusterQueue has status.fairSharing; the rules are cohort-classic"
+    if sharing:
+        text = f"on: ClusterQueue {sharing[0]} has status.fairSharing; the rules are cohort-fair"
+    yield Line("kueue", "fair sharing", Status.OK, text)
     lost = sorted(
         {
             f"{(each.get('metadata') or {}).get('namespace', '')}/{name_of(each)}"

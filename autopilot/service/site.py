@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
 
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.ports import Actuator, Collector, PolicySource
@@ -23,6 +26,7 @@ from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.transport import Transport
 from simulator.serving.client import ChangeWatch, ServedActuator, ServedClient, ServedCollector
 
+log: Any = structlog.get_logger("service")
 SIMULATED = "simulated-cluster"
 LEAST_S, LEAST_SIMULATED_S = 1.0, 0.1
 COHORTS = {RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR}
@@ -112,18 +116,22 @@ def kubernetes_site(
         join=collector.join,
         api=ClusterApi(access),
         lists=lambda kind: Cluster(transport, now_s, kinds=(kind,), urgent=(kind,), timing=timing),
-        policy=lambda source: BesidePolicy(source, lambda: collector.engine),
+        policy=lambda source: BesidePolicy(source, lambda: collector.engine, lambda: collector.fair_sharing),
     )
 
 
 class BesidePolicy:
     """A policy beside a real cluster: modes up to `recommend`, and the rules of the scheduler that owns the queues."""
 
-    def __init__(self, source: PolicySource, engine: Callable[[], str]) -> None:
-        """`engine`: whose queues the work is in, as the collector found them."""
-        self._source, self._engine = source, engine
+    def __init__(
+        self, source: PolicySource, engine: Callable[[], str], fair_sharing: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`engine`: whose queues the work is in, as the collector found them; `fair_sharing`: how it is known that
+        Kueue shares fairly, "" where it is not.
+        """
+        self._source, self._engine, self._fair_sharing = source, engine, fair_sharing
         self._capped = Capped()
-        self._last: tuple[Policy, str, Policy] | None = None
+        self._last: tuple[Policy, str, str, Policy] | None = None
 
     @property
     def problem(self) -> str | None:
@@ -132,9 +140,14 @@ class BesidePolicy:
 
     def current(self) -> Policy:
         """The policy in force; the same object while nothing changed."""
-        policy, engine = self._capped.of(self._source.current()), self._engine()
-        if self._last is None or self._last[0] is not policy or self._last[1] != engine:
-            fits = engine != "kueue" or policy.rules in COHORTS
-            ruled = policy if fits else replace(policy, rules=RuleSetName.COHORT_CLASSIC)
-            self._last = (policy, engine, ruled)
-        return self._last[2]
+        policy, engine, fair = self._capped.of(self._source.current()), self._engine(), self._fair_sharing()
+        if self._last is None or self._last[0] is not policy or self._last[1:3] != (engine, fair):
+            rules, why = policy.rules, "they are those of the policy"
+            if engine == "kueue" and fair:
+                rules, why = RuleSetName.COHORT_FAIR, f"Kueue shares fairly: {fair}"
+            elif engine == "kueue" and rules not in COHORTS:
+                rules, why = RuleSetName.COHORT_CLASSIC, "Kueue owns the queues, and none states fair sharing"
+            if engine and (self._last is None or self._last[1] != engine or self._last[3].rules != rules):
+                log.info("rules", rules=str(rules), because=why)
+            self._last = (policy, engine, fair, policy if rules == policy.rules else replace(policy, rules=rules))
+        return self._last[3]

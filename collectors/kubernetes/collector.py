@@ -95,6 +95,11 @@ class KubernetesCollector:
         return self._tree.engine if self._tree is not None else ""
 
     @property
+    def fair_sharing(self) -> str:
+        """How it is known that Kueue shares fairly between its queues; "" where it does not, or is absent."""
+        return kueue.fair_sharing(self._kueue) if self.engine == "kueue" else ""
+
+    @property
     def objects(self) -> ObjectsOfView:
         """The API objects behind the subjects of decisions."""
         return ObjectsOfView(self._gangs, self._nodes)

@@ -19,7 +19,7 @@ import msgspec
 
 from collectors.kubernetes.cache import Cache, version_of
 from collectors.kubernetes.kinds import Kind
-from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, Cut, Lines, Requests
+from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, CutError, Lines, Requests
 from collectors.kubernetes.wire import Meta, Object
 
 OnChange = Callable[[bool], None]
@@ -250,7 +250,7 @@ class Reflector:
                 heard, listing = True, first is not None
                 first = self._take(self._line.decode(line), first, bad)
                 start = self._version if listing and first is None else start
-        except Cut:
+        except CutError:
             self._version = start if first is None else ""
             raise
         except (ApiError, Disorder, msgspec.DecodeError):

@@ -35,7 +35,7 @@ class ApiError(Exception):
         self.status, self.message, self.retry_after_s = status, message, retry_after_s
 
 
-class Cut(ApiError):
+class CutError(ApiError):
     """A watch that ended in the middle: its connection was lost."""
 
     def __init__(self, message: str) -> None:
@@ -108,9 +108,9 @@ class _Stream:
         except urllib3.exceptions.ReadTimeoutError as error:
             raise ApiError(0, "the watch was silent for too long") from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
-            raise Cut(f"the watch was cut: {_reason(error)}") from error
+            raise CutError(f"the watch was cut: {_reason(error)}") from error
         if rest.strip():
-            raise Cut("the watch was cut in the middle of an event")
+            raise CutError("the watch was cut in the middle of an event")
 
     def close(self) -> None:
         """Shut the socket, which wakes a reader in another thread, and give it up."""

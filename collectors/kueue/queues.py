@@ -76,6 +76,19 @@ def admission_of(objects: Objects) -> Admission:
     return Admission(behind, stopped)
 
 
+def fair_sharing(objects: Objects) -> str:
+    """How it is known that Kueue shares fairly: the first object that says so; "" where none does.
+
+    Fair sharing is a setting of Kueue's manager. A manager that has it writes a weighted share into the status of every
+    ClusterQueue and Cohort; one that has it not writes none.
+    """
+    for kind, found in (("ClusterQueue", objects.cluster_queues), ("Cohort", objects.cohorts)):
+        names = sorted(each.metadata.name for each in found.values() if each.status.fair_sharing is not None)
+        if names:
+            return f"{kind} {names[0]} has status.fairSharing"
+    return ""
+
+
 def build_tree(objects: Objects, models: Sequence[str], gpus_of: Models, source: str) -> QueueTree:
     """The tree of all cohorts and ClusterQueues."""
     gaps: list[Gap] = []

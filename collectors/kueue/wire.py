@@ -158,10 +158,21 @@ class ClusterQueueSpec(Struct):
     admission_checks_strategy: ChecksStrategy | None = None
 
 
+class Shared(Struct):
+    """The state of fair sharing. Its figures change with each admission; only that it is there counts."""
+
+
 class QueueStatus(Struct):
-    """Whether a queue admits work."""
+    """Whether a queue admits work. Kueue writes `fair_sharing` only while its manager shares fairly."""
 
     conditions: list[Condition] | None = None
+    fair_sharing: Shared | None = None
+
+
+class CohortStatus(Struct):
+    """The state of a cohort."""
+
+    fair_sharing: Shared | None = None
 
 
 class ClusterQueue(Object):
@@ -183,6 +194,7 @@ class Cohort(Object):
     """A Cohort."""
 
     spec: CohortSpec = msgspec.field(default_factory=CohortSpec)
+    status: CohortStatus = msgspec.field(default_factory=CohortStatus)
 
 
 class LocalQueueSpec(Struct):

@@ -157,6 +157,14 @@ def test_queues_and_flavors_that_lead_nowhere() -> None:
     assert "no GPU node has the labels of: h100" in _only(_bad(world)).text
 
 
+def test_fair_sharing_is_stated_with_how_it_is_known() -> None:
+    """By the status of a ClusterQueue, which Kueue writes only then."""
+    world = World()
+    assert any(each.subject == "fair sharing" and each.text.startswith("off: ") for each in _lines(world))
+    world.lists[f"{KUEUE}/v1beta2/clusterqueues"][0]["status"]["fairSharing"] = {"weightedShare": 0}
+    assert any(each.text.startswith("on: ClusterQueue research has status.fairSharing") for each in _lines(world))
+
+
 def test_telemetry_that_is_missing() -> None:
     """No Prometheus, one that cannot be queried, and one without GPU series."""
     lines = list(run_checks(asked(World(), None)))

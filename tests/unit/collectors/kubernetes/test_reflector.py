@@ -9,7 +9,7 @@ import pytest
 from collectors.kubernetes.cache import Cache, Changes
 from collectors.kubernetes.kinds import CLUSTER_QUEUES, PODS, Kind
 from collectors.kubernetes.reflector import Reflector, Timing
-from collectors.kubernetes.transport import ApiError, Cut
+from collectors.kubernetes.transport import ApiError, CutError
 from tests.kits.kube_api import Canned, Json, bookmark, line
 from tests.kits.kube_objects import cluster_queue, pod
 
@@ -118,7 +118,7 @@ def test_a_watch_that_is_cut_begins_anew_where_it_began() -> None:
     view = Stepped(pod("a"))
     view.step()
     view.step(changed(pod("b"), 20, "ADDED"), bookmark(25))
-    view.step(changed(pod("d"), 31, "ADDED"), Cut("the watch was cut"))
+    view.step(changed(pod("d"), 31, "ADDED"), CutError("the watch was cut"))
     assert "the watch was cut" in view.cache.health.problem
     again = [changed(pod("c"), 30, "ADDED"), changed(pod("d"), 31, "ADDED"), bookmark(32)]
     view.step(*again)
@@ -134,9 +134,9 @@ def test_what_a_watch_repeats_changes_nothing() -> None:
     view.step()
     deleted = changed(pod("b"), 31, "DELETED")
     events = [changed(pod("b"), 29, "ADDED"), changed(pod("a"), 30, spec="new"), deleted]
-    view.step(*events, Cut("the watch was cut"))
+    view.step(*events, CutError("the watch was cut"))
     view.changes()
-    view.step(events[0], Cut("the watch was cut"))
+    view.step(events[0], CutError("the watch was cut"))
     assert view.names() == {"a"}
     view.step(*events, bookmark(32))
     changes = view.changes()
@@ -148,7 +148,7 @@ def test_what_a_watch_repeats_changes_nothing() -> None:
 def test_a_streamed_list_that_is_cut_is_listed_again() -> None:
     """What came of it is not a list."""
     view = Stepped(pod("a"), streams=True)
-    view.step(changed(pod("b"), 20, "ADDED"), Cut("the watch was cut"))
+    view.step(changed(pod("b"), 20, "ADDED"), CutError("the watch was cut"))
     view.step()
     assert view.names() == {"a"}
 
@@ -158,7 +158,7 @@ def test_a_server_that_was_away_for_long_is_listed_again() -> None:
     view = Stepped(pod("a"))
     view.step()
     view.step(changed(pod("b"), 20, "ADDED"), bookmark(25))
-    view.step(Cut("the watch was cut"))
+    view.step(CutError("the watch was cut"))
     view.now_s += 31.0
     view.step()
     assert view.reflector.lists == 2
@@ -169,7 +169,7 @@ def test_a_backup_that_was_restored_is_seen_where_the_versions_go_back() -> None
     view = Stepped(pod("a"))
     view.step()
     view.step(changed(pod("b"), 20, "ADDED"), bookmark(25))
-    view.step(Cut("the watch was cut"))
+    view.step(CutError("the watch was cut"))
     view.step(bookmark(12))
     view.step()
     assert view.reflector.lists == 2

@@ -252,6 +252,19 @@ def test_kueues_queues_are_our_tree() -> None:
     assert (queues.borrow_limit[b], queues.reclaim[b]) == (0, Displace.NEVER)
 
 
+def test_fair_sharing_is_known_by_the_status_that_only_a_fair_manager_writes() -> None:
+    """A weight alone says nothing: Kueue accepts it where fair sharing is off."""
+    weighted = cluster_queue("a", 8, fairSharing={"weight": "2"})
+    view = Seen(node("n1"), flavor(), weighted, cluster_queue("b", 8))
+    view.tables()
+    assert view.collector.fair_sharing == ""
+    fair = cluster_queue("b", 8)
+    fair["status"]["fairSharing"] = {"weightedShare": 250}
+    view = Seen(node("n1"), flavor(), weighted, fair)
+    view.tables()
+    assert view.collector.fair_sharing == "ClusterQueue b has status.fairSharing"
+
+
 def test_a_cycle_of_cohorts_is_contained() -> None:
     """The queue below it starts nothing and has no guarantee; the others are not touched."""
     cohorts = [_named("Cohort", one, spec={"parentName": other}) for one, other in (("x", "y"), ("y", "x"))]
