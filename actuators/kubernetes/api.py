@@ -114,6 +114,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "Job": ("batch/v1", "jobs"),
     "Deployment": ("apps/v1", "deployments"),
     "StatefulSet": ("apps/v1", "statefulsets"),
+    "HorizontalPodAutoscaler": ("autoscaling/v2", "horizontalpodautoscalers"),
     "Workload": ("kueue.x-k8s.io/v1beta2", "workloads"),
     "ClusterQueue": ("kueue.x-k8s.io/v1beta2", "clusterqueues"),
     "LocalQueue": ("kueue.x-k8s.io/v1beta2", "localqueues"),

@@ -34,7 +34,7 @@ def put_cluster(out: Samples, observation: Observation, decision: Decision, poli
     put_shape(out, observation, whatif)
     put_owners(out, observation, policy)
     put_pending(out, observation, decision)
-    put_services(out, snapshot)
+    put_services(out, snapshot, observation.now_s)
     put_telemetry(out, snapshot, policy)
 
 
@@ -139,7 +139,7 @@ def put_pending(out: Samples, observation: Observation, decision: Decision) -> N
             out.put("tenant_oldest_pending_seconds", observation.now_s - float(work.submit_s[own & ours].min()), tenant)
 
 
-def put_services(out: Samples, snapshot: ClusterSnapshot) -> None:
+def put_services(out: Samples, snapshot: ClusterSnapshot, now_s: float) -> None:
     """Latency, load and replicas of each service."""
     table = snapshot.services
     names = [str(name) for name in table.id.tolist()]
@@ -155,7 +155,8 @@ def put_services(out: Samples, snapshot: ClusterSnapshot) -> None:
     for name, column in columns.items():
         out.column(name, names, column.astype(float).tolist())
     needed = np.where(table.needed_replicas >= 0, table.needed_replicas, np.nan)
-    states = {"present": table.replicas, "ready": table.ready_replicas, "needed": needed, "floor": table.floor}
+    floor = np.where(table.floor_until_s > now_s, table.floor, 0)
+    states = {"present": table.replicas, "ready": table.ready_replicas, "needed": needed, "floor": floor}
     for state, column in states.items():
         for service, replicas in zip(names, column.astype(float).tolist(), strict=True):
             out.put("service_replicas", replicas, service, state)

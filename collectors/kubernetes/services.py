@@ -104,7 +104,7 @@ def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None)
         max_replicas=replicas if most is None or refused else max(min(most, declared.max_replicas or most), replicas),
         needed_replicas=needed,
         floor=floor.replicas if floor is not None and stands else 0,
-        floor_until_s=floor.until_s if floor is not None and stands else nan,
+        floor_until_s=floor.until_s if floor is not None else nan,
         load_ratio=ratio,
     )
 

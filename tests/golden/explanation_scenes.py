@@ -81,6 +81,11 @@ def _no_floor() -> Step:
     return decide(seen, EAGER, ControllerMemory(services={"chat": record}))
 
 
+def _lapsed_floor() -> Step:
+    seen = serving(world("1x8", [], 900.0), floor=[6], floor_until_s=[600.0])
+    return decide(seen, EAGER, ControllerMemory(services=LEARNED))
+
+
 def _coordinator() -> Step:
     work = [holds("head", 1, [0], gpus_per_member=1, coordinates="job"), waits("w", 8, job_group="job")]
     memory = decide(observe(snapshot("1x8", work), 100.0), EAGER).memory
@@ -141,6 +146,7 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("resize", "grow", ""): lambda: _narrow(min_gpus=2),
     ("scale_ahead", "scale", "floor"): _floor,
     ("scale_ahead", "scale", "give_back"): _no_floor,
+    ("scale_ahead", "scale", "lapsed"): _lapsed_floor,
     ("defragment_ahead", "move", ""): lambda: decide(island_expected(), PATIENT),
     ("recover", "evict", "broken"): lambda: _narrow(min_gpus=8, stale_since_s=100.0),
     ("recover", "evict", "bad_gpu"): lambda: _on_one_node([holds("g", 8)], xids={3: 79}),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actuators.kubernetes.levers import admission_check
+from actuators.kubernetes.levers import admission_check, service_scale
 from actuators.kubernetes.levers.base import Lever
 
-LEVERS: tuple[Lever, ...] = (admission_check.LEVER,)
+LEVERS: tuple[Lever, ...] = (admission_check.LEVER, service_scale.LEVER)
 """Milder levers first."""

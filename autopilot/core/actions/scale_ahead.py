@@ -32,6 +32,7 @@ FLOOR = Case(
     "{within}, {replica_serves} of them a replica",
 )
 GIVE_BACK = Case(NAME, "scale", "give_back", words="remove the floor: the forecast load needs none")
+LAPSED = Case(NAME, "scale", "lapsed", words="remove the floor: it ended {ended} ago and was not renewed")
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -46,8 +47,11 @@ def propose(ctx: Context, submit: Submit) -> None:
         name = str(services.id[ahead.row])
         if ahead.unknown is not None:
             ctx.plan.note(Note(ahead.unknown, About.SERVICE, name, facts=ahead.facts))
-        elif str(services.uid[ahead.row]) not in under_way:
-            _propose(ctx, ahead, lacking_gpus, yields, submit)
+        elif str(services.uid[ahead.row]) not in under_way and _propose(ctx, ahead, lacking_gpus, yields, submit):
+            under_way.add(str(services.uid[ahead.row]))
+    for row in np.flatnonzero(services.floor_until_s <= ctx.now_s).tolist():
+        if str(services.uid[row]) not in under_way:
+            submit(_lapsed(ctx, row))
 
 
 def _lacking_gpus(ctx: Context) -> float:
@@ -74,8 +78,25 @@ def _yields(ctx: Context, lacking_gpus: float) -> frozenset[int]:
     return frozenset(chosen)
 
 
-def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[int], submit: Submit) -> None:
-    """Raise, renew, lower or release the floor of one service, if there is anything to do."""
+def _lapsed(ctx: Context, row: int) -> ScaleDraft:
+    """A floor whose time is over and whose record, or the replicas that it set, are still there."""
+    services = ctx.observation.snapshot.services
+    ended_s = ctx.now_s - float(services.floor_until_s[row])
+    evidence = (Evidence("ended", round(ended_s, 3), "s"), Evidence("floor", int(services.floor[row]), "replicas"))
+    return ScaleDraft(
+        case=LAPSED,
+        service=row,
+        replicas=0,
+        until_s=ctx.now_s,
+        ahead=None,
+        benefit_gpu_s=0.0,
+        cost_gpu_s=0.0,
+        evidence=evidence,
+    )
+
+
+def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[int], submit: Submit) -> bool:
+    """Raise, renew, lower or release the floor of one service; False if there is nothing to do."""
     services, row = ctx.observation.snapshot.services, ahead.row
     record = ctx.memory.services.get(str(services.uid[row]), ServiceRecord())
     rules = ctx.policy.scale_ahead
@@ -87,8 +108,9 @@ def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[
     desired = desired if desired > int(services.min_replicas[row]) else 0  # what the owner keeps anyway needs no floor
     left_s = float(services.floor_until_s[row]) - ctx.now_s
     if desired == stands and (desired == 0 or left_s > rules.lease_s / 2):
-        return
+        return False
     submit(_draft(ctx, ahead, record, desired, ctx.now_s + rules.lease_s if desired else ctx.now_s))
+    return True
 
 
 def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, until_s: float) -> ScaleDraft:
@@ -141,4 +163,4 @@ def _gpus(ctx: Context, row: int) -> float:
     return float(work.gpus[row]) * gpu_part(work, row)
 
 
-ACTION = Action(NAME, "keep replicas of a service ahead of its load", propose, (FLOOR, GIVE_BACK))
+ACTION = Action(NAME, "keep replicas of a service ahead of its load", propose, (FLOOR, GIVE_BACK, LAPSED))

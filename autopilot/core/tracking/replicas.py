@@ -436,5 +436,6 @@ def floor_timers_s(memory: ControllerMemory, observation: Observation, policy: P
     timers += [record.raised_s + rules.dwell_s for record in memory.services.values() if record.floor]
     timers += [room_until_s(record, policy.room) for record in memory.services.values() if record.floor]
     timers += (services.floor_until_s[services.floor > 0] - rules.lease_s / 2).tolist()
+    timers += services.floor_until_s[~np.isnan(services.floor_until_s)].tolist()
     timers += [each.made_s + rules.forecast_age_s for each in observation.forecasts.demand]
     return timers

@@ -119,6 +119,16 @@ def test_a_floor_is_renewed_at_half_its_lease() -> None:
         assert floors(tell(observation)) == told
 
 
+@pytest.mark.parametrize("stands", [0, 5])
+def test_a_floor_that_was_not_renewed_is_taken_back(stands: int) -> None:
+    """Also without a forecast, and where its owner lowered the replicas meanwhile; not before its time is over."""
+    floor = {"floor": [stands], "floor_until_s": [1000.0]}
+    before, after = (tell(seen(now_s, **floor)) for now_s in (999.0, 1000.0))
+    assert (floors(before), before.wake_at_s) == ([], 1000.0)
+    assert floors(after) == [(0, 1000.0)]
+    assert "it ended 0 s ago and was not renewed" in proposal_words(case(after))
+
+
 def test_time_alone_wakes_the_controller_for_its_floors() -> None:
     """When a wish leaves the dwell, when the lease is half over, when the forecast becomes stale: the first of them."""
     demand = forecast({"chat": 9.0}, 90.0)

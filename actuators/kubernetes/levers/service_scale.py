@@ -1,0 +1,230 @@
+"""Set the floor of a service by what is there: a metric that its autoscaler follows, its HPA's minimum, or its scale.
+
+The floor is recorded in an annotation of the service first, with the number of replicas that its owner had. Where the
+number is ours to change, it is changed afterwards, and only our own raise is ever taken back: a number that somebody
+else set in between stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from actuators.kubernetes.api import Answer, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by
+from actuators.kubernetes.objects import Target, annotation
+from actuators.kubernetes.writing import Stop
+from autopilot.contract.scaling import FLOOR, Floor, Scaling, Way, follows_floor, read_floor, read_scaling
+from autopilot.contract.tree import PREFIX
+from autopilot.core.model.operations import ScaleOperation
+from autopilot.core.model.records import Instruction, OutcomeKind
+
+AUTOSCALER = "HorizontalPodAutoscaler"
+SERVICES = ("Deployment", "StatefulSet")
+KEDA = "ScaledObject"
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """How the replicas of one service are raised. `held` is the object whose number changes; None: only the record."""
+
+    way: Way
+    held: Ref | None = None
+    number: int = 1  # of that object now
+    most: int | None = None
+
+    @property
+    def subresource(self) -> str:
+        """Where the number is written: the scale subresource can change nothing else of a service."""
+        return "scale" if self.way == Way.SCALE else ""
+
+    def patch(self, number: int) -> Obj:
+        """The write of a number."""
+        return {"spec": {"minReplicas" if self.way == Way.HPA else "replicas": number}}
+
+
+def suits(_instruction: Instruction, target: Target) -> str:
+    """A Deployment or a StatefulSet."""
+    return "" if _service(target) is not None else "it is neither a Deployment nor a StatefulSet"
+
+
+def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
+    """Record the floor, then change the number of replicas where there is one to change."""
+    operation, ref = effect.instruction.operation, _service(target)
+    if ref is None or not isinstance(operation, ScaleOperation):
+        return Ended(OutcomeKind.CONFLICT, "its service is gone")
+    read = tools.api.read(ref)
+    if not read.ok:
+        return ended_by(read, ref.shown)
+    lift = _lift(tools, ref, read.body)
+    if isinstance(lift, Answer):
+        return ended_by(lift, f"autoscalers of {ref.namespace}")
+    record = read_floor(annotation(read.body, PREFIX + FLOOR))
+    if operation.replicas == 0:
+        return _give_back(tools, effect, ref, record, lift)
+    if isinstance(lift, str):
+        return Ended(OutcomeKind.FAILED, f"{ref.shown}: {lift}")
+    wanted = settle(effect.id, operation, record, lift, now_s)
+    if isinstance(wanted, str):
+        return Ended(OutcomeKind.CONFLICT, f"{ref.shown}: {wanted}")
+    if wanted.until_s <= now_s:
+        return Ended(OutcomeKind.CONFLICT, f"{ref.shown}: its floor would have ended already")
+    answer = _record(tools, effect, ref, record, wanted)
+    if answer.ok and lift.held is not None and wanted.ours is not None:
+        answer = _write(tools, effect, lift, wanted.ours)
+    if not answer.ok:
+        return ended_by(answer, f"floor of {ref.shown}")
+    return Ended(OutcomeKind.DONE, _said(lift, wanted))
+
+
+def settle(id_: str, operation: ScaleOperation, record: Floor | None, lift: Lift, now_s: float) -> Floor | str:
+    """The floor to record; or why it is not set."""
+    floor = Floor(id_, operation.replicas, operation.until_s, lift.way)
+    if lift.held is None:
+        return floor
+    if lift.most is not None and operation.replicas > lift.most:
+        return f"its owner allows at most {lift.most} replicas, and the floor is {operation.replicas}"
+    owner = lift.number
+    if record is not None and record.way == lift.way and record.ours is not None and record.owner is not None:
+        begun = record.id == id_ and lift.number == record.owner  # recorded, and then interrupted
+        if lift.number == record.ours or begun:
+            owner = record.owner
+        elif lift.number < record.ours and now_s < record.until_s:
+            return (
+                f"somebody set {lift.number} replicas while our floor of {record.replicas} stood; that number counts "
+                "until the floor ends"
+            )
+    if operation.replicas <= owner:  # the owner's own number suffices; what is left of our raise goes
+        return Floor(id_, operation.replicas, operation.until_s, lift.way, owner, owner)
+    return Floor(id_, operation.replicas, operation.until_s, lift.way, owner, operation.replicas)
+
+
+def _give_back(tools: Tools, effect: Effect, ref: Ref, record: Floor | None, lift: Lift | str) -> Progress:
+    """The number of the owner, where the present one is ours; then the record goes."""
+    if record is None:
+        return Ended(OutcomeKind.DONE, f"{ref.shown} has no floor")
+    number = f"{ref.shown} follows its owner again"
+    if not isinstance(lift, str) and lift.held is not None and record.ours is not None and record.owner is not None:
+        if lift.way == record.way and lift.number == record.ours != record.owner:
+            answer = _write(tools, effect, lift, record.owner)
+            if not answer.ok:
+                return ended_by(answer, f"replicas of {ref.shown}")
+            number = f"{ref.shown} has the {record.owner} replicas of its owner again"
+        else:
+            number = f"{ref.shown} keeps its {lift.number} replicas: that number is not ours"
+
+    def decide(found: Obj) -> Obj | Stop:
+        if annotation(found, PREFIX + FLOOR) == "":
+            return Stop("its record is gone", done=True)
+        return {"metadata": {"annotations": {PREFIX + FLOOR: None}}}
+
+    answer = tools.writer.change(ref, decide, effect.epoch)
+    return Ended(OutcomeKind.DONE, f"floor given back: {number}") if answer.ok else ended_by(answer, ref.shown)
+
+
+def _record(tools: Tools, effect: Effect, ref: Ref, before: Floor | None, wanted: Floor) -> Answer:
+    """Write the record, unless somebody changed it since it was read."""
+
+    def decide(found: Obj) -> Obj | Stop:
+        now = read_floor(annotation(found, PREFIX + FLOOR))
+        if now == wanted:
+            return Stop("it is recorded already", done=True)
+        if now != before:
+            return Stop("its record changed meanwhile", refusal=Refusal.BUSY)
+        return {"metadata": {"annotations": {PREFIX + FLOOR: wanted.text()}}}
+
+    return tools.writer.change(ref, decide, effect.epoch)
+
+
+def _write(tools: Tools, effect: Effect, lift: Lift, number: int) -> Answer:
+    """Write a number of replicas, unless somebody wrote another one since it was read."""
+    held = lift.held
+    if held is None or lift.number == number:
+        return Answer()
+
+    def decide(found: Obj) -> Obj | Stop:
+        if _number(found, lift.way) != lift.number:
+            return Stop("its replicas changed meanwhile", refusal=Refusal.BUSY)
+        return lift.patch(number)
+
+    return tools.writer.change(held, decide, effect.epoch, subresource=lift.subresource)
+
+
+# --- what is there --------------------------------------------------------------------------------
+
+
+def _service(target: Target) -> Ref | None:
+    return next((found for kind in SERVICES if (found := target.first(kind)) is not None), None)
+
+
+def _lift(tools: Tools, ref: Ref, service: Obj) -> Lift | str | Answer:
+    """How the floor reaches the replicas; or why it cannot, or the failed request."""
+    allowed = read_scaling((service.get("metadata") or {}).get("annotations") or {})
+    if allowed.problem:
+        return allowed.problem
+    listed = tools.api.get(path_of(AUTOSCALER, ref.namespace))
+    if not listed.ok and listed.refusal != Refusal.GONE:
+        return listed
+    for found in listed.body.get("items") or () if listed.ok else ():
+        aim = found["spec"]["scaleTargetRef"]
+        if (aim["kind"], aim["name"]) == (ref.kind, ref.name):
+            return _by_autoscaler(found, allowed)
+    if not allowed.may_scale:
+        return f"it has no autoscaler, and its owner does not allow to scale it ({PREFIX}scale is not true)"
+    most = allowed.max_replicas
+    return Lift(Way.SCALE, ref, _number(service, Way.SCALE), _number(service, Way.SCALE) if most is None else most)
+
+
+def _by_autoscaler(found: Obj, allowed: Scaling) -> Lift | str:
+    """An HPA owns the replicas: it follows our metric, or its minimum is raised; its target is left alone."""
+    meta, spec = found["metadata"], found["spec"]
+    ref = Ref(AUTOSCALER, meta["namespace"], meta["name"], meta["uid"])
+    if any(follows_floor(_metric(each)) for each in spec.get("metrics") or ()):
+        return Lift(Way.METRIC)
+    if any(owner["kind"] == KEDA for owner in meta.get("ownerReferences") or ()):
+        return (
+            f"{ref.shown} is managed by KEDA, which would undo a change; add our external scaler to its triggers "
+            "(docs/scaling.md)"
+        )
+    if not allowed.may_scale:
+        return (
+            f"{ref.shown} does not follow our metric, and its owner does not allow to raise its minimum "
+            f"({PREFIX}scale is not true); docs/scaling.md has both"
+        )
+    most = int(spec["maxReplicas"])
+    return Lift(Way.HPA, ref, _number(found, Way.HPA), most if allowed.max_replicas is None else allowed.max_replicas)
+
+
+def _number(found: Obj, way: Way) -> int:
+    """The number that a way changes; 1 is the server's own default."""
+    value: Any = (found.get("spec") or {}).get("minReplicas" if way == Way.HPA else "replicas")
+    return 1 if value is None else int(value)
+
+
+def _metric(found: Obj) -> str:
+    return str(((found.get("external") or {}).get("metric") or {}).get("name", ""))
+
+
+def _said(lift: Lift, floor: Floor) -> str:
+    if lift.held is None:
+        return f"a floor of {floor.replicas} replicas is published; its autoscaler follows it"
+    if floor.ours == floor.owner:
+        return f"its owner's {floor.owner} replicas are enough for a floor of {floor.replicas}"
+    what = "minReplicas" if lift.way == Way.HPA else "replicas"
+    return f"{what} of {lift.held.shown} raised from {floor.owner} to {floor.ours}"
+
+
+LEVER = Lever(
+    "service-scale",
+    frozenset({"scale"}),
+    "set the floor of a service: as a metric, as minReplicas of its HPA, or by its scale subresource",
+    (
+        Rule("apps", "deployments", ("get", "patch")),
+        Rule("apps", "statefulsets", ("get", "patch")),
+        Rule("apps", "deployments/scale", ("patch",)),
+        Rule("apps", "statefulsets/scale", ("patch",)),
+        Rule("autoscaling", "horizontalpodautoscalers", ("get", "list", "patch")),
+    ),
+    suits,
+    step,
+)
