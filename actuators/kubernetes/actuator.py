@@ -6,17 +6,22 @@ instruction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
-from actuators.kubernetes.api import Answer, Api, Refusal
+from actuators.kubernetes.api import Api
+from actuators.kubernetes.effects import begun
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers import LEVERS
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Tools, Waiting, ended_by
-from actuators.kubernetes.objects import Objects, Target, target_of
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Tools, Upkeep, Waiting, ended_by
+from actuators.kubernetes.objects import Located, Objects, Target, target_of
 from actuators.kubernetes.writing import Writer
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+
+OUTAGE_S = 10.0
+"""Time without requests after the server or a webhook did not answer: each such request may take that long itself."""
 
 MOST_KEPT = 10_000
 """Outcomes of ended effects that are kept, for instructions that come twice."""
@@ -33,11 +38,15 @@ class KubernetesActuator:
     objects: Objects
     instance: str = "gpu-autopilot"
     levers: Sequence[Lever] = LEVERS
+    upkeep: Sequence[Upkeep] = ()
+    on_problem: Callable[[str], None] = lambda _: None  # told once when an outage begins, and "" when it is over
     name: str = "kubernetes"
     _tools: Tools = field(init=False)
     _running: dict[str, Effect] = field(default_factory=dict)
     _ended: dict[str, Outcome] = field(default_factory=dict)
     _epoch: int = -1
+    _outage: str = ""
+    _again_s: float = -inf  # before this time no effect is continued: the server or a webhook does not answer
 
     def __post_init__(self) -> None:
         """Connect the parts that levers use."""
@@ -57,64 +66,105 @@ class KubernetesActuator:
             reason = f"the instruction is of epoch {instruction.fence}, and epoch {self._epoch} acts already"
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, reason)
         self._epoch = instruction.fence
-        target = self._target(instruction)
-        if isinstance(target, Ended | Waiting):
-            return self._answer(instruction, target, now_s)
-        effect = self._running.get(instruction.id)
-        if effect is None:
-            lever = self._lever(instruction, target)
-            if isinstance(lever, str):
-                return self._answer(instruction, Ended(OutcomeKind.FAILED, lever), now_s)
-            effect = Effect(instruction, lever, instruction.fence, now_s)
+        located = self._located(instruction)
+        if isinstance(located, Ended):
+            return self._answer(instruction, located, now_s)
+        effect = self._running.get(instruction.id) or Effect(instruction, None, instruction.fence, now_s)
         effect.instruction, effect.epoch = instruction, instruction.fence
         self._running[instruction.id] = effect
-        self._say(effect, target, "Begun", effect.lever.words, now_s)
-        return self._follow(effect, target, now_s)
+        return self._continue(effect, located, now_s)
 
     def advance(self, now_s: float, fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
         """Go on with every effect under way; the outcomes of those that ended.
 
         `fence` None: nothing may be written now. `under_way`: the instructions that the controller still waits for;
-        an effect that is not among them is taken back.
+        an effect that is not among them is taken back as far as it has not come about.
         """
-        if fence is None:
+        if fence is None or fence < self._epoch:
             return ()
-        self._epoch = max(self._epoch, fence)
-        wanted = {each.id for each in under_way}
+        self._epoch = fence
+        if now_s < self._again_s:
+            return ()
+        for keep in self.upkeep:
+            keep.run(self._tools, fence, now_s)
+        wanted = {each.id: each for each in under_way}
+        for each in under_way:
+            self._resume(each, now_s)
         outcomes = []
         for effect in list(self._running.values()):
-            effect.epoch = self._epoch
-            target = self._target(effect.instruction)
-            if isinstance(target, Waiting):
-                continue
-            if isinstance(target, Ended):
-                outcome = self._answer(effect.instruction, target, now_s)
+            effect.epoch = fence
+            located = self._located(effect.instruction)
+            if isinstance(located, Ended):  # the view has it already: the controller sees what became of it
+                self._running.pop(effect.id)
             elif effect.id not in wanted:
-                self._answer(effect.instruction, effect.lever.undo(self._tools, effect, target, now_s), now_s)
-                continue
+                self._take_back(effect, located, now_s)
             elif now_s >= effect.instruction.deadline_s:
-                ended = effect.lever.undo(self._tools, effect, target, now_s)
-                self._say(effect, target, "GaveUp", ended.reason, now_s, warning=True)
-                outcome = self._answer(effect.instruction, ended, now_s)
+                outcomes.append(self._answer(effect.instruction, self._take_back(effect, located, now_s), now_s))
             else:
-                outcome = self._follow(effect, target, now_s)
-            if outcome.kind != OutcomeKind.ACCEPTED:
-                outcomes.append(outcome)
+                outcome = self._continue(effect, located, now_s)
+                outcomes += [outcome] if outcome.kind != OutcomeKind.ACCEPTED else []
         return tuple(outcomes)
 
     # --- parts --------------------------------------------------------------------------------
 
-    def _target(self, instruction: Instruction) -> Target | Ended | Waiting:
-        """The objects of the instruction, if they are still those that it was decided on."""
+    def _located(self, instruction: Instruction) -> Located | Ended:
+        """The objects of the instruction in the view, if they are still those that it was decided on."""
         subject = instruction.subject
         located = self.objects.find(subject.kind.value, subject.uid)
         if located is None:
             return Ended(OutcomeKind.CONFLICT, f"{subject.name} is gone")
         if located.incarnation != subject.revision:
-            reason = f"{subject.name} was stopped meanwhile: incarnation {located.incarnation}, not {subject.revision}"
+            reason = f"{subject.name} changed meanwhile: revision {located.incarnation}, not {subject.revision}"
             return Ended(OutcomeKind.CONFLICT, reason)
-        target, failed = target_of(self.api, located, subject.uid)
-        return target if failed is None else ended_by(_as_read(failed), f"reading {subject.name}")
+        return located
+
+    def _resume(self, instruction: Instruction, now_s: float) -> None:
+        """Follow an effect that another process began: its objects show the id of the instruction."""
+        if instruction.id in self._running or instruction.id in self._ended:
+            return
+        located = self._located(instruction)
+        if isinstance(located, Ended):
+            return
+        target, failed = target_of(self.api, located, instruction.subject.uid)
+        if failed is None and begun(self.api, target, instruction.id):
+            self._running[instruction.id] = Effect(instruction, None, self._epoch, now_s)
+        elif failed is None:
+            self._ended[instruction.id] = Outcome(instruction.id, OutcomeKind.FAILED, now_s, "not begun", True)
+
+    def _continue(self, effect: Effect, located: Located, now_s: float) -> Outcome:
+        """Read the objects, take the next step, and say what came of it."""
+        if now_s < self._again_s:
+            return self._answer(effect.instruction, Waiting(self._outage, outage=True), now_s)
+        target, failed = target_of(self.api, located, effect.instruction.subject.uid)
+        progress: Progress
+        if failed is not None:
+            progress = ended_by(failed, f"reading {effect.instruction.subject.name}")
+        else:
+            lever = self._lever(effect.instruction, target)
+            if isinstance(lever, Lever):
+                effect.lever = lever
+            if effect.lever is None:
+                progress = Ended(OutcomeKind.FAILED, str(lever))
+            else:
+                self._say(effect, target, "Begun", effect.lever.words, now_s)
+                progress = effect.lever.step(self._tools, effect, target, now_s)
+        self._note_outage(progress, now_s)
+        if isinstance(progress, Waiting):
+            effect.waits_for = progress.reason
+        else:
+            warning = progress.kind != OutcomeKind.DONE
+            self._say(effect, target, progress.kind.value.capitalize(), progress.reason, now_s, warning=warning)
+        return self._answer(effect.instruction, progress, now_s)
+
+    def _take_back(self, effect: Effect, located: Located, now_s: float) -> Ended:
+        """Undo what was begun and has not come about."""
+        self._running.pop(effect.id, None)
+        target, failed = target_of(self.api, located, effect.instruction.subject.uid)
+        if failed is not None or effect.lever is None:
+            return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for}", retryable=True)
+        ended = effect.lever.undo(self._tools, effect, target, now_s)
+        self._say(effect, target, "GaveUp", ended.reason, now_s, warning=True)
+        return ended
 
     def _lever(self, instruction: Instruction, target: Target) -> Lever | str:
         """The first lever that suits, or why none does."""
@@ -128,16 +178,16 @@ class KubernetesActuator:
             reasons.append(f"{lever.name}: {why_not}")
         return f"no lever to {instruction.kind} {instruction.subject.name}: {'; '.join(reasons) or 'there is none'}"
 
-    def _follow(self, effect: Effect, target: Target, now_s: float) -> Outcome:
-        progress = effect.lever.step(self._tools, effect, target, now_s)
-        if isinstance(progress, Waiting):
-            effect.waits_for = progress.reason
-        else:
-            warning = progress.kind != OutcomeKind.DONE
-            self._say(effect, target, progress.kind.value.capitalize(), progress.reason, now_s, warning=warning)
-        return self._answer(effect.instruction, progress, now_s)
+    def _note_outage(self, progress: Progress, now_s: float) -> None:
+        """While the server or a webhook does not answer, wait; say so once."""
+        outage = progress.reason if isinstance(progress, Waiting) and progress.outage else ""
+        if outage:
+            self._again_s = now_s + OUTAGE_S
+        if bool(outage) != bool(self._outage):
+            self.on_problem(outage)
+        self._outage = outage
 
-    def _answer(self, instruction: Instruction, progress: Ended | Waiting, now_s: float) -> Outcome:
+    def _answer(self, instruction: Instruction, progress: Progress, now_s: float) -> Outcome:
         """The outcome of the progress; an effect that ended is followed no more."""
         if isinstance(progress, Waiting):
             return Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s, progress.reason)
@@ -156,10 +206,6 @@ class KubernetesActuator:
         if about is None or f"{word} {note}" in effect.said:
             return
         effect.said.add(f"{word} {note}")
-        text = f"{note} (instruction {effect.id}, lever {effect.lever.name})"
+        name = effect.lever.name if effect.lever is not None else "none"
+        text = f"{note} (instruction {effect.id}, lever {name})"
         self._tools.events.say(about, f"{action}{word}", action, text, now_s, warning=warning)
-
-
-def _as_read(answer: Answer) -> Answer:
-    """A failed read: an object that changed its uid or is gone is a conflict."""
-    return answer if answer.refusal != Refusal.CHANGED else Answer(answer.body, Refusal.BUSY, answer.message)

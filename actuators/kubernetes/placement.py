@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal
-from actuators.kubernetes.writing import Stop, Writer
+from actuators.kubernetes.api import CONFLICTS, Answer, Api, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.objects import Target
+from actuators.kubernetes.writing import Stop, Writer, each
 from autopilot.contract.annotations import PLACEMENT
 from autopilot.core.model.objects import Slot
 
@@ -62,9 +63,20 @@ def place_of(api: Api, uid: str, slots: Sequence[Slot]) -> Place | Answer:
 
 
 def mark(writer: Writer, place: Place, epoch: int) -> Answer:
-    """Set the label on every node of the place that does not carry it yet."""
+    """Let exactly the nodes of the place carry its label."""
+    if not place.label:
+        return Answer()
+    carrying = writer.api.get(path_of("Node"), {"labelSelector": place.label})
+    if not carrying.ok:
+        return carrying
+    for node in carrying.body.get("items") or ():
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+        if name not in place.nodes:
+            answer = set_label(writer, Ref("Node", "", name, uid), place.label, None, epoch)
+            if not answer.ok:
+                return answer
     for name, node in place.nodes.items():
-        if not place.label or (node["metadata"].get("labels") or {}).get(place.label) == "true":
+        if (node["metadata"].get("labels") or {}).get(place.label) == "true":
             continue
         answer = set_label(writer, Ref("Node", "", name, node["metadata"]["uid"]), place.label, "true", epoch)
         if not answer.ok:
@@ -81,6 +93,19 @@ def set_label(writer: Writer, node: Ref, key: str, value: str | None, epoch: int
         return {"metadata": {"labels": {key: value}}}
 
     return writer.change(node, decide, epoch)
+
+
+def bound(api: Api, target: Target) -> bool:
+    """True where a pod of the target has a node, or that cannot be read."""
+    for answer in each(target.of("Pod"), api.read):
+        if answer.refusal in CONFLICTS:
+            continue
+        if not answer.ok:
+            return True
+        over = answer.body.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+        if answer.body["spec"].get("nodeName") and not over:
+            return True
+    return False
 
 
 def by_node(slots: Sequence[Slot]) -> Counter[str]:

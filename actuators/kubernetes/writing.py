@@ -98,8 +98,8 @@ class Writer:
                 return answer
         return answer
 
-    def evict(self, ref: Ref, grace_s: float | None, epoch: int) -> Answer:
-        """Ask for the eviction of a pod. Budgets are honoured; a pod that is gone or leaves is a success."""
+    def evict(self, ref: Ref, grace_s: float | None, epoch: int, *, dry: bool = False) -> Answer:
+        """Ask for the eviction of a pod. Budgets are honoured. `dry`: only try."""
         options: Obj = {"preconditions": {"uid": ref.uid}}
         if grace_s is not None:
             options["gracePeriodSeconds"] = max(round(grace_s), 1)
@@ -109,9 +109,9 @@ class Writer:
             "metadata": {"name": ref.name, "namespace": ref.namespace, "annotations": {EPOCH: str(epoch)}},
             "deleteOptions": options,
         }
-        dry = {**body, "deleteOptions": {**options, "dryRun": ["All"]}}
-        tried = self.api.post(f"{ref.path}/eviction", dry, DRY)
-        return self.api.post(f"{ref.path}/eviction", body) if tried.ok else tried
+        trial = {**body, "deleteOptions": {**options, "dryRun": ["All"]}}
+        tried = self.api.post(f"{ref.path}/eviction", trial, DRY)
+        return tried if dry or not tried.ok else self.api.post(f"{ref.path}/eviction", body)
 
     def create(self, path: str, body: Obj) -> Answer:
         """Create an object of our own."""

@@ -11,7 +11,7 @@ MANAGE = PREFIX + "manage"
 """Label `"true"` on a suspended Job since its creation: the controller may start it."""
 
 EFFECT = PREFIX + "effect"
-"""Annotation: the effect under way on the object, as JSON (actuators/kubernetes/effects.py)."""
+"""Annotation: the instruction that wrote the object, as JSON (actuators/kubernetes/effects.py)."""
 EPOCH = PREFIX + "epoch"
 """Annotation: the epoch (`Instruction.fence`) of the controller that wrote last."""
 STOPPED = PREFIX + "stopped"

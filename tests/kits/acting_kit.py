@@ -19,8 +19,16 @@ from tests.kits.kube_objects import node
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster
 
 Obj = dict[str, Any]
+PODS = "/api/v1/namespaces/default/pods"
 CHECKED = {"admissionChecks": [{"name": CHECK}]}
 TIME = "2026-11-23T00:00:00Z"
+
+
+def pod_spec(gpus: int) -> Obj:
+    """One container with GPUs."""
+    resources = {"cpu": "1", "nvidia.com/gpu": str(gpus)}
+    container = {"name": "main", "image": "app:1", "resources": {"requests": resources, "limits": resources}}
+    return {"restartPolicy": "Never", "containers": [container]}
 
 
 class Identity(NamedTuple):
@@ -91,6 +99,53 @@ class Acting:
         """The Workload of a Job."""
         return self.kueue.workload(job)
 
+    def waiting_job(self, name: str, gpus: int, pods: int = 1, queue: str = "a", **more: Any) -> str:
+        """A Job in a queue, some time after its creation; its uid."""
+        uid: str = self.kueue.job(name, queue, gpus, pods, **more)["metadata"]["uid"]
+        self.run(2)
+        return uid
+
+    def running_job(self, name: str, *nodes: str, number: str = "") -> str:
+        """A Job that was admitted by our check and runs on these nodes; its uid."""
+        uid = self.waiting_job(name, 8, len(nodes))
+        self.actuator().apply(self.instruction(uid, admit(*nodes), number=number or f"0/p/{name}"), self.now_s)
+        self.run(5)
+        assert {each["status"]["phase"] for each in self.pods(name)} == {"Running"}
+        return uid
+
+    def plain_job(self, name: str, gpus: int = 8, pods: int = 1, *, labels: Obj | None = None, **spec: Any) -> str:
+        """A Job without Kueue; its uid."""
+        notes = spec.pop("annotations", {})
+        body = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "labels": labels or {}, "annotations": notes},
+            "spec": {"parallelism": pods, "completions": pods, "template": {"spec": pod_spec(gpus)}, **spec},
+        }
+        uid: str = self.ask("POST", JOBS, body)["metadata"]["uid"]
+        self.run(3)
+        return uid
+
+    def pod(
+        self, name: str, gpus: int = 8, *, gates: tuple[str, ...] = (), owner: Obj | None = None, **labels: str
+    ) -> str:
+        """A pod; its uid."""
+        meta = {"name": name, "labels": labels, **({"ownerReferences": [owner]} if owner else {})}
+        spec = {**pod_spec(gpus), **({"schedulingGates": [{"name": each} for each in gates]} if gates else {})}
+        uid: str = self.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})[
+            "metadata"
+        ]["uid"]
+        self.run(2)
+        return uid
+
+    def finish(self, *names: str) -> None:
+        """Take Jobs and pods away."""
+        for name in names:
+            self.ask.response("DELETE", f"{JOBS}/{name}", propagationPolicy="Background")
+        for each in self.pods():
+            self.ask.response("DELETE", f"{PODS}/{each['metadata']['name']}", {"gracePeriodSeconds": 1})
+        self.run(40)
+
     def job(self, name: str) -> Obj:
         """A Job."""
         found: Obj = self.ask("GET", f"{JOBS}/{name}")
@@ -98,7 +153,7 @@ class Acting:
 
     def pods(self, job: str = "") -> list[Obj]:
         """Pods, those of a Job or all."""
-        found: list[Obj] = self.ask("GET", "/api/v1/namespaces/default/pods")["items"]
+        found: list[Obj] = self.ask("GET", PODS)["items"]
         return [each for each in found if not job or each["metadata"].get("labels", {}).get("job-name") == job]
 
     def events(self, name: str) -> list[tuple[str, str]]:
@@ -119,7 +174,7 @@ class Acting:
     def find(self, kind: str, uid: str) -> Found | None:
         """The objects of a Job, or of a pod (port `Objects`)."""
         objects = []
-        spaces = {"Job": JOBS, "Pod": "/api/v1/namespaces/default/pods", "Workload": f"{SPACE}/workloads"}
+        spaces = {"Job": JOBS, "Pod": PODS, "Workload": f"{SPACE}/workloads"}
         count = 0
         for title, path in spaces.items():
             for each in self.ask("GET", path)["items"]:
@@ -131,6 +186,12 @@ class Acting:
                     stats = each.get("status", {}).get("schedulingStats", {}).get("evictions", ())
                     count += sum(found["count"] for found in stats)
         return Found(count, tuple(objects)) if objects else None
+
+    def revision(self, uid: str) -> int:
+        """The incarnation of work."""
+        found = self.find("workload", uid)
+        assert found is not None
+        return found.incarnation
 
     def marked(self) -> Iterator[tuple[str, Identity, str]]:
         """Records of effects."""

@@ -2,8 +2,48 @@
 
 from __future__ import annotations
 
-from actuators.kubernetes.levers import admission_check, service_scale
-from actuators.kubernetes.levers.base import Lever
+from collections.abc import Iterable
 
-LEVERS: tuple[Lever, ...] = (admission_check.LEVER, service_scale.LEVER)
-"""Milder levers first."""
+from actuators.kubernetes.levers import (
+    admission_check,
+    check_retry,
+    deactivate,
+    evict_pods,
+    kueue_gate,
+    scheduling_gates,
+    service_scale,
+    suspension,
+)
+from actuators.kubernetes.levers.base import Lever, Rule
+
+LEVERS: tuple[Lever, ...] = (
+    # admit: what keeps the work out of its queue first, then what keeps it from starting
+    deactivate.RESUME,
+    kueue_gate.LEVER,
+    admission_check.LEVER,
+    suspension.START,
+    scheduling_gates.LEVER,
+    # evict: milder levers first
+    check_retry.LEVER,
+    deactivate.STOP,
+    suspension.STOP,
+    evict_pods.LEVER,
+    # scale
+    service_scale.LEVER,
+)
+
+EVENTS = Rule("events.k8s.io", "events", ("create",))
+"""Every lever says on its objects what it does."""
+
+
+def rules_for(kinds: Iterable[str], levers: Iterable[Lever] = LEVERS) -> tuple[Rule, ...]:
+    """The rights that instructions of these kinds need, merged by resource; none where no kind is enabled."""
+    enabled = set(kinds)
+    wanted = [rule for lever in levers if lever.kinds & enabled for rule in lever.rules]
+    merged: dict[tuple[str, str, tuple[str, ...], bool], set[str]] = {}
+    for rule in [*wanted, EVENTS] if wanted else []:
+        merged.setdefault((rule.group, rule.resource, rule.names, rule.own_namespace), set()).update(rule.verbs)
+    return tuple(
+        Rule(group, resource, tuple(sorted(verbs)), names, own)
+        for (group, resource, names, own), verbs in sorted(merged.items())
+    )

@@ -61,7 +61,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     if check["state"] == READY:
         if effect.id in check.get("message", ""):
             return Waiting("Kueue and the scheduler start it")
-        return Ended(OutcomeKind.CONFLICT, f"its check {CHECK} is Ready already, for another instruction")
+        return _give_back(tools, effect, target, now_s)
     if check["state"] != PENDING:
         return Waiting(f"its check {CHECK} is {check['state']}, and Kueue resets it")
     if not holds(workload, "QuotaReserved"):
@@ -111,22 +111,39 @@ def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOpera
     return updates
 
 
-def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:
-    """Take an admission back that did not come about: the node filled up, or the decision was withdrawn."""
-    workload, ref = target.workload, target.first("Workload")
-    check = our_check(workload)
-    if ref is None or check.get("state") != READY or effect.id not in check.get("message", ""):
-        return Ended(OutcomeKind.FAILED, f"not admitted in time: {effect.waits_for or 'no progress'}", retryable=True)
-    text = message(effect.epoch, effect.id, "its pods did not start at their place in time")
+def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
+    """An earlier admission did not start at its place: its reservation is given back, and it is admitted anew."""
+    if placement.bound(tools.api, target):
+        return Ended(OutcomeKind.CONFLICT, f"its check {CHECK} is Ready already, and its pods start")
+    answer = _retry(tools, effect, target, now_s, "it did not start at its earlier place")
+    return Waiting("Kueue takes its earlier admission back") if answer.ok else ended_by(answer, f"check {CHECK} Retry")
+
+
+def _retry(tools: Tools, effect: Effect, target: Target, now_s: float, why: str) -> Answer:
+    """Say Retry where our check still says what was read."""
+    ref, before = target.first("Workload"), our_check(target.workload).get("message", "")
 
     def decide(found: Obj) -> Obj | Stop:
-        if effect.id not in our_check(found).get("message", ""):
+        check = our_check(found)
+        if check.get("state") != READY or check.get("message", "") != before:
             return Stop("its check changed meanwhile", done=True)
-        return state_of(RETRY, text, now_s)
+        return state_of(RETRY, message(effect.epoch, effect.id, why), now_s)
 
-    answer = tools.writer.apply_status(ref, decide, CHECK_MANAGER)
+    if ref is None:
+        return Answer({}, Refusal.GONE, "its Workload is gone")
+    return tools.writer.apply_status(ref, decide, CHECK_MANAGER)
+
+
+def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:
+    """Take an admission back that did not come about: the node filled up, or the decision was withdrawn."""
+    check, late = our_check(target.workload), "its pods did not start at their place in time"
+    if check.get("state") != READY or effect.id not in check.get("message", ""):
+        return Ended(OutcomeKind.FAILED, f"not admitted in time: {effect.waits_for or 'no progress'}", retryable=True)
+    if placement.bound(tools.api, target):
+        return Ended(OutcomeKind.FAILED, "some of its pods have not started in time", retryable=True)
+    answer = _retry(tools, effect, target, now_s, late)
     after = "its reservation was given back" if answer.ok else f"and its reservation stays: {answer.message}"
-    return Ended(OutcomeKind.CONFLICT, f"its pods did not start at their place in time; {after}")
+    return Ended(OutcomeKind.CONFLICT, f"{late}; {after}")
 
 
 LEVER = Lever(
@@ -139,7 +156,8 @@ LEVER = Lever(
         Rule(KUEUE, "admissionchecks", ("get",), (CHECK,)),
         Rule(KUEUE, "admissionchecks/status", ("patch",), (CHECK,)),
         Rule(KUEUE, "resourceflavors", ("get",)),
-        Rule("", "nodes", ("get", "patch")),
+        Rule("", "nodes", ("get", "list", "patch")),
+        Rule("", "pods", ("get",)),
     ),
     suits,
     step,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from actuators.kubernetes.api import CONFLICTS, Answer, Api, Refusal
 from actuators.kubernetes.events import Events
@@ -30,9 +31,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The effect is under way: what it waits for."""
+    """The effect is under way: what it waits for. `outage`: the server or a webhook does not answer."""
 
     reason: str
+    outage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Effect:
     """One instruction under way."""
 
     instruction: Instruction
-    lever: Lever
+    lever: Lever | None  # that took the last step
     epoch: int
     begun_s: float
     waits_for: str = ""
@@ -74,6 +76,14 @@ class Tools:
     objects: Objects
 
 
+class Upkeep(Protocol):
+    """Work of the actuator itself at each tick, beside the effects. It contains its own failures."""
+
+    def run(self, tools: Tools, epoch: int, now_s: float) -> None:
+        """Do what is due."""
+        ...
+
+
 Step = Callable[[Tools, Effect, Target, float], Progress]
 """(tools, effect, target, now_s) -> what came of it. The target was read just before."""
 
@@ -87,7 +97,8 @@ class Lever:
     """One row of the table of levers.
 
     `suits` answers "" where the lever fits the objects of the instruction, else why not. `undo` takes back what was
-    begun, where the deadline has passed or the decision was withdrawn.
+    begun, where the deadline has passed or the controller does not wait for the effect any more; it leaves an effect
+    that has come about as it is.
     """
 
     name: str
@@ -107,8 +118,12 @@ def ended_by(answer: Answer, what: str) -> Progress:
     if answer.refusal == Refusal.BUDGET:
         return Ended(OutcomeKind.CONFLICT, f"{what}: a PodDisruptionBudget forbids it: {answer.message}")
     if answer.refusal == Refusal.WEBHOOK_DOWN:
-        return Waiting(f"{what}: an admission webhook does not answer, so the server refuses the write; it is repeated")
-    if answer.refusal in {Refusal.UNREACHABLE, Refusal.BUSY}:
+        return Waiting(
+            f"an admission webhook does not answer, so the server refuses writes: {answer.message}", outage=True
+        )
+    if answer.refusal == Refusal.UNREACHABLE or (answer.refusal == Refusal.BUSY and answer.status == 429):
+        return Waiting(text, outage=True)
+    if answer.refusal == Refusal.BUSY:
         return Waiting(text)
     if answer.refusal == Refusal.RIGHT:
         return Ended(OutcomeKind.FAILED, f"{text}; apply the rights that `autopilot run --check` lists")

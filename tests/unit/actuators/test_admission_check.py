@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-
-import pytest
 
 from autopilot.contract.annotations import CHECK, PLACEMENT
 from autopilot.core.model.records import OutcomeKind
-from tests.kits.acting_kit import CHECKED, Acting, admit
-
-
-@pytest.fixture(scope="module")
-def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Acting]:
-    """Three nodes, and a queue of 24 GPUs with our check."""
-    found = Acting(tmp_path_factory.mktemp("acting"))
-    found.add_check()
-    found.kueue.queue("a", 24, admissionChecksStrategy=CHECKED)
-    found.run(2)
-    yield found
-    found.close()
-
-
-def waiting_job(acting: Acting, name: str, gpus: int, pods: int = 1) -> str:
-    """A Job whose quota is reserved and whose check is Pending; its uid."""
-    uid: str = acting.kueue.job(name, "a", gpus, pods)["metadata"]["uid"]
-    acting.run(2)
-    return uid
-
-
-def finish(acting: Acting, name: str) -> None:
-    """Take a Job away."""
-    acting.ask("DELETE", f"/apis/batch/v1/namespaces/default/jobs/{name}", propagationPolicy="Background")
-    acting.run(40)
+from tests.kits.acting_kit import Acting, admit
 
 
 def test_a_gang_starts_whole_at_its_place(acting: Acting) -> None:
     """Ready carries the nodes as one selector, and all pods run there. The effect is under way until that is seen."""
-    uid = waiting_job(acting, "wide", 8, pods=2)
+    uid = acting.waiting_job("wide", 8, pods=2)
     actuator = acting.actuator()
     outcome = actuator.apply(acting.instruction(uid, admit("n2", "n3")), acting.now_s)
     assert (outcome.kind, outcome.reason) == (OutcomeKind.ACCEPTED, "Kueue and the scheduler start it")
@@ -50,34 +23,34 @@ def test_a_gang_starts_whole_at_its_place(acting: Acting) -> None:
     assert check["message"].startswith("epoch 1: 1/p/w: placed on n2 (8), n3 (8)")
     assert [name for name, _, key in acting.placed() if key.startswith(PLACEMENT)] == ["n2", "n3"]
     assert [reason for reason, _ in acting.events("wide")] == ["AdmitBegun"]
-    finish(acting, "wide")
+    acting.finish("wide")
 
 
 def test_one_node_is_selected_by_its_hostname(acting: Acting) -> None:
     """No label of our own is needed for one node."""
-    uid = waiting_job(acting, "narrow", 8)
+    uid = acting.waiting_job("narrow", 8)
     acting.actuator().apply(acting.instruction(uid, admit("n3")), acting.now_s)
     acting.run(3)
     (pod,) = acting.pods("narrow")
     assert pod["spec"]["nodeSelector"] == {"gpu": "h100", "kubernetes.io/hostname": "n3"}
-    finish(acting, "narrow")
+    acting.finish("narrow")
 
 
 def test_a_repeated_instruction_writes_nothing(acting: Acting) -> None:
     """Neither the same process nor a new one writes the check again."""
-    uid = waiting_job(acting, "twice", 8)
+    uid = acting.waiting_job("twice", 8)
     actuator, instruction = acting.actuator(), acting.instruction(uid, admit("n1"))
     actuator.apply(instruction, acting.now_s)
     version = acting.workload("twice")["metadata"]["resourceVersion"]
     for again in (actuator, acting.actuator()):
         assert again.apply(instruction, acting.now_s).kind == OutcomeKind.ACCEPTED
     assert acting.workload("twice")["metadata"]["resourceVersion"] == version
-    finish(acting, "twice")
+    acting.finish("twice")
 
 
 def test_an_older_epoch_does_not_act(acting: Acting) -> None:
     """An instruction of a controller that was replaced is refused."""
-    uid = waiting_job(acting, "fenced", 8)
+    uid = acting.waiting_job("fenced", 8)
     actuator = acting.actuator()
     actuator.advance(acting.now_s, 7, ())
     outcome = actuator.apply(acting.instruction(uid, admit("n1"), fence=6), acting.now_s)
@@ -85,39 +58,39 @@ def test_an_older_epoch_does_not_act(acting: Acting) -> None:
     assert "epoch 7 acts already" in outcome.reason
     (check,) = acting.workload("fenced")["status"]["admissionChecks"]
     assert (check["name"], check["state"]) == (CHECK, "Pending")
-    finish(acting, "fenced")
+    acting.finish("fenced")
 
 
 def test_another_object_of_the_same_name_is_a_conflict(acting: Acting) -> None:
     """The uid of the instruction counts, and not the name."""
-    uid = waiting_job(acting, "reborn", 8)
-    finish(acting, "reborn")
-    waiting_job(acting, "reborn", 8)
+    uid = acting.waiting_job("reborn", 8)
+    acting.finish("reborn")
+    acting.waiting_job("reborn", 8)
     outcome = acting.actuator().apply(acting.instruction(uid, admit("n1")), acting.now_s)
     assert outcome.kind == OutcomeKind.CONFLICT
-    finish(acting, "reborn")
+    acting.finish("reborn")
 
 
 def test_a_contradicting_placement_is_never_written(acting: Acting) -> None:
     """A node without a label that the flavor asks for is a conflict; the Workload stays pending and alive."""
     labels = {"metadata": {"labels": {"gpu": "a100"}}}
     acting.ask("PATCH", "/api/v1/nodes/n1", labels)
-    uid = waiting_job(acting, "elsewhere", 8)
+    uid = acting.waiting_job("elsewhere", 8)
     outcome = acting.actuator().apply(acting.instruction(uid, admit("n1")), acting.now_s)
     assert outcome.kind == OutcomeKind.CONFLICT
     assert "node n1 does not have the label gpu=h100" in outcome.reason
     acting.ask("PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {"gpu": "h100"}}})
     acting.run(2)
     assert acting.kueue.condition("elsewhere", "Finished")[0] == ""
-    finish(acting, "elsewhere")
+    acting.finish("elsewhere")
 
 
 def test_a_place_that_filled_up_gives_the_quota_back(acting: Acting) -> None:
     """At the deadline the check says Retry: the reservation returns, and the decision is made again."""
-    taken = waiting_job(acting, "first", 8)
+    taken = acting.waiting_job("first", 8)
     acting.actuator().apply(acting.instruction(taken, admit("n1"), number="1/p/first"), acting.now_s)
     acting.run(3)
-    uid = waiting_job(acting, "second", 8)
+    uid = acting.waiting_job("second", 8)
     actuator, instruction = acting.actuator(), acting.instruction(uid, admit("n1"))
     actuator.apply(instruction, acting.now_s)
     acting.run(10)
@@ -131,4 +104,4 @@ def test_a_place_that_filled_up_gives_the_quota_back(acting: Acting) -> None:
     (check,) = acting.workload("second")["status"]["admissionChecks"]
     assert check["state"] == "Pending"
     for name in ("first", "second"):
-        finish(acting, name)
+        acting.finish(name)

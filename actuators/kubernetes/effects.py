@@ -1,0 +1,67 @@
+"""The record of an effect on an object: the next controller sees from it what was begun.
+
+Every first write leaves the id of its instruction: in this record, in the message of our check, in the mark of a stop,
+or in a request for a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from actuators.kubernetes.api import Api, Obj
+from actuators.kubernetes.objects import Target, annotation
+from actuators.kubernetes.writing import each
+from autopilot.contract.annotations import CHECK, CHECKPOINT_REQUEST, EFFECT, STOPPED
+
+if TYPE_CHECKING:
+    from actuators.kubernetes.levers.base import Effect
+
+
+def record_of(effect: Effect, step: str, **more: object) -> Obj:
+    """The annotation, for the patch that takes this step; `more` is what undoing it needs."""
+    record = {
+        "id": effect.id,
+        "kind": effect.instruction.kind,
+        "lever": effect.lever.name if effect.lever is not None else "",
+        "step": step,
+        "deadline": round(effect.instruction.deadline_s, 3),
+        "epoch": effect.epoch,
+        **more,
+    }
+    return {EFFECT: json.dumps(record)}
+
+
+def id_in(text: str) -> str:
+    """The id in a record, a mark or a request; "" where there is none."""
+    found = fields_of(text).get("id")
+    return found if isinstance(found, str) else ""
+
+
+def fields_of(text: str) -> Obj:
+    """The fields of a record; {} for a text that is none."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def wrote(found: Obj, effect: str) -> bool:
+    """True where the record of an object is of this instruction."""
+    return id_in(annotation(found, EFFECT)) == effect
+
+
+def begun(api: Api, target: Target, effect: str) -> bool:
+    """True where the Workload, the Job or a pod shows that this instruction wrote to it."""
+    if any(_shows(found, effect) for found in (target.workload, target.job)):
+        return True
+    return any(answer.ok and _shows(answer.body, effect) for answer in each(target.of("Pod"), api.read))
+
+
+def _shows(found: Obj, effect: str) -> bool:
+    checks = (found.get("status") or {}).get("admissionChecks") or ()
+    said = next((each.get("message", "") for each in checks if each["name"] == CHECK), "")
+    return f": {effect}: " in said or any(
+        id_in(annotation(found, key)) == effect for key in (EFFECT, STOPPED, CHECKPOINT_REQUEST)
+    )

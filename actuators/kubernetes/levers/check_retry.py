@@ -1,0 +1,62 @@
+"""Stop a gang of Kueue that is to start again: our AdmissionCheck says Retry, and the quota comes back to us.
+
+No `requeueAfterSeconds` is sent: it would delay the eviction itself.
+"""
+
+from __future__ import annotations
+
+from actuators.kubernetes.api import Obj, Refusal
+from actuators.kubernetes.levers.admission_check import KUEUE, RETRY, message, our_check, state_of
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.evicting import after_saving, take_back
+from actuators.kubernetes.objects import Target, holds
+from actuators.kubernetes.writing import CHECK_MANAGER, Stop
+from autopilot.core.model.operations import EvictOperation
+from autopilot.core.model.records import Instruction, OutcomeKind
+
+
+def suits(instruction: Instruction, target: Target) -> str:
+    """Work of Kueue with our check that continues elsewhere, or starts again for its own sake."""
+    operation = instruction.operation
+    if not target.workload:
+        return "it is not in a queue of Kueue"
+    if not our_check(target.workload):
+        return "its queue does not have our admission check"
+    if not isinstance(operation, EvictOperation) or not (
+        operation.reason.continues_elsewhere or operation.reason.for_itself
+    ):
+        return "it does not start again at once"
+    return ""
+
+
+def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
+    operation, ref = effect.instruction.operation, target.first("Workload")
+    if ref is None or not isinstance(operation, EvictOperation):
+        return Ended(OutcomeKind.CONFLICT, "its Workload is gone")
+    text = message(effect.epoch, effect.id, f"stopped: {operation.reason.value}")
+
+    def decide(found: Obj) -> Obj | Stop:
+        check = our_check(found)
+        if effect.id in check.get("message", "") or holds(found, "Evicted"):
+            return Stop("it is on its way", done=True)
+        if not holds(found, "Admitted"):
+            return Stop("it is not admitted any more", refusal=Refusal.GONE)
+        return state_of(RETRY, text, now_s)
+
+    answer = tools.writer.apply_status(ref, decide, CHECK_MANAGER)
+    return Waiting("Kueue stops it") if answer.ok else ended_by(answer, f"{ref.shown}: check Retry")
+
+
+LEVER = Lever(
+    "check-retry",
+    frozenset({"evict"}),
+    "set the AdmissionCheck to Retry; Kueue stops the gang, and the quota returns to the check",
+    (
+        Rule(KUEUE, "workloads", ("get",)),
+        Rule(KUEUE, "workloads/status", ("patch",)),
+        Rule("", "pods", ("get", "patch")),
+    ),
+    suits,
+    after_saving(_stop),
+    take_back,
+)

@@ -1,0 +1,126 @@
+"""Ask work to write a checkpoint before it is stopped, and wait for its answer.
+
+The request is an annotation on the pods, which a trainer reads through a downward-API volume. The kubelet refreshes
+such files about once a minute, so the request is used only where the grace is at least `LEAST_S`. Work with less grace
+gets SIGTERM and the grace of its pods.
+"""
+
+from __future__ import annotations
+
+import json
+
+from actuators.kubernetes.api import Api, Obj, Ref, Refusal
+from actuators.kubernetes.effects import fields_of, id_in
+from actuators.kubernetes.levers.base import Effect, Ended, Tools, Waiting
+from actuators.kubernetes.objects import Target, annotation
+from actuators.kubernetes.writing import Stop, each
+from autopilot.contract import PREFIX
+from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.core.model.operations import EvictOperation, Save
+from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.units import parse_duration_s
+
+LEAST_S = 180.0
+"""Least grace for a request by annotation: the kubelet's refresh of downward-API files, with room to write."""
+TERM_S = 30.0
+"""`terminationGracePeriodSeconds` of a pod that states none."""
+ON_REQUEST, WRITE = PREFIX + "checkpoint-on-request", PREFIX + "checkpoint-write-s"
+
+
+def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Waiting | Ended | None:
+    """What to wait for, or why the work is not stopped; None: it may be stopped now."""
+    operation = effect.instruction.operation
+    if not isinstance(operation, EvictOperation) or operation.save == Save.SKIP:
+        return None
+    must = operation.save == Save.MUST
+    pods = running_pods(tools.api, target)
+    if not pods:
+        return None
+    if _declared(target, pods, ON_REQUEST) != "true":
+        return Ended(OutcomeKind.DECLINED, "it does not save on request, and must not lose progress") if must else None
+    if operation.grace_s < LEAST_S:
+        return _by_signal(target, pods, operation.grace_s) if must else None
+    asked = {pod["metadata"]["uid"]: _request(pod, effect.id) for pod in pods}
+    if any(_acknowledges(pod, effect.id) for pod in pods):
+        return None
+    deadline_s = min((at for at in asked.values() if at is not None), default=now_s + operation.grace_s)
+    if now_s >= deadline_s:
+        late = f"it has not reported a checkpoint within {operation.grace_s:g} s"
+        if not must:
+            return None
+        forget(tools, effect, target)
+        return Ended(OutcomeKind.DECLINED, f"{late}, and must not lose progress")
+    missing = [pod for pod in pods if asked[pod["metadata"]["uid"]] is None]
+    failed = _ask(tools, effect, missing, deadline_s)
+    if failed:
+        why = f"the request for a checkpoint cannot be written: {failed}"
+        return Ended(OutcomeKind.DECLINED, f"{why}; it keeps its place") if must else None
+    return Waiting(f"it was asked for a checkpoint and has {deadline_s - now_s:.0f} s")
+
+
+def running_pods(api: Api, target: Target) -> list[Obj]:
+    """The pods of the target that run now and do not stop yet."""
+    answers = each(target.of("Pod"), api.read)
+    return [
+        answer.body
+        for answer in answers
+        if answer.ok
+        and answer.body.get("status", {}).get("phase") == "Running"
+        and not answer.body["metadata"].get("deletionTimestamp")
+    ]
+
+
+def forget(tools: Tools, effect: Effect, target: Target) -> None:
+    """Take our request off the pods, as far as that is possible."""
+
+    def decide(found: Obj) -> Obj | Stop:
+        if _request(found, effect.id) is None:
+            return Stop("there is no request of this instruction", done=True)
+        return {"metadata": {"annotations": {CHECKPOINT_REQUEST: None}}}
+
+    each(target.of("Pod"), lambda ref: tools.writer.change(ref, decide, effect.epoch))
+
+
+def _ask(tools: Tools, effect: Effect, pods: list[Obj], deadline_s: float) -> str:
+    """Write the request to pods; why that is not possible, "" where it was."""
+    text = json.dumps({"id": effect.id, "deadline": round(deadline_s, 3)})
+
+    def ask(pod: Obj) -> str:
+        meta = pod["metadata"]
+        ref = Ref("Pod", meta["namespace"], meta["name"], meta["uid"])
+        change = {"metadata": {"annotations": {CHECKPOINT_REQUEST: text, CHECKPOINT_ACK: None}}}
+        answer = tools.writer.change(ref, lambda _: change, effect.epoch)
+        return "" if answer.ok or answer.refusal in {Refusal.GONE, Refusal.OTHER_OBJECT} else answer.message
+
+    return next((failed for failed in each(pods, ask) if failed), "")
+
+
+def _by_signal(target: Target, pods: list[Obj], grace_s: float) -> Ended | None:
+    """Whether SIGTERM alone is enough: its pods have the time that it declares to need for a checkpoint."""
+    term_s = min(float(pod["spec"].get("terminationGracePeriodSeconds", TERM_S)) for pod in pods)
+    declared = _declared(target, pods, WRITE)
+    try:
+        write_s = parse_duration_s(declared) if declared else None
+    except ValueError:
+        write_s = None
+    if write_s is not None and write_s <= term_s:
+        return None
+    needs = "does not declare how long a checkpoint takes" if write_s is None else f"needs {write_s:g} s to save"
+    text = f"it {needs}, its pods get {term_s:g} s after SIGTERM, and {grace_s:g} s are too short for a request"
+    return Ended(OutcomeKind.DECLINED, text)
+
+
+def _declared(target: Target, pods: list[Obj], key: str) -> str:
+    """A declaration of the work: on its Job, its Workload, or its pods."""
+    return next((text for found in (target.job, target.workload, *pods) if (text := annotation(found, key))), "")
+
+
+def _request(pod: Obj, effect: str) -> float | None:
+    """The deadline of the request of this instruction on a pod; None where there is none."""
+    record = fields_of(annotation(pod, CHECKPOINT_REQUEST))
+    at_s = record.get("deadline")
+    return float(at_s) if record.get("id") == effect and isinstance(at_s, int | float) else None
+
+
+def _acknowledges(pod: Obj, effect: str) -> bool:
+    return id_in(annotation(pod, CHECKPOINT_ACK)) == effect

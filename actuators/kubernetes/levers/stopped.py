@@ -1,0 +1,43 @@
+"""What the controller stopped is marked as its own, by uid. What a person stopped is left to that person."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from actuators.kubernetes.api import Obj
+from actuators.kubernetes.effects import fields_of
+from actuators.kubernetes.objects import annotation
+from autopilot.contract.annotations import STOPPED
+from autopilot.core.model.operations import StopReason
+
+STAYS = frozenset({StopReason.SUSPEND, StopReason.IDLE})
+"""Reasons after which the work stays away until its owner lets it continue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The record of a stop. `returns`: the controller may start the work again."""
+
+    uid: str
+    id: str
+    reason: str
+    returns: bool
+
+    @property
+    def text(self) -> str:
+        """As the annotation has it."""
+        return json.dumps({"uid": self.uid, "id": self.id, "reason": self.reason, "returns": self.returns})
+
+
+def mark_for(found: Obj, effect: str, reason: StopReason) -> Obj:
+    """The annotations of a stop."""
+    mark = Mark(found["metadata"]["uid"], effect, reason.value, reason not in STAYS)
+    return {STOPPED: mark.text}
+
+
+def mark_of(found: Obj) -> Mark | None:
+    """The mark of an object, if the controller set it on this very object; None otherwise."""
+    record = fields_of(annotation(found, STOPPED))
+    mark = Mark(record.get("uid", ""), record.get("id", ""), record.get("reason", ""), record.get("returns") is True)
+    return mark if mark.uid == found["metadata"]["uid"] else None

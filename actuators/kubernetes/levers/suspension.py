@@ -1,0 +1,194 @@
+"""Start and stop Jobs without Kueue by `spec.suspend`.
+
+A suspended Job is started only where its owner asked for it when it created the Job (label `gpu-autopilot.io/manage`),
+or where the controller suspended it. Who wrote `suspend` last is read from the managed fields, so a later suspension by
+a person wins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actuators.kubernetes import placement
+from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
+from actuators.kubernetes.effects import fields_of, record_of, wrote
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.evicting import after_saving, take_back
+from actuators.kubernetes.levers.stopped import mark_for, mark_of
+from actuators.kubernetes.merging import Contradiction, merge
+from actuators.kubernetes.objects import Target, annotation, conditions, label
+from actuators.kubernetes.writing import MANAGER, Stop
+from autopilot.contract.annotations import EFFECT, MANAGE, STOPPED
+from autopilot.core.model.operations import AdmitOperation, EvictOperation, StopReason
+from autopilot.core.model.records import Instruction, OutcomeKind
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+OVER = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
+
+
+def _own_job(target: Target) -> str:
+    """Why `suspend` of its Job is not ours to use; "" where it is."""
+    job = target.job
+    if target.workload or label(job, QUEUE):
+        return "Kueue manages it"
+    if not job:
+        return "it is no Job"
+    owners = job["metadata"].get("ownerReferences") or ()
+    owner = next((each for each in owners if each.get("controller")), None)
+    return f"{owner['kind']} {owner['name']} manages its Job" if owner is not None else ""
+
+
+def suits_start(_instruction: Instruction, target: Target) -> str:
+    """A suspended Job without Kueue that may be started."""
+    return _own_job(target) or startable(target.job)
+
+
+def startable(job: Obj) -> str:
+    """Why a suspended Job may not be started; "" where it may."""
+    if not job["spec"].get("suspend"):
+        return "its Job is not suspended"
+    mark = mark_of(job)
+    by_us = MANAGER in _writers(job, ("f:spec", "f:suspend"))
+    if mark is not None and by_us:
+        return "" if mark.returns else "it waits until its owner lets it continue"
+    if label(job, MANAGE) != "true":
+        return f"its Job does not have the label {MANAGE}=true"
+    created = job["metadata"]["creationTimestamp"]
+    if created not in _times(job, ("f:metadata", "f:labels", f"f:{MANAGE}")):
+        return f"the label {MANAGE} was not on its Job from the beginning"
+    if by_us or created not in _times(job, ("f:spec", "f:suspend")):
+        return "a person suspended its Job later, and keeps it"
+    return ""
+
+
+def _entries(job: Obj, path: tuple[str, ...]) -> list[Obj]:
+    """The managed fields that include a field."""
+    found = []
+    for entry in job["metadata"].get("managedFields") or ():
+        inside: Any = entry.get("fieldsV1") or {}
+        for part in path:
+            inside = inside.get(part) if isinstance(inside, dict) else None
+        if inside is not None and not entry.get("subresource"):
+            found.append(entry)
+    return found
+
+
+def _writers(job: Obj, path: tuple[str, ...]) -> set[str]:
+    return {entry["manager"] for entry in _entries(job, path)}
+
+
+def _times(job: Obj, path: tuple[str, ...]) -> set[str]:
+    return {entry.get("time", "") for entry in _entries(job, path)}
+
+
+def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
+    operation, ref = effect.instruction.operation, target.first("Job")
+    if ref is None or not isinstance(operation, AdmitOperation):
+        return Ended(OutcomeKind.CONFLICT, "its Job is gone")
+    if wrote(target.job, effect.id) and not target.job["spec"].get("suspend"):
+        return Waiting("the scheduler binds its pods")
+    place = placement.place_of(tools.api, target.uid, operation.slots)
+    if isinstance(place, Answer):
+        if place.refusal in CONFLICTS:
+            return Ended(OutcomeKind.CONFLICT, f"its place is gone: {place.message}")
+        return ended_by(place, "its nodes")
+    selector = _foreign(target.job)
+    merged = merge([("its template", selector), ("the placement", place.selector)])
+    if isinstance(merged, Contradiction):
+        return Ended(OutcomeKind.FAILED, f"{merged}; nothing was written")
+    lacks = place.lacks(selector)
+    if lacks:
+        return Ended(OutcomeKind.CONFLICT, f"it cannot run there: {lacks}")
+    marked = placement.mark(tools.writer, place, effect.epoch)
+    if not marked.ok:
+        return ended_by(marked, f"label {place.label} of its nodes")
+
+    def decide(found: Obj) -> Obj | Stop:
+        if not found["spec"].get("suspend"):
+            if wrote(found, effect.id):
+                return Stop("it is started", done=True)
+            return Stop("somebody else has started it", refusal=Refusal.GONE)
+        why_not = startable(found)
+        if why_not:
+            return Stop(why_not, refusal=Refusal.GONE)
+        held = found["spec"]["template"]["spec"].get("nodeSelector") or {}
+        ours = dict.fromkeys(held.keys() - _foreign(found).keys())
+        notes = {**record_of(effect, "started", selector=dict(place.selector)), STOPPED: None}
+        return {
+            "metadata": {"annotations": notes},
+            "spec": {"suspend": False, "template": {"spec": {"nodeSelector": {**ours, **place.selector}}}},
+        }
+
+    answer = tools.writer.change(ref, decide, effect.epoch)
+    return Waiting("the scheduler binds its pods") if answer.ok else ended_by(answer, f"{ref.shown}: start")
+
+
+def _foreign(job: Obj) -> dict[str, str]:
+    """The node selector of the template without what an earlier placement of ours put there."""
+    held = job["spec"]["template"]["spec"].get("nodeSelector") or {}
+    ours = fields_of(annotation(job, EFFECT)).get("selector")
+    placed = ours if isinstance(ours, dict) else {}
+    return {key: value for key, value in held.items() if placed.get(key) != value}
+
+
+def _suits_stop(instruction: Instruction, target: Target) -> str:
+    why_not = _own_job(target)
+    if why_not:
+        return why_not
+    over = [kind for kind in OVER if conditions(target.job).get(kind, {}).get("status") == "True"]
+    return f"its Job is {over[0]}" if over and instruction.kind == "evict" else ""
+
+
+def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
+    operation, ref = effect.instruction.operation, target.first("Job")
+    if ref is None or not isinstance(operation, EvictOperation):
+        return Ended(OutcomeKind.CONFLICT, "its Job is gone")
+    return suspend(tools, effect, target, operation.reason)
+
+
+def suspend(tools: Tools, effect: Effect, target: Target, reason: StopReason) -> Progress:
+    """Suspend a Job and mark it as suspended by the controller."""
+    ref = target.first("Job")
+    if ref is None:
+        return Ended(OutcomeKind.CONFLICT, "its Job is gone")
+
+    def decide(found: Obj) -> Obj | Stop:
+        if found["spec"].get("suspend"):
+            mark = mark_of(found)
+            if mark is not None and mark.id == effect.id:
+                return Stop("it is suspended", done=True)
+            return Stop("somebody else has suspended it", refusal=Refusal.GONE)
+        return {"metadata": {"annotations": mark_for(found, effect.id, reason)}, "spec": {"suspend": True}}
+
+    answer = tools.writer.change(ref, decide, effect.epoch)
+    return Waiting("its pods stop") if answer.ok else ended_by(answer, f"{ref.shown}: suspend")
+
+
+def _undo_start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every undo
+    """Suspend the Job again where none of its pods was bound: it did not start at its place."""
+    late = f"not started in time: {effect.waits_for or 'no progress'}"
+    begun = wrote(target.job, effect.id) and not target.job["spec"].get("suspend")
+    if not begun or placement.bound(tools.api, target):
+        return Ended(OutcomeKind.FAILED, late, retryable=True)
+    done = suspend(tools, effect, target, StopReason.MOVE)
+    return Ended(OutcomeKind.CONFLICT, f"{late}; {'it waits again' if isinstance(done, Waiting) else done.reason}")
+
+
+START = Lever(
+    "unsuspend",
+    frozenset({"admit"}),
+    "start a suspended Job with its placement, in one write",
+    (Rule("batch", "jobs", ("get", "patch")), Rule("", "nodes", ("get", "list", "patch")), Rule("", "pods", ("get",))),
+    suits_start,
+    _start,
+    _undo_start,
+)
+STOP = Lever(
+    "suspend",
+    frozenset({"evict"}),
+    "suspend a Job; its pods get their grace",
+    (Rule("batch", "jobs", ("get", "patch")), Rule("", "pods", ("get", "patch"))),
+    _suits_stop,
+    after_saving(_stop),
+    take_back,
+)

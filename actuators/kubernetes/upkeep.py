@@ -1,0 +1,75 @@
+"""What the actuator keeps in order beside the effects: our AdmissionCheck, and the labels of placements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+
+from actuators.kubernetes import placement
+from actuators.kubernetes.api import Obj, Ref
+from actuators.kubernetes.levers.base import Tools
+from actuators.kubernetes.objects import conditions
+from actuators.kubernetes.writing import CHECK_MANAGER, Stop
+from autopilot.contract.annotations import CHECK, CONTROLLER
+
+EVERY_S = 60.0
+"""Time between two looks."""
+GONE_S = 120.0
+"""A label of a placement is removed once its gang was not in the view for this long."""
+
+
+@dataclass(slots=True)
+class ActiveCheck:
+    """Sets the condition Active of our AdmissionCheck: without it Kueue stops the queues that use the check."""
+
+    _due_s: float = -inf
+
+    def run(self, tools: Tools, epoch: int, now_s: float) -> None:
+        """Say that the check is served. A cluster without Kueue or without the check is left alone."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + EVERY_S
+
+        def decide(found: Obj) -> Obj | Stop:
+            if found.get("spec", {}).get("controllerName") != CONTROLLER:
+                return Stop("the check belongs to another controller", done=True)
+            if conditions(found).get("Active", {}).get("status") == "True":
+                return Stop("it is active", done=True)
+            return {"conditions": [_active(epoch, now_s)]}
+
+        tools.writer.apply_status(Ref("AdmissionCheck", "", CHECK), decide, CHECK_MANAGER)
+
+
+def _active(epoch: int, now_s: float) -> Obj:
+    stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "type": "Active",
+        "status": "True",
+        "reason": "Active",
+        "message": f"epoch {epoch}: gpu-autopilot answers this check",
+        "lastTransitionTime": stamp,
+    }
+
+
+@dataclass(slots=True)
+class OldPlacements:
+    """Removes labels of placements whose gang is gone."""
+
+    _due_s: float = -inf
+    _gone_since_s: dict[str, float] = field(default_factory=dict)
+
+    def run(self, tools: Tools, epoch: int, now_s: float) -> None:
+        """Look at the nodes of the view; a gang must be missing for `GONE_S`."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + EVERY_S
+        carried = list(tools.objects.placed())
+        if not carried:
+            self._gone_since_s = {}
+            return
+        needed = {placement.label_of(uid) for uid in tools.objects.uids()}
+        self._gone_since_s = {key: self._gone_since_s.get(key, now_s) for _, _, key in carried if key not in needed}
+        for name, uid, key in carried:
+            if now_s - self._gone_since_s.get(key, inf) >= GONE_S:
+                placement.set_label(tools.writer, Ref("Node", "", name, uid), key, None, epoch)

@@ -1,0 +1,21 @@
+"""One cluster for all tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kits.acting_kit import CHECKED, Acting
+
+
+@pytest.fixture(scope="module")
+def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Acting]:
+    """Three nodes of eight GPUs, queue `a` of 24 GPUs with our check, and queue `free` of 24 without."""
+    found = Acting(tmp_path_factory.mktemp("acting"))
+    found.add_check()
+    found.kueue.queue("a", 24, admissionChecksStrategy=CHECKED)
+    found.kueue.queue("free", 24)
+    found.run(2)
+    yield found
+    found.close()

@@ -1,0 +1,138 @@
+"""Levers on work of Kueue: its gate, Retry of our check, deactivation and return."""
+
+from __future__ import annotations
+
+import json
+
+from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
+from autopilot.core.model.operations import StopReason
+from autopilot.core.model.records import OutcomeKind
+from tests.kits.acting_kit import Acting, admit, evict
+from tests.kits.kueue_kit import SPACE
+
+
+def test_only_our_gate_is_removed(acting: Acting) -> None:
+    """The gate of another controller stays on the Job and on its Workload; without it the gang would be admitted."""
+    uid = acting.waiting_job("gated", 8, queue="free", gate=f"example.com/other,{CONTROLLER}")
+    outcome = acting.actuator().apply(acting.instruction(uid, admit("n1")), acting.now_s)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.ACCEPTED, "Kueue admits it")
+    for found in (acting.job("gated"), acting.workload("gated")):
+        assert found["metadata"]["annotations"]["kueue.x-k8s.io/admission-gated-by"] == "example.com/other"
+    assert acting.kueue.admitted() == set()
+    acting.finish("gated")
+
+
+def test_a_gate_and_then_our_check(acting: Acting) -> None:
+    """A gang behind both is released, waits for its quota, and starts at its place."""
+    uid = acting.waiting_job("both", 8, gate=CONTROLLER)
+    actuator, instruction = acting.actuator(), acting.instruction(uid, admit("n2"))
+    actuator.apply(instruction, acting.now_s)
+    acting.run(2)
+    assert actuator.advance(acting.now_s, 1, [instruction]) == ()
+    acting.run(3)
+    (pod,) = acting.pods("both")
+    assert pod["spec"]["nodeName"] == "n2"
+    acting.finish("both")
+
+
+def test_a_moved_gang_returns_to_our_check(acting: Acting) -> None:
+    """Retry without a delay: the pods stop, the quota is reserved again, and the gang starts elsewhere."""
+    uid = acting.running_job("moved", "n1")
+    actuator, stop = acting.actuator(), acting.instruction(uid, evict(StopReason.MOVE))
+    assert actuator.apply(stop, acting.now_s).reason == "Kueue stops it"
+    acting.run(5)
+    workload = acting.workload("moved")
+    (check,) = workload["status"]["admissionChecks"]
+    assert (check["state"], check.get("requeueAfterSeconds")) == ("Pending", None)
+    assert acting.kueue.condition("moved", "QuotaReserved")[0] == "True"
+    assert actuator.advance(acting.now_s, 1, [stop]) == ()  # the view shows that it was stopped
+    start = acting.instruction(uid, admit("n3"), number="2/p/w", revision=1)
+    actuator.apply(start, acting.now_s)
+    acting.run(40)
+    running = [each["spec"]["nodeName"] for each in acting.pods("moved") if each["status"]["phase"] == "Running"]
+    assert running == ["n3"]
+    acting.finish("moved")
+
+
+def test_preempted_work_stays_out_until_it_is_admitted_again(acting: Acting) -> None:
+    """It is deactivated with our mark; the next admission activates it and waits for its quota."""
+    uid = acting.running_job("victim", "n1")
+    actuator = acting.actuator()
+    actuator.apply(acting.instruction(uid, evict()), acting.now_s)
+    acting.run(40)
+    workload = acting.workload("victim")
+    assert workload["spec"]["active"] is False
+    mark = json.loads(workload["metadata"]["annotations"][STOPPED])
+    assert mark == {"uid": workload["metadata"]["uid"], "id": "1/p/w", "reason": "preempt", "returns": True}
+    start = acting.instruction(uid, admit("n2"), number="2/p/w", revision=acting.revision(uid))
+    assert actuator.apply(start, acting.now_s).reason == "Kueue puts it back in its queue"
+    for _ in range(3):
+        acting.run(3)
+        actuator.advance(acting.now_s, 1, [start])
+    running = [each["spec"]["nodeName"] for each in acting.pods("victim") if each["status"]["phase"] == "Running"]
+    assert running == ["n2"]
+    assert STOPPED not in acting.workload("victim")["metadata"]["annotations"]
+    acting.finish("victim")
+
+
+def test_work_that_a_person_deactivated_is_left_alone(acting: Acting) -> None:
+    """Neither a stop nor a start touches it."""
+    uid = acting.waiting_job("paused", 8)
+    name = acting.workload("paused")["metadata"]["name"]
+    acting.ask("PATCH", f"{SPACE}/workloads/{name}", {"spec": {"active": False}})
+    acting.run(2)
+    actuator, revision = acting.actuator(), acting.revision(uid)
+    stopped = actuator.apply(acting.instruction(uid, evict(), revision=revision), acting.now_s)
+    assert (stopped.kind, "somebody else has deactivated it" in stopped.reason) == (OutcomeKind.CONFLICT, True)
+    started = actuator.apply(acting.instruction(uid, admit("n1"), number="2/p/w", revision=revision), acting.now_s)
+    assert (started.kind, started.reason) == (OutcomeKind.CONFLICT, "its Workload was deactivated meanwhile")
+    acting.finish("paused")
+
+
+def test_idle_work_waits_for_its_owner(acting: Acting) -> None:
+    """Its mark says that the controller does not start it again."""
+    uid = acting.running_job("idle", "n1")
+    actuator = acting.actuator()
+    actuator.apply(acting.instruction(uid, evict(StopReason.IDLE)), acting.now_s)
+    acting.run(40)
+    again = acting.instruction(uid, admit("n1"), number="2/p/w", revision=acting.revision(uid))
+    assert actuator.apply(again, acting.now_s).kind == OutcomeKind.CONFLICT
+    assert acting.workload("idle")["spec"]["active"] is False
+    acting.finish("idle")
+
+
+def test_an_outage_of_kueue_is_waited_out_and_said_once(acting: Acting) -> None:
+    """Its webhooks refuse every write with 500: the effect waits, nothing is asked meanwhile, and it goes on after."""
+    uid = acting.running_job("waits", "n1")
+    said: list[str] = []
+    actuator, stop = acting.actuator(on_problem=said.append), acting.instruction(uid, evict())
+    acting.kueue.kueue.stop()
+    outcome = actuator.apply(stop, acting.now_s)
+    assert outcome.kind == OutcomeKind.ACCEPTED
+    assert "an admission webhook does not answer" in outcome.reason
+    for _ in range(3):
+        acting.run(4)
+        assert actuator.advance(acting.now_s, 1, [stop]) == ()
+    acting.kueue.kueue.restart()
+    acting.run(12)
+    actuator.advance(acting.now_s, 1, [stop])
+    assert acting.workload("waits")["spec"]["active"] is False
+    assert len(said) == 2
+    assert (said[0] != "", said[1]) == (True, "")
+    acting.finish("waits")
+
+
+def test_a_new_process_resumes_what_was_begun(acting: Acting) -> None:
+    """It follows a gate that was opened before, and leaves an instruction alone of which nothing was written."""
+    begun, not_begun = acting.waiting_job("begun", 8, gate=CONTROLLER), acting.waiting_job("untouched", 8)
+    first = acting.instruction(begun, admit("n1"))
+    second = acting.instruction(not_begun, admit("n2"), number="1/p/other")
+    acting.actuator().apply(first, acting.now_s)
+    acting.run(2)
+    acting.actuator().advance(acting.now_s, 2, [first, second])
+    acting.run(3)
+    (check,) = acting.workload("begun")["status"]["admissionChecks"]
+    assert check["message"].startswith("epoch 2: 1/p/w: ")
+    (check,) = acting.workload("untouched")["status"]["admissionChecks"]
+    assert (check["name"], check["state"]) == (CHECK, "Pending")
+    acting.finish("begun", "untouched")

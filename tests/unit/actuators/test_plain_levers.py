@@ -1,0 +1,208 @@
+"""Levers on work without Kueue: scheduling gates, suspended Jobs, evictions of pods."""
+
+from __future__ import annotations
+
+from autopilot.contract.annotations import CONTROLLER, MANAGE
+from autopilot.core.model.operations import StopReason
+from autopilot.core.model.records import OutcomeKind
+from tests.kits.acting_kit import PODS, Acting, admit, evict
+from tests.kits.kueue_kit import JOBS
+
+OURS = {MANAGE: "true"}
+
+
+def running_on(acting: Acting, name: str = "") -> dict[str, str]:
+    """Pods that run, with their nodes."""
+    return {
+        each["metadata"]["name"]: each["spec"]["nodeName"]
+        for each in acting.pods(name)
+        if each["status"]["phase"] == "Running" and not each["metadata"].get("deletionTimestamp")
+    }
+
+
+def test_gated_pods_get_their_nodes_and_start(acting: Acting) -> None:
+    """One patch for each pod opens our gate and selects its node."""
+    for number in range(3):
+        acting.pod(f"g{number}", 8, gates=(CONTROLLER,), group="three")
+    instruction = acting.instruction("group/default/three", admit("n3", "n1", "n2"))
+    outcome = acting.actuator().apply(instruction, acting.now_s)
+    assert outcome.reason == "the scheduler binds its pods"
+    acting.run(5)
+    assert sorted(running_on(acting).values()) == ["n1", "n2", "n3"]
+    acting.finish()
+
+
+def test_a_gate_of_somebody_else_keeps_all_pods_waiting(acting: Acting) -> None:
+    """Our gate stays as long as another one holds a pod of the gang: it would start in part."""
+    acting.pod("h0", 8, gates=(CONTROLLER,), group="two")
+    acting.pod("h1", 8, gates=(CONTROLLER, "example.com/other"), group="two")
+    outcome = acting.actuator().apply(acting.instruction("group/default/two", admit("n1", "n2")), acting.now_s)
+    assert outcome.kind == OutcomeKind.ACCEPTED
+    assert "example.com/other" in outcome.reason
+    assert all(len(each["spec"]["schedulingGates"]) >= 1 for each in acting.pods())
+    acting.finish()
+
+
+def test_a_pod_that_selects_another_node_opens_no_gate(acting: Acting) -> None:
+    """The contradiction of one pod is found before any pod is patched."""
+    acting.pod("i0", 8, gates=(CONTROLLER,), group="pinned")
+    body = acting.ask("GET", f"{PODS}/i0")
+    spec = {
+        "containers": body["spec"]["containers"],
+        "restartPolicy": "Never",
+        "schedulingGates": [{"name": CONTROLLER}],
+    }
+    pinned = {**spec, "nodeSelector": {"kubernetes.io/hostname": "n3"}}
+    meta = {"name": "i1", "labels": {"group": "pinned"}}
+    acting.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pinned})
+    outcome = acting.actuator().apply(acting.instruction("group/default/pinned", admit("n1", "n2")), acting.now_s)
+    assert (outcome.kind, outcome.retryable) == (OutcomeKind.FAILED, False)
+    assert "it selects node n3 itself" in outcome.reason
+    assert all(each["spec"].get("schedulingGates") for each in acting.pods())
+    acting.finish()
+
+
+def test_a_job_with_the_label_starts_at_its_place(acting: Acting) -> None:
+    """One write starts it with the selector of its node."""
+    uid = acting.plain_job("opted", suspend=True, labels=OURS)
+    acting.actuator().apply(acting.instruction(uid, admit("n2")), acting.now_s)
+    acting.run(3)
+    assert list(running_on(acting, "opted").values()) == ["n2"]
+    acting.finish("opted")
+
+
+def test_a_job_whose_label_came_later_is_not_started(acting: Acting) -> None:
+    """The owner decides at creation; a label that is set later by another client does not count."""
+    uid = acting.plain_job("late", suspend=True)
+    acting.ask("PATCH", f"{JOBS}/late", {"metadata": {"labels": OURS}}, fieldManager="kubectl-label")
+    outcome = acting.actuator().apply(acting.instruction(uid, admit("n2")), acting.now_s)
+    assert outcome.kind == OutcomeKind.FAILED
+    assert "was not on its Job from the beginning" in outcome.reason
+    assert acting.job("late")["spec"]["suspend"]
+    acting.finish("late")
+
+
+def test_a_later_suspension_by_a_person_wins(acting: Acting) -> None:
+    """A Job that we started and a person suspended again stays suspended."""
+    uid = acting.plain_job("stopped", suspend=True, labels=OURS)
+    acting.actuator().apply(acting.instruction(uid, admit("n2")), acting.now_s)
+    acting.run(3)
+    acting.ask("PATCH", f"{JOBS}/stopped", {"spec": {"suspend": True}}, fieldManager="kubectl-patch")
+    acting.run(40)
+    outcome = acting.actuator().apply(acting.instruction(uid, admit("n1"), number="2/p/w"), acting.now_s)
+    assert outcome.kind == OutcomeKind.FAILED
+    assert "a person suspended its Job later" in outcome.reason
+    acting.finish("stopped")
+
+
+def test_a_job_that_we_suspended_starts_again_elsewhere(acting: Acting) -> None:
+    """Our own suspension is marked; the earlier placement is replaced."""
+    uid = acting.plain_job("again", suspend=True, labels=OURS)
+    actuator = acting.actuator()
+    actuator.apply(acting.instruction(uid, admit("n1")), acting.now_s)
+    acting.run(3)
+    assert actuator.apply(acting.instruction(uid, evict(), number="2/p/w"), acting.now_s).reason == "its pods stop"
+    acting.run(40)
+    assert running_on(acting, "again") == {}
+    outcome = actuator.apply(acting.instruction(uid, admit("n3"), number="3/p/w"), acting.now_s)
+    assert outcome.reason == "the scheduler binds its pods"
+    acting.run(5)
+    assert list(running_on(acting, "again").values()) == ["n3"]
+    acting.finish("again")
+
+
+def test_a_job_that_does_not_start_in_time_is_suspended_again(acting: Acting) -> None:
+    """Its node filled up meanwhile: nothing keeps waiting for it."""
+    acting.pod("squatter", 8)
+    (node,) = running_on(acting).values()
+    uid = acting.plain_job("unlucky", suspend=True, labels=OURS)
+    actuator, instruction = acting.actuator(), acting.instruction(uid, admit(node))
+    actuator.apply(instruction, acting.now_s)
+    acting.run(61)
+    (outcome,) = actuator.advance(acting.now_s, 1, [instruction])
+    assert (outcome.kind, "it waits again" in outcome.reason) == (OutcomeKind.CONFLICT, True)
+    assert acting.job("unlucky")["spec"]["suspend"]
+    acting.finish("unlucky")
+
+
+def test_a_budget_that_forbids_keeps_every_pod(acting: Acting) -> None:
+    """No pod of the gang is evicted where the budget refuses one; the Event names the budget."""
+    for number in range(2):
+        acting.pod(f"k{number}", 8, group="kept", app="kept")
+    budget = {"selector": {"matchLabels": {"app": "kept"}}, "maxUnavailable": 0}
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}, "spec": budget}
+    acting.ask("POST", path, body)
+    acting.run(2)
+    outcome = acting.actuator().apply(acting.instruction("group/default/kept", evict()), acting.now_s)
+    assert (outcome.kind, "a PodDisruptionBudget forbids it" in outcome.reason) == (OutcomeKind.CONFLICT, True)
+    assert len(running_on(acting)) == 2
+    assert ("EvictConflict", True) in [(reason, "PodDisruptionBudget" in note) for reason, note in acting.events("k0")]
+    acting.ask("DELETE", f"{path}/kept")
+    acting.finish()
+
+
+def test_pods_are_evicted_with_their_grace(acting: Acting) -> None:
+    """The Eviction API stops them; repeating the instruction evicts nothing else."""
+    acting.pod("e0", 8, group="out")
+    actuator, instruction = acting.actuator(), acting.instruction("group/default/out", evict(grace_s=20.0))
+    assert actuator.apply(instruction, acting.now_s).reason == "its pods stop"
+    (pod,) = acting.pods()
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 20
+    assert actuator.apply(instruction, acting.now_s).reason == "its pods stop"
+    acting.finish()
+
+
+def test_pods_that_nobody_makes_again_are_not_moved(acting: Acting) -> None:
+    """A move of a bare pod would end its work."""
+    acting.pod("bare", 8, group="bare")
+    outcome = acting.actuator().apply(acting.instruction("group/default/bare", evict(StopReason.MOVE)), acting.now_s)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.DECLINED, "no controller makes pod bare again")
+    assert len(running_on(acting)) == 1
+    acting.finish()
+
+
+def test_a_job_that_an_eviction_would_fail_is_left_alone(acting: Acting) -> None:
+    """No failure of the Job is left, and it does not ignore disruptions."""
+    acting.plain_job("fragile", backoffLimit=0)
+    (pod,) = acting.pods("fragile")
+    outcome = acting.actuator().apply(acting.instruction(pod["metadata"]["uid"], evict()), acting.now_s)
+    assert outcome.kind == OutcomeKind.DECLINED
+    assert outcome.reason == "the eviction would fail Job fragile: 0 of its 0 allowed failures are used"
+    acting.finish("fragile")
+
+
+def test_a_webhook_that_refuses_is_named(acting: Acting) -> None:
+    """A 403 of an admission policy is no missing right, and nothing is half done."""
+    uid = acting.plain_job("denied", suspend=True, labels=OURS)
+    root = "/apis/admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}
+    policy = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.spec.suspend", "message": "Jobs stay suspended", "reason": "Forbidden"}],
+    }
+    for kind, path, spec in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", policy),
+        (
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+            {"policyName": "stay", "validationActions": ["Deny"]},
+        ),
+    ):
+        body = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": "stay"},
+            "spec": spec,
+        }
+        acting.ask("POST", f"{root}/{path}", body)
+    acting.run(2)
+    outcome = acting.actuator().apply(acting.instruction(uid, admit("n2")), acting.now_s)
+    assert (outcome.kind, outcome.retryable) == (OutcomeKind.FAILED, False)
+    assert "Jobs stay suspended" in outcome.reason
+    assert "rights" not in outcome.reason
+    for path in ("validatingadmissionpolicies", "validatingadmissionpolicybindings"):
+        acting.ask("DELETE", f"{root}/{path}/stay")
+    acting.run(2)
+    acting.finish("denied")
