@@ -5,6 +5,8 @@ Actuators, collectors and the checkpoint library take them from here, so that th
 
 from __future__ import annotations
 
+import json
+
 from autopilot.contract.tree import PREFIX
 
 MANAGE = PREFIX + "manage"
@@ -30,6 +32,16 @@ CHECK = "gpu-autopilot"
 """Name of our AdmissionCheck."""
 PLACEMENT = "placement.gpu-autopilot.io/"
 """Prefix of the node label that marks the nodes of one gang; the rest is 10 hex digits of the gang's uid."""
+
+
+def may_return(stopped: str, uid: str) -> bool:
+    """Whether the mark `stopped` says that the controller stopped this very object and may start it again."""
+    try:
+        record = json.loads(stopped or "null")
+        return bool(record["uid"] == uid and record["returns"] is True)
+    except (ValueError, TypeError, KeyError):
+        return False
+
 
 REPORTED = frozenset(
     name.removeprefix(PREFIX)

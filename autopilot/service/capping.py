@@ -1,32 +1,66 @@
-"""A policy whose modes go no further than `recommend`."""
+"""A policy whose modes go as far as there are levers: an action without all of them only recommends."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from autopilot.core.model.modes import Mode, Modes
+from autopilot.core.model.modes import ACTIONS_WITH, Effect, Mode, Modes
 from autopilot.core.model.policy import Policy
 
 _ORDER = tuple(Mode)
+_BOTH = frozenset({"admit", "evict"})
+
+NEEDS: Mapping[Effect, frozenset[str]] = {
+    Effect.ADMIT: frozenset({"admit"}),
+    Effect.FILL: _BOTH,
+    Effect.CONSOLIDATE: _BOTH,
+    Effect.MOVE: _BOTH,
+    Effect.RECLAIM: _BOTH,
+    Effect.PREEMPT: _BOTH,
+    Effect.GROW: frozenset({"resize"}),
+    Effect.ROOM: frozenset({"evict"}),
+    Effect.CLEAR: _BOTH,
+    Effect.FLOOR: frozenset({"scale"}),
+    Effect.STOP: frozenset({"evict"}),
+    Effect.SUSPEND: frozenset({"evict"}),
+    Effect.RECUT: frozenset({"recut"}),
+    Effect.NOTIFY: frozenset({"notify"}),
+    Effect.MARK: frozenset(),
+    Effect.PARK: frozenset({"evict"}),
+}
+"""Kinds of instructions that each effect is made of. Gangs are rigid where there is no lever for `resize`."""
+
+
+def kinds_of(action: str) -> frozenset[str]:
+    """Kinds of instructions that an action may send."""
+    return frozenset().union(*(NEEDS[effect] for effect, actions in ACTIONS_WITH.items() if action in actions))
 
 
 class Capped:
     """Capped policies. The last one is kept: consumers compare policies by identity."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Collection[str] = ()) -> None:
+        """`kinds`: instructions for which there is a lever; without any, nothing may act."""
+        self._kinds = frozenset(kinds)
         self._last: tuple[Policy, Policy] | None = None
 
     def of(self, policy: Policy) -> Policy:
-        """`policy` with every mode at most `recommend`; `policy` itself where none goes further."""
+        """`policy` with the modes of actions without a lever at most `recommend`; itself where nothing changes."""
         if self._last is None or self._last[0] is not policy:
-            self._last = (policy, _capped(policy))
+            self._last = (policy, self._cap(policy))
         return self._last[1]
 
+    def _cap(self, policy: Policy) -> Policy:
+        further = {name: Mode.RECOMMEND for name in further_modes(policy) if not self.allows(name)}
+        return replace(policy, modes=replace(policy.modes, **further)) if further else policy
 
-def _capped(policy: Policy) -> Policy:
-    further = {
-        name: Mode.RECOMMEND
-        for name in Modes.__dataclass_fields__
-        if _ORDER.index(getattr(policy.modes, name)) > _ORDER.index(Mode.RECOMMEND)
-    }
-    return replace(policy, modes=replace(policy.modes, **further)) if further else policy
+    def allows(self, action: str) -> bool:
+        """True where there is a lever for everything that an action does."""
+        return bool(self._kinds) and kinds_of(action) <= self._kinds
+
+
+def further_modes(policy: Policy) -> list[str]:
+    """Actions of a policy that go further than `recommend`."""
+    least = _ORDER.index(Mode.RECOMMEND)
+    return [name for name in Modes.__dataclass_fields__ if _ORDER.index(getattr(policy.modes, name)) > least]

@@ -270,7 +270,7 @@ class Level(StrEnum):
 
 
 class Kubernetes(Section):
-    """A real cluster through its API server. It is only read."""
+    """A real cluster through its API server. It is only read, unless `act` is set."""
 
     kubeconfig: Path | None = Field(None, description="kubeconfig; null: the default one, unless in_cluster is set")
     context: str | None = Field(None, min_length=1, description="context of the kubeconfig; null: its current one")
@@ -286,6 +286,11 @@ class Kubernetes(Section):
         15.0, ge=2, le=300, description="length of one watch; a list without changes is at most this old"
     )
 
+    act: bool = Field(
+        False,
+        description="carry out what the modes of the policy allow; false: the cluster is only read, and every mode "
+        "counts as recommend at most",
+    )
     namespace: Name = Field("gpu-autopilot", description="namespace of the ConfigMaps")
     policy_map: Name | None = Field(
         None, description="ConfigMap whose key policy.yaml is the policy; null: the setting `policy`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +13,7 @@ import structlog
 
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.ports import Actuator, Collector, PolicySource
+from autopilot.service.acting import cluster_actuator
 from autopilot.service.capping import Capped
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.settings import Kubernetes
@@ -88,15 +89,15 @@ def kubernetes_site(
 ) -> Site:
     """A real cluster. Raises `InputError` where its configuration cannot be used.
 
-    `one_clock`: `now_s` is the server's own clock, so there is no skew to watch. The cluster is only read, and every
-    mode counts as `recommend` at most.
+    `one_clock`: `now_s` is the server's own clock, so there is no skew to watch. The cluster is only read, unless the
+    settings say `act`.
     """
     access = access or Access(Address(settings.kubeconfig, settings.context, settings.in_cluster))
     transport = Transport(access, now_s)
     timing = Timing(watch_s=round(settings.watch_s), silence_s=settings.watch_s + 10.0)
     cluster = Cluster(transport, now_s, namespaces=settings.namespaces, timing=timing, rng=random.Random())  # noqa: S311
     kind: type[KubernetesCollector] = load("kubernetes")
-    options = Options({level.value: label for level, label in settings.topology.items()})
+    options = Options({level.value: label for level, label in settings.topology.items()}, acts=settings.act)
     collector = kind(cluster, options, skew_s=lambda: 0.0 if one_clock else transport.skew_s)
 
     def watch(on_change: OnChange) -> Callable[[], None]:
@@ -104,6 +105,8 @@ def kubernetes_site(
         cluster.start()
         return cluster.close
 
+    actuator = cluster_actuator(settings, access, collector.objects)
+    kinds = actuator.kinds if actuator is not None else frozenset[str]()
     return Site(
         source=collector.name,
         collector=collector,
@@ -114,23 +117,28 @@ def kubernetes_site(
         start_s=0.0,
         least_s=LEAST_S,
         join=collector.join,
+        actuator=actuator,
         api=ClusterApi(access),
         lists=lambda kind: Cluster(transport, now_s, kinds=(kind,), urgent=(kind,), timing=timing),
-        policy=lambda source: BesidePolicy(source, lambda: collector.engine, lambda: collector.fair_sharing),
+        policy=lambda source: BesidePolicy(source, lambda: collector.engine, lambda: collector.fair_sharing, kinds),
     )
 
 
 class BesidePolicy:
-    """A policy beside a real cluster: modes up to `recommend`, and the rules of the scheduler that owns the queues."""
+    """A policy beside a real cluster: modes as far as there are levers, and the rules of the queues' scheduler."""
 
     def __init__(
-        self, source: PolicySource, engine: Callable[[], str], fair_sharing: Callable[[], str] = lambda: ""
+        self,
+        source: PolicySource,
+        engine: Callable[[], str],
+        fair_sharing: Callable[[], str] = lambda: "",
+        kinds: Collection[str] = (),
     ) -> None:
         """`engine`: whose queues the work is in, as the collector found them; `fair_sharing`: how it is known that
-        Kueue shares fairly, "" where it is not.
+        Kueue shares fairly, "" where it is not; `kinds`: instructions for which there is a lever.
         """
         self._source, self._engine, self._fair_sharing = source, engine, fair_sharing
-        self._capped = Capped()
+        self._capped = Capped(kinds)
         self._last: tuple[Policy, str, str, Policy] | None = None
 
     @property

@@ -24,6 +24,7 @@ from autopilot.memory_store import FileMemoryStore
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import metering_folder
 from autopilot.registry import Registry
+from autopilot.service.acting import lever_lines
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject, PolicyPlace
 from autopilot.service.config_maps import MapName, MapSwitch
@@ -319,7 +320,8 @@ def wiring_lines(settings: Settings) -> list[str]:
         sources.insert(0, f"simulated cluster ({simulation.telemetry.value})")
     cluster = "none: give --kubeconfig FILE, --in-cluster or --simulate SCENARIO"
     if settings.kubernetes is not None:
-        cluster = f"{settings.kubernetes.shown}; it is only read, every mode counts as recommend at most"
+        cluster = settings.kubernetes.shown
+        cluster += "" if settings.kubernetes.act else "; it is only read, every mode counts as recommend at most"
     if simulation is not None:
         cluster = f"simulated, scenario {simulation.scenario}, speed {simulation.speed:g}"
         cluster += f", attached to {simulation.attach}" if simulation.attach else ""
@@ -327,6 +329,7 @@ def wiring_lines(settings: Settings) -> list[str]:
         mode: [name for name in policy.modes.__slots__ if getattr(policy.modes, name) == mode]
         for mode in ("auto", "approve")
     }
+    levers = lever_lines(policy) if settings.kubernetes is not None and settings.kubernetes.act else []
     metrics = settings.metrics
     tokens = [f"{each.name} ({each.role.value})" for each in settings.http.tokens]
     return [
@@ -335,6 +338,7 @@ def wiring_lines(settings: Settings) -> list[str]:
         f"{', '.join(acting['approve']) or 'nothing'}"
         if where is None
         else f"policy       {where}, read at run time",
+        *levers,
         f"telemetry    {', '.join(sources) or 'none'}",
         f"forecasts    run times {settings.forecasting.durations}, demand, mix; fits "
         f"{'in a process of their own' if settings.forecasting.fit else 'off'}, registry "

@@ -49,9 +49,14 @@ _LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What an operator may set. `topology`: the label of a level (island, leaf, block, zone), before the usual ones."""
+    """What an operator may set. `topology`: the label of a level (island, leaf, block, zone), before the usual ones.
+
+    `acts`: the controller acts on this cluster. Then only work that waits for it is its to start, and gangs have all
+    their members or none, whatever they declare, since nothing changes their width.
+    """
 
     topology: Mapping[str, str] = field(default_factory=dict)
+    acts: bool = False
 
 
 class KubernetesCollector:
@@ -85,6 +90,7 @@ class KubernetesCollector:
         self._joined: Sightings | None = None
         self._claims = Claims()
         self._around.class_value = self._class_value
+        self._around.acts = self._options.acts
         self._around.queue, self._around.queue_stopped = self._queue_of, self._stopped
         self._around.level = self._level
         self._levels: dict[str, int] = {}

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any
 
+from autopilot.contract.annotations import CONTROLLER, MANAGE, STOPPED, may_return
 from autopilot.core.model.snapshot import Gate, State
-from collectors.kubernetes.gangs import Gang, PodFacts, declarations
+from collectors.kubernetes.gangs import Gang, PodFacts
 from collectors.kubernetes.wire import condition, seconds_of
 from collectors.kueue import state as kueue
 
@@ -25,9 +26,18 @@ NOT_ENDED = End()
 
 
 def life_of(
-    gang: Gang, members: int, holding: Sequence[PodFacts], end: End, *, stopped: Callable[[Gang], bool]
+    gang: Gang,
+    members: int,
+    holding: Sequence[PodFacts],
+    end: End,
+    *,
+    stopped: Callable[[Gang], bool],
+    acts: bool = False,
 ) -> dict[str, Any]:
-    """State, gate and times. `holding` are its pods that hold GPUs; `stopped` says whether its queue admits nothing."""
+    """State, gate and times. `holding` are its pods that hold GPUs; `stopped` says whether its queue admits nothing.
+
+    `acts`: work that does not wait for the controller waits for its scheduler or queue.
+    """
     state, gate = int(State.PENDING), int(Gate.OPEN)
     if holding:
         if end.at_s is not None or all(each.leaving for each in holding) or kueue.evicted(gang.workload):
@@ -39,6 +49,8 @@ def life_of(
         state = int(State.FAILED if end.failed else State.SUCCEEDED)
     else:
         gate = _gate(gang, stopped)
+        if acts and gate == Gate.OPEN and not _waits_for_us(gang):
+            gate = int(Gate.WAITING)
     return {
         "state": state,
         "gate": gate,
@@ -87,8 +99,9 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
         gate = kueue.gate(gang.workload)
         return int(Gate.WAITING) if gate == Gate.OPEN and stopped(gang) else gate
     if gang.job is not None and gang.job.spec.suspend:
-        ours = declarations(gang.job.metadata, gang.job.spec.template.metadata)
-        return int(Gate.OPEN if ours else Gate.REJECTED)  # suspended by a person, or left to the autopilot
+        meta = gang.job.metadata
+        ours = meta.label(MANAGE) == "true" or may_return(meta.note(STOPPED), meta.uid)
+        return int(Gate.OPEN if ours else Gate.REJECTED)  # left to the autopilot, or suspended by a person
     foreign = [
         gate.name
         for each in gang.pods.values()
@@ -96,6 +109,18 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
         if not gate.name.startswith("gpu-autopilot.io/")
     ]
     return int(Gate.WAITING if foreign else Gate.OPEN)
+
+
+def _waits_for_us(gang: Gang) -> bool:
+    """True where nothing but the controller starts the gang: its check, its gate, or its suspension."""
+    if gang.workload is not None:
+        return kueue.waits_for_us(gang.workload)
+    if gang.job is not None:
+        return bool(gang.job.spec.suspend)
+    gates = [
+        {gate.name for gate in each.pod.spec.scheduling_gates or ()} for each in gang.pods.values() if not each.over
+    ]
+    return bool(gates) and all(CONTROLLER in names for names in gates)
 
 
 def _submit_s(gang: Gang) -> float:

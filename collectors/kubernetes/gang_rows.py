@@ -57,6 +57,7 @@ class Cluster:
     level: Callable[[str], int] = lambda _: Topology.NONE  # of a node label
     replicas: Callable[[str], int] = lambda _: 1  # pods that share a GPU of a node
     as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
+    acts: bool = False  # the controller acts: see `collector.Options`
     overbooked: frozenset[str] = frozenset()  # gangs with a pod for which its node has no GPU
     stated: dict[Any, Stated] = field(default_factory=dict)
 
@@ -98,7 +99,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End) 
     values = {
         **stated.values,
         **_identity(gang, first, cluster),
-        **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped),
+        **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped, acts=cluster.acts),
         "queue": max(queue, 0),
         "preemptible": stated.preemptible and not daemon and not cluster.budget(gang),
     }
@@ -275,6 +276,8 @@ def _shape(shapes: list[PodShape], contract: Contract, offers: tuple[str, int], 
     declared = contract.gang.min_members
     if declared < contract.gang.members:
         least = min(least, declared * width)
+    if cluster.acts:
+        least = total
     return {
         "gpus": max(total, 1),
         "gpus_per_member": max(width, 1),

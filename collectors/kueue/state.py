@@ -5,27 +5,37 @@ A Workload that is evicted has given its quota back, but its pods may still run:
 
 from __future__ import annotations
 
+from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED, may_return
 from autopilot.core.model.snapshot import Gate
 from collectors.kubernetes.wire import condition, is_true
 from collectors.kueue.wire import Workload
 
-OUR_CHECKS = "gpu-autopilot"
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 
 
 def gate(workload: Workload) -> int:
     """The state of its external checks (`snapshot.Gate`)."""
+    meta = workload.metadata
     if not workload.spec.active:
-        return int(Gate.REJECTED)
-    states = {each.state for each in workload.status.admission_checks or ()}
+        return int(Gate.OPEN if may_return(meta.note(STOPPED), meta.uid) else Gate.REJECTED)
+    checks = {each.name: each.state for each in workload.status.admission_checks or ()}
+    states = set(checks.values())
     if "Rejected" in states:
         return int(Gate.REJECTED)
     if "Retry" in states or _waits_for_requeue(workload):
         return int(Gate.RETRY)
     if is_true(workload.status.conditions, "QuotaReserved") and not is_true(workload.status.conditions, "Admitted"):
-        return int(Gate.WAITING)
-    foreign = [name for name in workload.metadata.note(GATED_BY).split(",") if name and OUR_CHECKS not in name]
+        others = [state for name, state in checks.items() if name != CHECK and state != "Ready"]
+        return int(Gate.OPEN if checks.get(CHECK) == "Pending" and not others else Gate.WAITING)
+    foreign = [name for each in meta.note(GATED_BY).split(",") if (name := each.strip()) and name != CONTROLLER]
     return int(Gate.WAITING if foreign else Gate.OPEN)
+
+
+def waits_for_us(workload: Workload) -> bool:
+    """True where our check or our gate keeps it from starting, or we have deactivated it."""
+    checks = {each.name for each in workload.status.admission_checks or ()}
+    gates = {each.strip() for each in workload.metadata.note(GATED_BY).split(",")}
+    return CHECK in checks or CONTROLLER in gates or not workload.spec.active
 
 
 def evicted(workload: Workload | None) -> bool:

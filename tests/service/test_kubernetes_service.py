@@ -16,6 +16,7 @@ from apiserver.http.serve import serve
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
+from autopilot.contract.annotations import MANAGE
 from tests.kits.kube_objects import job, node
 from tests.service.kit import poll, service, settings
 
@@ -48,6 +49,7 @@ def _bare(found: dict[str, Any]) -> dict[str, Any]:
 def _create_job(api: Api, name: str, gpus: int) -> None:
     found = _bare(job(name, gpus, suspend=True, annotations=CONTRACT, restartPolicy="Never"))
     found["spec"]["template"]["spec"]["containers"][0]["image"] = "app:1"
+    found["metadata"]["labels"] = {MANAGE: "true"}
     with api.clock.lock:
         api.shell.server.client(ADMIN, "test").create("jobs.batch", found)
 

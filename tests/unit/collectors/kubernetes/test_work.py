@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.snapshot import Displace, Gate, SloClass, State, Topology
 from tests.kits.kube_objects import (
     EPOCH_S,
@@ -108,8 +109,9 @@ def test_states_of_pods() -> None:
 
 
 def test_a_suspended_job_waits_for_the_person_who_suspended_it() -> None:
-    """Without Kueue and without a contract nobody handed it over; with a contract it may be started."""
-    ours = job("ours", 2, suspend=True, annotations={"gpu-autopilot.io/slo-class": "batch"})
+    """Without Kueue and without our label nobody handed it over; with the label it may be started."""
+    ours = job("ours", 2, suspend=True)
+    ours["metadata"]["labels"] = {MANAGE: "true"}
     _, work = Seen(node("n1"), job("theirs", 2, suspend=True), ours).tables()
     assert (row(work, "team/theirs")["gate"], row(work, "team/ours")["gate"]) == (Gate.REJECTED, Gate.OPEN)
 

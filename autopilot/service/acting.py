@@ -1,0 +1,46 @@
+"""The levers on a real cluster, as the settings enable them."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import structlog
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Api, Connections
+from actuators.kubernetes.levers import LEVERS
+from actuators.kubernetes.objects import Objects
+from actuators.kubernetes.upkeep import ActiveCheck, OldPlacements
+from autopilot.core.model.policy import Policy
+from autopilot.service.capping import Capped, further_modes, kinds_of
+from autopilot.service.settings import Kubernetes
+
+log: Any = structlog.get_logger("cluster")
+
+
+def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects) -> KubernetesActuator | None:
+    """The actuator in front of the API server of the view; None where the settings do not say `act`."""
+    if not settings.act:
+        return None
+    keep = (ActiveCheck(), OldPlacements())
+    return KubernetesActuator(Api(access), objects, socket.gethostname(), upkeep=keep, on_problem=_say)
+
+
+def _say(outage: str) -> None:
+    if outage:
+        log.warning("effects wait", reason=outage)
+    else:
+        log.info("effects go on")
+
+
+def lever_lines(policy: Policy) -> list[str]:
+    """The levers that the modes of a policy may use, and the actions that only recommend for want of one."""
+    capped = Capped(frozenset(kind for lever in LEVERS for kind in lever.kinds))
+    wanted = further_modes(policy)
+    kinds = frozenset[str]().union(*(kinds_of(name) for name in wanted if capped.allows(name)))
+    lines = [f"lever        {each.name}: {each.words}" for each in LEVERS if each.kinds & kinds]
+    without = [name for name in wanted if not capped.allows(name)]
+    if without:
+        lines.append(f"no lever     only recommended: {', '.join(without)}")
+    return lines or ["lever        none: no mode of the policy goes further than recommend"]
