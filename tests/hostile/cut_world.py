@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from autopilot.core.model.operations import EvictOperation, RecutOperation, Stop
 from autopilot.core.model.records import Geometry, Instruction, Telemetry
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, Recut, State
 from tests.hostile.world import GPUS, HOLDING, NODES, PER_NODE, TENANTS, WINDOWS_S, Cluster, Gang, queues
-from tests.kits.core_world import MODELS, PROFILES, Item, snapshot
+from tests.kits.core_world import MODELS, PROFILES, Hardware, Item, hardware, snapshot_on
 from tests.kits.idle_world import STILL
 
 CUT = range(GPUS - PER_NODE, GPUS)
@@ -216,15 +217,12 @@ class CutCluster(Cluster):
         known = {gang.name: gang for gang in (*self.ended, *self.gangs.values())}
         given = [gang.item() for gang in (*self.gangs.values(), *self.ended)] if items is None else list(items)
         shown = [self._placed(item, known[item.id], rows) for item in given]
-        return snapshot(
-            f"{NODES}x{PER_NODE}",
-            shown,
-            nodes={"ready": [node not in self.down for node in range(NODES)]},
-            queues=queues(self.limit),
-            tenants=TENANTS,
-            cuts={gpu: self.shown(gpu) for gpu in CUT},
-            recuts={**dict.fromkeys(self.failed, Recut.FAILED), **dict.fromkeys(self.changes, Recut.CHANGING)},
-        )
+        return snapshot_on(self.reported(), shown, queues=queues(self.limit), tenants=TENANTS)
+
+    def reported(self) -> Hardware:
+        """The hardware as its nodes report it."""
+        cuts = tuple((gpu, self.shown(gpu)) for gpu in CUT)
+        return _hardware(frozenset(self.down), cuts, frozenset(self.failed), frozenset(self.changes))
 
     def _placed(self, item: Item, gang: Gang, rows: dict[Instance, int]) -> Item:
         """A gang of instances with the rows that it holds."""
@@ -247,3 +245,15 @@ class CutCluster(Cluster):
         uuids = np.array([f"GPU-{gpu}" for gpu in range(GPUS)], object)
         quality = np.full(GPUS, Quality.SM_ACTIVE, np.int8)
         return Telemetry(SIGNALS, WINDOWS_S, uuids, mean, mean * 1.02, samples, np.zeros(GPUS, np.float32), quality)
+
+
+@lru_cache(maxsize=256)
+def _hardware(
+    down: frozenset[int], cuts: tuple[tuple[int, Geometry], ...], failed: frozenset[int], changing: frozenset[int]
+) -> Hardware:
+    return hardware(
+        f"{NODES}x{PER_NODE}",
+        nodes={"ready": [node not in down for node in range(NODES)]},
+        cuts=dict(cuts),
+        recuts={**dict.fromkeys(failed, Recut.FAILED), **dict.fromkeys(changing, Recut.CHANGING)},
+    )

@@ -27,7 +27,8 @@ from autopilot.core.model.records import (
     Work,
 )
 from autopilot.memory_store import memory_text, read_memory_text
-from tests.hostile.world import Cluster, Late
+from tests.hostile.world import TENANTS, Cluster, Late
+from tests.kits.core_world import names
 
 LIE_LISTS = 2
 """A source may lie in at most this many consecutive lists: the contract is to believe three complete lists."""
@@ -116,8 +117,7 @@ class Ports:
 
     def collect_nodes(self, now_s: float) -> Batch:
         """The hardware."""
-        view = self.cluster.view()
-        found = Inventory(view.names, view.nodes, view.gpus, view.instances)
+        found = Inventory(names(TENANTS), *self.cluster.reported())
         return self._batch("nodes", self.nodes_sight, now_s, "inventory", found)
 
     def collect_work(self, now_s: float) -> Batch:

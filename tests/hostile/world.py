@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from autopilot.core.model.records import Instruction, Slot, Telemetry
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
-from tests.kits.core_world import Item, snapshot
+from tests.kits.core_world import Hardware, Item, hardware, snapshot_on
 from tests.kits.ticking_world import tenants
 
 NODES, PER_NODE = 4, 4
@@ -25,6 +26,7 @@ WINDOWS_S = (60.0, 1800.0)
 HOLDING = frozenset({State.STARTING, State.RUNNING, State.CHECKPOINTING})
 
 
+@cache
 def queues(limit: int = -1) -> QueueTable:
     """Two teams below the root; each is guaranteed half of the GPUs, and the second may have a limit."""
     return tenants(("a", 0, GPUS // 2), ("b", 0, GPUS // 2), limit={"b": limit} if limit >= 0 else None)
@@ -174,8 +176,11 @@ class Cluster:
     def view(self, items: Iterable[Item] | None = None) -> ClusterSnapshot:
         """The tables as a truthful collector sees them."""
         shown = [gang.item() for gang in (*self.gangs.values(), *self.ended)] if items is None else list(items)
-        nodes = {"ready": [node not in self.down for node in range(NODES)]}
-        return snapshot(f"{NODES}x{PER_NODE}", shown, nodes=nodes, queues=queues(self.limit), tenants=TENANTS)
+        return snapshot_on(self.reported(), shown, queues=queues(self.limit), tenants=TENANTS)
+
+    def reported(self) -> Hardware:
+        """The hardware as its nodes report it."""
+        return _hardware(frozenset(self.down))
 
     def telemetry(self, *, broken: bool) -> Telemetry:
         """Activity of each GPU over the windows; a broken exporter says zero of all, freshly."""
@@ -199,6 +204,11 @@ class Cluster:
         """Free GPUs on healthy nodes."""
         good = {gpu for gpu in range(GPUS) if gpu // PER_NODE not in self.down}
         return len(good.difference(*(gang.on for gang in self.gangs.values())))
+
+
+@cache
+def _hardware(down: frozenset[int]) -> Hardware:
+    return hardware(f"{NODES}x{PER_NODE}", nodes={"ready": [node not in down for node in range(NODES)]})
 
 
 def rows_of(slots: Iterable[Slot]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -107,6 +107,7 @@ DEFAULTS: dict[str, Any] = {
     "lost_gpu_s": np.nan,
     "service": -1,
 }
+WORK_DTYPES = {each.name: DTYPES[str(each.type)] for each in fields(WorkloadTable)}
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,30 @@ def snapshot(
     tenants: tuple[str, ...] = ("t0", "t1", "t2"),
 ) -> ClusterSnapshot:
     """Nodes x GPUs with `work` on them. `nodes` overrides node columns, `cuts` puts GPUs into MIG mode."""
+    found = hardware(shape, nodes=nodes, unhealthy=unhealthy, xids=xids, remaps=remaps, recuts=recuts, cuts=cuts)
+    return snapshot_on(found, work, queues=queues, tenants=tenants)
+
+
+class Hardware(NamedTuple):
+    """The tables of nodes, GPUs and MIG instances."""
+
+    nodes: NodeTable
+    gpus: GpuTable
+    instances: InstanceTable
+
+
+def hardware(
+    shape: str,
+    *,
+    nodes: Mapping[str, Sequence[Any]] | None = None,
+    unhealthy: Sequence[int] = (),
+    xids: Mapping[int, int] | None = None,
+    remaps: Mapping[int, int] | None = None,
+    recuts: Mapping[int, int] | None = None,
+    cuts: Mapping[int, Sequence[tuple[str, int]]] | None = None,
+) -> Hardware:
+    """The hardware of `snapshot`, for tests that show different work on the same hardware."""
     count, per_node = (int(part) for part in shape.split("x"))
-    node_table = _nodes(count, per_node, nodes or {})
     cuts = cuts or {}
     total = count * per_node
     rows = np.arange(total, dtype=np.int32)
@@ -158,15 +181,30 @@ def snapshot(
         remap=np.array([(remaps or {}).get(row, 0) for row in range(total)], np.int8),
         recut=np.array([(recuts or {}).get(row, 0) for row in range(total)], np.int8),
     )
-    instances = _instances(cuts)
+    return Hardware(_nodes(count, per_node, nodes or {}), gpus, _instances(cuts))
+
+
+def names(tenants: tuple[str, ...]) -> Names:
+    """The names of these tenants, one pool, and the models and profiles above."""
+    return Names(MODELS, ("pool",), tenants, PROFILES)
+
+
+def snapshot_on(
+    found: Hardware,
+    work: Iterable[Item],
+    *,
+    queues: QueueTable | None = None,
+    tenants: tuple[str, ...] = ("t0", "t1", "t2"),
+) -> ClusterSnapshot:
+    """`work` on nodes of equal width."""
     items = list(work)
     built = ClusterSnapshot(
-        names=Names(MODELS, ("pool",), tenants, PROFILES),
-        nodes=node_table,
-        gpus=gpus,
-        instances=instances,
-        workloads=_workloads(items, per_node),
-        placements=_placements(items, gpus, instances),
+        names=names(tenants),
+        nodes=found.nodes,
+        gpus=found.gpus,
+        instances=found.instances,
+        workloads=_workloads(items, int(found.nodes.gpus[0]) if len(found.nodes.id) else 0),
+        placements=_placements(items, found.gpus, found.instances),
         services=empty(ServiceTable),
         queues=queues or queue_tree(),
         telemetry=empty_signals(),
@@ -211,17 +249,21 @@ def _instances(cuts: Mapping[int, Sequence[tuple[str, int]]]) -> InstanceTable:
 
 
 def _workloads(items: Sequence[Item], per_node: int) -> WorkloadTable:
-    rows = []
-    for item in items:
-        row = {**DEFAULTS, "gpus_per_member": per_node, **item.columns}
-        row["min_gpus"] = row["gpus"] if row["min_gpus"] < 0 else row["min_gpus"]
-        if row["mig_profile"] >= 0 or row["gpu_milli"]:
-            row["gpus_per_member"] = 1
-        rows.append(row)
-    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in DEFAULTS}
-    columns["id"] = [item.id for item in items]
-    columns["uid"] = [item.columns.get("uid", item.id) for item in items]
-    return WorkloadTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(WorkloadTable)})
+    count = len(items)
+    columns = {name: np.full(count, DEFAULTS.get(name, ""), dtype) for name, dtype in WORK_DTYPES.items()}
+    columns["gpus_per_member"][:] = per_node
+    columns["min_gpus"][:] = [
+        least if (least := item.columns.get("min_gpus", -1)) >= 0 else item.columns.get("gpus", 1) for item in items
+    ]
+    for row, item in enumerate(items):
+        for name, value in item.columns.items():
+            if name != "min_gpus":
+                columns[name][row] = value
+        columns["id"][row] = item.id
+        columns["uid"][row] = item.columns.get("uid", item.id)
+    parts = (columns["mig_profile"] >= 0) | (columns["gpu_milli"] > 0)
+    columns["gpus_per_member"][parts] = 1
+    return WorkloadTable(**columns)
 
 
 def _placements(items: Sequence[Item], gpus: GpuTable, instances: InstanceTable) -> PlacementTable:
