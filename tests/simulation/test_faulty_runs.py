@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from autopilot.core.model.snapshot import State
@@ -12,17 +13,21 @@ from tests.simulation.kit import Ran, Setup, faulty_policy, faulty_world, run
 STILL_S = (0.0, 1.0, 299.0, 301.0, 3600.0, 86_400.0, 604_800.0)
 """How long after the end the controller is asked again."""
 
+MET: dict[int, Counter[str]] = {}
+"""What the runs of this process met, by seed."""
+
 
 def test_a_faulty_run_is_safe_lively_and_replays(soak_seed: int, tmp_path: Path) -> None:
     """No invariant is violated, every job ends or is explained, and the journal decides the same again."""
     world = faulty_world(soak_seed, tmp_path)
     ran = run(world, Setup(policy=faulty_policy(soak_seed), journal=tmp_path / "run.journal"))
     assert ran.simulated.found.violations == ()
-    assert ran.simulated.found.checked > 0
+    assert ran.simulated.found.checked > len(CHECKERS)
     assert ran.simulated.run.stuck == ""
     assert ran.simulated.run.complete
     ended_or_explained(ran)
     conserved(ran)
+    MET[soak_seed] = counted(ran)
     nothing_moves_any_more(ran)
     ran.close()
     again = replay(tmp_path / "run.journal")
@@ -71,31 +76,24 @@ def nothing_moves_any_more(ran: Ran) -> None:
         assert [proposal.id for proposal in step.decision.plan.proposals] == []
 
 
+def counted(ran: Ran) -> Counter[str]:
+    """What a faulty run met."""
+    met = Counter(faults=ran.simulated.accounts.faults, reserved=ran.tape.made)
+    for moment in ran.tape.moments:
+        met["blind"] += "is not complete" in moment.decision.halted
+        met["retried"] += sum(outcome.retryable for outcome in moment.observation.outcomes)
+        met["waits"] += len(moment.decision.plan.refusals.workload)
+        met["backfilled"] += sum(p.action == "backfill" and p.accepted for p in moment.decision.plan.proposals)
+    return met
+
+
 def test_the_faults_were_met(tmp_path: Path) -> None:
     """Over a few seeds nodes and GPUs fail, effects fail and are tried again, gangs are cut off and run again, lists
     do not come.
     """
-    faults = waits = retried = reserved = backfilled = blind = 0
+    met = Counter[str]()
     for seed in range(4):
-        ran = run(faulty_world(seed, tmp_path), Setup(policy=faulty_policy(seed)))
-        faults += ran.simulated.accounts.faults
-        reserved += ran.tape.made
-        for moment in ran.tape.moments:
-            blind += "is not complete" in moment.decision.halted
-            retried += sum(outcome.retryable for outcome in moment.observation.outcomes)
-            waits += len(moment.decision.plan.refusals.workload)
-            backfilled += sum(p.action == "backfill" and p.accepted for p in moment.decision.plan.proposals)
-    assert min(faults, waits, retried, reserved, backfilled, blind) > 0, (
-        faults,
-        waits,
-        retried,
-        reserved,
-        backfilled,
-        blind,
-    )
-
-
-def test_every_checker_looked(tmp_path: Path) -> None:
-    """A faulty run gives most checkers something to check; the others are those of evictions and re-cuts."""
-    ran = run(faulty_world(1, tmp_path))
-    assert ran.simulated.found.checked > len(CHECKERS)
+        if seed not in MET:
+            MET[seed] = counted(run(faulty_world(seed, tmp_path), Setup(policy=faulty_policy(seed))))
+        met += MET[seed]
+    assert met.keys() == {"faults", "waits", "retried", "reserved", "backfilled", "blind"}, met
