@@ -17,9 +17,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-import pytest
-from hypothesis import HealthCheck, settings
+for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_pool, "1")  # before numpy is loaded: threads that wait for each other only cost time
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "10"))
