@@ -58,7 +58,7 @@ def test_the_document_has_the_fields_that_were_agreed() -> None:
 
 def test_on_noise_a_smoothing_is_chosen_and_the_figures_are_those_of_noise() -> None:
     """The mean errs 1 / sqrt(2) of what the last value does; Poisson(50) has its 0.99 quantile at 1.34 of its mean."""
-    found = document(backtested(noise(6, 1000)))["horizons"]["600"]
+    found = document(backtested(noise(4, 800)))["horizons"]["600"]
     assert "last-value" not in found["chosen"]
     assert found["mae_vs_naive"] == pytest.approx(0.707, abs=0.05)
     assert found["headroom_p99"] == pytest.approx(1.34, abs=0.08)
@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(
 
 def test_the_gate_is_given_losses_and_what_would_serve(tmp_path: Path) -> None:
     """One case a group and horizon, origins in time order; the artifact scores again as a champion."""
-    frame = long_form(noise(8, 800))
+    frame = long_form(noise(8, 660))  # just enough rows to fit boosting
     frame["service"] = "m#" + frame["service"]
     frame.loc[frame["service"] > "m#s3", "service"] += "x"
     path = series_file(tmp_path, frame)
@@ -211,7 +211,7 @@ def test_the_gate_is_given_losses_and_what_would_serve(tmp_path: Path) -> None:
     assert [case.case for case in evidence.cases] == ["bursts 10 min", "bursts 30 min"]
     case = evidence.cases[0]
     assert (np.diff(case.time_s) >= 0).all()
-    assert len(case.time_s) == len(case.challenger.losses["pinball_p99"]) == 8 * 160
+    assert len(case.time_s) == len(case.challenger.losses["pinball_p99"]) == 8 * 132
     assert evidence.artifact is not None
     assert evidence.counted_work > 0
     again = GateEvidence(champion=evidence.artifact)
