@@ -15,7 +15,8 @@ import numpy as np
 
 from autopilot.core.model.records import Instruction, Slot, Telemetry
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
-from tests.kits.core_world import Hardware, Item, hardware, snapshot_on
+from tests.kits.core_world import Item, snapshot_on
+from tests.kits.hardware_world import Hardware, hardware
 from tests.kits.ticking_world import tenants
 
 NODES, PER_NODE = 4, 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from autopilot.core.model.snapshot import (
     GpuTable,
     InstanceTable,
     Names,
-    NodeTable,
     PlacementTable,
     QueueTable,
     ServiceTable,
@@ -55,10 +54,10 @@ from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, EvictDraft, Eviction, Submit
 from autopilot.core.tracking.lifecycle import absorb
+from tests.kits.hardware_world import PROFILES, Hardware, hardware
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
-PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
 
 DEFAULTS: dict[str, Any] = {
     "name": "",
@@ -148,42 +147,6 @@ def snapshot(
     return snapshot_on(found, work, queues=queues, tenants=tenants)
 
 
-class Hardware(NamedTuple):
-    """The tables of nodes, GPUs and MIG instances."""
-
-    nodes: NodeTable
-    gpus: GpuTable
-    instances: InstanceTable
-
-
-def hardware(
-    shape: str,
-    *,
-    nodes: Mapping[str, Sequence[Any]] | None = None,
-    unhealthy: Sequence[int] = (),
-    xids: Mapping[int, int] | None = None,
-    remaps: Mapping[int, int] | None = None,
-    recuts: Mapping[int, int] | None = None,
-    cuts: Mapping[int, Sequence[tuple[str, int]]] | None = None,
-) -> Hardware:
-    """The hardware of `snapshot`, for tests that show different work on the same hardware."""
-    count, per_node = (int(part) for part in shape.split("x"))
-    cuts = cuts or {}
-    total = count * per_node
-    rows = np.arange(total, dtype=np.int32)
-    gpus = GpuTable(
-        uuid=np.array([f"GPU-{row}" for row in range(total)], object),
-        node=(rows // per_node).astype(np.int32),
-        index=(rows % per_node).astype(np.int32),
-        healthy=~np.isin(rows, list(unhealthy)),
-        mig=np.isin(rows, list(cuts)),
-        xid=np.array([(xids or {}).get(row, 0) for row in range(total)], np.int32),
-        remap=np.array([(remaps or {}).get(row, 0) for row in range(total)], np.int8),
-        recut=np.array([(recuts or {}).get(row, 0) for row in range(total)], np.int8),
-    )
-    return Hardware(_nodes(count, per_node, nodes or {}), gpus, _instances(cuts))
-
-
 def names(tenants: tuple[str, ...]) -> Names:
     """The names of these tenants, one pool, and the models and profiles above."""
     return Names(MODELS, ("pool",), tenants, PROFILES)
@@ -211,41 +174,6 @@ def snapshot_on(
     )
     check_snapshot(built)
     return built
-
-
-def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) -> NodeTable:
-    row = np.arange(count)
-    columns: dict[str, Any] = {
-        "id": [f"node-{n}" for n in range(count)],
-        "pool": 0 * row,
-        "gpu_model": 0 * row,
-        "first_gpu": row * per_node,
-        "gpus": 0 * row + per_node,
-        "cpu_milli": 0 * row - 1,
-        "memory_mib": 0 * row - 1,
-        "island": row,
-        "leaf": 0 * row,
-        "block": 0 * row,
-        "zone": 0 * row,
-        "ready": row >= 0,
-        "cordoned": row < 0,
-        "spot": row < 0,
-        "reclaim_at_s": np.nan * row,
-        "labels": 0 * row,
-    }
-    columns.update(overrides)
-    return NodeTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(NodeTable)})
-
-
-def _instances(cuts: Mapping[int, Sequence[tuple[str, int]]]) -> InstanceTable:
-    rows = [(gpu, number, *cut) for gpu in sorted(cuts) for number, cut in enumerate(cuts[gpu])]
-    return InstanceTable(
-        id=np.array([f"GPU-{gpu}/{7 + number}" for gpu, number, _, _ in rows], object),
-        gpu=np.array([gpu for gpu, *_ in rows], np.int32),
-        profile=np.array([PROFILES.index(profile) for *_, profile, _ in rows], np.int32),
-        start=np.array([start for *_, start in rows], np.int32),
-        gi_id=np.array([7 + number for _, number, *_ in rows], np.int32),
-    )
 
 
 def _workloads(items: Sequence[Item], per_node: int) -> WorkloadTable:
