@@ -16,7 +16,8 @@ from tests.hostile.cut_world import CUT, SHAPES, CutCluster
 from tests.hostile.machine import POLICY, Hostile, happens, kinds
 from tests.hostile.ports import Ports, Sent
 from tests.hostile.watch import Watch
-from tests.kits.core_world import PROFILES, with_policy
+from tests.kits.core_world import with_policy
+from tests.kits.hardware_world import PROFILES
 
 GRACE_S = 300.0
 CUT_POLICY = with_policy(

@@ -19,8 +19,8 @@ from autopilot.core.model.operations import EvictOperation, RecutOperation, Stop
 from autopilot.core.model.records import Geometry, Instruction, Telemetry
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, Recut, State
 from tests.hostile.world import GPUS, HOLDING, NODES, PER_NODE, TENANTS, WINDOWS_S, Cluster, Gang, queues
-from tests.kits.core_world import MODELS, PROFILES, Item, snapshot_on
-from tests.kits.hardware_world import Hardware, hardware
+from tests.kits.core_world import MODELS, Item, snapshot_on
+from tests.kits.hardware_world import PROFILES, Hardware, hardware
 from tests.kits.idle_world import STILL
 
 CUT = range(GPUS - PER_NODE, GPUS)
