@@ -23,13 +23,14 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def object_name(proposal_id: str) -> str:
-    """The name of the Recommendation of a proposal: its id where that is a valid name, else the id made into one.
+    """The name of the Recommendation of a proposal: its id, with `-` for the `/` between namespace and name.
 
-    An id that has to be changed gets a hash, so that two ids never share a name.
+    An id that makes no valid name so is made into one, and gets a hash so that two ids do not share a name.
     """
-    if len(proposal_id) <= LONGEST and _NAME.fullmatch(proposal_id) and ".." not in proposal_id:
-        return proposal_id
-    plain = re.sub(r"[^a-z0-9]+", "-", proposal_id.lower()).strip("-")
+    name = proposal_id.replace("/", "-")
+    if len(name) <= LONGEST and _NAME.fullmatch(name) and ".." not in name:
+        return name
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return f"{plain[: LONGEST - 9]}-{sha256(proposal_id.encode()).hexdigest()[:8]}"
 
 

@@ -15,6 +15,7 @@ from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted
 from autopilot.operate.run import run_site
+from autopilot.playground.control_resources import MOST, add_control_resources
 from autopilot.playground.live import Live, controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.logs import set_up_logs
@@ -45,6 +46,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
     world = build_world(SimulateOptions(scenario=options.scenario, seed=options.seed))
     token = token_urlsafe(24)
     stage = open_stage(world, speed=options.speed, token=token)
+    add_control_resources(stage.server)
     folder = service_folder(options.state)
     kubeconfig = folder / "playground.kubeconfig"
     with ExitStack() as stack:
@@ -66,7 +68,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
 def _over(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> dict[str, Any]:
     """The settings of the controller."""
     over: dict[str, Any] = {
-        "kubernetes": {"kubeconfig": str(kubeconfig)},
+        "kubernetes": {"kubeconfig": str(kubeconfig), "recommendations": MOST},
         "policy": options.policy,
         "collectors": {"exporters": {"targets": live.exporters(), "interval_s": SCRAPE_S}},
         "loop": {"interval_s": SCRAPE_S},
@@ -112,6 +114,7 @@ def what_to_try(stage: Stage, live: Live, kubeconfig: Path, token: str, url: str
         f"  {curl}/api/v1/nodes",
         f"  {curl}/apis/kueue.x-k8s.io/v1beta2/workloads",
         "what the controller recommends beside Kueue:",
+        "  kubectl get recommendations",
         "  autopilot recommendations",
         f"  {url}  (status page)",
         "metrics of its GPUs, for a Prometheus (http_sd_configs):",
