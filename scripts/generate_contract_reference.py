@@ -77,8 +77,9 @@ metadata:
   strings, so quote numbers and booleans.
 - A name that ends in `-s` is a duration: seconds (`90`) or a text such as `300ms`, `90s`, `15m`, `1h30m`, `7d`.
 - Annotations with another prefix are ignored. An unknown one that begins with `{prefix}` is an error, which suggests
-  the nearest known name. {others} are not part of the contract: the first is a command of
-  an operator, and running work reports with the second when (seconds since 1970) it completed its newest checkpoint.
+  the nearest known name. {others} is not part of the contract: running work reports with it when (seconds since
+  1970) it completed its newest checkpoint. `{prefix}exclude` and `{prefix}window` may also stand on a namespace
+  ([control resources](control-resources.md#keeping-the-autopilot-away)).
 - CPUs and main memory are those that the pods request.
 - A GPU model is written as the cluster names it, or by its product label (`NVIDIA-H100-80GB-HBM3`); a MIG profile
   as `1g.10gb`, or by its resource (`nvidia.com/mig-1g.10gb`).

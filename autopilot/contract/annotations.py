@@ -19,6 +19,13 @@ EPOCH = PREFIX + "epoch"
 STOPPED = PREFIX + "stopped"
 """Annotation: the object was stopped by the controller, as JSON `{"uid", "id", "reason", "returns"}`."""
 
+EXCLUDE = PREFIX + "exclude"
+"""Annotation `"true"` on work or on a namespace: no action starts or changes it."""
+WINDOW = PREFIX + "window"
+"""Annotation on work or on a namespace: no action starts or changes it outside of these hours."""
+APPROVE, REJECT = PREFIX + "approve", PREFIX + "reject"
+"""Annotations on a Recommendation: a person decides (docs/control-resources.md)."""
+
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
 """Annotation on pods: `{"id", "deadline"}`. Write a checkpoint before `deadline` (seconds since 1970)."""
 CHECKPOINT_ACK = PREFIX + "checkpoint-ack"
@@ -45,6 +52,6 @@ def may_return(stopped: str, uid: str) -> bool:
 
 REPORTED = frozenset(
     name.removeprefix(PREFIX)
-    for name in (MANAGE, EFFECT, EPOCH, STOPPED, CHECKPOINT_REQUEST, CHECKPOINT_ACK, HEARTBEAT)
+    for name in (MANAGE, EFFECT, EPOCH, STOPPED, CHECKPOINT_REQUEST, CHECKPOINT_ACK, HEARTBEAT, WINDOW, APPROVE, REJECT)
 )
 """Names with our prefix that declare nothing."""

@@ -33,10 +33,8 @@ MOST_ITEMS = 16
 
 LAST_CHECKPOINT = "last-checkpoint"
 """Report of running work: when it completed its newest checkpoint, in seconds since 1970."""
-OTHERS = frozenset({"approve", LAST_CHECKPOINT})
-"""Annotations with our prefix that are not declarations of a job: instructions of people to the autopilot, and what
-running work reports.
-"""
+OTHERS = frozenset({LAST_CHECKPOINT})
+"""Annotations with our prefix that are not declarations of a job: what running work reports."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")

@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any
 
 from autopilot.audit.log import AuditError
+from autopilot.contract.annotations import APPROVE, REJECT
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind, Proposal
 from autopilot.core.model.units import format_duration
 from autopilot.crds.documents import cut
-from autopilot.crds.names import APPROVE, REJECT
 from autopilot.service.deciding import Refusal, approval_refusal, became, recommendation
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.published import Published, Publisher

@@ -14,15 +14,13 @@ from typing import Any, Protocol
 
 import structlog
 
+from autopilot.contract.annotations import APPROVE, EPOCH, REJECT
 from autopilot.crds.approvals import VERBS, Answered, Approvals, Failures, asked_of
 from autopilot.crds.names import (
-    APPROVE,
-    EPOCH,
     GROUP,
     MANAGER,
     RECOMMENDATION_KIND,
     RECOMMENDATIONS,
-    REJECT,
     VERSION,
     collection,
     path,

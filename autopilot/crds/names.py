@@ -11,8 +11,6 @@ GROUP, VERSION = API_VERSION.split("/")
 POLICY_KIND, POLICIES = KIND, "autopilotpolicies"
 RECOMMENDATION_KIND, RECOMMENDATIONS = "Recommendation", "recommendations"
 
-APPROVE, REJECT = f"{GROUP}/approve", f"{GROUP}/reject"
-EPOCH = f"{GROUP}/epoch"
 MANAGER = "gpu-autopilot"
 """Field manager of every write."""
 

@@ -34,6 +34,7 @@ class Right:
 KUEUE = "kueue.x-k8s.io"
 RIGHTS: tuple[Right, ...] = (
     Right("", "nodes", "capacity, labels and taints", needed=True),
+    Right("", "namespaces", "what people keep the autopilot away from"),
     Right("", "pods", "what runs and what waits", needed=True),
     Right("", "resourcequotas", "limits of plain namespaces"),
     Right("apps", "deployments", "replicas of services, and Kueue's manager", needed=True),

@@ -122,7 +122,7 @@ class KubernetesCollector:
         if not all(each.synced for each in health if each.kind.required):
             return Batch(self.name, now_s, gaps=tuple(gaps))
         with nullcontext() if self._tree is not None else _no_garbage():
-            self._update()
+            self._update(now_s)
             tree = self._tree_now()
             work = self._gangs.tables(tree, now_s)
         inventory = self._nodes.tables()  # a new requirement of a gang is a new label of the nodes
@@ -148,7 +148,7 @@ class KubernetesCollector:
 
     # --- what changed ---------------------------------------------------------------------
 
-    def _update(self) -> None:
+    def _update(self, now_s: float) -> None:
         """Take in the changes of all kinds, those first on which others depend."""
         drain = self._source.drain
         self._update_topology(drain(kinds.TOPOLOGIES))
@@ -157,6 +157,7 @@ class KubernetesCollector:
         classes = drain(kinds.PRIORITY_CLASSES)
         _apply(self._classes, classes, PriorityClass)
         gangs = self._gangs
+        gangs.update_opt_outs(drain(kinds.NAMESPACES), now_s)
         gangs.update_budgets(drain(kinds.BUDGETS))
         gangs.update_autoscalers(drain(kinds.AUTOSCALERS))
         gangs.update_services(drain(kinds.DEPLOYMENTS), "Deployment")

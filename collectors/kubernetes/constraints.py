@@ -6,10 +6,10 @@ one such label, whatever its form; a node has the label where it meets the requi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from collectors.kubernetes.wire import Expression, Node, NodeSelector, PodSpec, Taint, Term, Toleration
+from collectors.kubernetes.wire import Budget, Expression, Node, NodeSelector, PodSpec, Taint, Term, Toleration
 
 MOST = 63
 """Labels that the snapshot has room for."""
@@ -147,3 +147,11 @@ def _selector_text(selector: NodeSelector) -> str:
 
 def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}"
+
+
+def budget_selects(budget: Budget, labels: Mapping[str, str]) -> bool:
+    """True where the budget covers pods with these labels; one without a selector covers none."""
+    selector = budget.spec.selector
+    if selector is None:
+        return False
+    return selects_labels(dict(labels), selector.match_labels, selector.match_expressions or ())

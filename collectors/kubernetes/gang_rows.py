@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 
 from autopilot.contract import LEVEL_OF, Contract, Facts, parse_contract
+from autopilot.contract.annotations import WINDOW
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.snapshot import GPU_MILLI, Topology
 from collectors.kubernetes.asks import Ask, ask_of
 from collectors.kubernetes.constraints import Constraints
 from collectors.kubernetes.gang_life import End, life_of
 from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of
+from collectors.kubernetes.opt_outs import OptOuts
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
 
 LONGEST_NAME = 253
@@ -58,6 +60,7 @@ class Cluster:
     replicas: Callable[[str], int] = lambda _: 1  # pods that share a GPU of a node
     as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
     acts: bool = False  # the controller acts: see `collector.Options`
+    opt_outs: OptOuts = field(default_factory=OptOuts)
     overbooked: frozenset[str] = frozenset()  # gangs with a pod for which its node has no GPU
     stated: dict[Any, Stated] = field(default_factory=dict)
 
@@ -79,6 +82,7 @@ class Stated:
     preemptible: bool
     members: int
     problems: tuple[tuple[str, str], ...]
+    window: str = ""
 
 
 def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End) -> GangRow | None:
@@ -88,7 +92,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End) 
     if not shapes:
         return None
     stated = _stated(gang, shapes, cluster, holding)
-    problems = list(stated.problems)
+    problems = [*stated.problems, *cluster.opt_outs.problems(stated.window)]
     if gang.key in cluster.overbooked:
         problems.append(("allocatable", "its node has no GPU left for it: the node holds more than it offers"))
     queue = cluster.queue(gang)
@@ -103,7 +107,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End) 
         "queue": max(queue, 0),
         "preemptible": stated.preemptible and not daemon and not cluster.budget(gang),
     }
-    if problems or daemon:
+    if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):
         values["excluded"] = True
     return GangRow(values, _members(gang, shapes, cluster), tuple(problems))
 
@@ -165,7 +169,13 @@ def _state(
         "gpu_memory_mib": round((contract.shape.gpu_memory_gib or 0.0) * 1024),
         "gpu_models": _models(contract.shape.gpu_type, cluster.models),
     }
-    return Stated(values, contract.preemption.preemptible, sum(each.count for each in shapes), tuple(problems))
+    return Stated(
+        values,
+        contract.preemption.preemptible,
+        sum(each.count for each in shapes),
+        tuple(problems),
+        declared.get(WINDOW, ""),
+    )
 
 
 # --- what it asks for -----------------------------------------------------------------------------

@@ -36,6 +36,7 @@ class Kind:
 
 
 NODES = Kind("nodes", "", "v1", wire.Node, namespaced=False, required=True, needed=True)
+NAMESPACES = Kind("namespaces", "", "v1", wire.Object, namespaced=False)
 PODS = Kind("pods", "", "v1", wire.Pod, required=True, needed=True)
 JOBS = Kind("jobs", "batch", "v1", wire.Job, required=True, needed=True)
 DEPLOYMENTS = Kind("deployments", "apps", "v1", wire.Scaled, required=True, needed=True)
@@ -60,6 +61,7 @@ URGENT = (PODS, JOBS, WORKLOADS)
 
 KINDS = (
     NODES,
+    NAMESPACES,
     PODS,
     JOBS,
     DEPLOYMENTS,

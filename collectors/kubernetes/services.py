@@ -7,6 +7,7 @@ from math import inf, nan
 from typing import Any, NamedTuple
 
 from autopilot.contract import Contract, parse_contract
+from autopilot.contract.annotations import EXCLUDE, WINDOW
 from autopilot.contract.scaling import FLOOR, Way, read_floor, read_scaling
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.records import Gap
@@ -14,6 +15,7 @@ from autopilot.core.model.snapshot import ServiceTable, empty, make
 from collectors.kubernetes.asks import ask_of
 from collectors.kubernetes.autoscalers import least_replicas, load_ratio, needed_replicas
 from collectors.kubernetes.gangs import declarations
+from collectors.kubernetes.opt_outs import OptOuts
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
 NO_AUTOSCALERS: Mapping[str, Autoscaler] = {}
@@ -30,13 +32,22 @@ def service_table(
     queue_of: Mapping[str, int],
     budgets: Mapping[str, Budget],
     autoscalers: Mapping[str, Autoscaler] = NO_AUTOSCALERS,
+    opt_outs: OptOuts | None = None,
 ) -> ServiceTable:
-    """One row for each service. `queue_of` by namespace, `budgets` and `autoscalers` by the uid of the service."""
+    """One row for each service. `queue_of` by namespace, `budgets` and `autoscalers` by the uid of the service.
+
+    A service that its owner or its namespace keeps away from the autopilot keeps its replicas.
+    """
     services = list(found)
     if not services:
         nothing: ServiceTable = empty(ServiceTable)
         return nothing
     bounds = [_bounds(each, budgets.get(each.metadata.uid), autoscalers.get(each.metadata.uid)) for each in services]
+    rules = opt_outs or OptOuts()
+    bounds = [
+        bound._replace(min_replicas=bound.replicas, max_replicas=bound.replicas) if _alone(each, rules) else bound
+        for each, bound in zip(services, bounds, strict=True)
+    ]
     columns: dict[str, Any] = {name: [nan] * len(services) for name in UNMEASURED}
     columns |= {name: [getattr(each, name) for each in bounds] for name in _Bounds._fields}
     table: ServiceTable = make(
@@ -107,6 +118,11 @@ def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None)
         floor_until_s=floor.until_s if floor is not None else nan,
         load_ratio=ratio,
     )
+
+
+def _alone(found: Scaled, rules: OptOuts) -> bool:
+    meta = found.metadata
+    return meta.note(EXCLUDE).strip().lower() not in {"", "false"} or rules.alone(meta.namespace, meta.note(WINDOW))
 
 
 def _objective_s(found: Scaled) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from autopilot.core.model.records import Gap, Work
 from autopilot.core.model.snapshot import MemberTable, PlacementTable, ServiceTable, WorkloadTable, empty, make
 from collectors.kubernetes.autoscalers import target_of
 from collectors.kubernetes.cache import Changes
-from collectors.kubernetes.constraints import selects_labels
+from collectors.kubernetes.constraints import budget_selects
 from collectors.kubernetes.gang_life import end_of, incarnation_of
 from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
 from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
@@ -163,6 +163,14 @@ class Gangs:
             if isinstance(found, Autoscaler):
                 self.autoscalers[found.metadata.uid] = found
 
+    def update_opt_outs(self, changes: Changes, now_s: float) -> None:
+        """Namespaces, and the windows that opened or closed since."""
+        rules = self.cluster.opt_outs
+        spaces, moved = rules.update(changes), rules.at(now_s)
+        if spaces or moved:
+            self.dirty |= {each.key for each in self.gangs.values() if moved or each.namespace in spaces}
+            self._services_table = None
+
     def touch_all(self) -> None:
         """Something that all rows depend on changed: models, queues, constraints."""
         self.cluster.stated.clear()
@@ -266,7 +274,7 @@ class Gangs:
         return any(
             each.metadata.namespace == gang.namespace
             and each.status.disruptions_allowed < len(holding)
-            and _selects(each, labels)
+            and budget_selects(each, labels)
             for each in self.budgets.values()
         )
 
@@ -306,6 +314,7 @@ class Gangs:
     def gaps(self) -> Iterable[Gap]:
         """Why gangs and services are left alone."""
         yield from service_gaps(self.source, self.services.values())
+        yield from self.cluster.opt_outs.gaps(self.source)
         for key, problems in self._problems.items():
             gang = self.gangs[key]
             for signal, reason in problems:
@@ -419,13 +428,13 @@ class Gangs:
             for key in ordered
             for budget in self.budgets.values()
             if budget.metadata.namespace == key[0]
-            and _selects(budget, self.services[key].spec.template.metadata.labels or {})
+            and budget_selects(budget, self.services[key].spec.template.metadata.labels or {})
         }
         self._service_rows = {key: row for row, key in enumerate(ordered)}
         scaled = {target_of(each): each for each in self.autoscalers.values()}
         autoscalers = {self.services[key].metadata.uid: scaled[key] for key in ordered if key in scaled}
         found = (self.services[key] for key in ordered)
-        self._services_table = service_table(found, tree.rows, by_service, autoscalers)
+        self._services_table = service_table(found, tree.rows, by_service, autoscalers, self.cluster.opt_outs)
 
 
 def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
@@ -437,11 +446,3 @@ def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
 
 def _blocks(budget: Budget) -> tuple[int, int]:
     return budget.status.disruptions_allowed, budget.status.desired_healthy
-
-
-def _selects(budget: Budget, labels: Mapping[str, str]) -> bool:
-    """True where the budget covers pods with these labels; one without a selector covers none."""
-    selector = budget.spec.selector
-    if selector is None:
-        return False
-    return selects_labels(dict(labels), selector.match_labels, selector.match_expressions or ())

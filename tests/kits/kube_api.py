@@ -16,6 +16,7 @@ from collectors.kubernetes.transport import ApiError, Lines
 Json = dict[str, Any]
 PLURAL = {
     "Node": "nodes",
+    "Namespace": "namespaces",
     "Pod": "pods",
     "Job": "jobs",
     "Deployment": "deployments",

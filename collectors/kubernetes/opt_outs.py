@@ -1,0 +1,113 @@
+"""What people keep the autopilot away from: annotations of namespaces, and windows of namespaces and single objects.
+
+`gpu-autopilot.io/exclude: "true"` leaves all work of a namespace alone, `gpu-autopilot.io/window` all but within these
+hours. Any of them protects: an object cannot lift what its namespace says. A value that is not understood protects too,
+and is a gap that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from autopilot.contract.annotations import EXCLUDE, WINDOW
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.hours import parse_hours, within_hours
+from autopilot.core.model.records import Gap
+from collectors.kubernetes.cache import Changes
+
+SHOWN = 60
+MOST_WINDOWS = 1000
+"""Windows that are remembered; more are looked at again each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What the annotations of one namespace say."""
+
+    excluded: bool = False
+    window: str = ""
+    problem: str = ""  # what is not understood
+
+
+NO_RULE = _Rule()
+
+
+@dataclass(slots=True)
+class OptOuts:
+    """The rules of all namespaces, and which windows are open."""
+
+    now_s: float = 0.0
+    rules: dict[str, _Rule] = field(default_factory=dict)
+    _uids: dict[str, str] = field(default_factory=dict)  # namespace -> uid of its object
+    _open: dict[str, bool] = field(default_factory=dict)  # window -> open now
+
+    def update(self, changes: Changes) -> set[str]:
+        """Take in namespaces; those whose rule changed."""
+        changed = set()
+        for found in changes.gone:
+            name = found.metadata.name
+            if self._uids.get(name) == found.metadata.uid:
+                del self._uids[name]
+                changed |= {name} if self.rules.pop(name, None) is not None else set()
+        for found in changes.there:
+            name, rule = found.metadata.name, _rule(found.metadata.note(EXCLUDE), found.metadata.note(WINDOW))
+            self._uids[name] = found.metadata.uid
+            if self.rules.get(name, NO_RULE) != rule:
+                changed.add(name)
+            if rule == NO_RULE:
+                self.rules.pop(name, None)
+            else:
+                self.rules[name] = rule
+        return changed
+
+    def at(self, now_s: float) -> bool:
+        """Move the clock; true where a window opened or closed."""
+        self.now_s = now_s
+        before, self._open = self._open, {}
+        if len(before) > MOST_WINDOWS:
+            return True
+        return any([self.opens(window) != was for window, was in before.items()])  # noqa: C419 - all are looked at
+
+    def opens(self, window: str) -> bool:
+        """Whether a window is open; one that is not understood is not."""
+        if window not in self._open:
+            self._open[window] = not _problem(window) and within_hours(parse_hours(window, WINDOW), self.now_s)
+        return self._open[window]
+
+    def alone(self, namespace: str, window: str = "") -> bool:
+        """Whether an object is left alone now. `window` is its own; its own `exclude` is part of its contract."""
+        rule = self.rules.get(namespace, NO_RULE)
+        if rule.excluded or rule.problem:
+            return True
+        return any(not self.opens(each) for each in (rule.window, window) if each)
+
+    def problems(self, window: str) -> list[tuple[str, str]]:
+        """What is wrong with the window of an object."""
+        wrong = _problem(window) if window else ""
+        return [("window", f"{WINDOW}: {wrong}; it is left alone")] if wrong else []
+
+    def gaps(self, source: str) -> Iterator[Gap]:
+        """One for each namespace whose annotations are not understood."""
+        for name, rule in sorted(self.rules.items()):
+            if rule.problem:
+                yield Gap(source, f"namespace/{name}", "opt-out", f"{rule.problem}; all its work is left alone")
+
+
+def _rule(exclude: str, window: str) -> _Rule:
+    told = exclude.strip().lower()
+    problem = ""
+    if told not in {"", "true", "false"}:
+        problem = f"{EXCLUDE}: {exclude[:SHOWN]!r} is not allowed; it takes true or false"
+    elif window and (wrong := _problem(window)):
+        problem = f"{WINDOW}: {wrong}"
+    return _Rule(told == "true", window, problem)
+
+
+def _problem(window: str) -> str:
+    """Why a window is not understood; "" where it is."""
+    try:
+        parse_hours(window, "")
+    except InputError as error:
+        return str(error).removeprefix(": ")
+    return ""

@@ -1,0 +1,108 @@
+"""What people keep the autopilot away from: by namespace and by object, always towards more protection."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from collectors.kubernetes.kinds import NAMESPACES
+from collectors.kubernetes.transport import ApiError
+from tests.kits.kube_objects import Json, job, meta, node
+from tests.unit.collectors.kubernetes.view import Seen, reasons, row
+
+EXCLUDE, WINDOW = "gpu-autopilot.io/exclude", "gpu-autopilot.io/window"
+NIGHT = "Mon-Sun 01:00-05:00"
+
+
+def _namespace(name: str = "team", **notes: str) -> Json:
+    return {"kind": "Namespace", "metadata": meta(name, uid=f"ns-{name}", annotations=notes)}
+
+
+def _at(hour: int) -> float:
+    """A time of a Wednesday, UTC."""
+    return datetime(2026, 11, 25, hour, tzinfo=UTC).timestamp()
+
+
+def _excluded(seen: Seen, *objects: Json, gone: tuple[Json, ...] = ()) -> bool:
+    return bool(row(seen.tables(*objects, gone=gone)[1], "team/a")["excluded"])
+
+
+@pytest.mark.parametrize(
+    ("notes", "excluded"),
+    [
+        ({}, False),
+        ({EXCLUDE: "false"}, False),
+        ({EXCLUDE: "true"}, True),
+        ({EXCLUDE: "True "}, True),
+        ({EXCLUDE: "on"}, True),
+        ({WINDOW: "when it rains"}, True),
+    ],
+)
+def test_a_namespace_is_left_alone_when_it_says_so_or_says_garbage(notes: dict[str, str], excluded: bool) -> None:
+    """The work of the namespace is excluded; of another namespace it is not."""
+    other = job("b", namespace="other", suspend=True)
+    seen = Seen(node("n1"), _namespace(**notes), job("a", suspend=True), other)
+    assert _excluded(seen) == excluded
+    assert not row(seen.tables()[1], "other/b")["excluded"]
+
+
+def test_garbage_on_a_namespace_is_a_gap_that_names_it() -> None:
+    """With the value, what is allowed, and what follows."""
+    seen = Seen(node("n1"), _namespace(**{EXCLUDE: "on"}), _namespace("other", **{WINDOW: "late"}))
+    told = reasons(seen.batch(), "opt-out")
+    assert told == [
+        f"namespace/other: {WINDOW}: 'late' is not understood; write for example 'Mon-Fri 08:00-18:00 +01:00'; all its "
+        "work is left alone",
+        f"namespace/team: {EXCLUDE}: 'on' is not allowed; it takes true or false; all its work is left alone",
+    ]
+
+
+def test_an_object_cannot_lift_what_its_namespace_says() -> None:
+    """Neither by `exclude` nor by a window that is open; it can add to it."""
+    lifted = job("a", suspend=True, annotations={EXCLUDE: "false", WINDOW: "Mon-Sun 00:00-24:00"})
+    assert _excluded(Seen(node("n1"), _namespace(**{EXCLUDE: "true"}), lifted))
+    added = job("a", suspend=True, annotations={EXCLUDE: "true"})
+    assert _excluded(Seen(node("n1"), _namespace(**{EXCLUDE: "false"}), added))
+
+
+@pytest.mark.parametrize("on", ["namespace", "object"])
+def test_a_window_opens_and_closes_with_the_clock(on: str) -> None:
+    """Outside of it the work is left alone, although nothing in the cluster changed."""
+    notes = {WINDOW: NIGHT}
+    work = job("a", suspend=True, annotations=notes if on == "object" else {})
+    seen = Seen(node("n1"), _namespace(**(notes if on == "namespace" else {})), work)
+    found = []
+    for hour in (0, 1, 4, 5):
+        seen.now_s = _at(hour)
+        found.append(_excluded(seen))
+    assert found == [True, False, False, True]
+
+
+def test_a_window_of_an_object_that_is_not_understood_protects_it() -> None:
+    """And it is a gap of that object, not a problem of its contract."""
+    seen = Seen(node("n1"), _namespace(), job("a", suspend=True, annotations={WINDOW: "18-6"}))
+    assert _excluded(seen)
+    (reason,) = reasons(seen.batch(), "window")
+    assert reason.startswith(f"team/a: {WINDOW}: '18-6' is not understood")
+    assert reasons(seen.batch(), "contract") == []
+
+
+def test_changes_of_a_namespace_are_followed() -> None:
+    """The annotation comes and goes, and the namespace is replaced by one of its name."""
+    seen = Seen(node("n1"), _namespace(), job("a", suspend=True))
+    assert not _excluded(seen)
+    assert _excluded(seen, _namespace(**{EXCLUDE: "true"}))
+    assert not _excluded(seen, _namespace())
+    assert _excluded(seen, _namespace(**{EXCLUDE: "true"}))
+    assert not _excluded(seen, gone=(_namespace(**{EXCLUDE: "true"}),))
+
+
+def test_without_the_right_to_read_namespaces_it_is_a_gap() -> None:
+    """The rest of the view is whole; what namespaces say is not known, and that is told."""
+    seen = Seen(node("n1"), job("a", suspend=True))
+    seen.api.refuse = {"list namespaces": ApiError(403, "403 no"), "watch namespaces": ApiError(403, "403 no")}
+    batch = seen.batch()
+    assert batch.work_list is not None
+    assert batch.work_list.complete
+    assert "no permission" in reasons(batch, NAMESPACES.title)[0]
