@@ -1,4 +1,4 @@
-"""Single requests to the API server of the cluster: settings, reviews and checks. Lists and watches are elsewhere."""
+"""Single requests to the API server of the cluster: settings, reviews, the Lease. Lists and watches are elsewhere."""
 
 from __future__ import annotations
 
@@ -44,13 +44,25 @@ class ClusterApi:
         """Read `path`."""
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
-        """Send a review."""
-        return self._ask("POST", path, json.dumps(body).encode())
+    def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Answer:
+        """Send a review, or create an object."""
+        return self._ask("POST", f"{path}?{urlencode(query)}" if query else path, json.dumps(body).encode())
 
     def send(self, method: str, path: str, body: Any, media: str = MERGE) -> Answer:
         """Change what is at `path`: POST, PATCH or DELETE."""
         return self._ask(method, path, json.dumps(body).encode(), media=media)
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Replace an object."""
+        return self._ask("PUT", path, json.dumps(body).encode())
+
+    def patch(self, path: str, body: Any, media: str = MERGE) -> Answer:
+        """Change an object."""
+        return self._ask("PATCH", path, json.dumps(body).encode(), media=media)
+
+    def delete(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Delete an object; `body` are options, with the preconditions."""
+        return self._ask("DELETE", path, json.dumps(body).encode())
 
     def _ask(self, method: str, target: str, body: bytes | None, *, media: str = JSON, again: bool = True) -> Answer:
         try:

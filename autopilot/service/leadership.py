@@ -33,6 +33,10 @@ class FileLeadership:
             self._take()
         return self._fence
 
+    def still(self, fence: int) -> bool:
+        """Whether the lock is held with this token."""
+        return self.fence() == fence
+
     def release(self) -> None:
         """Let another controller lead."""
         if self._handle >= 0:

@@ -1,0 +1,295 @@
+"""Election by a Lease, with a fence.
+
+The fence is `leaseTransitions`. Each term has a higher one than every term before, also where the Lease was deleted or
+written by hand. A term ends for good when its fence lapses: a controller that leads again has a new fence.
+
+Only the local monotonic clock counts. The times in the Lease are for people.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import structlog
+
+from autopilot.readiness.line import Answer
+from autopilot.service.leading.lease import LeaseName, LeaseRecord, Terms, micro_time, read_lease
+
+log: Any = structlog.get_logger("leadership")
+
+NOT_FOUND, CONFLICT = 404, 409
+RELEASED_S = 1.0
+"""Duration in a Lease that its holder gave back, as client-go writes it."""
+LONGEST_S = 300.0
+"""The longest lease that a setting allows: a Lease that says more was written by hand."""
+
+
+class Requests(Protocol):
+    """The API server (`ClusterApi`). A request without an answer is an `Answer` with status 0."""
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
+        """Read."""
+        ...
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Create."""
+        ...
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Replace."""
+        ...
+
+
+def steady_s() -> float:
+    """A clock that never goes back and, where the system has one, also counts time in which the machine slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def new_identity() -> str:
+    """A name for this process that no other one has: pod, uid of the pod, and a random part."""
+    pod = os.environ.get("POD_NAME") or socket.gethostname()
+    return "_".join(each for each in (pod, os.environ.get("POD_UID", ""), secrets.token_hex(8)) if each)
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A time of leadership. `until_s` is when its fence lapses."""
+
+    fence: int
+    until_s: float
+
+
+class Elector:
+    """One candidate (port `Leadership`). `step` speaks with the server; `fence` and `still` never do."""
+
+    def __init__(
+        self,
+        api: Requests,
+        name: LeaseName,
+        terms: Terms,
+        *,
+        known_fence: Callable[[], int] = lambda: 0,
+        identity: Callable[[], str] = new_identity,
+        monotonic_s: Callable[[], float] = steady_s,
+        wall_s: Callable[[], float] = time.time,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`known_fence` returns the fence of the memory in the cluster, and raises `OSError` where it cannot be read.
+
+        `on_change` is called, in the thread of `step`, when this controller begins or ends to lead.
+        """
+        self._api, self.name, self._terms = api, name, terms
+        self._known_fence, self._new_identity = known_fence, identity
+        self._monotonic_s, self._wall_s, self._on_change = monotonic_s, wall_s, on_change
+        self.identity = identity()
+        self.problem = ""  # why the last step told nothing
+        self.holder = ""  # who leads, as last seen
+        self._term: _Term | None = None
+        self._ours: dict[LeaseRecord, float] = {}  # records that this term sent, and when
+        self._version = ""  # of the Lease as this term wrote it; "": it has to be read first
+        self._acquired = ""
+        self._seen: tuple[str, LeaseRecord] | None = None
+        self._seen_s = 0.0  # when it was first seen
+        self._absent_s: float | None = None  # when the Lease was first found missing
+        self._highest = 0  # the highest fence that was ever seen
+
+    def fence(self) -> int | None:
+        """The fence of this term; None from `renew_s` after the last renewal on."""
+        term = self._term
+        return term.fence if term is not None and self._monotonic_s() < term.until_s else None
+
+    def still(self, fence: int) -> bool:
+        """Whether a write with this fence may leave now. Ask immediately before each write."""
+        return self.fence() == fence
+
+    def step(self) -> None:
+        """One turn: renew, take or wait. Call it every `retry_s`."""
+        before = self.fence()
+        if self._term is not None and before is None:
+            self._end("the Lease could not be renewed in time")
+        if self._term is not None and self._version:
+            self._renew()
+        else:
+            self._look()
+        if self.fence() != before:
+            self._on_change()
+
+    def release(self) -> None:
+        """End this term and let another controller lead at once."""
+        if self._term is None or not self._version:
+            self._term = None
+            return
+        term, self._term = self._term, None  # nothing may leave from here on
+        gone = LeaseRecord("", RELEASED_S, self._acquired, micro_time(self._wall_s()), term.fence)
+        self._api.put(self.name.path, gone.document(self.name, self._version))
+
+    def _renew(self) -> None:
+        """Write the Lease over the version that this term wrote last."""
+        assert self._term is not None  # noqa: S101 - `step` asks
+        record = LeaseRecord(self.identity, self._terms.duration_s, self._acquired, self._now(), self._term.fence)
+        sent_s = self._monotonic_s()
+        answer = self._api.put(self.name.path, record.document(self.name, self._version))
+        if answer.status == 200:
+            self._hold(record, answer, sent_s)
+            return
+        self._ours[record] = sent_s  # it may have arrived all the same
+        self._version = ""
+        if answer.status in {NOT_FOUND, CONFLICT}:
+            self._look()
+        else:
+            self._not_told(answer)
+
+    def _look(self) -> None:
+        """Read the Lease and draw the conclusion."""
+        answer = self._api.get(self.name.path)
+        if answer.status == NOT_FOUND:
+            self._missing()
+            return
+        if answer.status != 200:
+            self._not_told(answer)
+            return
+        self.problem, self._absent_s = "", None
+        record, version = read_lease(answer.document)
+        self._highest = max(self._highest, record.transitions)
+        self.holder = record.holder
+        if self._term is not None and record in self._ours:  # a renewal whose answer was lost
+            self._version = version
+            self._extend(self._ours[record])
+            self._renew()
+            return
+        if record.holder == self.identity and record not in self._ours:
+            self._impostor(record)
+        elif self._term is not None:
+            self._end(f"{record.holder or 'nobody'} holds the Lease now")
+        self._wait_or_take(record, version)
+
+    def _wait_or_take(self, record: LeaseRecord, version: str) -> None:
+        now_s = self._monotonic_s()
+        if self._seen != (version, record):
+            self._seen, self._seen_s = (version, record), now_s
+        lasts_s = max(min(record.duration_s, LONGEST_S), self._terms.duration_s)
+        own = record in self._ours  # our own lapsed term: nobody else has led since
+        if not own and now_s - self._seen_s < lasts_s and not self._released(record):
+            return
+        self._take(version)
+
+    def _released(self, record: LeaseRecord) -> bool:
+        """Whether its last holder gave it back. A Lease that a person wrote may still have a leader."""
+        if record.holder or record.duration_s != RELEASED_S:
+            return False
+        fence = self._least_fence()
+        return fence is not None and record.transitions + 1 >= fence
+
+    def _missing(self) -> None:
+        """Without a Lease nobody knows who led: wait as long as a lease lasts, unless there never was a leader."""
+        now_s = self._monotonic_s()
+        if self._term is not None:
+            self._end("the Lease was deleted")
+        if self._absent_s is None:
+            self._absent_s = now_s
+        self.holder, self._seen = "", None
+        fence = self._least_fence()
+        if fence is not None and (fence == 1 or now_s - self._absent_s >= self._terms.duration_s):
+            self._take("", fence)
+
+    def _take(self, version: str, fence: int | None = None) -> None:
+        """Write the Lease with the next fence: over `version`, or as a new object."""
+        fence = fence if fence is not None else self._least_fence()
+        if fence is None:
+            return
+        now = self._now()
+        record = LeaseRecord(self.identity, self._terms.duration_s, now, now, fence)
+        sent_s = self._monotonic_s()
+        if version:
+            answer = self._api.put(self.name.path, record.document(self.name, version))
+        else:
+            answer = self._api.post(self.name.parent, record.document(self.name))
+        if answer.status in {200, 201}:
+            self._acquired, self._term = now, _Term(fence, sent_s)
+            self._hold(record, answer, sent_s)
+            log.info("this controller leads", lease=str(self.name), fence=fence, identity=self.identity)
+        elif answer.status == CONFLICT:
+            self._seen = None  # somebody was faster: look again
+        else:
+            self._ours[record] = sent_s
+            self._not_told(answer)
+
+    def _least_fence(self) -> int | None:
+        """The fence of the next term; None where what the memory knows cannot be read."""
+        try:
+            known = self._known_fence()
+        except OSError as error:
+            self.problem = f"{self.name}: the fence in the memory of the cluster cannot be read: {error}"
+            return None
+        return max(self._highest, known) + 1
+
+    def _hold(self, record: LeaseRecord, answer: Answer, sent_s: float) -> None:
+        """A write succeeded: the term lasts `renew_s` from when it was sent."""
+        _, self._version = read_lease(answer.document)
+        self._ours = {record: sent_s}
+        self._highest = max(self._highest, record.transitions)
+        self._extend(sent_s)
+        self._absent_s, self._seen = None, None
+        self.holder, self.problem = self.identity, ""
+
+    def _extend(self, sent_s: float) -> None:
+        assert self._term is not None  # noqa: S101 - only a term is extended
+        self._term = replace(self._term, until_s=max(self._term.until_s, sent_s + self._terms.renew_s))
+
+    def _end(self, reason: str) -> None:
+        log.warning("this controller leads no longer", lease=str(self.name), reason=reason)
+        self._term, self._version = None, ""
+
+    def _impostor(self, record: LeaseRecord) -> None:
+        """Another process writes the Lease under our identity, for example a copy of this machine."""
+        log.error(
+            "two controllers have one identity",
+            lease=str(self.name),
+            identity=self.identity,
+            renewed=record.renewed,
+            fix="start each controller as a process of its own; this one takes a new identity and waits",
+        )
+        if self._term is not None:
+            self._end("another controller renews the Lease under the same identity")
+        self.identity, self._ours = self._new_identity(), {}
+
+    def _not_told(self, answer: Answer) -> None:
+        self.problem = f"{self.name}: {answer.reason if answer.status else answer.text}"
+
+    def _now(self) -> str:
+        return micro_time(self._wall_s())
+
+
+class ElectorThread:
+    """Steps an elector every `retry_s` until it is closed."""
+
+    def __init__(self, elector: Elector, retry_s: float) -> None:
+        self._elector, self._retry_s = elector, retry_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, and let another controller lead."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._elector.release()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._elector.step()
+            except Exception as error:  # a term that is not renewed lapses by itself
+                log.exception("the election failed", error=str(error), fix="this is a defect; report it with the log")
+            self._stop.wait(self._retry_s)
