@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from apiserver.admission.base import Admission
+from apiserver.audit import AuditLog
 from apiserver.client import Client
 from apiserver.errors import Named, StatusError, WebhookError, bad_request, no_such_path, page_not_found, unsupported
 from apiserver.kinds import KINDS
@@ -64,6 +65,7 @@ class Server:
         self.store = Store(timeline, first_version)
         self.kinds = Kinds(KINDS)
         self.admission = Admission()
+        self.audit: AuditLog | None = None  # where writes are noted
         self.actors: list[Actor] = []
         self.authenticate: Authenticate = lambda _request: ADMIN
         self.authorize: Authorize = lambda _call: None
@@ -102,9 +104,13 @@ class Server:
             self.authorize(call)
             response = self._serve(call)
         except StatusError as error:
+            if self.audit is not None:
+                self.audit.note(call, self.timeline.now_s, error.code)
             if call.kind.deprecation:
                 error.headers["warning"] = f'299 - "{call.kind.deprecation}"'
             raise
+        if self.audit is not None:
+            self.audit.note(call, self.timeline.now_s, response.status)
         response.headers.setdefault("content-type", "application/json")
         if call.warnings:
             escaped = [text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(call.warnings)]

@@ -314,6 +314,10 @@ class Writing:
         if uid and uid != stored["metadata"]["uid"]:
             raise self._uid_conflict(call, uid, stored["metadata"]["uid"])
 
+    def admit_action(self, call: Call, obj: Obj) -> None:
+        """Ask admission about an action below an object, such as an Eviction. Raises StatusError."""
+        self._server.admission.validate(self._attributes(call, "CREATE", obj, None), self._server)
+
     def put_object(self, call: Call, change: Callable[[Obj], Obj]) -> Obj:
         """Write what an action changes in its object: not asked of admission, not checked; its fields have owners."""
         server, kind = self._server, call.kind

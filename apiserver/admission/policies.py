@@ -21,6 +21,7 @@ BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
 IN_FORCE_S = 0.4
 """From a change of a policy or a binding until admission follows it (0.5 s, measured on Kubernetes 1.36)."""
 EXEMPT = frozenset({POLICIES, BINDINGS})
+NO_PARAMS = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
 CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
@@ -86,7 +87,13 @@ class Policies:
         return not attributes.namespace or matches_labels(selector, _labels(namespace or {}))
 
     def _ask(self, policy: Obj, binding: Obj, attributes: Attributes) -> None:
-        spec, bindings = policy["spec"], self._values(policy, binding, attributes)
+        """One evaluation. A parameter that is missing decides before any condition is looked at."""
+        spec, params = policy["spec"], self._params(policy, binding, attributes)
+        if params is None and spec.get("paramKind") and binding["spec"].get("paramRef"):
+            if binding["spec"]["paramRef"].get("parameterNotFoundAction") == "Deny" and _fails(spec):
+                self._act(policy, binding, attributes, NO_PARAMS, "Invalid")
+            return
+        bindings = self._values(policy, params, attributes)
         for condition in spec.get("matchConditions") or ():
             try:
                 if not compiled(condition["expression"]).value(bindings):
@@ -98,15 +105,13 @@ class Policies:
             if text:
                 self._act(policy, binding, attributes, text, validation.get("reason") or "Invalid")
 
-    def _values(self, policy: Obj, binding: Obj, attributes: Attributes) -> Obj:
+    def _values(self, policy: Obj, params: Obj | None, attributes: Attributes) -> Obj:
         kind, user = attributes.kind, attributes.user
         namespace = self._server.store.get("namespaces", "", attributes.namespace) if attributes.namespace else None
         request = {
             "kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
             "resource": {"group": kind.group, "version": kind.version, "resource": kind.plural},
-            "subResource": attributes.subresource,
-            "name": attributes.name,
-            "namespace": attributes.namespace,
+            **_stated(subResource=attributes.subresource, name=attributes.name, namespace=attributes.namespace),
             "operation": attributes.operation,
             "userInfo": {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra},
             "dryRun": attributes.dry_run,
@@ -116,7 +121,7 @@ class Policies:
             "oldObject": to_cel(attributes.old),
             "request": to_cel(request),
             "namespaceObject": to_cel(namespace),
-            "params": to_cel(self._params(policy, binding, attributes)),
+            "params": to_cel(params),
             "variables": to_cel({}),
         }
         for variable in policy["spec"].get("variables") or ():
@@ -149,6 +154,16 @@ class Policies:
             details = named.details(named.resource) | {"causes": [{"message": message}]}
             shown = f"{named.qualified} {quoted(named.name)} is forbidden: {message}"
             raise StatusError(CODES.get(reason, 422), reason, shown, details)
+
+
+def _fails(spec: Mapping[str, Any]) -> bool:
+    """Whether a policy that cannot be evaluated refuses."""
+    return bool(spec.get("failurePolicy", "Fail") == "Fail")
+
+
+def _stated(**fields: str) -> dict[str, str]:
+    """The fields that are not empty: an AdmissionRequest leaves out the others."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def _rule_matches(rule: Mapping[str, Any], attributes: Attributes) -> bool:

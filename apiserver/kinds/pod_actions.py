@@ -91,6 +91,7 @@ def evict(server: Server, call: Call) -> Response:
     options = eviction.get("deleteOptions") or {}
     if options.get("dryRun"):
         call = replace(call, dry_run=True)
+    server.writing.admit_action(call, eviction)
     pod = _pod(server, call)
     check_preconditions(call.kind, pod, options.get("preconditions") or {})
     if _asks_budget(pod):

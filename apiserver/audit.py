@@ -1,0 +1,62 @@
+"""The audit log: every request that writes, who sent it, and what the server answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from apiserver.decoding import body_value
+from apiserver.requests import Call
+
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One request that writes. `resource` is like `pods/eviction` or `jobs.batch`."""
+
+    at_s: float
+    user: str
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    status: int
+    dry_run: bool
+    body: Callable[[], Any]
+
+    @property
+    def done(self) -> bool:
+        """Whether it changed something."""
+        return self.status < 300 and not self.dry_run
+
+
+class AuditLog:
+    """What was asked, in the order in which the server answered. Set it as `Server.audit`."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def note(self, call: Call, at_s: float, status: int) -> None:
+        """Keep a request, if it writes."""
+        if call.verb not in WRITES:
+            return
+        part = f"/{call.subresource}" if call.subresource else ""
+        self.entries.append(
+            Entry(
+                at_s,
+                call.user.name,
+                call.verb,
+                f"{call.kind.resource}{part}",
+                call.namespace,
+                call.name,
+                status,
+                call.dry_run,
+                lambda: body_value(call.request),
+            )
+        )
+
+    def by(self, user: str) -> Iterator[Entry]:
+        """The requests of one user."""
+        return (each for each in self.entries if each.user == user)
