@@ -89,10 +89,15 @@ class Controller:
     def __init__(self, wiring: Wiring) -> None:
         """Load the memory of the last run, or start with an empty one. Raises `InputError` when it is unreadable."""
         self._wiring = wiring
-        self.memory = wiring.memory.load() or ControllerMemory()
+        self._fits: dict[str, Fit] = {}  # ended fits, by owner, not yet adopted
+        self._term: int | None = None  # fence of the term that `memory` belongs to
+        self._begin()
+
+    def _begin(self) -> None:
+        """Go on from the saved memory: at the start, and where another controller has led meanwhile."""
+        self.memory = self._wiring.memory.load() or ControllerMemory()
         self._outcomes: tuple[Outcome, ...] = ()
         self._late_gaps: tuple[Gap, ...] = ()  # of actuators that could not continue their effects
-        self._fits: dict[str, Fit] = {}  # ended fits, by owner, not yet adopted
         self._commands: tuple[Command, ...] = ()  # drained commands, not yet decided on
         self._read_s: float | None = None  # monotonic time of the last decision
         self._known: dict[str, Objects] = {}  # objects of the last trusted list, by view
@@ -106,6 +111,9 @@ class Controller:
         fence = wiring.leadership.fence()
         if fence is None:
             return None
+        if fence != self._term:
+            self._begin()
+            self._term = fence
         policy = wiring.policy.current()
         elapsed_s = float("nan") if read_s is None else read_s - (read_s if self._read_s is None else self._read_s)
         self._advance(now_s, fence)

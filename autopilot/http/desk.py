@@ -18,7 +18,7 @@ from autopilot.http.documents import Documents
 from autopilot.http.history import History
 from autopilot.http.sessions import Sessions
 from autopilot.oncall.follow import Follower
-from autopilot.service.inbox import SqliteInbox
+from autopilot.service.inbox import CommandInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
@@ -29,7 +29,7 @@ class Desk:
     """The service as the API sees it."""
 
     publisher: Publisher
-    inbox: SqliteInbox
+    inbox: CommandInbox
     kill_switch: KillSwitch
     tokens: Tokens
     record: Record
@@ -39,6 +39,7 @@ class Desk:
     silent_s: float = 60.0  # after this wall time without a tick the service is not ready
     when: When = field(default_factory=When)
     wall_s: Callable[[], float] = time
+    waiting: Callable[[], str] = lambda: ""  # why another controller decides, "" while this one does
     follower: Follower | None = None  # follows alerts
     history: History = field(default_factory=History)
     sessions: Sessions = field(default_factory=Sessions)
@@ -48,6 +49,8 @@ class Desk:
     def latest(self) -> Published:
         """The last tick. Raises 503 before the first one."""
         published = self.publisher.latest
+        if published is None and (waits := self.waiting()):
+            raise HTTPException(503, waits, {"Retry-After": "2"})
         if published is None:
             raise HTTPException(
                 503, "the controller has not decided yet; ask again in some seconds", {"Retry-After": "2"}

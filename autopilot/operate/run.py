@@ -116,6 +116,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         service.loop.wake,
         settings.http.answer_s,
         when=when,
+        waiting=service.waiting,
         follower=follower,
         history=History(own.history),
     )

@@ -26,6 +26,16 @@ REGISTRATION = "admissionregistration.k8s.io"
 FORBIDDEN, ALREADY_THERE = 403, 409
 LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
 
+LEFT_ALONE = (
+    ("coordination.k8s.io", "leases"),
+    ("", "events"),
+    ("events.k8s.io", "events"),
+    ("gpu-autopilot.io", "*/*"),
+    ("authentication.k8s.io", "*/*"),
+    ("authorization.k8s.io", "*/*"),
+)
+"""What everybody writes all the time, what the leader only reports, and questions."""
+
 
 def _rule(group: str, *resources: str) -> dict[str, Any]:
     return {
@@ -58,15 +68,7 @@ def fence_policy(
         "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
         "matchConstraints": {
             "resourceRules": [_rule("*", "*/*")],
-            # what the leader only reports, what everybody writes all the time, and questions
-            "excludeResourceRules": [
-                _rule("coordination.k8s.io", "leases"),
-                _rule("", "events"),
-                _rule("events.k8s.io", "events"),
-                _rule("gpu-autopilot.io", "*/*"),
-                _rule("authentication.k8s.io", "*/*"),
-                _rule("authorization.k8s.io", "*/*"),
-            ],
+            "excludeResourceRules": [_rule(*each) for each in LEFT_ALONE],
         },
         "matchConditions": [
             {
@@ -138,7 +140,7 @@ def probe(api: Creates, namespace: str) -> str:
         return ""
     if answer.status in {201, ALREADY_THERE}:
         return (
-            f"ValidatingAdmissionPolicy {NAME} is not in force for this account: a write with epoch 0 was accepted in a "
-            "dry run; apply deploy/fence.yaml, and restart the API servers if it was deleted before"
+            f"ValidatingAdmissionPolicy {NAME} is not in force for this account: a write with epoch 0 was accepted in "
+            "a dry run; apply deploy/fence.yaml, and restart the API servers if it was deleted before"
         )
     return f"it cannot be found out whether ValidatingAdmissionPolicy {NAME} is in force: {answer.reason}"

@@ -40,6 +40,10 @@ class ClusterApi:
     def __init__(self, access: Connections, timeout_s: float = 10.0) -> None:
         self._access, self._timeout_s = access, timeout_s
 
+    def within(self, timeout_s: float) -> ClusterApi:
+        """The same with another limit for each request."""
+        return ClusterApi(self._access, timeout_s)
+
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
         """Read `path`."""
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)

@@ -21,8 +21,13 @@ class Exposed:
         version: str,
         clock_s: Callable[[], float],
         record: Record,
+        waiting: Callable[[], str] = lambda: "",
     ) -> None:
-        """`memory` is that with which the controller started; `clock_s` is the cluster's clock."""
+        """`memory` is that with which the controller started; `clock_s` is the cluster's clock.
+
+        `waiting` says why another controller decides, "" while this one does.
+        """
+        self._waiting = waiting
         self._publisher, self._clock_s, self._record = publisher, clock_s, record
         self._exposition = Exposition(memory, version)
 
@@ -44,7 +49,7 @@ class Exposed:
         latest = self._publisher.latest
         collectors = latest.collectors if latest is not None else ()
         collected_s = {each.name: each.fresh_s for each in collectors if isfinite(each.fresh_s)}
-        leads = latest is None or latest.leads
+        leads = not self._waiting() and (latest is None or latest.leads)
         head = self._record.head
         return self._exposition.render(
             self._clock_s(), leads=leads, collected_s=collected_s, audit_head=(head.sequence, head.digest)

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind
@@ -14,6 +15,26 @@ _TABLE = """CREATE TABLE IF NOT EXISTS commands (
     number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, who TEXT NOT NULL, at_s REAL NOT NULL,
     subject TEXT NOT NULL, state_digest TEXT NOT NULL, benefit_gpu_s REAL, cost_gpu_s REAL, origin TEXT NOT NULL)"""
 _COLUMNS = "number, kind, who, at_s, subject, state_digest, benefit_gpu_s, cost_gpu_s"
+
+
+class CommandInbox(Protocol):
+    """Where the API puts commands, and the controller takes them from."""
+
+    def receive(self, command: Command, origin: str = "") -> Command:
+        """Store a command and return it with its number. Raises `InputError` where it cannot be stored."""
+        ...
+
+    def drain(self, now_s: float) -> tuple[Command, ...]:
+        """Commands received since the last call, by number."""
+        ...
+
+    def kill_switch(self) -> bool:
+        """True when the switch is on or cannot be read."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
 
 
 class SqliteInbox:

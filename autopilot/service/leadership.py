@@ -9,10 +9,23 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import Protocol
 
 from autopilot.core.model.errors import InputError
 
 WIDTH = 20
+
+
+class Led(Protocol):
+    """Leadership that a service takes part in and gives back."""
+
+    def fence(self) -> int | None:
+        """The fencing token while this controller leads."""
+        ...
+
+    def release(self) -> None:
+        """Let another controller lead."""
+        ...
 
 
 class FileLeadership:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
+from autopilot.service.leading.lease import Terms
 from autopilot.service.listeners import parse_listen
 
 T = TypeVar("T")
@@ -269,6 +270,26 @@ class Level(StrEnum):
     ZONE = "zone"
 
 
+class LeaseSettings(Section):
+    """Election among several controllers of a cluster, by a Lease in `kubernetes.namespace`."""
+
+    name: Name = Field("gpu-autopilot", description="name of the Lease")
+    duration_s: Seconds = Field(
+        10.0, ge=2, le=300, description="others lead this long after the last renewal that they saw; whole seconds"
+    )
+    renew_s: Seconds = Field(6.0, gt=0, le=300, description="the leader stops this long after its last renewal")
+    retry_s: Seconds = Field(1.5, gt=0, le=60, description="time between two renewals, and between two looks")
+
+    @model_validator(mode="after")
+    def _apart(self) -> LeaseSettings:
+        self.terms()
+        return self
+
+    def terms(self) -> Terms:
+        """The same for the election."""
+        return _fix_of(Terms, self.duration_s, self.renew_s, self.retry_s)
+
+
 class Kubernetes(Section):
     """A real cluster through its API server. It is only read, unless `act` is set."""
 
@@ -307,6 +328,12 @@ class Kubernetes(Section):
         le=5000,
         description="most recommendations that are kept as objects, those that take an approval and gain most first "
         "(docs/control-resources.md); 0: none, and no approval by annotation",
+    )
+
+    lease: LeaseSettings | None = Field(
+        None,
+        description="election among several controllers; memory and commands are kept in ConfigMaps then; null: this "
+        "is the only controller",
     )
 
     @model_validator(mode="after")

@@ -58,6 +58,7 @@ class Ticks:
         self.collectors: tuple[WatchedCollector, ...] = ()
         self.health_of: list[Callable[[], CollectorHealth]] = []  # of what reads or writes beside the collectors
         self.concluded: Callable[[], None] | None = None
+        self.led: Callable[[], None] | None = None  # called after each tick of a leader
         self.controller: Controller | None = None
         self.meter: ServiceMeter | None = None
         self.spending: DailySpend | None = None
@@ -79,6 +80,8 @@ class Ticks:
             if latest is not None and latest.leads:
                 self._publisher.publish(replace(latest, leads=False))
             return
+        if self.led is not None:
+            self.led()
         observation, decision = self._shown
         published = Published(
             observation=observation,

@@ -18,7 +18,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.ports import Actuator, Collector, Following, Forecaster, PolicySource
+from autopilot.core.model.ports import Actuator, Collector, Following, Forecaster, MemoryStore, PolicySource
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import FileMemoryStore
 from autopilot.metering.prices import load_prices
@@ -29,9 +29,11 @@ from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject, PolicyPlace
 from autopilot.service.config_maps import MapName, MapSwitch
 from autopilot.service.exposed import Exposed
-from autopilot.service.inbox import SqliteInbox
+from autopilot.service.inbox import CommandInbox, SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
-from autopilot.service.leadership import FileLeadership
+from autopilot.service.leadership import FileLeadership, Led
+from autopilot.service.leading.leadership import FencedActuator, FencedFollower
+from autopilot.service.leading.shared import Shared, open_shared
 from autopilot.service.loop import Loop
 from autopilot.service.metered import ServiceMeter
 from autopilot.service.published import CollectorHealth, Publisher, WatchedCollector
@@ -60,9 +62,9 @@ class Service:
     loop: Loop
     publisher: Publisher
     exposed: Exposed
-    inbox: SqliteInbox
+    inbox: CommandInbox
     kill_switch: KillSwitch
-    leadership: FileLeadership
+    leadership: Led
     journal: SqliteJournal
     record: Record
     clock_s: Callable[[], float]  # time of the cluster now, as far as known without asking it
@@ -70,6 +72,7 @@ class Service:
     lists: Callable[[Listed], Cluster] | None = None
     cluster_policy: ClusterPolicySource | None = None  # where the policy is kept in the cluster
     health_of: list[Callable[[], CollectorHealth]] = field(default_factory=list)  # shown beside the collectors
+    waiting: Callable[[], str] = lambda: ""  # why another controller decides, "" while this one does
     closers: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
@@ -96,13 +99,14 @@ def policy_source(name: str) -> PolicySource:
 class _Kept:
     """What the controller keeps on disk, opened."""
 
-    memory: FileMemoryStore
+    memory: MemoryStore
     before: ControllerMemory | None  # the memory of the last run
-    leadership: FileLeadership
-    inbox: SqliteInbox
+    leadership: Led
+    inbox: CommandInbox
     journal: SqliteJournal
     kill: KillSwitch
     record: Record
+    shared: Shared | None  # what controllers of one cluster share, where they elect their leader
 
 
 def wire(settings: Settings, places: Places, site: Site | None) -> Service:
@@ -117,7 +121,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
     with ExitStack() as opened:
         kept = _open(settings, places, site, policy.current(), opened)
         watch, publisher = Stopwatch(), Publisher()
-        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), site.last_now_s, kept.record)
+        waiting = kept.shared.leadership.waiting if kept.shared is not None else lambda: ""
+        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), site.last_now_s, kept.record, waiting)
         ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
         sources = (site.collector, *_telemetry(settings, site))
         for each in sources[1:]:
@@ -131,7 +136,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             Wiring(
                 collectors=ticks.collectors,
                 forecasters=_forecasters(settings, policy.current(), keep),
-                actuators=_actuators(site, kept.record),
+                actuators=_actuators(site, kept),
                 journal=kept.journal,
                 memory=kept.memory,
                 inbox=kept.inbox,
@@ -144,6 +149,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             )
         )
         ticks.controller, ticks.concluded = controller, site.conclude
+        ticks.led = kept.shared.leadership.decided if kept.shared is not None else None
         opened.pop_all()
     least_s = settings.loop.least_s if settings.loop.least_s is not None else site.least_s
     loop = Loop(
@@ -156,6 +162,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         still=site.still,
     )
     end_watch = site.watch(loop.wake)
+    if kept.shared is not None:
+        kept.shared.start(lambda: loop.wake(hurry=True))
     return Service(
         settings=settings,
         controller=controller,
@@ -172,28 +180,37 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         lists=site.lists,
         cluster_policy=written if isinstance(written, ClusterPolicySource) else None,
         health_of=ticks.health_of,
+        waiting=waiting,
         closers=[end_watch, ticks.meter.close, ticks.spending.wait],
     )
 
 
 def _open(settings: Settings, places: Places, site: Site, policy: Policy, opened: ExitStack) -> _Kept:
-    """Take the lead, then open memory, inbox and journal; `opened` releases them when the wiring fails."""
-    memory = FileMemoryStore(places.memory)
-    before = memory.load()
-    leadership = FileLeadership(places.lock, before.fence if before is not None else 0)
-    opened.callback(leadership.release)
-    if leadership.fence() is None:
-        raise InputError(f"{places.lock}: another controller leads here; stop it, or give another state folder")
+    """Take the lead, or stand by; then open memory, inbox and journal. `opened` releases them on failure."""
+    local = FileMemoryStore(places.memory)
+    before = local.load()
     kill = KillSwitch(settings.kill_switch.file or places.kill, elsewhere=_switch_of(settings, site))
-    inbox = SqliteInbox(places.inbox, kill.reason, before.last_sequence if before is not None else -1)
-    opened.callback(inbox.close)
+    shared = open_shared(settings.kubernetes, site.api, local, kill.reason)
+    leadership: Led
+    memory: MemoryStore
+    inbox: CommandInbox
+    if shared is not None:
+        leadership, memory, inbox = shared.leadership, shared.memory, shared.inbox
+    else:
+        leadership, memory = FileLeadership(places.lock, before.fence if before is not None else 0), local
+        opened.callback(leadership.release)
+        if leadership.fence() is None:
+            raise InputError(f"{places.lock}: another controller leads here; stop it, or give another state folder")
+        inbox = SqliteInbox(places.inbox, kill.reason, before.last_sequence if before is not None else -1)
+        opened.callback(inbox.close)
     about = {"policy": policy.name, **site.about}
     journal = SqliteJournal(places.journal, durable=True, rules=policy.journal, run=about)
     opened.callback(journal.close)
     record = Record(places.audit)
     opened.callback(record.close)
-    record.event(Kind.START, run=site.run, fence=leadership.fence(), version=version("gpu-autopilot"))
-    return _Kept(memory, before, leadership, inbox, journal, kill, record)
+    fence = leadership.fence() if shared is None else 0  # its election begins later
+    record.event(Kind.START, run=site.run, fence=fence, version=version("gpu-autopilot"))
+    return _Kept(memory, before, leadership, inbox, journal, kill, record, shared)
 
 
 def _policy_of(settings: Settings, places: Places, site: Site) -> PolicySource:
@@ -222,14 +239,17 @@ def _switch_of(settings: Settings, site: Site) -> Callable[[], str] | None:
     return MapSwitch(site.api.get, MapName(given.namespace, given.kill_map)).reason
 
 
-def _actuators(site: Site, record: Record) -> dict[str, Actuator]:
+def _actuators(site: Site, kept: _Kept) -> dict[str, Actuator]:
     """The actuator of each kind of instruction; none where nothing may act."""
     actuator = site.actuator
     if actuator is None:
         return {}
     if isinstance(actuator, Following):
-        return dict.fromkeys(OPERATIONS, RecordedFollower(actuator, actuator, record))
-    return dict.fromkeys(OPERATIONS, RecordedActuator(actuator, record))
+        sent = RecordedFollower(actuator, actuator, kept.record)
+        follows = sent if kept.shared is None else FencedFollower(sent, sent, kept.shared.leadership)
+        return dict.fromkeys(OPERATIONS, follows)
+    inner = actuator if kept.shared is None else FencedActuator(actuator, kept.shared.leadership)
+    return dict.fromkeys(OPERATIONS, RecordedActuator(inner, kept.record))
 
 
 def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:

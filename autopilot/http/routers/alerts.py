@@ -31,6 +31,8 @@ log: Any = structlog.get_logger("alerts")
 async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str, Any]:
     """Receive alerts of Alertmanager (webhook, version 4) or Grafana. A repeated delivery changes nothing."""
     follower = _follower(desk)
+    if waits := desk.waiting():  # the sender tries again, and the leader follows alerts
+        raise HTTPException(503, waits, {"Retry-After": "5"})
     body = await _body(request)
     try:
         alerts, truncated = await run_in_threadpool(parse_payload, body)

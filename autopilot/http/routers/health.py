@@ -17,8 +17,10 @@ def healthz() -> dict[str, str]:
 
 @router.get("/readyz")
 def readyz(desk: Asked, response: Response) -> dict[str, str]:
-    """The controller decides: its last tick is recent."""
-    latest = desk.publisher.latest
+    """The controller decides and its last tick is recent, or it stands by."""
+    latest, waits = desk.publisher.latest, desk.waiting()
+    if waits:
+        return {"status": "stands by: another controller leads"}
     if latest is None:
         response.status_code = 503
         return {"status": "no tick yet"}

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from autopilot.core.model.errors import InputError
 from autopilot.readiness.line import Answer
 from autopilot.service.leading.lease import LeaseName, LeaseRecord, Terms, micro_time, read_lease
 
@@ -111,13 +112,15 @@ class Elector:
 
     def step(self) -> None:
         """One turn: renew, take or wait. Call it every `retry_s`."""
-        before = self.fence()
+        before, problem = self.fence(), self.problem
         if self._term is not None and before is None:
             self._end("the Lease could not be renewed in time")
         if self._term is not None and self._version:
             self._renew()
         else:
             self._look()
+        if self.problem and self.problem != problem:
+            log.warning("the election waits", reason=self.problem)
         if self.fence() != before:
             self._on_change()
 
@@ -225,7 +228,7 @@ class Elector:
         """The fence of the next term; None where what the memory knows cannot be read."""
         try:
             known = self._known_fence()
-        except OSError as error:
+        except (OSError, InputError) as error:
             self.problem = f"{self.name}: the fence in the memory of the cluster cannot be read: {error}"
             return None
         return max(self._highest, known) + 1

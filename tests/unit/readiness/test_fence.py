@@ -14,8 +14,8 @@ from apiserver.users import service_account
 from autopilot.readiness.fence import EPOCH, NAME, PROBE, fence_policy, probe
 from scripts.generate_fence import TARGET, manifest
 from tests.kits.apiserver_kit import START, Asker, small_cluster
-from tests.kits.lead_kit import InProcess, with_namespace
 from tests.kits.lead_kit import NAME as LEASE
+from tests.kits.lead_kit import InProcess, with_namespace
 
 OURS = service_account("gpu-autopilot", "gpu-autopilot")
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"

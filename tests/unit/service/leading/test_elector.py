@@ -176,6 +176,7 @@ def test_a_missing_lease_is_not_taken_while_its_holder_may_still_act(server: Ser
 
 def test_without_the_memory_of_the_cluster_nobody_begins_to_lead(server: Server) -> None:
     """Its fence bounds the next one from below."""
+
     def unreadable() -> int:
         """No answer."""
         raise OSError("the API server does not answer")

@@ -1,0 +1,161 @@
+"""The commands of people in a ConfigMap, so that the next leader obeys what this one accepted (port `Inbox`).
+
+A command is in the cluster before it is confirmed. Only the leader accepts commands. Those that its memory does not
+know yet are delivered to the next leader, in their order.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import isnan, nan
+from typing import Any
+
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.records import Command, CommandKind
+from autopilot.readiness.line import Answer
+from autopilot.service.leading.elector import Requests
+from autopilot.service.leading.lease import LABELS
+
+NAME = "gpu-autopilot-inbox"
+EPOCH = "gpu-autopilot.io/epoch"
+MOST = 1000
+"""Commands that wait for a tick. People send single ones."""
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class ClusterInbox:
+    """Numbers commands on receipt, over all leaders."""
+
+    def __init__(self, api: Requests, namespace: str, kill_switch: Callable[[], str], leads: Callable[[], str]) -> None:
+        """`leads` says why this controller accepts no command, "" while it leads."""
+        self._api, self._kill_switch, self._leads = api, kill_switch, leads
+        self._parent = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._namespace, self._shown = namespace, f"ConfigMap {namespace}/{NAME}"
+        self._lock = threading.Lock()
+        self._waiting: list[Command] = []  # in the cluster, by number
+        self._delivered = -1  # the last number that was drained
+        self._known = -1  # the last number that a saved memory knows
+        self._next, self._version, self._fence = 0, "", 0
+
+    def claim(self, fence: int, known: int) -> str:
+        """Take the inbox over for a term. `known`: the last number that the memory knows.
+
+        Returns why that was not possible, "" where it was. Raises `InputError` where it is no inbox.
+        """
+        with self._lock:
+            self._fence = 0
+            answer = self._api.get(f"{self._parent}/{NAME}")
+            waiting: list[Command] = []
+            following, version = known + 1, ""
+            if answer.status == 200:
+                version = _version(answer)
+                following, waiting = self._read(answer.document)
+            elif answer.status != NOT_FOUND:
+                return f"{self._shown}: {answer.reason}"
+            waiting = [each for each in waiting if each.sequence > known]
+            following = max(following, known + 1)
+            written = self._write(waiting, following, fence, version)
+            if written.status not in {200, 201}:
+                return f"{self._shown}: it cannot be written: {written.reason}"
+            self._waiting, self._next, self._version = waiting, following, _version(written)
+            self._delivered = self._known = known
+            self._fence = fence
+            return ""
+
+    def receive(self, command: Command, origin: str = "") -> Command:
+        """Store a command and return it with its number. Raises `InputError` where it cannot be stored."""
+        reason = self._leads()
+        if reason:
+            raise InputError(f"the command was not accepted: {reason}")
+        with self._lock:
+            numbered = replace(command, sequence=self._next)
+            waiting = [*(each for each in self._waiting if each.sequence > self._known), numbered]
+            if len(waiting) > MOST:
+                raise InputError(f"{MOST} commands wait for a tick already; see why no tick ends, and send it again")
+            answer = self._write(waiting, self._next + 1, self._fence, self._version)
+            if answer.status not in {200, 201}:
+                raise InputError(
+                    f"the command was not accepted: {self._shown} cannot be written: {answer.reason}; send it again"
+                )
+            self._waiting, self._next, self._version = waiting, self._next + 1, _version(answer)
+            return numbered
+
+    def drain(self, now_s: float) -> tuple[Command, ...]:
+        """Commands received since the last call, by number."""
+        with self._lock:
+            found = tuple(each for each in self._waiting if each.sequence > self._delivered)
+            if found:
+                self._delivered = found[-1].sequence
+            return found
+
+    def decided(self, number: int) -> None:
+        """The memory in the cluster knows the commands up to this number."""
+        self._known = number
+
+    def kill_switch(self) -> bool:
+        """True when the switch is on or cannot be read."""
+        return bool(self._kill_switch())
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _read(self, document: Mapping[str, Any]) -> tuple[int, list[Command]]:
+        try:
+            content = json.loads((document.get("data") or {})["commands.json"])
+            return int(content["next"]), [_command(each) for each in content["commands"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{self._shown}: it is no inbox of commands ({error}); restore it, or delete it: commands that no tick "
+                "has obeyed yet are lost then"
+            ) from error
+
+    def _write(self, waiting: list[Command], following: int, fence: int, version: str) -> Answer:
+        metadata: dict[str, Any] = {
+            "name": NAME,
+            "namespace": self._namespace,
+            "labels": LABELS,
+            "annotations": {EPOCH: str(fence)},
+        }
+        content = json.dumps({"next": following, "commands": [_document(each) for each in waiting]})
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"commands.json": content}}
+        if not version:
+            return self._api.post(self._parent, body)
+        metadata["resourceVersion"] = version
+        answer = self._api.put(f"{self._parent}/{NAME}", body)
+        if answer.status == NOT_FOUND:  # somebody deleted it
+            del metadata["resourceVersion"]
+            return self._api.post(self._parent, body)
+        return answer
+
+
+def _version(answer: Answer) -> str:
+    return str((answer.document.get("metadata") or {}).get("resourceVersion") or "")
+
+
+def _document(command: Command) -> dict[str, Any]:
+    return {
+        "sequence": command.sequence,
+        "kind": command.kind.value,
+        "who": command.who,
+        "at_s": command.at_s,
+        "subject": command.subject,
+        "state_digest": command.state_digest,
+        "benefit_gpu_s": None if isnan(command.benefit_gpu_s) else command.benefit_gpu_s,
+        "cost_gpu_s": None if isnan(command.cost_gpu_s) else command.cost_gpu_s,
+    }
+
+
+def _command(content: Mapping[str, Any]) -> Command:
+    return Command(
+        CommandKind(content["kind"]),
+        str(content["who"]),
+        float(content["at_s"]),
+        str(content["subject"]),
+        str(content["state_digest"]),
+        int(content["sequence"]),
+        nan if content["benefit_gpu_s"] is None else float(content["benefit_gpu_s"]),
+        nan if content["cost_gpu_s"] is None else float(content["cost_gpu_s"]),
+    )

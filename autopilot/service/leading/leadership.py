@@ -1,0 +1,104 @@
+"""Leadership over the cluster: the Lease, and the memory and inbox that a leader takes over before it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from autopilot.core.model.ports import Actuator, Following
+from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from autopilot.service.leading.elector import Elector
+from autopilot.service.leading.inbox import ClusterInbox
+from autopilot.service.leading.memory import ClusterMemory
+
+log: Any = structlog.get_logger("leadership")
+
+
+class ClusterLeadership:
+    """Leads while the Lease is held and its term has claimed what the last leader left (port `Leadership`)."""
+
+    def __init__(self, elector: Elector, memory: ClusterMemory, inbox: ClusterInbox) -> None:
+        self._elector, self._memory, self._inbox = elector, memory, inbox
+        self._claimed: int | None = None
+        self.problem = ""  # why a term cannot begin
+        self.ended: Callable[[], None] = elector.release  # ends the election
+
+    def fence(self) -> int | None:
+        """The fence of this term; None while another controller leads. The loop alone calls it.
+
+        Raises `InputError` for a memory that cannot be trusted.
+        """
+        fence = self._elector.fence()
+        if fence is None or fence == self._claimed:
+            return fence
+        problem = self._memory.claim(fence) or self._claim_inbox(fence)
+        if problem != self.problem and problem:
+            log.warning("the memory of the last leader cannot be taken over yet", reason=problem, fence=fence)
+        self.problem = problem
+        self._claimed = None if problem else fence
+        return self._claimed
+
+    def still(self, fence: int) -> bool:
+        """Whether a write of this term may leave now. A writer asks immediately before each write, from any thread."""
+        return not self.why_not(fence)
+
+    def why_not(self, fence: int) -> str:
+        """Why a write of this term may not leave now; "" where it may."""
+        if self._claimed != fence or not self._elector.still(fence):
+            return f"the term with fence {fence} is over: {self.waiting() or 'this controller leads with another one'}"
+        return self._memory.problem
+
+    def waiting(self) -> str:
+        """Why this controller accepts no commands; "" while it leads."""
+        if self._elector.fence() is not None:
+            return ""
+        holder = self._elector.holder
+        if holder and holder != self._elector.identity:
+            return f"this controller stands by, {holder} leads; send it to the leader"
+        return self._elector.problem or f"no controller leads {self._elector.name} yet; send it again in some seconds"
+
+    def decided(self) -> None:
+        """A tick ended: commands that the memory in the cluster knows need not be kept."""
+        memory = self._memory.load()
+        if memory is not None and not self._memory.problem:
+            self._inbox.decided(memory.last_sequence)
+
+    def release(self) -> None:
+        """Write the last counters, then let another controller lead at once."""
+        if self._claimed is not None and self._elector.still(self._claimed):
+            self._memory.flush()
+        self.ended()
+
+    def _claim_inbox(self, fence: int) -> str:
+        memory = self._memory.load()
+        return self._inbox.claim(fence, memory.last_sequence if memory is not None else -1)
+
+
+class FencedActuator:
+    """Sends nothing whose term is over or whose memory is not in the cluster (port `Actuator`)."""
+
+    def __init__(self, inner: Actuator, leadership: ClusterLeadership) -> None:
+        self.name, self._inner, self._leadership = inner.name, inner, leadership
+
+    def apply(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Carry out one instruction of this term."""
+        reason = self._leadership.why_not(instruction.fence)
+        if reason:
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"not sent: {reason}", retryable=True)
+        return self._inner.apply(instruction, now_s)
+
+
+class FencedFollower(FencedActuator):
+    """The same for an actuator with effects of several steps (port `Following`)."""
+
+    def __init__(self, inner: Actuator, follower: Following, leadership: ClusterLeadership) -> None:
+        """`inner` and `follower` are the same actuator."""
+        super().__init__(inner, leadership)
+        self._follower = follower
+
+    def advance(self, now_s: float, fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
+        """Continue the effects under way; nothing is written while a write of this term may not leave."""
+        stopped = fence is not None and self._leadership.why_not(fence) != ""
+        return self._follower.advance(now_s, None if stopped else fence, under_way)

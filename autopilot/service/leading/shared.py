@@ -1,0 +1,55 @@
+"""What the controllers of one cluster share: the Lease, the memory and the commands. Composed from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autopilot.memory_store import FileMemoryStore
+from autopilot.service.cluster_api import ClusterApi
+from autopilot.service.leading.elector import Elector, ElectorThread
+from autopilot.service.leading.inbox import ClusterInbox
+from autopilot.service.leading.leadership import ClusterLeadership
+from autopilot.service.leading.lease import LeaseName
+from autopilot.service.leading.memory import ClusterMemory
+from autopilot.service.settings import Kubernetes
+
+
+@dataclass(slots=True)
+class Shared:
+    """The parts, connected. `start` begins the election."""
+
+    elector: Elector
+    memory: ClusterMemory
+    inbox: ClusterInbox
+    leadership: ClusterLeadership
+    retry_s: float
+    wake: list[Callable[[], None]]
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Elect from now on; `wake` is called when this controller begins or ends to lead."""
+        self.wake.append(wake)
+        thread = ElectorThread(self.elector, self.retry_s)
+        self.leadership.ended = thread.close
+        thread.start()
+
+
+def open_shared(
+    given: Kubernetes | None, api: ClusterApi | None, local: FileMemoryStore, kill_switch: Callable[[], str]
+) -> Shared | None:
+    """What the settings name; None where this is the only controller."""
+    if given is None or given.lease is None or api is None:
+        return None
+    terms = given.lease.terms()
+    memory = ClusterMemory(api, given.namespace, local)
+    wakes: list[Callable[[], None]] = []
+    elector = Elector(
+        api.within(terms.renew_s / 3.0),
+        LeaseName(given.namespace, given.lease.name),
+        terms,
+        known_fence=memory.known_fence,
+        on_change=lambda: wakes[-1]() if wakes else None,
+    )
+    inbox = ClusterInbox(api, given.namespace, kill_switch, lambda: leadership.waiting())  # noqa: PLW0108 - made below
+    leadership = ClusterLeadership(elector, memory, inbox)
+    return Shared(elector, memory, inbox, leadership, terms.retry_s, wakes)
