@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from apiserver.decoding import body_value
-from apiserver.requests import Call
+if TYPE_CHECKING:
+    from apiserver.requests import Call
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
@@ -24,7 +25,12 @@ class Entry:
     name: str
     status: int
     dry_run: bool
-    body: Callable[[], Any]
+    content: Any
+
+    @property
+    def body(self) -> Any:
+        """What was sent, where it is JSON."""
+        return json.loads(self.content) if isinstance(self.content, bytes) else self.content
 
     @property
     def done(self) -> bool:
@@ -53,7 +59,7 @@ class AuditLog:
                 call.name,
                 status,
                 call.dry_run,
-                lambda: body_value(call.request),
+                call.request.body,
             )
         )
 

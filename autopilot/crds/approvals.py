@@ -19,7 +19,7 @@ from autopilot.core.model.records import Command, CommandKind, Proposal
 from autopilot.core.model.units import format_duration
 from autopilot.crds.documents import cut
 from autopilot.service.deciding import Refusal, approval_refusal, became, recommendation
-from autopilot.service.inbox import SqliteInbox
+from autopilot.service.inbox import CommandInbox
 from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
 
@@ -105,7 +105,7 @@ class Approvals:
     def __init__(
         self,
         publisher: Publisher,
-        inbox: SqliteInbox,
+        inbox: CommandInbox,
         record: Record,
         clock_s: Callable[[], float],
         wake: Callable[[], None],
