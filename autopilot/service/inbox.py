@@ -24,6 +24,10 @@ class CommandInbox(Protocol):
         """Store a command and return it with its number. Raises `InputError` where it cannot be stored."""
         ...
 
+    def received(self, origin: str) -> Command | None:
+        """The command that came from there, if one did. Raises `InputError`."""
+        ...
+
     def drain(self, now_s: float) -> tuple[Command, ...]:
         """Commands received since the last call, by number."""
         ...

@@ -23,7 +23,9 @@ NAME = "gpu-autopilot-inbox"
 EPOCH = "gpu-autopilot.io/epoch"
 MOST = 1000
 """Commands that wait for a tick. People send single ones."""
-NOT_FOUND, CONFLICT = 404, 409
+KEPT = 100
+"""Commands that a tick has obeyed, kept so that what sent one can be told that it was taken."""
+NOT_FOUND = 404
 
 
 class ClusterInbox:
@@ -35,7 +37,8 @@ class ClusterInbox:
         self._parent = f"/api/v1/namespaces/{namespace}/configmaps"
         self._namespace, self._shown = namespace, f"ConfigMap {namespace}/{NAME}"
         self._lock = threading.Lock()
-        self._waiting: list[Command] = []  # in the cluster, by number
+        self._waiting: list[Command] = []  # in the cluster, by number; the first ones were obeyed
+        self._origins: dict[int, str] = {}  # by number
         self._delivered = -1  # the last number that was drained
         self._known = -1  # the last number that a saved memory knows
         self._next, self._version, self._fence = 0, "", 0
@@ -55,13 +58,14 @@ class ClusterInbox:
                 following, waiting = self._read(answer.document)
             elif answer.status != NOT_FOUND:
                 return f"{self._shown}: {answer.reason}"
-            waiting = [each for each in waiting if each.sequence > known]
+            self._known = known
+            waiting = self._kept(waiting)
             following = max(following, known + 1)
             written = self._write(waiting, following, fence, version)
             if written.status not in {200, 201}:
                 return f"{self._shown}: it cannot be written: {written.reason}"
             self._waiting, self._next, self._version = waiting, following, _version(written)
-            self._delivered = self._known = known
+            self._delivered = known
             self._fence = fence
             return ""
 
@@ -72,7 +76,8 @@ class ClusterInbox:
             raise InputError(f"the command was not accepted: {reason}")
         with self._lock:
             numbered = replace(command, sequence=self._next)
-            waiting = [*(each for each in self._waiting if each.sequence > self._known), numbered]
+            self._origins[self._next] = origin
+            waiting = [*self._kept(self._waiting), numbered]
             if len(waiting) > MOST:
                 raise InputError(f"{MOST} commands wait for a tick already; see why no tick ends, and send it again")
             answer = self._write(waiting, self._next + 1, self._fence, self._version)
@@ -82,6 +87,12 @@ class ClusterInbox:
                 )
             self._waiting, self._next, self._version = waiting, self._next + 1, _version(answer)
             return numbered
+
+    def received(self, origin: str) -> Command | None:
+        """The command that came from there, if one did and it is still kept."""
+        with self._lock:
+            found = (each for each in reversed(self._waiting) if self._origins.get(each.sequence) == origin)
+            return next(found, None)
 
     def drain(self, now_s: float) -> tuple[Command, ...]:
         """Commands received since the last call, by number."""
@@ -102,9 +113,19 @@ class ClusterInbox:
     def close(self) -> None:
         """Nothing is kept open."""
 
+    def _kept(self, waiting: list[Command]) -> list[Command]:
+        """Those that no tick has obeyed, and the last others."""
+        obeyed = [each for each in waiting if each.sequence <= self._known]
+        kept = [*obeyed[-KEPT:], *waiting[len(obeyed) :]]
+        self._origins = (
+            {number: origin for number, origin in self._origins.items() if number >= kept[0].sequence} if kept else {}
+        )
+        return kept
+
     def _read(self, document: Mapping[str, Any]) -> tuple[int, list[Command]]:
         try:
             content = json.loads((document.get("data") or {})["commands.json"])
+            self._origins = {int(each["sequence"]): str(each["origin"]) for each in content["commands"]}
             return int(content["next"]), [_command(each) for each in content["commands"]]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
@@ -119,7 +140,9 @@ class ClusterInbox:
             "labels": LABELS,
             "annotations": {EPOCH: str(fence)},
         }
-        content = json.dumps({"next": following, "commands": [_document(each) for each in waiting]})
+        content = json.dumps(
+            {"next": following, "commands": [_document(each, self._origins.get(each.sequence, "")) for each in waiting]}
+        )
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"commands.json": content}}
         if not version:
             return self._api.post(self._parent, body)
@@ -135,9 +158,10 @@ def _version(answer: Answer) -> str:
     return str((answer.document.get("metadata") or {}).get("resourceVersion") or "")
 
 
-def _document(command: Command) -> dict[str, Any]:
+def _document(command: Command, origin: str) -> dict[str, Any]:
     return {
         "sequence": command.sequence,
+        "origin": origin,
         "kind": command.kind.value,
         "who": command.who,
         "at_s": command.at_s,

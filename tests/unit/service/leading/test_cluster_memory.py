@@ -16,6 +16,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Touched
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
+from autopilot.service.leading import inbox as inbox_module
 from autopilot.service.leading import memory as memory_module
 from autopilot.service.leading.inbox import NAME as INBOX
 from autopilot.service.leading.inbox import ClusterInbox
@@ -199,14 +200,25 @@ def test_an_earlier_leader_accepts_no_command_silently(server: Server) -> None:
         inbox(server, "two leads")[0].receive(Command(CommandKind.PAUSE, "ada", 1.0))
 
 
-def test_commands_that_the_memory_knows_are_not_kept(server: Server) -> None:
-    """The map stays small."""
+def test_few_commands_that_the_memory_knows_are_kept(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map stays small; what sent one of them is told that it was taken, also by the next leader."""
+    monkeypatch.setattr(inbox_module, "KEPT", 2)
     one, _ = inbox(server)
     one.claim(3, known=-1)
     for number in range(5):
-        one.receive(Command(CommandKind.PAUSE, "ada", float(number)))
+        one.receive(Command(CommandKind.PAUSE, "ada", float(number)), f"annotation {number}")
         one.drain(0.0)
         one.decided(number)
     found = server.store.get("configmaps", NAME.namespace, INBOX)
     assert found is not None
-    assert found["data"]["commands.json"].count('"kind"') == 1
+    assert found["data"]["commands.json"].count('"kind"') == 3
+    two = inbox(server)[0]
+    two.claim(4, known=4)
+    assert two.drain(0.0) == ()
+    assert [two.received(f"annotation {number}") is not None for number in range(5)] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
