@@ -108,6 +108,10 @@ class _Kept:
     record: Record
     shared: Shared | None  # what controllers of one cluster share, where they elect their leader
 
+    def waiting(self) -> str:
+        """Why another controller decides; "" while this one does."""
+        return self.shared.leadership.waiting() if self.shared is not None else ""
+
 
 def wire(settings: Settings, places: Places, site: Site | None) -> Service:
     """Everything connected, nothing running. Raises `InputError` for what is missing, with the fix."""
@@ -121,8 +125,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
     with ExitStack() as opened:
         kept = _open(settings, places, site, policy.current(), opened)
         watch, publisher = Stopwatch(), Publisher()
-        waiting = kept.shared.leadership.waiting if kept.shared is not None else lambda: ""
-        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), site.last_now_s, kept.record, waiting)
+        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), site.last_now_s, kept.record, kept.waiting)
         ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
         sources = (site.collector, *_telemetry(settings, site))
         for each in sources[1:]:
@@ -151,16 +154,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         ticks.controller, ticks.concluded = controller, site.conclude
         ticks.led = kept.shared.leadership.decided if kept.shared is not None else None
         opened.pop_all()
-    least_s = settings.loop.least_s if settings.loop.least_s is not None else site.least_s
-    loop = Loop(
-        controller,
-        site.now_s,
-        ticks.after_tick,
-        interval_s=settings.loop.interval_s,
-        least_s=least_s,
-        speed=site.speed,
-        still=site.still,
-    )
+    loop = _loop(settings, site, controller, ticks)
     end_watch = site.watch(loop.wake)
     if kept.shared is not None:
         kept.shared.start(lambda: loop.wake(hurry=True))
@@ -180,8 +174,20 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         lists=site.lists,
         cluster_policy=written if isinstance(written, ClusterPolicySource) else None,
         health_of=ticks.health_of,
-        waiting=waiting,
+        waiting=kept.waiting,
         closers=[end_watch, ticks.meter.close, ticks.spending.wait],
+    )
+
+
+def _loop(settings: Settings, site: Site, controller: Controller, ticks: Ticks) -> Loop:
+    return Loop(
+        controller,
+        site.now_s,
+        ticks.after_tick,
+        interval_s=settings.loop.interval_s,
+        least_s=settings.loop.least_s if settings.loop.least_s is not None else site.least_s,
+        speed=site.speed,
+        still=site.still,
     )
 
 
