@@ -28,6 +28,7 @@ _UNKNOWN = {
     "move": "move: {victims}",
     "scale": "keep at least {replicas}",
     "recut": "cut it anew",
+    "drain": "drain it: {victims}",
 }
 """Words for proposals that no shipped action makes, by kind."""
 

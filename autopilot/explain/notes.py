@@ -39,6 +39,8 @@ WORDS: Mapping[str, str] = {
     "is not used is released in {value}",
     NoteCode.GPU_QUARANTINED: "{subject} is quarantined, the change of its MIG geometry went wrong: {why}; it takes "
     "no new work until its node shows one legal geometry in several lists in a row, or a person releases it",
+    NoteCode.DRAIN_GIVEN_UP: "the drain of {subject} for another MIG geometry is given up after {value}: work is still "
+    "in its way; it takes new work again",
     NoteCode.GPU_USED_AGAIN: "{subject} is used again: its node showed one legal geometry in {value:list} in a row",
     NoteCode.RELEASE_REFUSED: "release by {who} is refused: GPU '{subject}' is not quarantined",
     NoteCode.HANG_TOO_MANY: _HANG + "{quiet} of {gangs:gang} measured by {source} do nothing at once; its GPUs "

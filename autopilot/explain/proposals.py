@@ -14,7 +14,7 @@ from math import isfinite
 
 import numpy as np
 
-from autopilot.core.model.changes import RecutChange, ScaleChange
+from autopilot.core.model.changes import DrainChange, RecutChange, ScaleChange
 from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.objects import Geometry, SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
@@ -290,6 +290,9 @@ def _whose(proposal: Proposal) -> str:
     subject, change = proposal.subject, proposal.change
     if isinstance(change, RecutChange):
         return f"GPU {subject.uid} of pool {change.pool}, now {_geometry_words(change.before)}"
+    if isinstance(change, DrainChange):
+        what = "node" if subject.kind == SubjectKind.NODE else "GPU"
+        return f"{what} {subject.name} of pool {change.pool}, until at most {format_duration(change.until_s)}"
     about = f"{subject.kind} {subject.name} ({_REVISION[subject.kind]} {subject.revision})"
     return f"{about} of tenant {proposal.tenant}, queue {proposal.queue}"
 

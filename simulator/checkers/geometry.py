@@ -1,7 +1,8 @@
 """Every MIG geometry is legal, recomputed from the facts of the GPU model; work gets the profile that it requested.
 
 A change of geometry starts from the geometry that exists, ends with the one that it reports, and is the only one of its
-GPU. No work starts on a whole GPU that changes.
+GPU. No work starts on a whole GPU that changes. Where the engine stops a GPU or node for a change, nothing runs there
+when it begins, and nothing starts before it ends.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 
 from autopilot.core.hardware.mig import find_gpu_model
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Recut, Recutting, Started
+from simulator.world.facts import Recut, Recutting, Started, Stopped, Why
 
 Cuts = tuple[tuple[int, str, int], ...]
 
@@ -30,6 +31,9 @@ class Geometry(Checker):
         self._rows: dict[int, list[int]] = {}
         self._present: dict[int, set[tuple[str, int]]] = {}
         self._changing: set[int] = set()
+        self._node = inventory.gpus.node.tolist()
+        self._held: dict[int, tuple[int, ...]] = {}  # GPUs by job
+        self._stopped: dict[int, frozenset[int]] = {}  # by GPU that changes: those that its engine stops
         cuts: dict[int, list[tuple[int, str, int]]] = {}
         for row, gpu in enumerate(table.gpu.tolist()):
             entry = (row, inventory.names.profiles[table.profile[row]], int(table.start[row]))
@@ -58,9 +62,29 @@ class Geometry(Checker):
             )
             self.violate(fact.at_s, self.gpu(fact.gpu), wrong)
         (self._changing.add if fact.begins else self._changing.discard)(fact.gpu)
+        if fact.begins and fact.scope != "instance":
+            self._stops(fact)
+        elif not fact.begins:
+            self._stopped.pop(fact.gpu, None)
         if set(fact.before if fact.begins else fact.after) != self._present.get(fact.gpu, set()):
             when = "starts from" if fact.begins else "ends with"
             self.violate(fact.at_s, self.gpu(fact.gpu), f"{when} a geometry that it does not have")
+
+    def _stops(self, fact: Recutting) -> None:
+        """Nothing may run where the engine stops all clients."""
+        node = self._node[fact.gpu]
+        same = [gpu for gpu, each in enumerate(self._node) if each == node]
+        self._stopped[fact.gpu] = frozenset(same if fact.scope == "node" else (fact.gpu,))
+        for job, gpus in sorted(self._held.items()):
+            if not self._stopped[fact.gpu].isdisjoint(gpus):
+                self.violate(
+                    fact.at_s, self.gpu(fact.gpu), f"is cut anew while {self.job(job)} runs on its {fact.scope}"
+                )
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """It holds nothing any more."""
+        if fact.why != Why.CUT:
+            self._held.pop(fact.job, None)
 
     def _fault(self, gpu: int, instances: Cuts) -> str:
         model = self._model[gpu]
@@ -85,6 +109,10 @@ class Geometry(Checker):
 
     def on_started(self, fact: Started) -> None:
         """Work gets instances that exist and have its profile, and no whole GPU that changes."""
+        self._held[fact.job] = fact.gpus
+        for gpu, stopped in self._stopped.items():
+            if not stopped.isdisjoint(fact.gpus):
+                self.violate(fact.at_s, self.job(fact.job), f"started where the engine stops all for {self.gpu(gpu)}")
         if not fact.instances:
             for gpu in self._changing.intersection(fact.gpus):
                 self.violate(fact.at_s, self.job(fact.job), f"started on {self.gpu(gpu)}, whose geometry changes")

@@ -12,10 +12,10 @@ def _with(*effects: Effect) -> frozenset[str]:
 
 
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
-RECUTS = _with(Effect.RECUT)
+RECUTS, DRAINS = _with(Effect.RECUT), _with(Effect.DRAIN)
 MOVES, CLEARS, PARKS = _with(Effect.MOVE), _with(Effect.CLEAR), _with(Effect.PARK)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
-STARTS = _with(Effect.ADMIT) | MOVES | CLEARS
+STARTS = _with(Effect.ADMIT) | MOVES | CLEARS | DRAINS
 """Actions that start work: on idle GPUs, or on those of victims."""
 SHRINKS, GROWS = TAKES | RECOVERS, _with(Effect.GROW)
 
@@ -54,7 +54,7 @@ class Modes(Checker):
         if fact.why == Why.RECOVER:
             actions = RECOVERS
         elif fact.why == Why.MOVE:
-            actions = CLEARS if fact.ahead else MOVES
+            actions = CLEARS if fact.ahead else DRAINS if fact.drain else MOVES
         elif fact.why == Why.SUSPEND:
             actions = SUSPENDS
         elif fact.why == Why.PARK:

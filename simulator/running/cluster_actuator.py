@@ -122,7 +122,9 @@ class ClusterActuator:
         """Begin a change of geometry; its node reports the progress and the result."""
         refusal: Refusal | None = Refusal.OTHER_OBJECT
         if gpu is not None:
-            refusal = self._cluster.recuts.begin(gpu, change.before, change.after, now_s, effect=instruction.id)
+            refusal = self._cluster.recuts.begin(
+                gpu, change.before, change.after, now_s, effect=instruction.id, scope=change.scope
+            )
         self.changed |= refusal is None
         if refusal is None:
             return Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s)
@@ -147,6 +149,7 @@ class ClusterActuator:
                 contract=cluster.backfilled[job] or reason.by_contract,
                 suspend=reason == StopReason.SUSPEND,
                 ahead=reason == StopReason.MOVE_AHEAD,
+                drain=reason == StopReason.DRAIN,
                 park=reason == StopReason.IDLE,
                 save=operation.save,
                 effect=instruction.id,

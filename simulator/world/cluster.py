@@ -213,6 +213,7 @@ class Cluster(Breakable):
         contract: bool = False,
         suspend: bool = False,
         ahead: bool = False,
+        drain: bool = False,
         park: bool = False,
         save: Save = Save.TRY,
         effect: str = "",
@@ -220,11 +221,11 @@ class Cluster(Breakable):
     ) -> Refusal | None:
         """Evict a job; it is pending again at once, or when it has saved its progress and left.
 
-        `moving`: it is stopped to be started elsewhere, with `ahead` for work that is only expected. `recover`: its
-        hardware failed or is about to; stuck work (see there) is then removed by force. `contract`: an eviction by
-        contract. `suspend`: it exceeded its limit, and does not wait again: its owner has to start it anew. `park`:
-        it does nothing, and waits for its owner (`resume`). `save`: what happens when it cannot save its progress
-        within the grace period, which it knows when it is evicted.
+        `moving`: it is stopped to be started elsewhere, with `ahead` for work that is only expected, with `drain` for
+        another MIG geometry. `recover`: its hardware failed or is about to; stuck work (see there) is then removed by
+        force. `contract`: an eviction by contract. `suspend`: it exceeded its limit, and does not wait again: its
+        owner has to start it anew. `park`: it does nothing, and waits for its owner (`resume`). `save`: what happens
+        when it cannot save its progress within the grace period, which it knows when it is evicted.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
@@ -242,7 +243,7 @@ class Cluster(Breakable):
             write = self.checkpoints.no_turn(job, now_s) if skips else self.checkpoints.ask(job, now_s)
             if save == Save.MUST and not self.checkpoints.keeps(job, write):
                 return Refusal.UNSAVED
-        self.publish(Evicting(now_s, job, number, why, contract, effect, ahead))
+        self.publish(Evicting(now_s, job, number, why, contract, effect, ahead, drain))
         if not forced:
             linger_s = self.linger_s(job, number, now_s)
             self.leaving[job] = Leaving(why, now_s, write)

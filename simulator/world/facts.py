@@ -84,6 +84,7 @@ class Evicting(NamedTuple):
     contract: bool
     effect: str
     ahead: bool = False  # moved for work that is only expected
+    drain: bool = False  # moved so that its GPU or node can be cut anew
 
 
 class Stopped(NamedTuple):
@@ -139,6 +140,7 @@ class Recutting(NamedTuple):
     before: tuple[tuple[str, int], ...]
     after: tuple[tuple[str, int], ...]  # asked for, or what exists at the end
     effect: str
+    scope: str = "instance"  # instance | gpu | node: where nothing may run meanwhile
 
 
 class Decided(NamedTuple):

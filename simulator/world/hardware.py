@@ -44,6 +44,7 @@ class Hardware:
         self.gpu_memory_mib: list[int | None] = [memory.get(name) for name in inventory.names.gpu_models]
         self.ready: list[bool] = nodes.ready.tolist()
         self.cordoned: list[bool] = nodes.cordoned.tolist()
+        self.stopped: set[int] = set()  # GPUs whose clients are stopped while their MIG geometry changes
         self.reclaim_at_s: list[float] = np.nan_to_num(nodes.reclaim_at_s, nan=inf).tolist()
         self.healthy: list[bool] = gpus.healthy.tolist()
         self.cpu_free: list[int] = nodes.cpu_milli.tolist()
@@ -133,6 +134,8 @@ class Hardware:
 
     def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
         """Allocate the GPUs (or shares, or instances) to `job`, all of them or none."""
+        if self.stopped and not self.stopped.isdisjoint(gpus):
+            return Refusal.NODE_UNFIT
         if not shape.plain:
             if refusal := self._constraint(shape, gpus, instances):
                 return refusal

@@ -42,6 +42,7 @@ class _Change:
     whole: bool  # MIG mode is off afterwards
     ending: Ending
     effect: str
+    scope: str
     failed: bool = False
 
 
@@ -63,12 +64,26 @@ class Recuts:
         """The state of each GPU, as its node reports it (`snapshot.Recut`)."""
         states = [int(State.SETTLED)] * len(self._cluster.hardware.node_of)
         for gpu, change in self._open.items():
-            states[gpu] = int(State.FAILED if change.failed else State.CHANGING)
+            for each in self._stopped_by(gpu, change.scope) if not change.failed else ():
+                states[each] = int(State.CHANGING)
+        for gpu, change in self._open.items():
+            if change.failed:
+                states[gpu] = int(State.FAILED)
         return states
 
     def changing(self, gpu: int) -> bool:
-        """Whether a change is under way."""
-        return gpu in self._open and not self._open[gpu].failed
+        """Whether a change is under way that stops this GPU."""
+        return any(
+            not change.failed and gpu in self._stopped_by(each, change.scope) for each, change in self._open.items()
+        )
+
+    def _stopped_by(self, gpu: int, scope: str) -> Sequence[int]:
+        """The GPUs that are reported as changing with this one: all of its node, where the engine stops the node."""
+        if scope != "node":
+            return (gpu,)
+        hardware = self._cluster.hardware
+        node = hardware.node_of[gpu]
+        return range(hardware.first_gpu[node], hardware.first_gpu[node] + hardware.node_gpus[node])
 
     def present(self, gpu: int) -> tuple[tuple[str, int], ...]:
         """The instances of a GPU by first slice."""
@@ -83,11 +98,19 @@ class Recuts:
         return [(hardware.instances[row].profile, hardware.instances[row].start) for row in rows]
 
     def begin(
-        self, gpu: int, before: Geometry | None, after: Geometry | None, now_s: float, *, effect: str = ""
+        self,
+        gpu: int,
+        before: Geometry | None,
+        after: Geometry | None,
+        now_s: float,
+        *,
+        effect: str = "",
+        scope: str = "instance",
     ) -> Refusal | None:
         """Change the geometry of a GPU; None for MIG mode off. `before` must be its present geometry.
 
-        Instances that are not in `after` go at once, new ones exist at the end.
+        Instances that are not in `after` go at once, new ones exist at the end. With the scope `gpu` or `node` nothing
+        may run on the GPU or its node, and nothing starts there meanwhile.
         """
         cluster, hardware = self._cluster, self._cluster.hardware
         model = find_gpu_model(cluster.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
@@ -102,12 +125,15 @@ class Recuts:
             return Refusal.NOT_IDLE
         if after is None and used:
             return Refusal.NOT_IDLE
+        if scope != "instance" and any(hardware.holders(each) for each in self._stopped_by(gpu, scope)):
+            return Refusal.NOT_IDLE
         ending, extra_s = self.fate(gpu, now_s)
         self._count += 1
         target = _sorted(after) or ()
-        change = _Change(self._count, self.present(gpu), target, before is None, after is None, ending, effect)
+        change = _Change(self._count, self.present(gpu), target, before is None, after is None, ending, effect, scope)
         self._open[gpu] = change
-        cluster.publish(Recutting(now_s, gpu, True, change.before, change.after, effect))
+        self._stop()
+        cluster.publish(Recutting(now_s, gpu, True, change.before, change.after, effect, scope))
         self._set(gpu, [cut for cut in change.before if cut in target], now_s, mig=True)
         took_s = cluster.physics.mig_reconfigure_s + (extra_s if ending is Ending.STUCK else 0.0)
         cluster.schedule(up_to_grid(now_s + took_s), RECUT, gpu, change.number)
@@ -120,6 +146,7 @@ class Recuts:
             return False
         if change.ending is Ending.FAILED and not change.failed:
             change.failed = True
+            self._stop()
             kept = self.present(gpu)
             new = [cut for cut in change.after if cut not in kept]
             self._set(gpu, [*kept, *new[: len(new) // 2]], now_s, mig=True)
@@ -127,11 +154,23 @@ class Recuts:
             self._cluster.schedule(up_to_grid(repaired_s), RECUT, gpu, number)
             return True
         del self._open[gpu]
+        self._stop()
         ignored = change.ending is Ending.IGNORED
         whole = change.was_whole if ignored else change.whole
         self._set(gpu, change.before if ignored else change.after, now_s, mig=not whole)
-        self._cluster.publish(Recutting(now_s, gpu, False, change.before, self.present(gpu), change.effect))
+        self._cluster.publish(
+            Recutting(now_s, gpu, False, change.before, self.present(gpu), change.effect, change.scope)
+        )
         return True
+
+    def _stop(self) -> None:
+        """Nothing starts where the engine has stopped all clients."""
+        self._cluster.hardware.stopped = {
+            each
+            for gpu, change in self._open.items()
+            if change.scope != "instance" and not change.failed
+            for each in self._stopped_by(gpu, change.scope)
+        }
 
     def _set(self, gpu: int, geometry: Geometry, now_s: float, *, mig: bool) -> None:
         hardware = self._cluster.hardware

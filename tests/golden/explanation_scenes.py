@@ -120,6 +120,17 @@ def _cut(work: list, *profiles: str) -> Step:  # type: ignore[type-arg]
     return decide(expecting(seen, *profiles) if profiles else seen, EAGER)
 
 
+def _cut_whole(scope: str, work: list, *profiles: str) -> Step:  # type: ignore[type-arg]
+    """Two nodes whose first GPU has seven small instances; the engine changes whole GPUs or nodes."""
+    cuts = {gpu: [("1g.10gb", start) for start in range(7)] for gpu in (0, 2)}
+    policy = with_policy(EAGER, regeometry={"instance_s": {}, f"{scope}_s": {"*": 60.0}})
+    seen = world("2x2", work, 600.0, cuts=cuts)
+    return decide(expecting(seen, *profiles) if profiles else seen, policy)
+
+
+BOTH_IN_USE = [holds("a", 1, [0], mig_profile=0), holds("b", 1, [7], mig_profile=0)]
+
+
 def _idle(guarantee: int, graces: int) -> Step:
     """Idle work after its notice and this many graces."""
     snap = idle_scene(guarantee)
@@ -136,6 +147,10 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("backfill", "evict", "due"): _due,
     ("regeometry", "recut", "waiting"): lambda: _cut([waits("w", 1, mig_profile=2)]),
     ("regeometry", "recut", "expected"): lambda: _cut([], "3g.40gb"),
+    ("regeometry", "recut", "waiting_whole"): lambda: _cut_whole("node", [waits("w", 1, mig_profile=2)]),
+    ("regeometry", "recut", "expected_whole"): lambda: _cut_whole("gpu", [], "3g.40gb"),
+    ("regeometry", "drain", "gpu"): lambda: _cut_whole("gpu", [*BOTH_IN_USE, waits("w", 1, mig_profile=3)]),
+    ("regeometry", "drain", "node"): lambda: _cut_whole("node", [*BOTH_IN_USE, waits("w", 1, mig_profile=3)]),
     ("defragment", "pipeline", ""): _scattered,
     ("notify_idle", "notify", ""): lambda: look(idle_scene(), NOW_S),
     ("mark_idle", "mark", ""): lambda: _idle(8, 1),

@@ -143,6 +143,14 @@ def _used_again() -> Step:
     return step
 
 
+def _drain_given_up() -> Step:
+    cuts = {gpu: [("1g.10gb", start) for start in range(7)] for gpu in (0, 2)}
+    work = [holds("a", 1, [0], mig_profile=0), holds("b", 1, [7], mig_profile=0), waits("w", 1, mig_profile=3)]
+    policy = with_policy(EAGER, regeometry={"instance_s": {}, "gpu_s": {"*": 60.0}})
+    step = decide(world("2x2", work, 0.0, cuts=cuts), policy)
+    return decide(world("2x2", work, 1200.0, cuts=cuts, tick=1), policy, step.memory)
+
+
 def _search_ended() -> Step:
     policy = with_policy(EAGER, regeometry={"steps": 1})
     return decide(_recut_world(0.0, 0, Recut.SETTLED, [waits("w", 1, mig_profile=2)]), policy)
@@ -180,6 +188,7 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.LOAD_UNKNOWN: lambda: _floor({"chat": 9.0}, needed_replicas=[-1]),
     NoteCode.GPU_QUARANTINED: _quarantined,
     NoteCode.GPU_USED_AGAIN: _used_again,
+    NoteCode.DRAIN_GIVEN_UP: _drain_given_up,
     NoteCode.RELEASE_REFUSED: lambda: _commanded(CommandKind.RELEASE, "GPU-0"),
     "recut_search_ended_early": _search_ended,
     "recut_gpu_left_out": _left_out,

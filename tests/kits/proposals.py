@@ -18,6 +18,10 @@ DEFAULTS: dict[str, Any] = {
     "pool": "p",
     "before": (("3g.40gb", 0),),
     "after": None,
+    "scope": "instance",
+    "node": "n",
+    "index": 0,
+    "cuts": (),
     "gpus": 1.0,
     "idle_s": 3600.0,
     "grace_s": 900.0,
@@ -27,6 +31,8 @@ DEFAULTS: dict[str, Any] = {
 def change_of(kind: str, slots: Sequence[Slot] = (), victims: Sequence[Victim] = ()) -> Change:
     """A change of this kind."""
     given = DEFAULTS | {"slots": tuple(slots), "victims": tuple(victims)}
+    if kind == "drain":
+        given["gpus"] = ("GPU-0",)
     variant: Any = CHANGES[kind]
     made: Change = variant(**{each.name: given[each.name] for each in fields(variant) if each.name in given})
     return made

@@ -71,6 +71,21 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         "ends with a geometry that it does not have",
         [Recutting(5.0, 24, True, THREES, SEVEN, ""), Recutting(65.0, 24, False, THREES, SEVEN, "")],
     ),
+    (
+        "geometry",
+        "is cut anew while job job-0 runs on its node",
+        [started(0, [1]), Recutting(15.0, 0, True, (), THREES, "", "node")],
+    ),
+    (
+        "geometry",
+        "is cut anew while job job-0 runs on its gpu",
+        [started(0, [0]), Recutting(15.0, 0, True, (), THREES, "", "gpu")],
+    ),
+    (
+        "geometry",
+        "started where the engine stops all for",
+        [Recutting(5.0, 0, True, (), THREES, "", "node"), started(0, [1])],
+    ),
     ("geometry", "whose geometry changes", [Recutting(5.0, 0, True, (), THREES, ""), started(0, [0])]),
     ("gangs", "15 of its 16", [started(2, range(15))]),
     ("gangs", "split over nodes", [started(2, [*range(4), *range(8, 20)])]),

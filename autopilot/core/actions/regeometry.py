@@ -1,9 +1,13 @@
 """Change the MIG geometry of idle capacity for requests that wait, and ahead of those that the demand mix expects.
 
 The choice is made in core/geometry, for each pool and GPU model: legal geometries only, few GPUs, and nothing in use
-is destroyed. A free instance is worth the run time of the request that it serves, times its part of the GPU. A change
-costs the capacity that it takes away for as long as it lasts. Requests that only a forecast expects count by their
-chance within the time that a change takes and one review: later requests can be served by a later change.
+is destroyed. What changes together is the scope of the pool's engine: idle instances, a GPU, or a node. A free instance
+is worth the run time of the request that it serves, times its part of the GPU. A change costs the capacity that it
+takes away for as long as it lasts. Requests that only a forecast expects count by their chance within the time that a
+change takes and one review: later requests can be served by a later change.
+
+Where requests still wait, one GPU or node of a pool is drained at a time: nothing new starts there, and its work ends
+or moves (core/preemption/draining.py). Once it is idle it is cut like any other.
 
 Waiting gangs for which instances are being made are left alone: nothing is preempted for them meanwhile.
 """
@@ -11,20 +15,36 @@ Waiting gangs for which instances are being made are left alone: nothing is pree
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 
-from autopilot.core.geometry.cutting import Cut, Cuts, PoolState, Prices, Wishes, chances_of, choose_cuts
-from autopilot.core.geometry.layouts import bits_of, placements_of, unpacked
-from autopilot.core.geometry.pools import Books, Pool, pools_of, shares_of
-from autopilot.core.hardware import mig
-from autopilot.core.model.memory import RecutRecord
-from autopilot.core.model.records import About, Code, Evidence, Geometry, Note
-from autopilot.core.model.snapshot import F64, I64, Bools, Topology
+from autopilot.core.geometry.cutting import Cut, Cuts, Prices, Wishes, choose_cuts
+from autopilot.core.geometry.layouts import placements_of, unpacked
+from autopilot.core.geometry.pools import Pool, pools_of, shares_of
+from autopilot.core.geometry.units import Unit, choose_units, cuts_of
+from autopilot.core.model.objects import PlannedCut
+from autopilot.core.model.operations import StopReason
+from autopilot.core.model.records import About, Evidence, Geometry, Note
+from autopilot.core.model.snapshot import F64
+from autopilot.core.model.units import counted
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, NoteCase, RecutDraft, Submit
+from autopilot.core.planning.cuttable import Seen, as_if_idle, bits_in, books_of, idle_gpus, look_at, node_rows
+from autopilot.core.planning.draft import Case, DrainDraft, NoteCase, RecutDraft, Submit
+from autopilot.core.planning.instance_requests import (
+    Waiting,
+    asks_of,
+    counts_in,
+    expected_requests,
+    partly_served,
+    serve,
+    waiting_for_instances,
+    worth_gpu_s,
+)
+from autopilot.core.preemption.draining import drain_of
 from autopilot.core.tracking.recuts import changes_in_hour
 
 NAME = "regeometry"
@@ -42,6 +62,41 @@ EXPECTED = Case(
     words="cut {cut_from} into {cut_into} ahead: {expected:such request} expected within {within}, and none waits; the "
     "idle capacity that changes is missing for {takes}",
 )
+WAITING_WHOLE = Case(
+    NAME,
+    "recut",
+    "waiting_whole",
+    words="cut {cut_from} into {cut_into} for {waiting:waiting request}; {expected} more expected within {within}; "
+    "{missing}, on which nothing runs, is missing for {takes}",
+)
+EXPECTED_WHOLE = Case(
+    NAME,
+    "recut",
+    "expected_whole",
+    words="cut {cut_from} into {cut_into} ahead: {expected:such request} expected within {within}, and none waits; "
+    "{missing}, on which nothing runs, is missing for {takes}",
+)
+CASES = {
+    (False, True): WAITING,
+    (False, False): EXPECTED,
+    (True, True): WAITING_WHOLE,
+    (True, False): EXPECTED_WHOLE,
+}
+"""By whether a GPU or node changes as a whole, and whether a request waits for it."""
+
+_DRAIN = (
+    "drain it so that it can be cut into {cut_into} for {waiting:waiting request}: {moving:gang moves|gangs move} "
+    "elsewhere, {ending:gang ends|gangs end} by itself within {ready_in}; nothing new starts there, and after that "
+    "{missing:GPU is|GPUs are} missing for {takes}"
+)
+DRAIN_GPU = Case(NAME, "drain", "gpu", words=_DRAIN, takes=StopReason.DRAIN)
+DRAIN_NODE = Case(NAME, "drain", "node", words=_DRAIN, takes=StopReason.DRAIN)
+DRAINS = 8
+"""Units in use that are looked at in a tick, those with least in use first."""
+
+STEPS_OF_CUTS = 30
+"""Steps of the search for geometries that cost as much as one step of a search for victims."""
+
 ENDED_EARLY = NoteCase(
     "recut_search_ended_early", "the search for MIG geometries of pool {subject} ended early, after {value:step}"
 )
@@ -52,17 +107,9 @@ LEFT_OUT = NoteCase(
 )
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """Gangs that wait for instances and found none, in the order of service."""
-
-    at: list[int]  # positions
-    left: list[int]  # instances that each still needs
-
-
 def propose(ctx: Context, submit: Submit) -> None:
     """Changes for each pool and model, those for what waits first."""
-    waiting = _waiting(ctx)
+    waiting = waiting_for_instances(ctx)
     snapshot = ctx.observation.snapshot
     if not snapshot.gpus.mig.any() and not waiting.at:
         return
@@ -70,249 +117,182 @@ def propose(ctx: Context, submit: Submit) -> None:
     wanted = {names.profiles[int(work.mig_profile[ctx.pending[at]])] for at in waiting.at}
     mix = ctx.observation.forecasts.mix
     expected = {kind.profile for kind in mix.kinds if kind.profile} if mix is not None else set()
-    for pool in pools_of(snapshot, _books(ctx), tuple(sorted(wanted | expected))):
-        _plan_pool(ctx, pool, waiting, submit)
+    for pool in pools_of(snapshot, books_of(ctx), tuple(sorted(wanted | expected))):
+        scope = ctx.policy.regeometry.scope(pool.name)
+        if scope:
+            _plan_pool(ctx, pool, scope, waiting, submit)
 
 
-def _books(ctx: Context) -> Books:
-    """The books of the tick. What this plan evicts is still in use."""
-    whatif = ctx.whatif
-    held = _held(ctx)
-    return Books(
-        whatif.instance_gpu,
-        whatif.instance_profile,
-        whatif.instance_start,
-        whatif.instance_alive,
-        (whatif.instance_used > 0) | held,
-        whatif.gpu_used > 0,
-    )
-
-
-def _held(ctx: Context) -> Bools:
-    """Instances that hold work now. Shape [instances]."""
-    placed = ctx.observation.snapshot.placements.instance
-    held = np.zeros(len(ctx.whatif.instance_gpu), np.bool_)
-    held[placed[placed >= 0]] = True
-    return held
-
-
-def _waiting(ctx: Context) -> _Waiting:
-    """Gangs of single instances, each with its own place, that no free instance serves."""
-    work = ctx.observation.snapshot.workloads
-    found = [
-        at
-        for at in ctx.waiting(frozenset({Code.MIG_GEOMETRY}))
-        if (row := int(ctx.pending[at])) not in ctx.members
-        and work.gpus_per_member[row] == 1
-        and work.topology[row] == Topology.NONE
-        and work.mig_profile[row] >= 0
-    ]
-    return _Waiting(found, [int(work.gpus[ctx.pending[at]]) for at in found])
-
-
-# --- one pool ---------------------------------------------------------------------------------------
-
-
-def _plan_pool(ctx: Context, pool: Pool, waiting: _Waiting, submit: Submit) -> None:
+def _plan_pool(ctx: Context, pool: Pool, scope: str, waiting: Waiting, submit: Submit) -> None:
     rules = ctx.policy.regeometry
-    scope = next((each for each in ("instance", "node") if np.isfinite(rules.seconds(each, pool.name))), "gpu")
     seconds = rules.seconds(scope, pool.name)
-    if not np.isfinite(seconds):
-        return
     left_out = int((~pool.sound).sum())
     if left_out:
         ctx.plan.note(Note(LEFT_OUT.code, About.POOL, pool.name, facts=(Evidence("gpus", left_out),)))
-    state = _state(ctx, pool, scope)
-    asks = _asks(ctx, pool, waiting)
-    _serve(ctx, waiting, asks, state.coming.copy(), seconds)
+    seen = look_at(ctx, pool, scope)
+    asks = asks_of(ctx, pool, waiting)
+    serve(ctx, waiting, asks, seen.state.coming.copy(), seconds)
     within_s = seconds + ctx.policy.review.batch_s
-    chances, number = _expected(ctx, pool, within_s)
-    switch_s = rules.seconds("gpu", pool.name) if scope == "instance" else float("inf")
-    prices = Prices(seconds, switch_s, margin_ratio=rules.margin_ratio)
+    chances, number = expected_requests(ctx, pool, within_s)
     begun = changes_in_hour(ctx.memory, pool.name, ctx.now_s) + ctx.plan.recuts.count(pool.name)
     most = max(min(rules.per_tick, rules.per_pool_hour - begun), 0)
-    found = _choose(ctx, pool, state, waiting, asks, chances, prices, most)
+    found = _choose(ctx, pool, seen, waiting, asks, chances, most)
     if not found.complete and len(found.changes) < most:
         ctx.plan.note(Note(ENDED_EARLY.code, About.POOL, pool.name, float(found.steps), "steps"))
     made = np.zeros(len(pool.layouts.profiles), np.int64)
     named: set[int] = set()
     for cut in found.changes:
         accepted = len(ctx.plan.recuts)
-        draft = _draft(pool, cut, asks, number, within_s, seconds)
+        draft = _draft(ctx, pool, scope, cut, asks, number, within_s)
         if (
             submit(replace(draft, serves=_served(ctx, pool, cut, waiting, asks, named)))
             and len(ctx.plan.recuts) > accepted
         ):
-            made += _counts(pool, cut.after) - _counts(pool, cut.after & cut.before)
-    _serve(ctx, waiting, asks, made, seconds)
+            made += counts_in(pool, cut.after) - counts_in(pool, cut.after & cut.before)
+    serve(ctx, waiting, asks, made, seconds)
+    _let_go(ctx, pool, seen, {cut.gpu for cut in found.changes})
+    if most > len(found.changes) and not seen.draining and rules.drain_s > 0:
+        _drain(ctx, pool, waiting, asks, most, submit)
 
 
-def _state(ctx: Context, pool: Pool, scope: str) -> PoolState:
-    """The pool as the choice needs it: which GPUs may change now, and what is being made."""
-    snapshot, rules, whatif = ctx.observation.snapshot, ctx.policy.regeometry, ctx.whatif
-    uuids = snapshot.gpus.uuid[pool.rows].tolist()
-    may = pool.sound & whatif.gpu_ok[pool.rows] & whatif.node_ok[snapshot.gpus.node[pool.rows]]
-    starting = np.zeros(len(snapshot.gpus.uuid), np.bool_)  # a change would meet a start that is under way
-    starting[whatif.instance_gpu[(whatif.instance_used > 0) & ~_held(ctx)]] = True
-    may &= ~starting[pool.rows]
-    whole = ~pool.in_mig & (whatif.gpu_used[pool.rows] == 0)
-    may &= pool.in_mig | (whole & whatif.gpu_usable[pool.rows])
-    if scope == "node":
-        may &= _idle_nodes(ctx)[snapshot.gpus.node[pool.rows]]
-    barred = np.full(len(pool.rows), -1, np.int64)
-    coming = np.zeros(len(pool.layouts.profiles), np.int64)
-    for place, record in _records(ctx, uuids):
-        if record.state != "settled" or ctx.now_s < record.since_s + rules.dwell_s:
-            may[place] = False
-        if record.state == "changing":
-            new = set(record.after or ()) - set(record.before or ())
-            coming += _counts(
-                pool, bits_of(pool.layouts.model, [cut for cut in new if cut[0] in pool.layouts.profiles])
-            )
-        elif ctx.now_s < record.since_s + rules.return_s and record.before is not None:
-            known = [cut for cut in record.before if cut[0] in pool.layouts.profiles]
-            barred[place] = bits_of(pool.layouts.model, known)
-    free = np.where(whatif.gpu_ok[pool.rows], pool.free, 0)  # elsewhere nothing new starts
-    return PoolState(pool.used, free, whole & may, may, barred, np.zeros(len(pool.rows), np.int64), coming)
-
-
-def _records(ctx: Context, uuids: list[str]) -> list[tuple[int, RecutRecord]]:
-    if not ctx.memory.recuts:
-        return []
-    place = {uuid: number for number, uuid in enumerate(uuids)}
-    return [(place[uuid], record) for uuid, record in ctx.memory.recuts.items() if uuid in place]
-
-
-def _idle_nodes(ctx: Context) -> Bools:
-    """Nodes without any work. Shape [nodes]."""
-    snapshot, whatif = ctx.observation.snapshot, ctx.whatif
-    busy = np.zeros(len(snapshot.nodes.id), np.bool_)
-    busy[snapshot.gpus.node[whatif.gpu_used > 0]] = True
-    busy[snapshot.gpus.node[whatif.instance_gpu[whatif.instance_used > 0]]] = True
-    return ~busy
-
-
-# --- what is wanted ---------------------------------------------------------------------------------
-
-
-def _asks(ctx: Context, pool: Pool, waiting: _Waiting) -> list[int]:
-    """The profile of each waiting gang in this pool; -1 where the pool cannot serve it."""
-    work, names = ctx.observation.snapshot.workloads, ctx.observation.snapshot.names
-    found = []
-    for at, left in zip(waiting.at, waiting.left, strict=True):
-        row = int(ctx.pending[at])
-        profile = mig.find_profile(pool.layouts.model, names.profiles[int(work.mig_profile[row])])
-        allowed = not work.gpu_models[row] or int(work.gpu_models[row]) >> pool.model & 1
-        known = left > 0 and allowed and profile is not None and profile.name in pool.layouts.profiles
-        found.append(pool.layouts.profiles.index(profile.name) if known and profile is not None else -1)
-    return found
-
-
-def _serve(ctx: Context, waiting: _Waiting, asks: list[int], made: I64, seconds: float) -> None:
-    """Give instances that are being made to gangs in order, and leave these gangs alone."""
-    for number, profile in enumerate(asks):
-        if profile >= 0 and 0 < waiting.left[number] <= made[profile]:
-            made[profile] -= waiting.left[number]
-            waiting.left[number] = 0
-            asks[number] = -1
-            ctx.plan.serve(waiting.at[number], seconds)
-
-
-def _expected(ctx: Context, pool: Pool, within_s: float) -> tuple[F64, F64]:
-    """Requests within `within_s` by the demand mix: [profiles, depth] chances, and [profiles] mean number."""
-    rules, mix, profiles = ctx.policy.regeometry, ctx.observation.forecasts.mix, pool.layouts.profiles
-    nothing = np.zeros((len(profiles), 0)), np.zeros(len(profiles))
-    if not rules.ahead or mix is None or mix.reason or mix.watched_h < rules.watched_h or not len(mix.horizons_s):
-        return nothing
-    horizon = min(range(len(mix.horizons_s)), key=lambda each: abs(mix.horizons_s[each] - within_s))
-    part = min(within_s / mix.horizons_s[horizon], 1.0)
-    levels = tuple(level for level in mix.levels if level <= rules.level)
-    counts, mean = np.zeros((len(profiles), len(levels))), np.zeros(len(profiles))
-    model = ctx.observation.snapshot.names.gpu_models[pool.model]
-    for row, kind in enumerate(mix.kinds):
-        profile = mig.find_profile(pool.layouts.model, kind.profile) if kind.profile else None
-        if profile is None or profile.name not in profiles or (kind.gpu_models and model not in kind.gpu_models):
-            continue
-        place = profiles.index(profile.name)
-        counts[place] += mix.counts[row, horizon, : len(levels)] * kind.gpus * part
-        mean[place] += mix.expected[row, horizon] * kind.gpus * part
-    return (chances_of(levels, np.ceil(counts)), mean) if levels else nothing
-
-
-def _worth_gpu_s(ctx: Context, pool: Pool, waiting: _Waiting, asks: list[int]) -> F64:
-    """[profiles] GPU-seconds that serving one request is worth, up to the horizon."""
-    life_s = np.full(len(pool.layouts.profiles), ctx.policy.regeometry.life_s)
-    for profile in set(asks) - {-1}:
-        runs_s = [
-            float(ctx.run_low_s[at]) if ctx.known[at] else ctx.policy.regeometry.life_s
-            for at, ask in zip(waiting.at, asks, strict=True)
-            if ask == profile
-        ]
-        life_s[profile] = float(np.mean(runs_s))
-    return np.asarray(np.minimum(life_s, ctx.policy.horizon_s) * shares_of(pool.layouts))
-
-
-def _choose(
-    ctx: Context,
-    pool: Pool,
-    state: PoolState,
-    waiting: _Waiting,
-    asks: list[int],
-    chances: F64,
-    prices: Prices,
-    most: int,
-) -> Cuts:
+def _choose(ctx: Context, pool: Pool, seen: Seen, waiting: Waiting, asks: list[int], chances: F64, most: int) -> Cuts:
     """The changes; gangs that would get only a part of their instances are left out, the last first."""
-    worth = _worth_gpu_s(ctx, pool, waiting, asks)
-    free = unpacked(state.free, len(pool.layouts.of_bit)).sum(axis=0) @ pool.layouts.of_bit + state.coming
-    steps, spent = ctx.policy.regeometry.steps, 0
+    rules, state, layouts = ctx.policy.regeometry, seen.state, pool.layouts
+    seconds = rules.seconds(seen.scope, pool.name)
+    switch_s = rules.seconds("gpu", pool.name) if seen.scope == "instance" else inf
+    prices = Prices(seconds, switch_s, margin_ratio=rules.margin_ratio)
+    worth = worth_gpu_s(ctx, pool, waiting, asks)
+    free = unpacked(state.free, len(layouts.of_bit)).sum(axis=0) @ layouts.of_bit + state.coming
+    spent = 0
     while True:
-        pending = np.zeros(len(pool.layouts.profiles), np.int64)
+        pending = np.zeros(len(layouts.profiles), np.int64)
         for profile, left in zip(asks, waiting.left, strict=True):
             if profile >= 0:
                 pending[profile] += left
-        wishes = Wishes(pending, chances, worth)
-        found = choose_cuts(pool.layouts, state, wishes, prices, most=most, steps=max(steps - spent, 0))
+        wishes, steps = Wishes(pending, chances, worth), max(rules.steps - spent, 0)
+        if seen.scope == "instance":
+            found = choose_cuts(layouts, state, wishes, prices, most=most, steps=steps)
+        else:
+            units = [Unit(each, _missing_gpus(ctx, pool, seen.scope, each) * seconds) for each in seen.idle]
+            whole = choose_units(layouts, state, wishes, units, prices, most=most, steps=steps)
+            found = Cuts(whole.cuts, whole.steps, whole.complete)
         spent += found.steps
         room = free + sum(
-            (_counts(pool, cut.after) - _counts(pool, cut.before) for cut in found.changes), np.zeros_like(free)
+            (counts_in(pool, cut.after) - counts_in(pool, cut.before) for cut in found.changes), np.zeros_like(free)
         )
-        partial = _partial(waiting, asks, room)
+        partial = partly_served(waiting, asks, room)
         if partial < 0 or not found.changes:
             return replace(found, steps=spent)
         asks[partial] = -1
 
 
-def _partial(waiting: _Waiting, asks: list[int], room: I64) -> int:
-    """The last gang of several instances that finds room for some but not for all of them; -1: none."""
-    left, found = room.copy(), -1
-    for number, profile in enumerate(asks):
-        if profile < 0:
-            continue
-        if waiting.left[number] <= left[profile]:
-            left[profile] -= waiting.left[number]
-        elif 0 < left[profile]:
-            found = number
-    return found
+def _missing_gpus(ctx: Context, pool: Pool, scope: str, places: tuple[int, ...]) -> int:
+    """GPUs that are missing while a unit changes."""
+    if scope == "gpu":
+        return 1
+    snapshot = ctx.observation.snapshot
+    return int(snapshot.nodes.gpus[snapshot.gpus.node[pool.rows[places[0]]]])
+
+
+# --- draining ---------------------------------------------------------------------------------------
+
+
+def _let_go(ctx: Context, pool: Pool, seen: Seen, changed: set[int]) -> None:
+    """End the drain of units that are idle, and that no change needs any more."""
+    for unit in seen.drained:
+        if changed.isdisjoint(unit):
+            ctx.plan.let_go(str(ctx.observation.snapshot.gpus.uuid[pool.rows[place]]) for place in unit)
+
+
+def _drain(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int], most: int, submit: Submit) -> None:
+    """Drain the unit that serves what still waits at the least price, if that pays."""
+    rules = ctx.policy.regeometry
+    scope = rules.drained(pool.name)
+    pending = np.zeros(len(pool.layouts.profiles), np.int64)
+    for profile, left in zip(asks, waiting.left, strict=True):
+        if profile >= 0:
+            pending[profile] += left
+    if not scope or not pending.any():
+        return
+    wishes = Wishes(pending, np.zeros((len(pending), 0)), worth_gpu_s(ctx, pool, waiting, asks))
+    best: tuple[float, DrainDraft] | None = None
+    for unit in look_at(ctx, pool, scope).busy[:DRAINS]:
+        found = _drained(ctx, pool, scope, unit, wishes, most)
+        if found is not None and (best is None or found[0] > best[0]):
+            best = found
+    if best is None:
+        return
+    draft = best[1]
+    if submit(draft) and draft.uuids <= ctx.plan.drained:
+        made = sum((counts_in(pool, bits_in(pool, cut.after or ())) for cut in draft.cuts), np.zeros_like(pending))
+        serve(ctx, waiting, asks, made, rules.seconds(scope, pool.name) + draft.until_s - ctx.now_s)
+
+
+def _drained(
+    ctx: Context, pool: Pool, scope: str, places: tuple[int, ...], wishes: Wishes, most: int
+) -> tuple[float, DrainDraft] | None:
+    """The drain of one unit with its gain above its price; None where it does not pay."""
+    rules, snapshot, layouts = ctx.policy.regeometry, ctx.observation.snapshot, pool.layouts
+    rows = pool.rows[list(places)] if scope == "gpu" else node_rows(ctx, int(pool.rows[places[0]]))
+    drain = drain_of(ctx, rows, rules.drain_s)
+    if drain is None:
+        return None
+    seen = as_if_idle(ctx, pool, scope, places, [move.row for move in drain.moves])
+    seconds = rules.seconds(scope, pool.name)
+    prices = Prices(seconds, margin_ratio=rules.margin_ratio)
+    cuts, steps = cuts_of(layouts, seen, wishes, Unit(places, 0.0), prices, most=most, steps=rules.steps)
+    ctx.plan.spend(steps // STEPS_OF_CUTS)
+    missing = _missing_gpus(ctx, pool, scope, places)
+    held_gpu_s = idle_gpus(ctx, rows) * (drain.ready_s - ctx.now_s)
+    price_gpu_s = missing * seconds + held_gpu_s + drain.cost_gpu_s
+    gain_gpu_s = sum(cut.gain_gpu_s for cut in cuts)
+    if not cuts or gain_gpu_s <= price_gpu_s * (1.0 + rules.margin_ratio):
+        return None
+    gpu = int(rows[0])
+    planned = tuple(
+        PlannedCut(str(snapshot.gpus.uuid[pool.rows[cut.gpu]]), _before(pool, cut), _after(pool, cut, used=0))
+        for cut in cuts
+    )
+    new = Counter(place.profile for cut in cuts for place in placements_of(layouts.model, cut.after & ~cut.before))
+    draft = DrainDraft(
+        case=DRAIN_NODE if scope == "node" else DRAIN_GPU,
+        gpu=gpu,
+        rows=tuple(rows.tolist()),
+        uuids=frozenset(snapshot.gpus.uuid[rows].tolist()),
+        node=int(snapshot.gpus.node[gpu]),
+        pool=pool.name,
+        scope=scope,
+        cuts=planned,
+        until_s=ctx.now_s + rules.drain_s + ctx.policy.preemption.grace_s,
+        moves=drain.moves,
+        benefit_gpu_s=gain_gpu_s,
+        cost_gpu_s=price_gpu_s,
+        evidence=(
+            Evidence("cut_into", in_words(new)),
+            Evidence("waiting", int(wishes.pending.sum())),
+            Evidence("moving", len(drain.moves)),
+            Evidence("ending", len(drain.ends)),
+            Evidence("ready_in", round(drain.ready_s - ctx.now_s, 3), "s"),
+            Evidence("takes", round(seconds, 3), "s"),
+            Evidence("missing", missing, "GPUs"),
+            Evidence("pool", pool.name),
+            Evidence("scope", scope),
+        ),
+    )
+    return gain_gpu_s - price_gpu_s, draft
 
 
 # --- one change -------------------------------------------------------------------------------------
 
 
-def _counts(pool: Pool, bits: int) -> I64:
-    """[profiles] instances in a bit set."""
-    found = Counter(place.profile for place in placements_of(pool.layouts.model, bits))
-    return np.array([found[name] for name in pool.layouts.profiles], np.int64)
-
-
 def _served(
-    ctx: Context, pool: Pool, cut: Cut, waiting: _Waiting, asks: list[int], named: set[int]
+    ctx: Context, pool: Pool, cut: Cut, waiting: Waiting, asks: list[int], named: set[int]
 ) -> tuple[tuple[int, float], ...]:
     """Waiting work (row) that the new instances of a cut serve, and the part of a GPU that each instance is.
 
     `named` are the gangs that earlier cuts serve; those of this one are added.
     """
-    left, shares = _counts(pool, cut.after) - _counts(pool, cut.after & cut.before), shares_of(pool.layouts)
+    left, shares = counts_in(pool, cut.after) - counts_in(pool, cut.after & cut.before), shares_of(pool.layouts)
     found = []
     for each, profile in enumerate(asks):
         if profile >= 0 and each not in named and 0 < waiting.left[each] <= left[profile]:
@@ -322,22 +302,26 @@ def _served(
     return tuple(found)
 
 
-def _draft(pool: Pool, cut: Cut, asks: list[int], mean: F64, within_s: float, seconds: float) -> RecutDraft:
+def _draft(ctx: Context, pool: Pool, scope: str, cut: Cut, asks: list[int], mean: F64, within_s: float) -> RecutDraft:
     model, gpu = pool.layouts.model, int(pool.rows[cut.gpu])
-    used = int(pool.used[cut.gpu])
-    before: Geometry | None = None if cut.switches > 0 else _geometry(pool, used | cut.before)
-    after: Geometry | None = None if cut.switches < 0 else _geometry(pool, used | cut.after)
+    seconds = within_s - ctx.policy.review.batch_s
     new = {place.profile for place in placements_of(model, cut.after & ~cut.before)}
     waits = sum(profile >= 0 and pool.layouts.profiles[profile] in new for profile in asks)
     expected = sum(float(mean[place]) for place, name in enumerate(pool.layouts.profiles) if name in new)
     gone = _words(pool, cut.before & ~cut.after) if cut.switches <= 0 else "a whole GPU"
     made = _words(pool, cut.after & ~cut.before) if cut.switches >= 0 else "a whole GPU"
+    missing: tuple[Evidence, ...] = ()
+    if scope != "instance":
+        node = str(ctx.observation.snapshot.nodes.id[ctx.observation.snapshot.gpus.node[gpu]])
+        gpus = _missing_gpus(ctx, pool, scope, (cut.gpu,))
+        missing = (Evidence("missing", "the GPU" if scope == "gpu" else f"node {node} with {counted(gpus, 'GPU')}"),)
     return RecutDraft(
-        case=WAITING if waits else EXPECTED,
+        case=CASES[scope != "instance", waits > 0],
         gpu=gpu,
         pool=pool.name,
-        before=before,
-        after=after,
+        scope=scope,
+        before=_before(pool, cut),
+        after=_after(pool, cut, used=int(pool.used[cut.gpu])),
         benefit_gpu_s=cut.gain_gpu_s,
         cost_gpu_s=cut.price_gpu_s,
         evidence=(
@@ -348,9 +332,18 @@ def _draft(pool: Pool, cut: Cut, asks: list[int], mean: F64, within_s: float, se
             Evidence("within", round(within_s, 3), "s"),
             Evidence("takes", round(seconds, 3), "s"),
             Evidence("pool", pool.name),
-            Evidence("scope", "gpu" if cut.switches else "instance"),
+            Evidence("scope", "gpu" if cut.switches and scope == "instance" else scope),
+            *missing,
         ),
     )
+
+
+def _before(pool: Pool, cut: Cut) -> Geometry | None:
+    return None if cut.switches > 0 else _geometry(pool, int(pool.used[cut.gpu]) | cut.before)
+
+
+def _after(pool: Pool, cut: Cut, *, used: int) -> Geometry | None:
+    return None if cut.switches < 0 else _geometry(pool, used | cut.after)
 
 
 def _geometry(pool: Pool, bits: int) -> Geometry:
@@ -359,10 +352,18 @@ def _geometry(pool: Pool, bits: int) -> Geometry:
 
 def _words(pool: Pool, bits: int) -> str:
     """Instances in words: `2 x 1g.10gb and 3g.40gb`."""
-    found = Counter(place.profile for place in placements_of(pool.layouts.model, bits))
-    return " and ".join(name if count == 1 else f"{count} x {name}" for name, count in found.items())
+    return in_words(Counter(place.profile for place in placements_of(pool.layouts.model, bits)))
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Instances by profile in words."""
+    return " and ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
 
 
 ACTION = Action(
-    NAME, "cut idle MIG capacity for other profiles", propose, (WAITING, EXPECTED), notes=(ENDED_EARLY, LEFT_OUT)
+    NAME,
+    "cut idle MIG capacity for other profiles",
+    propose,
+    (*CASES.values(), DRAIN_GPU, DRAIN_NODE),
+    notes=(ENDED_EARLY, LEFT_OUT),
 )

@@ -19,6 +19,7 @@ from autopilot.core.guards.base import Check
 from autopilot.core.model.changes import (
     AdmitChange,
     Change,
+    DrainChange,
     EvictChange,
     GrowChange,
     MarkChange,
@@ -43,11 +44,13 @@ from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.cuttable import node_rows
 from autopilot.core.planning.disruption import disruptions, dwell_s, proposal_key
 from autopilot.core.planning.draft import (
     AdmitDraft,
     Case,
     Draft,
+    DrainDraft,
     EvictDraft,
     Eviction,
     GrowDraft,
@@ -115,7 +118,7 @@ class Planner:
             if not accepted:
                 ctx.plan.recommend({give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.taken})
             if draft.placed is None and not isinstance(
-                draft, MoveDraft
+                draft, MoveDraft | DrainDraft
             ):  # they hold their GPUs still, but their quota is free
                 for row in draft.victims:
                     ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
@@ -130,6 +133,13 @@ class Planner:
                 case RecutDraft() if accepted:  # what is only recommended leaves the GPU to others
                     ctx.whatif.set_aside(np.array([draft.gpu], np.int32))
                     ctx.plan.recut(draft.pool)
+                    if draft.scope == "node":  # its engine stops the others too
+                        ctx.whatif.set_aside(node_rows(ctx, draft.gpu))
+                case DrainDraft():
+                    self.waits[proposal.id] = _make_room(draft, ctx)
+                    if accepted:
+                        ctx.whatif.set_aside(np.array(draft.rows, np.int32))
+                        ctx.plan.drain(draft.uuids)
                 case MoveDraft():
                     self.waits[proposal.id] = _make_room(draft, ctx)
                 case GrowDraft():
@@ -151,7 +161,9 @@ def _start(draft: AdmitDraft | PipelineDraft, ctx: Context) -> None:
     ctx.occupy(draft.row, draft.fit.layout, ctx.now_s + run_s)
 
 
-def _make_room(draft: PipelineDraft | MoveDraft, ctx: Context, starts: tuple[Layout, ...] = ()) -> tuple[Victim, ...]:
+def _make_room(
+    draft: PipelineDraft | MoveDraft | DrainDraft, ctx: Context, starts: tuple[Layout, ...] = ()
+) -> tuple[Victim, ...]:
     """Victims leave the what-if and the quota ledger, or take their new place. Returns others that leave for it.
 
     `starts`: the place of the gang that starts there.
@@ -259,6 +271,11 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         case RecutDraft():
             uuid = str(snapshot.gpus.uuid[draft.gpu])
             subject, queue, tenant = Subject(SubjectKind.GPU, uuid, uuid, 0), -1, -1
+        case DrainDraft():
+            gpu, node = str(snapshot.gpus.uuid[draft.gpu]), str(snapshot.nodes.id[draft.node])
+            by_node = draft.scope == "node"
+            subject = Subject(SubjectKind.NODE, node, node, 0) if by_node else Subject(SubjectKind.GPU, gpu, gpu, 0)
+            queue, tenant = -1, -1
         case ScaleDraft():
             services, row = snapshot.services, draft.service
             name, uid, revision = str(services.id[row]), str(services.uid[row]), int(services.generation[row])
@@ -307,8 +324,13 @@ def _change(draft: Draft, ctx: Context) -> Change:
             return MoveChange(victims=victims)
         case ScaleDraft(replicas=replicas, until_s=until_s):
             return ScaleChange(replicas=replicas, until_s=until_s)
-        case RecutDraft(pool=pool, before=before, after=after):
-            return RecutChange(pool=pool, before=before, after=after)
+        case RecutDraft(pool=pool, before=before, after=after, scope=scope, gpu=gpu):
+            snapshot = ctx.observation.snapshot
+            node, index = str(snapshot.nodes.id[snapshot.gpus.node[gpu]]), int(snapshot.gpus.index[gpu])
+            return RecutChange(pool=pool, before=before, after=after, scope=scope, node=node, index=index)
+        case DrainDraft(pool=pool, scope=scope, rows=rows, cuts=cuts, until_s=until_s):
+            uuids = tuple(ctx.observation.snapshot.gpus.uuid[list(rows)].tolist())
+            return DrainChange(pool=pool, scope=scope, gpus=uuids, cuts=cuts, victims=victims, until_s=until_s)
         case NotifyDraft(gpus=gpus, idle_s=idle_s, grace_s=grace_s):
             return NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=grace_s)
         case MarkDraft():
@@ -333,6 +355,8 @@ def _state_digest(draft: Draft, subject: Subject, change: Change, ctx: Context) 
         digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
         for slot in victim.keeps:
             digest.update(f">{_place(slot)}".encode())
+    if isinstance(draft, DrainDraft):
+        digest.update(f"{draft.scope}:{draft.cuts}".encode())
     for node in draft.nodes if isinstance(draft, EvictDraft | ReserveDraft) else ():
         digest.update(f"|@{node}".encode())
     return digest.hexdigest()

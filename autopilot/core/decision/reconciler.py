@@ -24,6 +24,7 @@ from autopilot.core.intake.commands import command_timers_s, obey, remember_open
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.changes import (
     AdmitChange,
+    DrainChange,
     EvictChange,
     GrowChange,
     MoveChange,
@@ -80,7 +81,7 @@ from autopilot.core.quota.past_use import remember_use
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.lifecycle import absorb, halted
 from autopilot.core.tracking.promises import cap_notes, follow_promises, judge_promises, remember_promises
-from autopilot.core.tracking.recuts import begun, follow_recuts, recut_timers_s
+from autopilot.core.tracking.recuts import begun, beside, drained, follow_recuts, let_go, recut_timers_s
 from autopilot.core.tracking.replicas import floor_timers_s, remember_services
 from autopilot.core.tracking.storms import count_acts, judge_storms, storm_notes, storm_timers_s
 
@@ -211,7 +212,11 @@ def _commit(
             moves_tried[key] = memory.proposed_since_s.get(key, now_s)
         if not proposal.accepted:
             continue
-        if isinstance(proposal.change, PipelineChange | MoveChange):
+        if isinstance(proposal.change, DrainChange):
+            recuts = drained(recuts, proposal.change, now_s)
+        if isinstance(proposal.change, PipelineChange | MoveChange | DrainChange) and (
+            proposal.victims or isinstance(proposal.change, PipelineChange)
+        ):
             pipelined_starts.append(_landing(proposal, planner, observation, policy))
         shape = _shape_of(proposal, observation, planner)
         for effect in _effects(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
@@ -235,6 +240,7 @@ def _commit(
             if isinstance(proposal.change, RecutChange):
                 recuts = begun(recuts, effect.subject.uid, proposal.change, now_s, effect.deadline_s)
         enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
+    recuts = beside(let_go(recuts, planner.ctx.plan.gone, now_s), observation.snapshot, now_s)
     for record in planner.ctx.standing.values():
         if record.workload in chosen.released:
             cooled[record.uid] = now_s + policy.reservation.cool_down_s
@@ -275,7 +281,9 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
     def shape(uid: str) -> str:
         return shape_digest(observation.snapshot, planner.rows[uid])
 
-    parts = []
+    parts, name, uid = [], subject.name, subject.uid
+    if isinstance(proposal.change, DrainChange):  # it waits for nothing but its moves
+        name, uid = proposal.victims[0].workload, proposal.victims[0].uid
     if isinstance(proposal.change, PipelineChange):
         parts.append(Part(subject.name, subject.revision, proposal.slots, subject.uid, shape(subject.uid)))
     parts += [
@@ -287,13 +295,13 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
         proposal.id,
         proposal.action,
         proposal.tenant,
-        subject.name,
+        name,
         (*proposal.victims, *waits),
         tuple(parts),
         now_s,
         now_s + policy.preemption.pipelined_timeout_s,
         all(victim.contract for victim in proposal.victims),
-        subject.uid,
+        uid,
         proposal.benefit_gpu_s,
         proposal.cost_gpu_s,
         proposal.state_digest,
@@ -341,8 +349,8 @@ def _effects(proposal: Proposal, case: Case, observation: Observation, policy: P
             operation = AdmitOperation(slots=slots, backfill=case.fills_gap)
         case GrowChange(slots=slots):
             operation = ResizeOperation(slots=slots)
-        case RecutChange(before=before, after=after):
-            operation = RecutOperation(before=before, after=after)
+        case RecutChange(before=before, after=after, scope=scope, node=node, index=index):
+            operation = RecutOperation(before=before, after=after, scope=scope, node=node, index=index)
             deadline_s = observation.now_s + policy.regeometry.deadline_s
         case NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=noticed_s):
             operation = NotifyOperation(gpus=gpus, idle_s=idle_s, grace_s=noticed_s)

@@ -38,6 +38,7 @@ from autopilot.core.planning.draft import (
     AdmitDraft,
     Case,
     Draft,
+    DrainDraft,
     EvictDraft,
     Eviction,
     GrowDraft,
@@ -206,7 +207,11 @@ class Sender:
         ]
         pipelined = next((each for each in ctx.memory.pipelined_starts if each.proposal_id == proposal_id), None)
         code: Code | None = None
-        if first.kind in {PipelineDraft.kind, MoveDraft.kind} and pipelined is None and not all(map(self._leaves, due)):
+        if (
+            first.kind in {PipelineDraft.kind, MoveDraft.kind, DrainDraft.kind}
+            and pipelined is None
+            and not all(map(self._leaves, due))
+        ):
             code = Code.CHANGED  # what it was to make room for was given up
         if any(self._awake(entry) for entry in due):
             code = Code.CHANGED

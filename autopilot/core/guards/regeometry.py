@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from math import inf
 
+import numpy as np
+
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.hardware import mig
 from autopilot.core.model.memory import RecutRecord
-from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.model.records import Code, Geometry, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, RecutDraft
+from autopilot.core.planning.cuttable import node_rows
+from autopilot.core.planning.draft import Draft, DrainDraft, RecutDraft
 from autopilot.core.tracking.recuts import changes_in_hour, geometry_in_use
 
 NAME = "regeometry"
@@ -19,6 +22,8 @@ UNIT = "changes of the pool in the hour"
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Other proposals pass."""
     rules = ctx.policy.regeometry
+    if isinstance(draft, DrainDraft):
+        return _may_drain(draft, ctx)
     if not isinstance(draft, RecutDraft):
         return allow(NAME, 0.0, UNIT, float(rules.per_pool_hour))
     snapshot = ctx.observation.snapshot
@@ -27,12 +32,35 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return deny(NAME, Code.RECUT_ILLEGAL, 1.0, "illegal geometries", 0.0)
     lost = [cut for cut in geometry_in_use(snapshot, draft.gpu) if draft.after is None or cut not in draft.after]
     held = int(ctx.whatif.gpu_used[draft.gpu] > 0) if draft.before is None else len(lost)
+    if draft.scope != "instance":  # all that runs there would stop
+        stops = node_rows(ctx, draft.gpu) if draft.scope == "node" else np.array([draft.gpu], np.int32)
+        held = int(np.isin(snapshot.placements.gpu, stops).sum())
     if held:
         return deny(NAME, Code.RECUT_IN_USE, float(held), "instances in use that would go", 0.0)
     record = ctx.memory.recuts.get(str(snapshot.gpus.uuid[draft.gpu]))
-    if record is not None and (refusal := _too_soon(record, draft, ctx)) is not None:
+    if record is not None and (refusal := _too_soon(record, draft.after, ctx)) is not None:
         return refusal
-    begun = changes_in_hour(ctx.memory, draft.pool, ctx.now_s) + ctx.plan.recuts.count(draft.pool) + 1
+    return _worth_it(draft, ctx, 1)
+
+
+def _may_drain(draft: DrainDraft, ctx: Context) -> Verdict:
+    """A drain is bound like the changes that it is for."""
+    snapshot = ctx.observation.snapshot
+    model = mig.find_gpu_model(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[draft.node])])
+    if model is None or any(mig.why_illegal(model, cut.after or ()) is not None for cut in draft.cuts):
+        return deny(NAME, Code.RECUT_ILLEGAL, 1.0, "illegal geometries", 0.0)
+    after = {cut.gpu: cut.after for cut in draft.cuts}
+    for uuid in sorted(draft.uuids & set(ctx.memory.recuts)):
+        refusal = _too_soon(ctx.memory.recuts[uuid], after.get(uuid, ()), ctx)
+        if refusal is not None:
+            return refusal
+    return _worth_it(draft, ctx, len(draft.cuts))
+
+
+def _worth_it(draft: RecutDraft | DrainDraft, ctx: Context, changes: int) -> Verdict:
+    """The limit of changes in an hour, and the margin."""
+    rules = ctx.policy.regeometry
+    begun = changes_in_hour(ctx.memory, draft.pool, ctx.now_s) + ctx.plan.recuts.count(draft.pool) + changes
     if begun > rules.per_pool_hour:
         return deny(NAME, Code.RECUT_RATE, float(begun), UNIT, float(rules.per_pool_hour))
     least = draft.cost_gpu_s * (1.0 + rules.margin_ratio)
@@ -41,14 +69,16 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     return allow(NAME, float(begun), UNIT, float(rules.per_pool_hour))
 
 
-def _too_soon(record: RecutRecord, draft: RecutDraft, ctx: Context) -> Verdict | None:
-    """Set while the last change of the GPU forbids another."""
+def _too_soon(record: RecutRecord, after: Geometry | None, ctx: Context) -> Verdict | None:
+    """Set while the last change of the GPU forbids another. A GPU that was drained was drained for this."""
     rules = ctx.policy.regeometry
+    if record.state == "draining":
+        return None
     if record.state != "settled":
         return deny(NAME, Code.RECUT_QUARANTINE, 1.0, "changes of the GPU that did not end well", 0.0)
     if ctx.now_s < record.since_s + rules.dwell_s:  # the sum that the timer waits for
         return deny(NAME, Code.DWELL, ctx.now_s - record.since_s, "s since its last change", rules.dwell_s)
-    if draft.after == record.before and ctx.now_s < record.since_s + rules.return_s:
+    if after == record.before and ctx.now_s < record.since_s + rules.return_s:
         return deny(
             NAME, Code.RECUT_RETURN, ctx.now_s - record.since_s, "s since it left this geometry", rules.return_s
         )

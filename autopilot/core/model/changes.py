@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from autopilot.core.model.objects import Evidence, Geometry, Slot, Victim
+from autopilot.core.model.objects import Evidence, Geometry, PlannedCut, Slot, Victim
 
 
 class Change:
@@ -104,7 +104,23 @@ class RecutChange(Change):
     pool: str
     before: Geometry | None = field()
     after: Geometry | None = field()
+    scope: str = field()  # instance | gpu | node: what stops meanwhile
+    node: str = field()
+    index: int = field()  # of the GPU on its node
     kind: Literal["recut"] = field(default="recut", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainChange(Change):
+    """Keep new work off GPUs until nothing runs on them and they can be cut; some of their work moves."""
+
+    pool: str
+    scope: str  # gpu | node
+    gpus: tuple[str, ...] = field()  # UUIDs that take no new work
+    cuts: tuple[PlannedCut, ...] = field()
+    victims: tuple[Victim, ...] = field()
+    until_s: float  # when it is given up
+    kind: Literal["drain"] = field(default="drain", init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +149,7 @@ CHANGES: Mapping[str, type[Change]] = {
     "move": MoveChange,
     "scale": ScaleChange,
     "recut": RecutChange,
+    "drain": DrainChange,
     "notify": NotifyChange,
     "mark": MarkChange,
 }

@@ -124,6 +124,7 @@ class NoteCode(StrEnum):
     ADVANCE_HELD = "advance_held"
     GPU_QUARANTINED = "gpu_quarantined"
     GPU_USED_AGAIN = "gpu_used_again"
+    DRAIN_GIVEN_UP = "drain_given_up"
     RELEASE_REFUSED = "release_refused"
     ADVANCE_NOT_FREE = "advance_not_free"
     # why a gang that seems to hang is not stopped (core/tracking/hangs.py)

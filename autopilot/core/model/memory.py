@@ -181,7 +181,8 @@ class RecutRecord:
     after: Geometry | None
     since_s: float  # when this state began
     deadline_s: float
-    state: str = "changing"  # changing | other | settled | quarantined
+    state: str = "changing"  # draining | changing | beside | other | settled | quarantined
+    scope: str = "instance"  # instance | gpu | node: what changes together
     began: bool = False  # its node reported a change under way
     starts_s: tuple[float, ...] = ()  # of all changes of this GPU within the last hour
     reason: str = ""  # of a quarantine

@@ -35,6 +35,7 @@ class Effect(StrEnum):
     STOP = "stop"  # stop work that cannot continue where it is
     SUSPEND = "suspend"  # stop work and keep it away
     RECUT = "recut"  # change the MIG geometry of idle capacity
+    DRAIN = "drain"  # move work off a GPU or node whose MIG geometry is to change
     NOTIFY = "notify"  # notify the owner of work
     MARK = "mark"  # note that work may be suspended
     PARK = "park"  # stop work until its owner resumes it
@@ -64,8 +65,11 @@ class Modes:
     ] = Mode.RECOMMEND
     regeometry: Annotated[
         Mode,
-        Does(Effect.RECUT),
-        Doc("change the MIG geometry of idle instances for requests that wait and for those that are expected"),
+        Does(Effect.RECUT, Effect.DRAIN),
+        Doc(
+            "change the MIG geometry of idle capacity for requests that wait and for those that are expected; with "
+            "`regeometry.gpu_s` or `node_s`, drain one GPU or node of a pool at a time for requests that wait"
+        ),
     ] = Mode.RECOMMEND
     notify_idle: Annotated[
         Mode, Does(Effect.NOTIFY), Doc("notify the owner of work that holds GPUs and does not use them")

@@ -12,6 +12,7 @@ class SubjectKind(StrEnum):
     WORKLOAD = "workload"
     SERVICE = "service"
     GPU = "gpu"
+    NODE = "node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,21 @@ class Subject:
 
     kind: SubjectKind
     name: str
-    uid: str  # UUID of a GPU; "" where its source states none: every effect on it is refused
-    revision: int  # incarnation of a workload, generation of a service, 0 for a GPU
+    uid: str  # UUID of a GPU, name of a node; "" where its source states none: every effect on it is refused
+    revision: int  # incarnation of a workload, generation of a service, 0 for a GPU or node
 
 
 Geometry = tuple[tuple[str, int], ...]
 """The MIG instances of a GPU by first slice: profile and first slice of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCut:
+    """The geometry that a GPU is drained for. None: not in MIG mode."""
+
+    gpu: str  # UUID
+    before: Geometry | None
+    after: Geometry | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class StopReason(StrEnum):
     RECLAIM = "reclaim"  # it holds what another queue is owed
     MOVE = "move"  # it continues in another place, weighed
     MOVE_AHEAD = "move-ahead"  # it continues in another place, for work that is only expected
+    DRAIN = "drain"  # it continues in another place, so that its GPU or node can be cut anew
     RECLAIM_MOVE = "reclaim-move"  # it continues in another place, by contract
     BACKFILL = "backfill"  # the reservation that it started before is due
     RECOVER = "recover"  # it cannot continue where it is
@@ -46,7 +47,7 @@ class StopReason(StrEnum):
 _BY_CONTRACT = frozenset(
     {StopReason.RECLAIM, StopReason.RECLAIM_MOVE, StopReason.BACKFILL, StopReason.RECOVER, StopReason.SUSPEND}
 )
-_MOVES = frozenset({StopReason.MOVE, StopReason.MOVE_AHEAD, StopReason.RECLAIM_MOVE})
+_MOVES = frozenset({StopReason.MOVE, StopReason.MOVE_AHEAD, StopReason.DRAIN, StopReason.RECLAIM_MOVE})
 _FOR_ITSELF = frozenset({StopReason.RECOVER, StopReason.RESTART})
 
 
@@ -145,6 +146,9 @@ class RecutOperation(Operation):
 
     before: Geometry | None = field()  # precondition: the present geometry
     after: Geometry | None = field()
+    scope: str = field()  # instance | gpu | node: where nothing may run meanwhile
+    node: str = field()
+    index: int = field()  # of the GPU on its node
     kind: Literal["recut"] = field(default="recut", init=False)
 
 

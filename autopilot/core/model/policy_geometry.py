@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Annotated
 
 from annotated_types import Interval
@@ -10,6 +11,8 @@ from typing_extensions import Doc
 
 DAY_S = 86_400.0
 ANY_POOL = "*"
+SCOPES = ("instance", "gpu", "node")
+"""What changes together, smallest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +26,29 @@ class Regeometry:
     instance_s: Annotated[
         dict[str, float], Doc("idle instances change, the others of the GPU continue: seconds by pool")
     ] = field(default_factory=lambda: {ANY_POOL: 60.0})
-    gpu_s: Annotated[dict[str, float], Doc("an idle GPU is turned into MIG mode or back: seconds by pool")] = field(
-        default_factory=dict
-    )
+    gpu_s: Annotated[
+        dict[str, float],
+        Doc(
+            "a GPU changes as a whole when nothing runs on it; beside `instance_s`, whole GPUs are turned into MIG "
+            "mode and back: seconds by pool"
+        ),
+    ] = field(default_factory=dict)
     node_s: Annotated[
         dict[str, float],
-        Doc("the engine stops all GPU clients of the node, so only GPUs of idle nodes change: seconds by pool"),
+        Doc(
+            "the engine stops all GPU clients of the node, as the MIG manager of the GPU operator does, so its GPUs "
+            "change when nothing runs on any of them: seconds by pool"
+        ),
     ] = field(default_factory=dict)
+    drain_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc(
+            "where a request waits and no idle capacity serves it, a GPU (`gpu_s`) or node (`node_s`) is drained: it "
+            "takes no new work for at most this long; work that ends within this time is waited for, other work moves "
+            "by the rules of `defragment`; 0: nothing is drained"
+        ),
+    ] = 900.0
     margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("how far the gain of a change must exceed its price")] = (
         0.1
     )
@@ -74,6 +93,14 @@ class Regeometry:
         Interval(ge=1, le=100),
         Doc("lists in a row that must show one legal geometry before a quarantined GPU is used again"),
     ] = 3
+
+    def scope(self, pool: str) -> str:
+        """The smallest scope that the engine of a pool supports; "" for none."""
+        return next((each for each in SCOPES if isfinite(self.seconds(each, pool))), "")
+
+    def drained(self, pool: str) -> str:
+        """The smallest scope of a pool for which it is worth draining; "" for none."""
+        return next((each for each in SCOPES[1:] if isfinite(self.seconds(each, pool))), "")
 
     def seconds(self, scope: str, pool: str) -> float:
         """How long a change of this scope takes in a pool; inf where it is not supported."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from autopilot.core.model.objects import PlannedCut
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Code, Evidence, Geometry
 from autopilot.core.placement.shapes import Fit
@@ -27,7 +28,7 @@ class Case:
     """
 
     action: str
-    kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut
+    kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut | drain
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -289,7 +290,35 @@ class RecutDraft(Draft):
     pool: str
     before: Geometry | None
     after: Geometry | None
+    scope: str = "instance"  # instance | gpu | node: where nothing may run meanwhile
     serves: tuple[tuple[int, float], ...] = ()  # waiting work (row), and the part of a GPU of each of its instances
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainDraft(Draft):
+    """Keep new work off the GPUs `rows`, of which `gpu` is the first, until nothing runs there. Some of it moves."""
+
+    kind: ClassVar[str] = "drain"
+
+    gpu: int  # row
+    rows: tuple[int, ...]
+    uuids: frozenset[str]  # of `rows`
+    node: int  # row
+    pool: str
+    scope: str  # gpu | node
+    cuts: tuple[PlannedCut, ...]
+    until_s: float  # when it is given up
+    moves: tuple[Eviction, ...] = ()
+
+    @property
+    def taken(self) -> tuple[Eviction, ...]:
+        """The gangs that move."""
+        return self.moves
+
+    @property
+    def gained_gpus(self) -> int:
+        """GPUs that can be cut."""
+        return len(self.cuts)
 
 
 def stop_draft(

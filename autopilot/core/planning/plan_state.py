@@ -79,6 +79,8 @@ class PlanState:
     accepted: list[Disruption] = field(default_factory=list)
     conditions: dict[Condition, float] = field(default_factory=dict)  # those that hold now, and since when
     recuts: list[str] = field(default_factory=list)  # pools of the GPUs whose geometry is to change
+    drained: set[str] = field(default_factory=set)  # UUIDs of GPUs that are to be drained from now on
+    gone: set[str] = field(default_factory=set)  # those whose drain has ended, because nothing needs it any more
     served: set[int] = field(default_factory=set)  # positions of gangs for which instances are being made
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
     steps: int = 0  # of searches for victims and moves
@@ -143,6 +145,14 @@ class PlanState:
     def recut(self, pool: str) -> None:
         """Count a change of geometry of this tick."""
         self.recuts.append(pool)
+
+    def drain(self, uuids: Iterable[str]) -> None:
+        """Note GPUs that are drained from now on."""
+        self.drained.update(uuids)
+
+    def let_go(self, uuids: Iterable[str]) -> None:
+        """Note GPUs whose drain ends without a change."""
+        self.gone.update(uuids)
 
     def serve(self, at: int, seconds: float) -> None:
         """Instances for the gang at `at` will exist in so many seconds: nothing is preempted for it meanwhile."""

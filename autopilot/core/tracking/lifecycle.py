@@ -216,7 +216,7 @@ def _seen(effect: Instruction, world: _World) -> bool:
     if isinstance(effect.operation, ScaleOperation):
         return _floor_seen(subject, effect.operation, world.observation)
     if isinstance(effect.operation, RecutOperation):
-        return shows_geometry(world.observation.snapshot, subject.uid, effect.operation.after)
+        return shows_geometry(world.observation.snapshot, subject.uid, effect.operation)
     row = world.rows.get(subject.uid)
     if isinstance(effect.operation, AdmitOperation):
         return row is not None and (

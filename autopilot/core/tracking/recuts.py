@@ -1,7 +1,9 @@
 """Changes of MIG geometry: followed until their node shows the result, or quarantined.
 
+    draining ──> changing       nothing runs there any more; it is settled as it was when the drain is given up
     changing ──> settled        the node shows the new geometry, or nothing began
-    other ───┤      ^           a change that was not started here: of its node, or of a person
+    beside ──┤      ^           another GPU of its node changes, and the engine stops the whole node
+    other ───┤      │           a change that was not started here: of its node, or of a person
              v      │
             quarantined         it failed half-way, passed its deadline, or reported success without effect
 
@@ -12,15 +14,17 @@ reports at any time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from autopilot.core.hardware import mig
 from autopilot.core.intake.sight import listed_s
-from autopilot.core.model.changes import RecutChange
+from autopilot.core.model.changes import DrainChange, RecutChange
 from autopilot.core.model.memory import ControllerMemory, InFlight, RecutRecord
+from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import About, Evidence, Geometry, Note, NoteCode, Observation, OutcomeKind
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut
@@ -39,10 +43,19 @@ def geometry_of(snapshot: ClusterSnapshot, gpu: int) -> Geometry | None:
     return tuple(sorted(cuts, key=lambda cut: (cut[1], cut[0])))
 
 
-def shows_geometry(snapshot: ClusterSnapshot, uuid: str, geometry: Geometry | None) -> bool:
-    """True if the GPU has this geometry and no change under way."""
+def shows_geometry(snapshot: ClusterSnapshot, uuid: str, change: RecutOperation) -> bool:
+    """True if the GPU has the geometry that was asked for, and no change under way."""
     rows = np.flatnonzero(snapshot.gpus.uuid == uuid).tolist()
-    return bool(rows) and snapshot.gpus.recut[rows[0]] == Recut.SETTLED and geometry_of(snapshot, rows[0]) == geometry
+    if not rows or snapshot.gpus.recut[rows[0]] != Recut.SETTLED:
+        return False
+    return same_geometry(geometry_of(snapshot, rows[0]), change.after, change.scope)
+
+
+def same_geometry(one: Geometry | None, other: Geometry | None, scope: str) -> bool:
+    """Where the engine changes whole nodes, it chooses the places: then only the number of each profile counts."""
+    if scope != "node" or one is None or other is None:
+        return one == other
+    return Counter(profile for profile, _ in one) == Counter(profile for profile, _ in other)
 
 
 def geometry_in_use(snapshot: ClusterSnapshot, gpu: int) -> Geometry:
@@ -63,7 +76,7 @@ def under_recut(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     changing = np.asarray(snapshot.gpus.recut == Recut.CHANGING)
     if memory.recuts:
         states = {uuid: record.state for uuid, record in memory.recuts.items() if record.state != "settled"}
-        ours = [uuid for uuid, state in states.items() if state != "quarantined"]
+        ours = [uuid for uuid, state in states.items() if state not in {"quarantined", "draining"}]
         late = [uuid for uuid, state in states.items() if state == "quarantined"]
         uuids = snapshot.gpus.uuid
         changing = (changing | np.isin(uuids, np.array(ours, object))) & ~np.isin(uuids, np.array(late, object))
@@ -87,9 +100,15 @@ def follow_recuts(
     }
     refused = _refused(before, observation)
     records, notes, over, failed = {}, [], set(), 0
-    for uuid, record in found.items():
+    changing: set[int] = set()  # nodes
+    for uuid, record in sorted(found.items(), key=lambda item: item[1].state == "beside"):  # those wait for the others
         row = rows.get(uuid)
-        if record.state == "changing":
+        if record.state == "draining":
+            after = _follow_drain(record, observation, policy)
+        elif record.state == "beside":
+            alone = row is None or int(observation.snapshot.gpus.node[row]) not in changing
+            after = _follow_other(record, row, observation) if alone else record
+        elif record.state == "changing":
             after = _follow(record, row, effects.get(uuid), uuid in refused, observation)
         elif record.state == "other":
             after = _follow_other(record, row, observation)
@@ -97,6 +116,8 @@ def follow_recuts(
             after = _look(record, row, observation, policy)
         else:
             after = record
+        if after.state == "changing" and row is not None:
+            changing.add(int(observation.snapshot.gpus.node[row]))
         if after.state != record.state:
             notes += _notes(uuid, record, after)
             over.add(uuid)
@@ -115,7 +136,7 @@ def _with_others(memory: ControllerMemory, observation: Observation, policy: Pol
         return found
     for row in np.flatnonzero(snapshot.gpus.recut != Recut.SETTLED).tolist():
         uuid = str(snapshot.gpus.uuid[row])
-        if uuid not in found or found[uuid].state == "settled":
+        if uuid not in found or found[uuid].state in {"settled", "draining"}:
             pool, present = int(snapshot.nodes.pool[snapshot.gpus.node[row]]), geometry_of(snapshot, row)
             starts_s = found[uuid].starts_s if uuid in found else ()
             deadline_s = observation.now_s + policy.regeometry.deadline_s
@@ -151,7 +172,9 @@ def _follow(
     state, present = int(snapshot.gpus.recut[row]), geometry_of(snapshot, row)
     if state == Recut.CHANGING and not late:
         return record if record.began else replace(record, began=True)
-    if state == Recut.SETTLED and (present == record.after or (refused and not record.began)):
+    if state == Recut.SETTLED and (
+        same_geometry(present, record.after, record.scope) or (refused and not record.began)
+    ):
         return replace(record, state="settled", since_s=observation.now_s, after=present)
     if late:
         return _quarantined(record, observation.now_s, "it did not end by its deadline")
@@ -161,6 +184,13 @@ def _follow(
         how = "it had no effect" if present == record.before else "the node shows another geometry"
         return _quarantined(record, observation.now_s, how)
     return record
+
+
+def _follow_drain(record: RecutRecord, observation: Observation, policy: Policy) -> RecutRecord:
+    """A drain, after a view: it is given up at its deadline, and when the action is switched off."""
+    if observation.now_s < record.deadline_s and policy.modes.on(Effect.RECUT):
+        return record
+    return replace(record, state="settled", since_s=observation.now_s, after=record.before)
 
 
 def _follow_other(record: RecutRecord, row: int | None, observation: Observation) -> RecutRecord:
@@ -208,6 +238,8 @@ def _forgotten(record: RecutRecord, now_s: float, policy: Policy) -> bool:
 def _notes(uuid: str, before: RecutRecord, after: RecutRecord) -> list[Note]:
     if after.state == "quarantined":
         return [Note(NoteCode.GPU_QUARANTINED, About.GPU, uuid, facts=(Evidence("why", after.reason),))]
+    if before.state == "draining" and after.state == "settled":
+        return [Note(NoteCode.DRAIN_GIVEN_UP, About.GPU, uuid, round(after.since_s - before.since_s, 3), "s")]
     if before.state == "quarantined":
         return [Note(NoteCode.GPU_USED_AGAIN, About.GPU, uuid, float(after.views), "lists")]
     return []
@@ -225,7 +257,7 @@ def recut_timers_s(memory: ControllerMemory, policy: Policy, now_s: float) -> li
     """
     rules, timers = policy.regeometry, []
     for record in memory.recuts.values():
-        timers += [record.deadline_s] if record.state in {"changing", "other"} else []
+        timers += [record.deadline_s] if record.state in {"draining", "changing", "beside", "other"} else []
         timers += [now_s + policy.views.look_again_s] if record.state == "quarantined" and record.views else []
         timers += [record.since_s + rules.dwell_s, record.since_s + rules.return_s]
         timers += [start_s + HOUR_S for start_s in record.starts_s]
@@ -238,5 +270,60 @@ def begun(
     """Records with a change that begins now."""
     known = records.get(uuid)
     starts = tuple(start for start in known.starts_s if start + HOUR_S > now_s) if known is not None else ()
-    record = RecutRecord(change.pool, change.before, change.after, now_s, deadline_s, starts_s=(*starts, now_s))
+    record = RecutRecord(
+        change.pool, change.before, change.after, now_s, deadline_s, scope=change.scope, starts_s=(*starts, now_s)
+    )
     return {**records, uuid: record}
+
+
+def drained(records: Mapping[str, RecutRecord], change: DrainChange, now_s: float) -> dict[str, RecutRecord]:
+    """Records with the GPUs of a drain that begins now."""
+    planned, found = {each.gpu: each for each in change.cuts}, dict(records)
+    for uuid in change.gpus:
+        cut, known = planned.get(uuid), records.get(uuid)
+        found[uuid] = RecutRecord(
+            change.pool,
+            cut.before if cut is not None else None,
+            cut.after if cut is not None else None,
+            now_s,
+            change.until_s,
+            state="draining",
+            scope=change.scope,
+            starts_s=known.starts_s if known is not None else (),
+        )
+    return found
+
+
+def let_go(records: Mapping[str, RecutRecord], uuids: Container[str], now_s: float) -> dict[str, RecutRecord]:
+    """Records with the drain of these GPUs ended."""
+    return {
+        uuid: replace(record, state="settled", since_s=now_s, after=record.before)
+        if uuid in uuids and record.state == "draining"
+        else record
+        for uuid, record in records.items()
+    }
+
+
+def beside(records: Mapping[str, RecutRecord], snapshot: ClusterSnapshot, now_s: float) -> dict[str, RecutRecord]:
+    """Records with the other GPUs of nodes whose change begins now and stops the whole node."""
+    begins = {
+        uuid: record
+        for uuid, record in records.items()
+        if record.state == "changing" and record.scope == "node" and record.since_s == now_s
+    }
+    found = dict(records)
+    if not begins:
+        return found
+    uuids, node = snapshot.gpus.uuid.tolist(), snapshot.gpus.node.tolist()
+    deadline_s = {node[row]: begins[uuid].deadline_s for row, uuid in enumerate(uuids) if uuid in begins}
+    for row, uuid in enumerate(uuids):
+        known = records.get(uuid)
+        if node[row] not in deadline_s or uuid in begins or (known is not None and known.state == "quarantined"):
+            continue
+        present = geometry_of(snapshot, row)
+        starts_s = known.starts_s if known is not None else ()
+        pool = next(iter(begins.values())).pool
+        found[uuid] = RecutRecord(
+            pool, present, present, now_s, deadline_s[node[row]], state="beside", scope="node", starts_s=starts_s
+        )
+    return found

@@ -1,0 +1,114 @@
+"""Requests for MIG instances: those that wait, in the order of service, and those that the demand mix expects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.geometry.cutting import chances_of
+from autopilot.core.geometry.layouts import placements_of
+from autopilot.core.geometry.pools import Pool, shares_of
+from autopilot.core.hardware import mig
+from autopilot.core.model.records import Code
+from autopilot.core.model.snapshot import F64, I64, Topology
+from autopilot.core.planning.context import Context
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Gangs that wait for instances and found none, in the order of service."""
+
+    at: list[int]  # positions
+    left: list[int]  # instances that each still needs
+
+
+def waiting_for_instances(ctx: Context) -> Waiting:
+    """Gangs of single instances, each with its own place, that no free instance serves."""
+    work = ctx.observation.snapshot.workloads
+    found = [
+        at
+        for at in ctx.waiting(frozenset({Code.MIG_GEOMETRY}))
+        if (row := int(ctx.pending[at])) not in ctx.members
+        and work.gpus_per_member[row] == 1
+        and work.topology[row] == Topology.NONE
+        and work.mig_profile[row] >= 0
+    ]
+    return Waiting(found, [int(work.gpus[ctx.pending[at]]) for at in found])
+
+
+def counts_in(pool: Pool, bits: int) -> I64:
+    """[profiles] instances in a bit set."""
+    found = Counter(place.profile for place in placements_of(pool.layouts.model, bits))
+    return np.array([found[name] for name in pool.layouts.profiles], np.int64)
+
+
+def asks_of(ctx: Context, pool: Pool, waiting: Waiting) -> list[int]:
+    """The profile of each waiting gang in this pool; -1 where the pool cannot serve it."""
+    work, names = ctx.observation.snapshot.workloads, ctx.observation.snapshot.names
+    found = []
+    for at, left in zip(waiting.at, waiting.left, strict=True):
+        row = int(ctx.pending[at])
+        profile = mig.find_profile(pool.layouts.model, names.profiles[int(work.mig_profile[row])])
+        allowed = not work.gpu_models[row] or int(work.gpu_models[row]) >> pool.model & 1
+        known = left > 0 and allowed and profile is not None and profile.name in pool.layouts.profiles
+        found.append(pool.layouts.profiles.index(profile.name) if known and profile is not None else -1)
+    return found
+
+
+def serve(ctx: Context, waiting: Waiting, asks: list[int], made: I64, seconds: float) -> None:
+    """Give instances that are being made to gangs in order, and leave these gangs alone."""
+    for number, profile in enumerate(asks):
+        if profile >= 0 and 0 < waiting.left[number] <= made[profile]:
+            made[profile] -= waiting.left[number]
+            waiting.left[number] = 0
+            asks[number] = -1
+            ctx.plan.serve(waiting.at[number], seconds)
+
+
+def expected_requests(ctx: Context, pool: Pool, within_s: float) -> tuple[F64, F64]:
+    """Requests within `within_s` by the demand mix: [profiles, depth] chances, and [profiles] mean number."""
+    rules, mix, profiles = ctx.policy.regeometry, ctx.observation.forecasts.mix, pool.layouts.profiles
+    nothing = np.zeros((len(profiles), 0)), np.zeros(len(profiles))
+    if not rules.ahead or mix is None or mix.reason or mix.watched_h < rules.watched_h or not len(mix.horizons_s):
+        return nothing
+    horizon = min(range(len(mix.horizons_s)), key=lambda each: abs(mix.horizons_s[each] - within_s))
+    part = min(within_s / mix.horizons_s[horizon], 1.0)
+    levels = tuple(level for level in mix.levels if level <= rules.level)
+    counts, mean = np.zeros((len(profiles), len(levels))), np.zeros(len(profiles))
+    model = ctx.observation.snapshot.names.gpu_models[pool.model]
+    for row, kind in enumerate(mix.kinds):
+        profile = mig.find_profile(pool.layouts.model, kind.profile) if kind.profile else None
+        if profile is None or profile.name not in profiles or (kind.gpu_models and model not in kind.gpu_models):
+            continue
+        place = profiles.index(profile.name)
+        counts[place] += mix.counts[row, horizon, : len(levels)] * kind.gpus * part
+        mean[place] += mix.expected[row, horizon] * kind.gpus * part
+    return (chances_of(levels, np.ceil(counts)), mean) if levels else nothing
+
+
+def worth_gpu_s(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int]) -> F64:
+    """[profiles] GPU-seconds that serving one request is worth, up to the horizon."""
+    life_s = np.full(len(pool.layouts.profiles), ctx.policy.regeometry.life_s)
+    for profile in set(asks) - {-1}:
+        runs_s = [
+            float(ctx.run_low_s[at]) if ctx.known[at] else ctx.policy.regeometry.life_s
+            for at, ask in zip(waiting.at, asks, strict=True)
+            if ask == profile
+        ]
+        life_s[profile] = float(np.mean(runs_s))
+    return np.asarray(np.minimum(life_s, ctx.policy.horizon_s) * shares_of(pool.layouts))
+
+
+def partly_served(waiting: Waiting, asks: list[int], room: I64) -> int:
+    """The last gang of several instances that finds room for some but not for all of them; -1: none."""
+    left, found = room.copy(), -1
+    for number, profile in enumerate(asks):
+        if profile < 0:
+            continue
+        if waiting.left[number] <= left[profile]:
+            left[profile] -= waiting.left[number]
+        elif 0 < left[profile]:
+            found = number
+    return found
