@@ -95,13 +95,13 @@ def test_a_planted_defect_is_found(
 
 def cuts_what_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instances that hold work count as idle, in the search and in the guard."""
-    books = regeometry._books
+    books = regeometry.books_of
 
     def nothing_is_used(ctx: Any) -> Any:
         found = books(ctx)
         return replace(found, used=np.zeros_like(found.used))
 
-    monkeypatch.setattr(regeometry, "_books", nothing_is_used)
+    monkeypatch.setattr(regeometry, "books_of", nothing_is_used)
     monkeypatch.setattr(regeometry_guard, "geometry_in_use", lambda *_: ())
 
 

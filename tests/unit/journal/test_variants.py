@@ -38,7 +38,7 @@ OPERATIONS: list[Operation] = [
     ResizeOperation(slots=SLOTS),
     ResizeOperation(slots=SLOTS[:1], reason=StopReason.RECOVER),
     ScaleOperation(replicas=2, until_s=float("inf")),
-    RecutOperation(before=(("3g.40gb", 0),), after=None),
+    RecutOperation(before=(("3g.40gb", 0),), after=None, scope="instance", node="n", index=0),
     NotifyOperation(gpus=1.5, idle_s=3600.0, grace_s=900.0),
 ]
 

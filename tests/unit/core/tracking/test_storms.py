@@ -49,7 +49,7 @@ def proposal(action: str, change: Any, subject: str = "w") -> Proposal:
     return Proposal("p", action, Subject(kind, subject, subject, 0), "q", "t", change, accepted=True)
 
 
-CUT = proposal("regeometry", RecutChange(pool="p", before=None, after=()))
+CUT = proposal("regeometry", RecutChange(pool="p", before=None, after=(), scope="instance", node="n", index=0))
 
 
 def acted(memory: ControllerMemory, now_s: float, *proposals: Proposal) -> ControllerMemory:
