@@ -17,6 +17,7 @@ from autopilot.core.guards import mode
 from autopilot.core.guards import regeometry as regeometry_guard
 from autopilot.core.intake import sight
 from autopilot.core.model.changes import Change
+from autopilot.core.planning import cuttable
 from tests.hostile.cut_machine import HostileCuts
 from tests.hostile.machine import Hostile
 
@@ -95,7 +96,7 @@ def test_a_planted_defect_is_found(
 
 def cuts_what_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instances that hold work count as idle, in the search and in the guard."""
-    books = regeometry.books_of
+    books = cuttable.books_of
 
     def nothing_is_used(ctx: Any) -> Any:
         found = books(ctx)
