@@ -222,10 +222,9 @@ class Cluster(Breakable):
         """Evict a job; it is pending again at once, or when it has saved its progress and left.
 
         `moving`: it is stopped to be started elsewhere, with `ahead` for work that is only expected, with `drain` for
-        another MIG geometry. `recover`: its hardware failed or is about to; stuck work (see there) is then removed by
-        force. `contract`: an eviction by contract. `suspend`: it exceeded its limit, and does not wait again: its
-        owner has to start it anew. `park`: it does nothing, and waits for its owner (`resume`). `save`: what happens
-        when it cannot save its progress within the grace period, which it knows when it is evicted.
+        another MIG geometry. `recover`: its hardware failed or is about to; stuck work is then removed by force.
+        `contract`: by contract. `suspend`: it exceeded its limit, and its owner has to start it anew. `park`: it does
+        nothing, and waits for its owner (`resume`). `save`: what happens when it cannot save within the grace period.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING

@@ -14,14 +14,8 @@ from simulator.world.facts import (
     Submitted,
     Why,
 )
-from tests.simulation.fact_builders import (
-    evicting,
-    floored,
-    recut,
-    resized,
-    started,
-    stopped,
-)
+from tests.simulation.fact_builders import evicting, floored, recut, resized, started, stopped
+from tests.simulation.planted_scopes import SCOPES
 
 THREES = (("3g.40gb", 0), ("3g.40gb", 4))
 SEVEN = (("7g.80gb", 0),)
@@ -71,21 +65,7 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         "ends with a geometry that it does not have",
         [Recutting(5.0, 24, True, THREES, SEVEN, ""), Recutting(65.0, 24, False, THREES, SEVEN, "")],
     ),
-    (
-        "geometry",
-        "is cut anew while job job-0 runs on its node",
-        [started(0, [1]), Recutting(15.0, 0, True, (), THREES, "", "node")],
-    ),
-    (
-        "geometry",
-        "is cut anew while job job-0 runs on its gpu",
-        [started(0, [0]), Recutting(15.0, 0, True, (), THREES, "", "gpu")],
-    ),
-    (
-        "geometry",
-        "started where the engine stops all for",
-        [Recutting(5.0, 0, True, (), THREES, "", "node"), started(0, [1])],
-    ),
+    *SCOPES,
     ("geometry", "whose geometry changes", [Recutting(5.0, 0, True, (), THREES, ""), started(0, [0])]),
     ("gangs", "15 of its 16", [started(2, range(15))]),
     ("gangs", "split over nodes", [started(2, [*range(4), *range(8, 20)])]),

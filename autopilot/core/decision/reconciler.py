@@ -14,6 +14,7 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.checkpoints.losses import remember_stops, settle_stops
 from autopilot.core.checkpoints.writers import in_turn
+from autopilot.core.decision.instructing import effects_of, landing_of, shape_of_start, waits_for_victims
 from autopilot.core.decision.planner import Planner, plan_on
 from autopilot.core.decision.underway import follow
 from autopilot.core.guards import GUARDS
@@ -23,35 +24,18 @@ from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.changes import (
-    AdmitChange,
     DrainChange,
-    EvictChange,
-    GrowChange,
-    MoveChange,
-    NotifyChange,
-    PipelineChange,
     RecutChange,
     ReserveChange,
-    ScaleChange,
 )
-from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import (
     ControllerMemory,
     InFlight,
     Noted,
-    Part,
-    PipelinedStart,
     Step,
 )
 from autopilot.core.model.operations import (
-    AdmitOperation,
     EvictOperation,
-    NotifyOperation,
-    Operation,
-    RecutOperation,
-    ResizeOperation,
-    ScaleOperation,
-    StopReason,
 )
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import (
@@ -65,10 +49,7 @@ from autopilot.core.model.records import (
     Observation,
     OutcomeKind,
     Plan,
-    Proposal,
     Save,
-    Subject,
-    SubjectKind,
     no_refusals,
 )
 from autopilot.core.model.work import progress_s, running_since
@@ -76,7 +57,6 @@ from autopilot.core.ordering.predicted_ends import review_start
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import enter_in_ledger, proposal_key
-from autopilot.core.planning.draft import Case
 from autopilot.core.quota.past_use import remember_use
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.lifecycle import absorb, halted
@@ -214,12 +194,10 @@ def _commit(
             continue
         if isinstance(proposal.change, DrainChange):
             recuts = drained(recuts, proposal.change, now_s)
-        if isinstance(proposal.change, PipelineChange | MoveChange | DrainChange) and (
-            proposal.victims or isinstance(proposal.change, PipelineChange)
-        ):
-            pipelined_starts.append(_landing(proposal, planner, observation, policy))
-        shape = _shape_of(proposal, observation, planner)
-        for effect in _effects(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
+        if waits_for_victims(proposal):
+            pipelined_starts.append(landing_of(proposal, planner, observation, policy))
+        shape = shape_of_start(proposal, observation, planner)
+        for effect in effects_of(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
             entries = planner.disruptions.get(proposal.id, ())
             contract = bool(entries) and all(entry.contract for entry in entries)
             in_flight[effect.id] = InFlight(
@@ -265,98 +243,6 @@ def _commit(
         recuts=recuts,
     )
     return memory, (*in_turns, *admissions)
-
-
-def _shape_of(proposal: Proposal, observation: Observation, planner: Planner) -> str:
-    """Digest of the present request of a gang that starts; "" where none starts."""
-    if not isinstance(proposal.change, AdmitChange | GrowChange):
-        return ""
-    return shape_digest(observation.snapshot, planner.rows[proposal.subject.uid])
-
-
-def _landing(proposal: Proposal, planner: Planner, observation: Observation, policy: Policy) -> PipelinedStart:
-    """What memory keeps of a start that waits for its victims."""
-    now_s, waits, subject = observation.now_s, planner.waits.get(proposal.id, ()), proposal.subject
-
-    def shape(uid: str) -> str:
-        return shape_digest(observation.snapshot, planner.rows[uid])
-
-    parts, name, uid = [], subject.name, subject.uid
-    if isinstance(proposal.change, DrainChange):  # it waits for nothing but its moves
-        name, uid = proposal.victims[0].workload, proposal.victims[0].uid
-    if isinstance(proposal.change, PipelineChange):
-        parts.append(Part(subject.name, subject.revision, proposal.slots, subject.uid, shape(subject.uid)))
-    parts += [
-        Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid, shape(victim.uid))
-        for victim in proposal.victims
-        if victim.how == "move"
-    ]
-    return PipelinedStart(
-        proposal.id,
-        proposal.action,
-        proposal.tenant,
-        name,
-        (*proposal.victims, *waits),
-        tuple(parts),
-        now_s,
-        now_s + policy.preemption.pipelined_timeout_s,
-        all(victim.contract for victim in proposal.victims),
-        uid,
-        proposal.benefit_gpu_s,
-        proposal.cost_gpu_s,
-        proposal.state_digest,
-    )
-
-
-def _effects(proposal: Proposal, case: Case, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
-    """The instructions of one accepted proposal. A reservation has none: it lives in memory.
-
-    The deadline of an eviction includes its grace. A start that waits for victims is instructed when they have left. A
-    victim without a contract keeps its place when it cannot save in time, unless the policy says otherwise.
-    """
-    rules, change = policy.preemption, proposal.change
-    grace_s = rules.grace_s
-    if isinstance(change, EvictChange) and change.gone_s is not None:  # it stands on what is taken away
-        left_s = change.gone_s - observation.now_s
-        grace_s = left_s if 0 <= left_s < grace_s else grace_s
-    deadline_s = observation.now_s + policy.limits.deadline_s
-    prefix = f"{observation.tick}/{proposal.id}"
-    effects = []
-    for victim in proposal.victims:
-        shrinks = victim.how == "shrink"
-        reason = case.takes
-        if victim.how == "move":
-            moving = case.takes if case.takes.continues_elsewhere else StopReason.MOVE
-            reason = StopReason.RECLAIM_MOVE if victim.contract else moving
-        may_lose = victim.contract or Code.WITHOUT_CHECKPOINT in case.exempt or rules.without_checkpoint
-        effects.append(
-            Instruction(
-                f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}",
-                Subject(SubjectKind.WORKLOAD, victim.workload, victim.uid, victim.incarnation),
-                ResizeOperation(slots=victim.keeps, reason=reason)
-                if shrinks
-                else EvictOperation(reason=reason, grace_s=grace_s, save=Save.TRY if may_lose else Save.MUST),
-                deadline_s + grace_s,
-                fence,
-                proposal.id,
-            )
-        )
-    operation: Operation | None = None
-    match change:
-        case ScaleChange(replicas=replicas, until_s=until_s):
-            operation = ScaleOperation(replicas=replicas, until_s=until_s)
-        case AdmitChange(slots=slots):
-            operation = AdmitOperation(slots=slots, backfill=case.fills_gap)
-        case GrowChange(slots=slots):
-            operation = ResizeOperation(slots=slots)
-        case RecutChange(before=before, after=after, scope=scope, node=node, index=index):
-            operation = RecutOperation(before=before, after=after, scope=scope, node=node, index=index)
-            deadline_s = observation.now_s + policy.regeometry.deadline_s
-        case NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=noticed_s):
-            operation = NotifyOperation(gpus=gpus, idle_s=idle_s, grace_s=noticed_s)
-    if operation is not None:
-        effects.append(Instruction(prefix, proposal.subject, operation, deadline_s, fence, proposal.id))
-    return effects
 
 
 def _wake_at(
