@@ -87,9 +87,10 @@ def pending_demand(snapshot: ClusterSnapshot) -> Demand:
         work.gpu_models,
         work.topology,
     )
-    table = np.stack([np.asarray(column[rows], np.int64) for column in columns], axis=1)
-    found, kind_of = np.unique(table, axis=0, return_inverse=True)
-    kinds = [kind_of_columns(row[0], row[1], row[2], row[3], row[4], row[5], snapshot.names) for row in found.tolist()]
+    asked = list(zip(*(column[rows].tolist() for column in columns), strict=True))
+    found = {row: place for place, row in enumerate(sorted(set(asked)))}
+    kind_of = np.array([found[row] for row in asked], np.int64)
+    kinds = [kind_of_columns(row[0], row[1], row[2], row[3], row[4], row[5], snapshot.names) for row in found]
     gpus = _sizes(tuple(kinds))[kind_of]
     allowed = within_limits(snapshot, work.queue[rows].astype(np.int64), gpus)
     order = sorted(range(len(kinds)), key=lambda place: _hardest_first(kinds[place]))
@@ -109,10 +110,14 @@ def kind_of_columns(gpus: int, each: int, milli: int, profile: int, models: int,
 
 def profile_units(names: Names, profile: int) -> int:
     """Units of a MIG instance: its compute slices on the first GPU model that has the profile, else a whole GPU."""
-    name = names.profiles[profile]
-    for model in map(find_gpu_model, names.gpu_models):
-        if model is not None and any(each.name == name for each in model.profiles):
-            return round(UNITS * float(compute_share(model, name)))
+    return _units(names.gpu_models, names.profiles[profile])
+
+
+@lru_cache(maxsize=256)
+def _units(gpu_models: tuple[str, ...], profile: str) -> int:
+    for model in map(find_gpu_model, gpu_models):
+        if model is not None and any(each.name == profile for each in model.profiles):
+            return round(UNITS * float(compute_share(model, profile)))
     return UNITS
 
 

@@ -28,6 +28,8 @@ def pack(
     if spread:
         each = np.minimum(each, 1)
     room = bins * each * allowed[:, None]
+    if not room.any():
+        return np.zeros_like(count)
     if starts is None:
         placed = np.minimum(count, room.sum(axis=(1, 2)) // members)
         cells = room.transpose(0, 2, 1).reshape(len(bins), -1)  # the fullest containers first, whatever their domain

@@ -53,7 +53,11 @@ def domains_of(whatif: WhatIf, inside: Bools, levels: Sequence[int]) -> Domains:
     columns = [column for level in asked if (column := level_of(table, level)) is not None]
     rows = np.flatnonzero(inside)
     key = np.stack([*(column[rows] for column in columns), table.gpu_model[rows]], axis=1).astype(np.int64)
-    found, place = np.unique(key, axis=0, return_inverse=True)
+    if key.shape[1] == 1:  # the usual case, and several times as fast
+        models, place = np.unique(key[:, 0], return_inverse=True)
+        found = models[:, None]
+    else:
+        found, place = np.unique(key, axis=0, return_inverse=True)
     of_node = np.full(len(table.id), -1, np.int64)
     of_node[rows] = place
     node_gpus = np.zeros(len(found), np.int64)

@@ -143,11 +143,6 @@ def suitable_nodes(
     With `rows`, these nodes alone are looked at. Shape [rows].
     """
     nodes, at = whatif.snapshot.nodes, slice(None) if rows is None else rows
-    if empty:
-        cpu = np.where(nodes.cpu_milli < 0, np.iinfo(np.int64).max, nodes.cpu_milli)
-        memory = np.where(nodes.memory_mib < 0, np.iinfo(np.int64).max, nodes.memory_mib)
-    else:
-        cpu, memory = whatif.node_cpu, whatif.node_memory
     mask = whatif.node_ok[at]
     if shape.models:
         mask = mask & (((shape.models >> nodes.gpu_model[at].astype(np.int64)) & 1) == 1)
@@ -155,10 +150,12 @@ def suitable_nodes(
         mask = mask & ((nodes.labels[at] & shape.selector) == shape.selector)
     if shape.memory_mib:
         mask = mask & (memory_mib_of_model[nodes.gpu_model[at]] >= shape.memory_mib)
-    if shape.cpu_milli:
-        mask = mask & (cpu[at] >= shape.cpu_milli)
-    if shape.host_memory_mib:
-        mask = mask & (memory[at] >= shape.host_memory_mib)
+    for asked, stated, free in (
+        (shape.cpu_milli, nodes.cpu_milli, whatif.node_cpu),
+        (shape.host_memory_mib, nodes.memory_mib, whatif.node_memory),
+    ):
+        if asked:
+            mask = mask & (((stated < 0) | (stated >= asked))[at] if empty else free[at] >= asked)
     return mask
 
 
