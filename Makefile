@@ -40,7 +40,7 @@ demo: $(READY) ## simulate a day of a GPU cluster under the autopilot
 	@$(BIN)/autopilot demo
 
 test: $(TOOLED) ## run the tests; the end lists tests skipped for lack of a tool
-	@$(PY) -m pytest -n $(WORKERS) -m "not e2e and not soak"
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not soak"
 
 check: $(TOOLED) ## lint, format, types, import contracts
 	@status=0; for step in "ruff check" "ruff format --check" mypy "lint-imports --no-logo"; do \
