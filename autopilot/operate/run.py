@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -30,6 +30,9 @@ from autopilot.service.simulated import SimulatedCluster, open_cluster
 from autopilot.service.site import Site, kubernetes_site, simulated_site
 from autopilot.service.state_folder import Places, own_token, places, write_note
 from autopilot.service.wiring import Service, wire, wiring_lines
+
+if TYPE_CHECKING:
+    from autopilot.service.keda import KedaServer
 
 log: Any = structlog.get_logger("service")
 
@@ -133,13 +136,32 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
     for listener in listeners:
         listener.start()
         stack.callback(listener.close)
+    keda = open_keda(service)
+    if keda is not None:
+        stack.callback(keda.close)
     note = {"url": listeners[0].url, "pid": os.getpid(), "token_file": str(token_file) if token_file else None}
     note["journal"] = str(own.journal)
     note["metrics"] = listeners[1].url if settings.metrics.listen is not None else None
+    note["keda"] = keda.address if keda is not None else None
     note["deliveries"] = listeners[-1].url if settings.alerts.mtls is not None else None
     write_note(own.service, note)
     stack.callback(own.service.unlink, missing_ok=True)
     return listeners[0].url
+
+
+def open_keda(service: Service) -> KedaServer | None:
+    """The server for KEDA, started; None where none is wanted."""
+    given = service.settings.scale.keda
+    if given is None:
+        return None
+    from autopilot.service.keda import Floors, KedaServer
+
+    tls = None
+    if given.certificate is not None and given.key is not None and given.client_ca is not None:
+        tls = Certificates(given.certificate, given.key, given.client_ca)
+    server = KedaServer(Floors(service.publisher, service.clock_s), given.listen, tls)
+    server.start()
+    return server
 
 
 def _tokens(service: Service, own: Sequence[tuple[str, Caller]]) -> Tokens:

@@ -370,6 +370,31 @@ class Metering(Section):
     )
 
 
+class Keda(Section):
+    """A server of KEDA's external scaler interface."""
+
+    listen: Listen = Field(
+        description="address for KEDA (gRPC), host:port, for example 0.0.0.0:9473; without certificates it is not "
+        "encrypted"
+    )
+    certificate: Path | None = Field(None, description="certificate of this server (PEM); null: no encryption")
+    key: Path | None = Field(None, description="key of the certificate (PEM)")
+    client_ca: Path | None = Field(None, description="authority whose clients are accepted (PEM)")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Keda:
+        given = [each is not None for each in (self.certificate, self.key, self.client_ca)]
+        if any(given) and not all(given):
+            raise ValueError("certificate, key and client_ca belong together; give all three or none")
+        return self
+
+
+class Scale(Section):
+    """How floors of services reach their autoscalers, beside the metrics and the API server."""
+
+    keda: Keda | None = Field(None, description="a server for triggers of the type external; null: none")
+
+
 class LogFormat(StrEnum):
     """The form of the log."""
 
@@ -408,6 +433,7 @@ class Settings(Section):
     kill_switch: KillSwitch = Field(KillSwitch(), description="where the kill switch is read")
     http: Http = Field(Http(), description="the HTTP API")
     metrics: Metrics = Field(Metrics(), description="the metrics of the controller")
+    scale: Scale = Field(Scale(), description="floors of services for their autoscalers (docs/scaling.md)")
     log: Log = Field(Log(), description="the log")
 
     @model_validator(mode="after")

@@ -356,7 +356,7 @@ def wiring_lines(settings: Settings) -> list[str]:
         for mode in ("auto", "approve")
     }
     levers = lever_lines(policy) if settings.kubernetes is not None and settings.kubernetes.act else []
-    metrics = settings.metrics
+    metrics, keda = settings.metrics, settings.scale.keda
     tokens = [f"{each.name} ({each.role.value})" for each in settings.http.tokens]
     return [
         f"cluster      {cluster}",
@@ -372,5 +372,6 @@ def wiring_lines(settings: Settings) -> list[str]:
         f"metering     prices of {settings.metering.prices or 'the shipped example'}, in {prices.currency}",
         f"http         {settings.http.listen}, tokens: {', '.join(tokens) or 'one admin token, created'}",
         f"metrics      {metrics.listen or 'off'}{', open to everybody' if metrics.open and metrics.listen else ''}",
+        *([f"keda         {keda.listen}{', mutual TLS' if keda.certificate else ', not encrypted'}"] if keda else []),
         f"log          {settings.log.format.value}, {settings.log.level}",
     ]
