@@ -5,54 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from autopilot.core.model.errors import InputError
-from autopilot.core.model.units import parse_duration_s
 from autopilot.service.leading.lease import Terms
-from autopilot.service.listeners import parse_listen
-
-T = TypeVar("T")
-
-
-def _fix_of(check: Callable[..., T], *given: Any) -> T:
-    """The result of a check; its error as pydantic expects it."""
-    try:
-        return check(*given)
-    except InputError as error:
-        raise ValueError(str(error).rpartition("; ")[2]) from error
-
-
-def _seconds(value: Any) -> Any:
-    return _fix_of(parse_duration_s, value) if isinstance(value, str) else value
-
-
-def _listens(value: str) -> str:
-    _fix_of(parse_listen, value, "listen")
-    return value
-
-
-def _address(value: str) -> str:
-    from collectors.exporter import check_url
-
-    _fix_of(check_url, value, "address")
-    return value.rstrip("/")
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-Listen = Annotated[str, AfterValidator(_listens)]
-Address = Annotated[str, AfterValidator(_address)]
-
-
-class Section(BaseModel):
-    """A part of the tree. Unknown fields are errors, and nothing is converted silently."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+from autopilot.service.settings_fields import Address, Listen, Seconds, Section, fix_of
 
 
 class Role(StrEnum):
@@ -287,7 +247,7 @@ class LeaseSettings(Section):
 
     def terms(self) -> Terms:
         """The same for the election."""
-        return _fix_of(Terms, self.duration_s, self.renew_s, self.retry_s)
+        return fix_of(Terms, self.duration_s, self.renew_s, self.retry_s)
 
 
 class Kubernetes(Section):

@@ -1,0 +1,49 @@
+"""What the sections of the settings have in common: their base class, and durations and addresses as field types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import parse_duration_s
+from autopilot.service.listeners import parse_listen
+
+T = TypeVar("T")
+
+
+def fix_of(check: Callable[..., T], *given: Any) -> T:
+    """The result of a check; its error as pydantic expects it."""
+    try:
+        return check(*given)
+    except InputError as error:
+        raise ValueError(str(error).rpartition("; ")[2]) from error
+
+
+def _seconds(value: Any) -> Any:
+    return fix_of(parse_duration_s, value) if isinstance(value, str) else value
+
+
+def _listens(value: str) -> str:
+    fix_of(parse_listen, value, "listen")
+    return value
+
+
+def _address(value: str) -> str:
+    from collectors.exporter import check_url
+
+    fix_of(check_url, value, "address")
+    return value.rstrip("/")
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Listen = Annotated[str, AfterValidator(_listens)]
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class Section(BaseModel):
+    """A part of the tree. Unknown fields are errors, and nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
