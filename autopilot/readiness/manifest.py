@@ -21,8 +21,11 @@ def labelled(name: str, namespace: str = "") -> dict[str, Any]:
     return {"name": name, **place, "labels": {"app.kubernetes.io/name": NAME}}
 
 
-def _rules(own_namespace: bool) -> list[dict[str, Any]]:
-    """One rule for each group and set of verbs, in the order of the table."""
+def rules(own_namespace: bool) -> list[dict[str, Any]]:
+    """What the service reads, as rules of a role: one for each group and set of verbs, in the order of the table.
+
+    `own_namespace`: what is granted in the namespace of the service only.
+    """
     found: dict[tuple[str, tuple[str, ...]], list[Right]] = {}
     for right in RIGHTS:
         if right.own_namespace == own_namespace:
@@ -40,7 +43,7 @@ def observe() -> list[dict[str, Any]]:
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": labelled(NAMESPACE)},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": labelled(NAME, NAMESPACE)},
-        {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": labelled(whole), "rules": _rules(False)},
+        {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": labelled(whole), "rules": rules(False)},
         {
             "apiVersion": f"{RBAC}/v1",
             "kind": "ClusterRoleBinding",
@@ -48,7 +51,7 @@ def observe() -> list[dict[str, Any]]:
             "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": whole},
             "subjects": [account],
         },
-        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": labelled(own, NAMESPACE), "rules": _rules(True)},
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": labelled(own, NAMESPACE), "rules": rules(True)},
         {
             "apiVersion": f"{RBAC}/v1",
             "kind": "RoleBinding",
@@ -69,3 +72,10 @@ def observe() -> list[dict[str, Any]]:
             "data": {"kill": "off"},
         },
     ]
+
+
+LEADING_RULES: list[dict[str, Any]] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]},
+]
+"""In the namespace of the service, where several controllers elect their leader: the Lease, memory and commands."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,6 +31,9 @@ from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
 from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.cache import Changes, Health
+from collectors.kubernetes.reflector import Timing
+from collectors.kubernetes.source import Cluster
+from collectors.kubernetes.transport import Transport
 from collectors.kubernetes.wire import Object
 from scripts.generate_crds import FOLDER, files
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits
@@ -396,3 +401,29 @@ def test_the_status_of_the_policy_says_what_is_in_force(desk: Desk, cluster: Kub
     assert (wrong["observedGeneration"], wrong["inForce"]["generation"]) == (2, 1)
     _, row = cluster.done("get", "autopilotpolicies").splitlines()
     assert row.split()[:3] == ["rules", "False", "Invalid"]
+
+
+def test_the_thread_follows_ticks_and_annotations(desk: Desk, cluster: Kubectl) -> None:
+    """With the list and watch of a real cluster: an object soon after the tick, its answer soon after the next one."""
+    transport = Transport(desk.accesses[0], desk.now_s)
+    listing = Cluster(transport, desk.now_s, kinds=(KIND,), urgent=(KIND,), timing=Timing(watch_s=30))
+    keeper, received = desk.keeper, threading.Event()
+    keeper._listing, keeper.closers = listing, [listing.close]
+    keeper._steady_s = time.monotonic
+    keeper._approvals._wake = received.set
+    listing.on_change = keeper.wake
+    listing.start()
+    assert listing.wait_synced(20.0)
+    keeper.start()
+    try:
+        desk.look = lambda: None  # type: ignore[method-assign]
+        desk.tick(waits("a", 4))
+        name = f"recommendation/{desk.proposal}"
+        cluster.done("wait", "--for=create", name, "--timeout=20s")
+        cluster.done("wait", "--for=jsonpath={.status.state}=NeedsApproval", name, "--timeout=20s")
+        _approve(cluster, desk.proposal)
+        assert received.wait(20.0)
+        assert len(desk.tick(waits("a", 4))) == 1
+        cluster.done("wait", "--for=jsonpath={.status.decision.verdict}=Approved", name, "--timeout=20s")
+    finally:
+        keeper.close()

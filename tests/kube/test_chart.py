@@ -1,0 +1,256 @@
+"""The Helm chart: rendered by helm, checked against the published schemas, and applied to a server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from autopilot.core.model.errors import InputError
+from autopilot.service.settings import Settings
+from scripts.generate_chart import CHART, acting_rules, files, kinds, main
+from tests.kits.kubectl_kit import Kubectl
+
+Obj = dict[str, Any]
+OBSERVED = {"get", "list", "watch"}
+PROMETHEUS_KINDS: Mapping[str, Obj] = {
+    # fields of monitoring.coreos.com/v1 that the chart uses, as the Prometheus operator documents them
+    "ServiceMonitor": {
+        "required": ["selector", "endpoints"],
+        "properties": {
+            "selector": {"required": ["matchLabels"], "properties": {"matchLabels": {"type": "object"}}},
+            "endpoints": {
+                "type": "array",
+                "items": {
+                    "required": ["port"],
+                    "additionalProperties": False,
+                    "properties": {"port": {"type": "string"}, "interval": {"pattern": "^[0-9]+(ms|s|m)$"}},
+                },
+            },
+        },
+        "additionalProperties": False,
+    },
+    "PrometheusRule": {
+        "required": ["groups"],
+        "additionalProperties": False,
+        "properties": {"groups": {"type": "array", "items": {"required": ["name", "rules"]}}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def render(require_tool: Callable[[str], str]) -> Callable[..., list[Obj]]:
+    """The objects that helm renders with `--set` of each argument."""
+    helm = require_tool("helm")
+
+    @lru_cache
+    def rendered(*values: str, crds: bool = False) -> list[Obj]:
+        command = [helm, "template", "gpu-autopilot", str(CHART), "--namespace", "gpu-autopilot"]
+        command += [part for each in values for part in ("--set", each)] + (["--include-crds"] if crds else [])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise ValueError(done.stderr)
+        return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+    return rendered
+
+
+@pytest.fixture(scope="module")
+def published(shared_data: Path | None) -> Obj:
+    """The published schemas of Kubernetes, without room for unknown fields."""
+    path = (shared_data or Path()) / "kube" / "openapi-subset-1.36.json"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    found: Obj = json.loads(path.read_text("utf-8"))
+    for schema in found["components"]["schemas"].values():
+        if "properties" in schema and "additionalProperties" not in schema:
+            schema["additionalProperties"] = False
+    return found
+
+
+EVERYTHING = (
+    "act.admit=true",
+    "act.evict=true",
+    "act.scale=true",
+    "serviceMonitor.enabled=true",
+    "prometheusRule.enabled=true",
+    "dashboards.enabled=true",
+    "prometheus.url=http://prometheus:9090",
+    "approvers[0].kind=Group",
+    "approvers[0].name=gpu-oncall",
+)
+
+
+def _of(objects: list[Obj], kind: str, name: str = "gpu-autopilot") -> Obj:
+    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
+
+
+def _roles(objects: list[Obj]) -> dict[str, list[Obj]]:
+    return {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] in {"ClusterRole", "Role"}}
+
+
+def test_the_generated_parts_are_those_of_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python scripts/generate_chart.py` writes them; `--check` sees a change."""
+    assert main(["--check"]) == 0
+    monkeypatch.setattr("scripts.generate_chart.CHART", tmp_path)
+    assert main(["--check"]) == 1
+    assert main([]) == 0
+    (tmp_path / "files" / "old.yaml").write_text("")
+    assert main(["--check"]) == 1
+    assert main([]) == 0
+    assert {path.name for path in (tmp_path / "files").glob("*.yaml")} == {
+        name.removeprefix("files/") for name in files() if name.count("/") == 1 and name.startswith("files/")
+    }
+
+
+@pytest.mark.parametrize("values", [(), EVERYTHING, ("replicas=1",)])
+def test_every_object_meets_its_schema(
+    render: Callable[..., list[Obj]], published: Obj, values: tuple[str, ...]
+) -> None:
+    """Those of Kubernetes by its published schemas; those of the Prometheus operator by the fields that are used."""
+    for each in render(*values, crds=True):
+        version, kind = each["apiVersion"], each["kind"]
+        if version == "gpu-autopilot.io/v1alpha1":
+            continue  # the server checks it below
+        if version == "monitoring.coreos.com/v1":
+            jsonschema.validate(each["spec"], PROMETHEUS_KINDS[kind])
+            continue
+        name = published["kinds"][f"{version}/{kind}"]
+        schema = {"$ref": f"#/components/schemas/{name}", "components": published["components"]}
+        jsonschema.Draft4Validator(schema).validate(each)
+
+
+def test_a_field_that_does_not_exist_is_found(published: Obj) -> None:
+    """The schemas above are strict."""
+    name = published["kinds"]["v1/ConfigMap"]
+    schema = {"$ref": f"#/components/schemas/{name}", "components": published["components"]}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft4Validator(schema).validate({"apiVersion": "v1", "kind": "ConfigMap", "dta": {}})
+
+
+def test_an_action_that_is_off_asks_for_no_right(render: Callable[..., list[Obj]]) -> None:
+    """By default the cluster is read; beside it only our own resources and what leading takes are written."""
+    roles = _roles(render())
+    assert not {f"gpu-autopilot-{kind}" for kind in kinds()} & roles.keys()
+    writes = {
+        (group, resource)
+        for name, rules in roles.items()
+        if name != "gpu-autopilot-approver"
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if set(rule["verbs"]) - OBSERVED
+    }
+    assert writes == {
+        ("authentication.k8s.io", "tokenreviews"),
+        ("gpu-autopilot.io", "recommendations"),
+        ("gpu-autopilot.io", "recommendations/status"),
+        ("gpu-autopilot.io", "autopilotpolicies/status"),
+        ("coordination.k8s.io", "leases"),
+        ("", "configmaps"),
+    }
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_an_action_that_is_on_gets_the_rights_of_its_levers(render: Callable[..., list[Obj]], kind: str) -> None:
+    """Exactly those, and the service is told that it may act."""
+    objects = render(f"act.{kind}=true")
+    assert _roles(objects)[f"gpu-autopilot-{kind}"] == acting_rules(kind)
+    assert not {f"gpu-autopilot-{other}" for other in kinds() if other != kind} & _roles(objects).keys()
+    assert _settings(objects)["kubernetes"]["act"] is True
+
+
+def test_the_values_name_every_kind_of_instruction() -> None:
+    """All of them are off."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    assert values["act"] == dict.fromkeys(kinds(), False)
+
+
+def _settings(objects: list[Obj]) -> Obj:
+    found: Obj = yaml.safe_load(_of(objects, "ConfigMap", "gpu-autopilot-settings")["data"]["service.yaml"])
+    return found
+
+
+@pytest.mark.parametrize("values", [("replicas=1",), ("replicas=2",), ("settings.loop.interval_s=10",)])
+def test_the_service_understands_its_settings(render: Callable[..., list[Obj]], values: tuple[str, ...]) -> None:
+    """Those of the chart, and those that an operator adds."""
+    found = _settings(render(*values))
+    settings = Settings.model_validate(found)
+    assert settings.kubernetes is not None
+    assert (settings.kubernetes.in_cluster, settings.kubernetes.policy_object) == (True, "gpu-autopilot")
+    assert ("lease" in found["kubernetes"]) == (values != ("replicas=1",))
+    if "settings" in values[0]:
+        assert settings.loop.interval_s == 10.0
+
+
+def test_the_pods_are_as_restricted_as_they_can_be(render: Callable[..., list[Obj]]) -> None:
+    """The level `restricted` of Kubernetes, and a root file system that cannot be written."""
+    pod = _of(render(), "Deployment")["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {next(iter(each.keys() - {"name"})) for each in pod["volumes"]} == {"configMap", "emptyDir"}
+    assert container["livenessProbe"]["httpGet"]["path"] != container["readinessProbe"]["httpGet"]["path"]
+
+
+def test_one_replica_is_never_two(render: Callable[..., list[Obj]]) -> None:
+    """Without an election the old pod ends before the new one starts, and no budget holds a drain up."""
+    objects = render("replicas=1")
+    assert _of(objects, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert not [each for each in objects if each["kind"] == "PodDisruptionBudget"]
+    assert "gpu-autopilot-leading" not in _roles(objects)
+
+
+@pytest.mark.parametrize(
+    "value", ["replicas=0", "act.preempt=true", "acts.admit=true", "prometheus.url=prometheus:9090", "policy.name=A_b"]
+)
+def test_values_that_are_wrong_are_refused(render: Callable[..., list[Obj]], value: str) -> None:
+    """By the schema of the values, with the name of the value."""
+    with pytest.raises(ValueError, match=value.partition(".")[0].partition("=")[0]):
+        render(value)
+
+
+def test_settings_that_are_wrong_are_refused_by_the_service(render: Callable[..., list[Obj]]) -> None:
+    """The chart passes them on as they are."""
+    with pytest.raises((ValueError, InputError)):
+        Settings.model_validate(_settings(render("settings.loop.interval=10")))
+
+
+def test_a_server_takes_all_of_it_and_grants_what_is_needed(render: Callable[..., list[Obj]], kubectl: Kubectl) -> None:
+    """Applied as a person does; the account may do what the roles say and no more."""
+    kubectl.done("create", "namespace", "gpu-autopilot")
+    objects = render("act.admit=true", crds=True)
+    definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
+    kubectl.done("apply", "-f", "-", stdin=yaml.safe_dump_all(definitions))
+    kubectl.done("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+    rest = [each for each in objects if each not in definitions and each["kind"] != "NetworkPolicy"]  # not served
+    kubectl.done("apply", "-f", "-", stdin=yaml.safe_dump_all(rest))
+    account = "--as=system:serviceaccount:gpu-autopilot:gpu-autopilot"
+    for allowed in (
+        ("patch", "recommendations"),
+        ("patch", "autopilotpolicies", "--subresource=status"),
+        ("list", "pods", "--all-namespaces"),
+        ("update", "leases", "--namespace=gpu-autopilot"),
+    ):
+        assert kubectl("auth", "can-i", *allowed, account).stdout.strip() == "yes", allowed
+    for refused in (
+        ("patch", "autopilotpolicies"),
+        ("get", "secrets"),
+        ("delete", "pods"),
+        ("create", "pods/eviction"),
+    ):
+        assert kubectl("auth", "can-i", *refused, account).stdout.strip() == "no", refused
+    assert kubectl.done("get", "autopilotpolicy", "gpu-autopilot", "-o", "jsonpath={.spec.base}") == "recommend"
