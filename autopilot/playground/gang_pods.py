@@ -84,9 +84,10 @@ class GangPods:
         interval_s = cluster.checkpoints.interval_s(gang.job)
         self._server.timeline.at(interval_s, partial(self._checkpoint, gang, number, at_s + interval_s))
 
-    def report(self, gang: Gang, notes: dict[str, str]) -> None:
-        """The first pod writes annotations on itself."""
-        key = min(gang.shown, key=lambda each: int(gang.shown[each]["metadata"]["labels"][INDEX_LABEL]))
+    def report(self, gang: Gang, notes: dict[str, str], key: Key | None = None) -> None:
+        """A pod writes annotations on itself: by default the first one."""
+        if key is None:
+            key = min(gang.shown, key=lambda each: int(gang.shown[each]["metadata"]["labels"][INDEX_LABEL]))
         pod = gang.shown[key]
         gang.shown[key] = pod | {"metadata": pod["metadata"] | {"annotations": pod["metadata"]["annotations"] | notes}}
         self._mirror.put(PODS, gang.shown[key])

@@ -5,29 +5,47 @@ A write is recognised by what the server holds: where it differs from what the e
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from apiserver.store import Event
+from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.engine import Checked
-from autopilot.playground.gangs import JOBS, WORKLOADS
+from autopilot.playground.gangs import JOBS, PODS, WORKLOADS
+from autopilot.playground.mirror import Key
 from autopilot.playground.projection import Projection
+from autopilot.playground.replicas import DEPLOYMENTS
+from simulator.inference.services import ServiceFleet
 from simulator.running.engine import Engine
 
 Obj = dict[str, Any]
+REQUEST, ACK = f"{PREFIX}checkpoint-request", f"{PREFIX}checkpoint-ack"
+NOTICED_S = 60.0
+"""Longest time after which a program sees an annotation of its pod: the kubelet refreshes files about once a minute."""
 
 
 class Levers:
-    """Writes of Workloads and Jobs, carried into the engine."""
+    """Writes of Workloads, Jobs, pods and Deployments, carried into the world."""
 
-    def __init__(self, engine: Engine, projection: Projection, checked: Checked) -> None:
-        self._engine, self._projection, self._checked = engine, projection, checked
+    def __init__(
+        self, engine: Engine, projection: Projection, checked: Checked, services: ServiceFleet | None = None
+    ) -> None:
+        self._engine, self._projection, self._checked, self._services = engine, projection, checked, services
+        self._requested: dict[int, str] = {}  # id of the last request of each job
 
     def listen(self) -> None:
-        """Follow Workloads and Jobs from now on."""
+        """Follow the objects from now on."""
         store = self._projection.server.store
         store.subscribe(WORKLOADS, self._on_workload)
         store.subscribe(JOBS, self._on_job)
+        store.subscribe(PODS, self._on_pod)
+        if self._services is not None:
+            store.subscribe(DEPLOYMENTS, self._on_deployment)
+
+    # --- admission ------------------------------------------------------------------------------
 
     def _on_workload(self, event: Event) -> None:
         """A check was written, `spec.active` changed, or a gate was removed."""
@@ -57,7 +75,71 @@ class Levers:
         if set(_names(self._checked.entry(job).gates)) - set(_names(gates)):
             self._at_once(lambda now_s: self._checked.set_gates(job, gates, now_s))
 
-    def _at_once(self, action: Any) -> None:
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def _on_pod(self, event: Event) -> None:
+        """A checkpoint is requested of running work."""
+        metadata = event.obj["metadata"]
+        identity = _request_of(event.obj)
+        if not identity or event.type == "DELETED":
+            return
+        job = self._projection.holder_of((PODS, metadata["namespace"], metadata["name"]), metadata["uid"])
+        if job is None or self._requested.get(job) == identity:
+            return
+        self._requested[job] = identity
+        number = self._engine.cluster.incarnation[job]
+        self._engine.at(self._engine.now_s + NOTICED_S, lambda now_s: self._save(job, number, identity, now_s))
+
+    def _save(self, job: int, number: int, identity: str, now_s: float) -> None:
+        """The program sees the request, and writes while it works on."""
+        cluster, gang = self._engine.cluster, self._projection.gangs.get(job)
+        if gang is None or cluster.incarnation[job] != number or not self._asking(job, identity):
+            return
+        deadline_s = max((self._deadline_s(key) for key in gang.shown), default=inf)
+        done_s = cluster.save(job, now_s, max(deadline_s - self._projection.real_s(now_s), 0.0))
+        if done_s < inf:
+            self._engine.at(done_s, lambda _: self._acknowledge(job, number, identity, now_s))
+
+    def _acknowledge(self, job: int, number: int, identity: str, saved_s: float) -> None:
+        """Every pod that was asked says that the checkpoint is complete. `saved_s`: the progress that it holds."""
+        cluster, gang = self._engine.cluster, self._projection.gangs.get(job)
+        if gang is None or cluster.incarnation[job] != number or cluster.held[job] is None:
+            return
+        real_s = self._projection.real_s
+        step = int(cluster.progress_s(job, saved_s))
+        told = {"id": identity, "step": step, "path": f"playground://{gang.namespace}/{gang.name}/{step}"}
+        notes = {
+            ACK: json.dumps(told | {"at": round(real_s(self._engine.now_s), 3)}),
+            PREFIX + LAST_CHECKPOINT: f"{real_s(saved_s):.3f}",
+        }
+        for key in self._asking(job, identity):
+            self._projection.pods.report(gang, notes, key)
+
+    def _asking(self, job: int, identity: str) -> list[Key]:
+        """The pods of a job on which a request still stands."""
+        store, gang = self._projection.server.store, self._projection.gangs[job]
+        return [key for key in gang.shown if _request_of(store.get(*key) or {"metadata": {}}) == identity]
+
+    def _deadline_s(self, key: Key) -> float:
+        stored = self._projection.server.store.get(*key) or {"metadata": {}}
+        deadline = _request(stored).get("deadline")
+        return float(deadline) if isinstance(deadline, int | float) else inf
+
+    # --- services -------------------------------------------------------------------------------
+
+    def _on_deployment(self, event: Event) -> None:
+        """Somebody scaled a service."""
+        metadata = event.obj["metadata"]
+        stored = self._projection.server.store.get(DEPLOYMENTS, metadata["namespace"], metadata["name"])
+        service = self._projection.replicas.service_of(metadata["namespace"], metadata["name"])
+        services = self._services
+        if stored is None or service is None or services is None:
+            return
+        replicas = int(stored["spec"].get("replicas", 1))
+        if replicas != self._projection.replicas.replicas_of(service):
+            self._at_once(lambda now_s: services.set_replicas(service.deployment.name, replicas, now_s))
+
+    def _at_once(self, action: Callable[[float], None]) -> None:
         self._engine.at(self._engine.now_s, action)
 
 
@@ -68,3 +150,17 @@ def _names(gates: str) -> list[str]:
 def _same(rows: list[Obj], known: tuple[Obj, ...]) -> bool:
     """Whether the checks say what is known."""
     return {each["name"]: each for each in rows} == {each["name"]: each for each in known}
+
+
+def _request(pod: Obj) -> Obj:
+    """The request for a checkpoint on a pod; {} for none that can be read."""
+    try:
+        found = json.loads((pod["metadata"].get("annotations") or {}).get(REQUEST, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _request_of(pod: Obj) -> str:
+    """Its id."""
+    return str(_request(pod).get("id", ""))

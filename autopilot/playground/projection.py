@@ -72,7 +72,7 @@ class Projection:
             checked.tell = self._note
         self.nodes = Nodes(cluster, self.start_s)
         self._objects = GangObjects(cluster, self.start_s, self.nodes.names)
-        self._pods = GangPods(cluster, server, self._mirror, self._objects)
+        self.pods = GangPods(cluster, server, self._mirror, self._objects)
         self._namespaces = Slugs(63)
         self._jobs: dict[str, Slugs] = {}  # by namespace
         self._tenants = 0
@@ -82,7 +82,7 @@ class Projection:
         self._starting: dict[int, None] = {}
         self._stale_nodes: set[int] = set()
         self.job_of_uid: dict[str, int] = {}
-        self._replicas = ReplicaProjection(
+        self.replicas = ReplicaProjection(
             cluster,
             self._mirror,
             ReplicaObjects(cluster, self._objects, self.nodes.names),
@@ -200,14 +200,14 @@ class Projection:
         # what leaves is shown before what takes its place
         for job in sorted(facts, key=lambda each: (self.cluster.held[each] is not None, each)):
             if self.cluster.jobs.service[job] >= 0:
-                self._replicas.show(job, facts[job], now_s, self.real_s(now_s))
+                self.replicas.show(job, facts[job], now_s, self.real_s(now_s))
             else:
                 self._show_gang(job, facts[job], now_s)
         for job in [each for each in self._starting if self.cluster.state[each] != State.STARTING]:
             del self._starting[job]
             if self.cluster.state[job] == State.RUNNING:
                 self._ready(job, now_s)
-        self._replicas.show_services()
+        self.replicas.show_services()
 
     def _ready(self, job: int, now_s: float) -> None:
         gang = self.gangs[job]
@@ -311,18 +311,18 @@ class Projection:
                 acting.left(gang, gang.checks, real_s)
             else:
                 gangs.stopped(gang, REASONS[fact.why], real_s)
-            self._pods.drop(gang)
+            self.pods.drop(gang)
         elif fact.why in {Why.END, Why.FAIL, Why.SUSPEND}:
             gangs.ended(gang, now_s, real_s, failed=fact.why != Why.END)
-            self._pods.end(gang, fact, now_s)
+            self.pods.end(gang, fact, now_s)
             self.server.timeline.at(TTL_S, partial(self._remove, gang))
         elif fact.why == Why.RETIRE:
-            self._pods.drop(gang)
+            self.pods.drop(gang)
 
     def _sync(self, job: int, now_s: float) -> None:
         """Job, Workload and pods of a gang as the world is."""
         if self.cluster.jobs.service[job] >= 0:
-            self._replicas.sync(job, now_s)
+            self.replicas.sync(job, now_s)
             return
         gang, mirror = self.gangs[job], self._mirror
         stored = mirror.put(JOBS, self._objects.job(gang))
@@ -334,9 +334,9 @@ class Projection:
         if gang.end_s is not None:
             return
         if self.cluster.held[job] is None and not gang.runs(holds=False):
-            self._pods.drop(gang)
+            self.pods.drop(gang)
             return
-        self._pods.show(gang, now_s)
+        self.pods.show(gang, now_s)
 
     def _restore_template(self, gang: Gang) -> None:
         """The template of a Job that was stopped is as it was before its admission, once its pods are gone."""
@@ -349,7 +349,7 @@ class Projection:
 
     def _remove(self, gang: Gang) -> None:
         """Delete the objects of a gang that is over."""
-        self._pods.drop(gang)
+        self.pods.drop(gang)
         self._mirror.delete(gang.workload_key)
         self._mirror.delete(gang.job_key)
         self.job_of_uid.pop(gang.uid, None)

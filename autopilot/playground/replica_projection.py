@@ -104,6 +104,15 @@ class ReplicaProjection:
             self._show_service(row)
         self._stale.clear()
 
+    def service_of(self, namespace: str, name: str) -> Service | None:
+        """The service of a Deployment."""
+        return next((each for each in self._services if (each.namespace, each.name) == (namespace, name)), None)
+
+    def replicas_of(self, service: Service) -> int:
+        """How many replicas a service has, running or waiting."""
+        row, cluster = self._services.index(service), self._cluster
+        return sum(cluster.jobs.service[job] == row for job in (*cluster.pending, *cluster.holding))
+
     def _new(self, job: int, now_s: float) -> Gang:
         service = self._services[self._cluster.jobs.service[job]]
         if not service.uid:

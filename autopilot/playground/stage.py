@@ -106,7 +106,7 @@ def open_stage(
     if checked is not None:
         checked.around = ApiSurroundings(projection, owners.away)
         checked.later = simulation.engine.at
-        Levers(simulation.engine, projection, checked).listen()
+        Levers(simulation.engine, projection, checked, services).listen()
     if services is not None:
         services.arm(simulation.engine)
     if faults is not None:

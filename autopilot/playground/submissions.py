@@ -161,7 +161,13 @@ class Submissions:
             return
         namespace, name = _name(event.obj)
         job = self._projection.holder_of((PODS, namespace, name), event.obj["metadata"]["uid"])
-        if job is not None:
+        if job is None:
+            return
+        conditions = event.obj["status"].get("conditions") or ()
+        evicted = any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions)
+        if evicted and self._projection.checked is not None:  # with its grace, in which work saves its progress
+            self._at_once(lambda now_s: self._engine.cluster.evict(job, now_s) and None)
+        else:
             self._at_once(partial(self._fail, job))
 
     def _fail(self, job: int, now_s: float) -> None:

@@ -308,6 +308,12 @@ class ServiceFleet:
             self._scale(service, least, now_s)
         return ""
 
+    def set_replicas(self, name: str, replicas: int, now_s: float) -> None:
+        """Somebody sets the number of replicas; the autoscaler goes on from there at its next sync."""
+        for service in self._services:
+            if service.deployment.name == name:
+                self._scale(service, replicas, now_s)
+
     def _scale(self, service: _Service, replicas: int, now_s: float) -> None:
         """Add replicas, or remove the youngest: first waiting, then starting, then ready ones."""
         for _ in range(replicas - service.wanted):

@@ -27,6 +27,14 @@ class Write(NamedTuple):
 NO_WRITE = Write()
 
 
+class Saved(NamedTuple):
+    """A checkpoint that running work was asked for, and the progress of its incarnation that it holds."""
+
+    incarnation: int
+    gain_s: float
+    write: Write
+
+
 class Leaving(NamedTuple):
     """An evicted job: it no longer works, and holds its GPUs."""
 
@@ -97,13 +105,15 @@ class Checkpoints:
         since_s = on_grid(gain_s % interval_s) if interval_s else 0.0
         return min(max(since_s, self._physics.flat_loss_s), progress_s)
 
-    def ask(self, job: int, now_s: float) -> Write:
-        """Request a checkpoint now: its place in the queue of the store, if its turn comes within the grace period."""
+    def ask(self, job: int, now_s: float, within_s: float | None = None) -> Write:
+        """Request a checkpoint now: its place in the queue of the store, if its turn comes within the grace period, or
+        within `within_s`.
+        """
         write_s = self.write_s(job)
         if not self.on_request(job):
             return NO_WRITE
         alone_s, done_s = up_to_grid(now_s + write_s), up_to_grid(max(now_s, self._writers[0]) + write_s)
-        last_s = now_s + self._physics.grace_s
+        last_s = now_s + (self._physics.grace_s if within_s is None else within_s)
         if alone_s > last_s:
             return NO_WRITE
         if done_s > last_s:

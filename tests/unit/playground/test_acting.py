@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from apiserver.errors import StatusError
 from autopilot.core.model.snapshot import State
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.engine import CHECK, CONTROLLER
+from autopilot.playground.levers import ACK, NOTICED_S, REQUEST
 from autopilot.playground.stage import Stage
 from tests.kits.playground_kit import found_until, job, person, stage_of
 
@@ -233,6 +235,57 @@ def test_a_taint_keeps_new_work_away(acting: Acting) -> None:
     acting.run(1.0)
     keys = {each["key"] for each in (acting.client.get("nodes", "", "default-000") or {})["spec"]["taints"]}
     assert keys == {"gpu-autopilot.io/condemned", "node.kubernetes.io/unschedulable"}
+
+
+def test_a_requested_checkpoint_is_acknowledged_when_it_is_complete(acting: Acting) -> None:
+    """Every pod answers; a stop that nobody announces loses only what was done since."""
+    row = acting.create("mine", gpus=4, pods=2, annotations={"playground.gpu-autopilot.io/duration": "4h"})
+    acting.place(row, **{"kubernetes.io/hostname": "default-000"})
+    acting.run(1000.0)
+    pods = list(acting.stage.projection.gangs[row].shown)
+    request = json.dumps({"id": "7/preempt/mine", "deadline": acting.stage.projection.real_s(acting.now_s + 300.0)})
+    for key in pods:
+        acting.client.patch(*key, {"metadata": {"annotations": {REQUEST: request}}})
+    asked_s = acting.now_s
+    acting.run(NOTICED_S)
+    assert ACK not in (acting.client.get(*pods[0]) or {})["metadata"]["annotations"]
+    acting.run(240.0)
+    for key in pods:
+        notes = (acting.client.get(*key) or {})["metadata"]["annotations"]
+        told = json.loads(notes[ACK])
+        assert told["id"] == "7/preempt/mine"
+        assert asked_s + NOTICED_S < told["at"] - acting.stage.projection.start_s < asked_s + 300.0
+        assert float(notes["gpu-autopilot.io/last-checkpoint"]) <= told["at"]
+    before_s = acting.stage.cluster.progress_s(row, acting.now_s)
+    acting.client.delete("pods", *pods[0][1:])
+    acting.run(0.0)
+    assert before_s - acting.stage.cluster.served_s[row] == pytest.approx(240.0, abs=1.0)
+
+
+def test_an_eviction_gives_work_its_grace(acting: Acting) -> None:
+    """It saves, and nothing is lost; the gang leaves as a whole."""
+    row = acting.create("mine", gpus=4, pods=2, annotations={"playground.gpu-autopilot.io/duration": "4h"})
+    acting.place(row, **{"kubernetes.io/hostname": "default-000"})
+    acting.run(1000.0)
+    before_s = acting.stage.cluster.progress_s(row, acting.now_s)
+    key = next(iter(acting.stage.projection.gangs[row].shown))
+    acting.client.call(*key, "eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": key[2]}})
+    acting.run(200.0)
+    assert row in acting.stage.cluster.pending
+    assert acting.stage.cluster.served_s[row] == pytest.approx(before_s)
+
+
+def test_a_scaled_service_gets_its_replicas(acting: Acting) -> None:
+    """By the subresource that `kubectl scale` writes; the replicas wait for the check like all work."""
+    body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "chat", "namespace": "assistants"}}
+    acting.client.update("deployments.apps", body | {"spec": {"replicas": 3}}, "scale")
+    acting.run(0.0)
+    assert (acting.client.get("deployments.apps", "assistants", "chat") or {})["status"]["replicas"] == 3
+    replicas = [row for row in acting.stage.cluster.pending if acting.stage.cluster.jobs.service[row] == 0]
+    assert len(replicas) == 3
+    for row in replicas:
+        acting.place(row, **{"kubernetes.io/hostname": "default-001"})
+    assert all(hosts(acting, row) == {"default-001"} for row in replicas)
 
 
 def test_what_kueue_refuses_is_refused(acting: Acting) -> None:
