@@ -14,6 +14,7 @@ from heapq import heappush
 from typing import Any, Protocol
 
 from apiserver.kueue.podsets import Addition, Conflict
+from autopilot.contract.annotations import CHECK, CONTROLLER
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules import cohort
 from autopilot.core.rules.base import Claim
@@ -25,8 +26,6 @@ from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.placing import find_spot
 
 Obj = dict[str, Any]
-CHECK, CONTROLLER = "gpu-autopilot", "gpu-autopilot.io/admission"
-"""The AdmissionCheck of the queues and its controller, whose name is also that of the gate."""
 PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from apiserver.store import Event
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
+from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.engine import Checked
 from autopilot.playground.gangs import JOBS, PODS, WORKLOADS
@@ -22,7 +23,6 @@ from simulator.inference.services import ServiceFleet
 from simulator.running.engine import Engine
 
 Obj = dict[str, Any]
-REQUEST, ACK = f"{PREFIX}checkpoint-request", f"{PREFIX}checkpoint-ack"
 NOTICED_S = 60.0
 """Longest time after which a program sees an annotation of its pod: the kubelet refreshes files about once a minute."""
 
@@ -109,7 +109,7 @@ class Levers:
         step = int(cluster.progress_s(job, saved_s))
         told = {"id": identity, "step": step, "path": f"playground://{gang.namespace}/{gang.name}/{step}"}
         notes = {
-            ACK: json.dumps(told | {"at": round(real_s(self._engine.now_s), 3)}),
+            CHECKPOINT_ACK: json.dumps(told | {"at": round(real_s(self._engine.now_s), 3)}),
             PREFIX + LAST_CHECKPOINT: f"{real_s(saved_s):.3f}",
         }
         for key in self._asking(job, identity):
@@ -155,7 +155,7 @@ def _same(rows: list[Obj], known: tuple[Obj, ...]) -> bool:
 def _request(pod: Obj) -> Obj:
     """The request for a checkpoint on a pod; {} for none that can be read."""
     try:
-        found = json.loads((pod["metadata"].get("annotations") or {}).get(REQUEST, "{}"))
+        found = json.loads((pod["metadata"].get("annotations") or {}).get(CHECKPOINT_REQUEST, "{}"))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -11,10 +11,11 @@ from functools import partial
 
 from apiserver.server import Server
 from apiserver.users import User
+from autopilot.contract.annotations import CHECK, CONTROLLER
 from autopilot.core.model.snapshot import State
 from autopilot.playground import acting, conditions, gangs
 from autopilot.playground.acting import Checks
-from autopilot.playground.engine import CHECK, CONTROLLER, Checked
+from autopilot.playground.engine import Checked
 from autopilot.playground.gang_pods import GangPods
 from autopilot.playground.gangs import JOBS, TTL_S, WORKLOADS, Gang, GangObjects, waits_because
 from autopilot.playground.mirror import Key, Mirror, Obj

@@ -57,10 +57,17 @@ class Stage:
 
 
 def open_stage(
-    world: World, *, speed: float = 1.0, start: datetime | None = None, token: str = "", acts: bool = False
+    world: World,
+    *,
+    speed: float = 1.0,
+    start: datetime | None = None,
+    token: str = "",
+    acts: bool = False,
+    gate: bool = True,
 ) -> Stage:
     """The scenario at virtual time 0. `start`: its date; default: so that its end is not in the future.
-    `token`: what a client has to present; "": nothing. `acts`: work waits for the autopilot's admission check.
+    `token`: what a client has to present; "": nothing. `acts`: work waits for the autopilot's admission check,
+    that of the scenario also for its gate unless `gate` is False.
 
     Raises `InputError` for a speed out of range, and for a scenario that Kubernetes cannot show.
     """
@@ -84,7 +91,7 @@ def open_stage(
             servers.watched, jobs, world.inventory, PHYSICS[world.physics], on_served=servers.on_served
         )
         servers.load = services.load
-    engine = Checked(world.spec.queues) if acts else Shown(world.spec.queues)
+    engine = Checked(world.spec.queues, gate=gate) if acts else Shown(world.spec.queues)
     simulation = Simulation(
         world.inventory,
         jobs,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from apiserver.errors import StatusError
+from autopilot.contract.annotations import CHECK, CHECKPOINT_ACK, CHECKPOINT_REQUEST, CONTROLLER
 from autopilot.core.model.snapshot import State
 from autopilot.playground.acting import GATED_BY
-from autopilot.playground.engine import CHECK, CONTROLLER
-from autopilot.playground.levers import ACK, NOTICED_S, REQUEST
+from autopilot.playground.levers import NOTICED_S
 from autopilot.playground.stage import Stage
 from tests.kits.playground_kit import found_until, job, person, stage_of
 
@@ -245,14 +245,14 @@ def test_a_requested_checkpoint_is_acknowledged_when_it_is_complete(acting: Acti
     pods = list(acting.stage.projection.gangs[row].shown)
     request = json.dumps({"id": "7/preempt/mine", "deadline": acting.stage.projection.real_s(acting.now_s + 300.0)})
     for key in pods:
-        acting.client.patch(*key, {"metadata": {"annotations": {REQUEST: request}}})
+        acting.client.patch(*key, {"metadata": {"annotations": {CHECKPOINT_REQUEST: request}}})
     asked_s = acting.now_s
     acting.run(NOTICED_S)
-    assert ACK not in (acting.client.get(*pods[0]) or {})["metadata"]["annotations"]
+    assert CHECKPOINT_ACK not in (acting.client.get(*pods[0]) or {})["metadata"]["annotations"]
     acting.run(240.0)
     for key in pods:
         notes = (acting.client.get(*key) or {})["metadata"]["annotations"]
-        told = json.loads(notes[ACK])
+        told = json.loads(notes[CHECKPOINT_ACK])
         assert told["id"] == "7/preempt/mine"
         assert asked_s + NOTICED_S < told["at"] - acting.stage.projection.start_s < asked_s + 300.0
         assert float(notes["gpu-autopilot.io/last-checkpoint"]) <= told["at"]

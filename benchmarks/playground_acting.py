@@ -1,0 +1,282 @@
+"""The playground in which the autopilot acts against `simulate --policy autopilot`: mean wait, lost work, invariants.
+
+Both sides run the same scenario, seed, policy, rules (Kueue's cohort) and forecasters, and the physical checkers of the
+simulator watch both. One side acts on the simulator, the other through the API over HTTP, with levers as beside a
+real cluster: gates, admission checks, evictions.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import fsum, inf, isfinite
+from pathlib import Path
+from typing import Any
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Api
+from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.wiring import Managed, NoInbox, NoJournal, SoleLeader, manage
+from autopilot.app.runs.world import World, build_world
+from autopilot.controller import Controller, Wiring
+from autopilot.core.intake.sight import INVENTORY, WORK
+from autopilot.core.model.operations import OPERATIONS
+from autopilot.core.model.policy import Policy, RuleSetName
+from autopilot.core.model.records import Decision, Observation, Outcome, OutcomeKind
+from autopilot.memory_store import InMemoryStore
+from autopilot.playground.agreement import disagreements
+from autopilot.playground.live import controller_site, go_live
+from autopilot.playground.stage import Stage, open_stage
+from autopilot.settings import StaticPolicySource, shipped_policy
+from autopilot.worker import InlineWorker
+from benchmarks.kit import options, table, write_json
+from collectors.exporter import ExporterCollector, Target
+from collectors.kubernetes.access import Access, Address
+from collectors.kubernetes.collector import KubernetesCollector
+from models.expected_mix import MixForecaster
+from models.last_two import LastTwo
+from simulator.baselines.kueue import cohort_specs
+from simulator.checkers import Violation
+from simulator.running.accounting import gpu_s
+from simulator.running.engine import Scheduler
+from simulator.running.faults import Faults
+from simulator.running.owners import Owners
+from simulator.running.simulation import Simulation
+from simulator.signals.occupants import Occupants
+from simulator.world.cluster import Cluster
+from simulator.world.physics import PHYSICS
+
+START = datetime(2026, 11, 19, tzinfo=UTC)
+INTERVAL_S = 30.0
+MOST_TICKS = 16
+"""Ticks at one moment before time goes on, as in a simulation: an effect of several steps needs several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What came of one run."""
+
+    started: int
+    submitted: int
+    mean_wait_s: float  # from submission to the first start, of those that started
+    lost_gpu_s: float
+    useful_gpu_s: float
+    preemptions: int
+    migrations: int
+    violations: tuple[Violation, ...]
+    cpu_s: float
+    ticks: int = 0
+    outcomes: tuple[Outcome, ...] = ()  # failed or declined effects
+    disagreements: int = 0
+
+
+def figures(simulation: Simulation, end_s: float, **more: Any) -> Figures:
+    """Read them from the accounts of a run that ended at `end_s`."""
+    cluster = simulation.cluster
+    cluster.settle(end_s)
+    totals = simulation.accounts.totals(end_s)
+    found = simulation.checkers.close(end_s, totals.capacity, totals.idle, totals.by_tenant)
+    jobs = cluster.jobs
+    rows = [job for job, at_s in enumerate(jobs.submit_s) if jobs.service[job] < 0 and at_s <= end_s]
+    waits = [cluster.first_start_s[job] - jobs.submit_s[job] for job in rows if isfinite(cluster.first_start_s[job])]
+    return Figures(
+        len(waits),
+        len(rows),
+        fsum(waits) / len(waits) if waits else float("nan"),
+        gpu_s(totals.all.lost),
+        gpu_s(totals.all.useful),
+        simulation.accounts.preemptions,
+        simulation.accounts.migrations,
+        found.violations,
+        **more,
+    )
+
+
+def policy_of(name: str = "autopilot") -> Policy:
+    """A shipped policy under the rules of Kueue's cohorts, without what has no lever on a cluster."""
+    policy = shipped_policy(name)
+    return replace(policy, rules=RuleSetName.COHORT_CLASSIC)
+
+
+def simulated(world: World, until_s: float, policy: Policy) -> Figures:
+    """`simulate --policy autopilot` with the queues of Kueue."""
+    began_s = time.process_time()
+    jobs = world.jobs()
+    services = world.fleet(jobs)
+    faults = Faults(world.faults, world.seed) if world.faults is not None else None
+    occupants: list[Occupants] = []
+
+    def make(cluster: Cluster) -> Scheduler:
+        managed = Managed(
+            name="autopilot",
+            policy=policy,
+            seed=world.seed,
+            durations="last-two",
+            telemetry="full",
+            queues=cohort_specs(world.spec.queues, cluster),
+            faults=faults,
+            services=services.table if services is not None else None,
+            scale=services.set_floor if services is not None else None,
+        )
+        scheduler, running = manage(cluster, managed)
+        occupants.extend([running.occupants] if running.occupants is not None else [])
+        return scheduler
+
+    simulation = Simulation(world.inventory, jobs, make, PHYSICS[world.physics], horizon_s=until_s)
+    owners = Owners(simulation.cluster, world.seed)
+    owners.arm(simulation.engine)
+    owners.listeners += [each.on_owner for each in occupants]
+    if services is not None:
+        services.arm(simulation.engine)
+    if faults is not None:
+        faults.arm(simulation.engine, simulation.cluster)
+    run = simulation.engine.run()
+    return figures(simulation, run.end_s, cpu_s=time.process_time() - began_s)
+
+
+class ActingRun:
+    """The playground with its controller acting through the API, moved by the caller."""
+
+    def __init__(self, world: World, folder: Path, policy: Policy, **more: Any) -> None:
+        self.stage: Stage = open_stage(world, start=START, acts=True, **more)
+        self.ticks = 0
+        self.bad: list[Outcome] = []
+        self.decisions: list[Callable[[Observation, Decision], None]] = []
+        self._stack = ExitStack()
+        live = self._stack.enter_context(go_live(self.stage, tls=False))
+        self._stack.enter_context(self.stage.clock.hold())
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(live.api.kubeconfig())
+        self.kubeconfig = kubeconfig
+        self._site = site = controller_site(live, kubeconfig)
+        self._stack.callback(site.watch(lambda _hurry: None))
+        exporter = ExporterCollector([Target(url) for url in live.exporters()], interval_s=INTERVAL_S)
+        site.join(exporter)
+        collector = site.collector
+        if not isinstance(collector, KubernetesCollector):
+            raise TypeError(f"{collector.name} does not read a Kubernetes cluster")
+        self.actuator = KubernetesActuator(Api(Access(Address(kubeconfig))), collector.objects)
+        self.controller = Controller(
+            Wiring(
+                collectors=(collector, exporter),
+                forecasters=[LastTwo(), MixForecaster()],
+                actuators=dict.fromkeys(OPERATIONS, self.actuator),
+                journal=NoJournal(),
+                memory=InMemoryStore(),
+                inbox=NoInbox(),
+                policy=StaticPolicySource(policy),
+                leadership=SoleLeader(),
+                worker=InlineWorker(),
+                on_decision=self._decided,
+                lists=((INVENTORY, site.source), (WORK, site.source)),
+            )
+        )
+
+    def _decided(self, observation: Observation, decision: Decision) -> None:
+        usual = {OutcomeKind.DONE, OutcomeKind.ACCEPTED}
+        self.bad += [each for each in observation.outcomes if each.kind not in usual]
+        for each in self.decisions:
+            each(observation, decision)
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self.stage.clock.virtual_s
+
+    def tick(self) -> None:
+        """Decide until nothing more is written at this moment."""
+        store = self.stage.server.store
+        for _ in range(MOST_TICKS):
+            before = store.version
+            with self._site.still():
+                self.controller.tick(self._site.now_s())
+            self.ticks += 1
+            self.stage.clock.run_to(self.now_s)
+            if store.version == before:
+                break
+
+    def run_to(self, until_s: float) -> None:
+        """Tick whenever something happened, and at the times that the controller asks for."""
+        store = self.stage.server.store
+        seen, due_s = -1, self.now_s
+        while True:
+            if store.version != seen or self.now_s >= due_s:
+                self.tick()
+                seen = store.version
+                wake_s = self.controller.wake_at_s - self.stage.projection.start_s
+                due_s = min(max(wake_s, self.now_s + 1.0), self.now_s + INTERVAL_S)
+            to_s = min(self.stage.engine.next_s(), due_s)
+            if to_s > until_s or to_s == inf:
+                break
+            self.stage.clock.run_to(to_s)
+        self.stage.clock.run_to(until_s)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._stack.close()
+
+
+def acted(world: World, until_s: float, folder: Path, policy: Policy, **more: Any) -> Figures:
+    """The same through the API of the playground."""
+    began_s = time.process_time()
+    run = ActingRun(world, folder, policy, **more)
+    try:
+        wrong, at_s = 0, 0.0
+        while at_s < until_s:
+            at_s = min(at_s + INTERVAL_S, until_s)
+            run.run_to(at_s)
+            wrong += bool(disagreements(run.stage.cluster, run.stage.projection, run.now_s))
+        cpu_s = time.process_time() - began_s
+        bad = tuple(run.bad)
+        return figures(run.stage.simulation, until_s, cpu_s=cpu_s, ticks=run.ticks, outcomes=bad, disagreements=wrong)
+    finally:
+        run.close()
+
+
+SCENARIOS = {"quickstart": 2.0, "reclaim-storm": 2.0}
+"""Hours of each scenario that are compared."""
+GOAL_RATIO = 0.05
+
+
+def compare(scenario: str, hours: float, policy: Policy, **more: Any) -> tuple[Figures, Figures]:
+    """Simulation and playground."""
+    world = build_world(SimulateOptions(scenario=scenario))
+    one = simulated(world, hours * 3600.0, policy)
+    with tempfile.TemporaryDirectory() as folder:
+        return one, acted(world, hours * 3600.0, Path(folder), policy, **more)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; 1 where a figure differs by more than the goal, or an invariant is broken."""
+    given = options(__doc__ or "", arguments, scenario="", hours=0.0)
+    plan = {given.scenario: given.hours or SCENARIOS.get(given.scenario, 2.0)} if given.scenario else SCENARIOS
+    if given.quick:
+        plan = {"quickstart": 0.5}
+    heads = ("scenario", "side", "started", "mean wait s", "lost GPU s", "useful GPU s", "preemptions", "migrations",
+             "violations", "disagree", "ticks", "CPU s")  # fmt: skip
+    rows = []
+    missed = False
+    for name, hours in plan.items():
+        both = compare(name, hours, policy_of())
+        for side, found in zip(("simulate", "playground"), both, strict=True):
+            row = (
+                name,
+                side,
+                f"{found.started}/{found.submitted}",
+                f"{found.mean_wait_s:.1f}",
+                f"{found.lost_gpu_s:.0f}",
+            )
+            more = (f"{found.useful_gpu_s:.0f}", found.preemptions, found.migrations, len(found.violations))
+            rows.append((*row, *map(str, more), str(found.disagreements), str(found.ticks), f"{found.cpu_s:.0f}"))
+            missed |= bool(found.violations) or bool(found.disagreements)
+            for each in found.outcomes[:10]:
+                print(f"{name}: {each.kind.value}: {each.reason}")
+        one, other = both
+        missed |= abs(other.mean_wait_s - one.mean_wait_s) > GOAL_RATIO * one.mean_wait_s
+    table(heads, rows)
+    write_json(given.json, {"rows": [dict(zip(heads, row, strict=True)) for row in rows]})
+    return int(missed)
