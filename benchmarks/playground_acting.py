@@ -17,8 +17,7 @@ from math import fsum, inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Api
+from actuators.kubernetes.levers import LEVERS
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.wiring import Managed, NoInbox, NoJournal, SoleLeader, manage
 from autopilot.app.runs.world import World, build_world
@@ -31,12 +30,11 @@ from autopilot.memory_store import InMemoryStore
 from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
+from autopilot.service.capping import Capped
 from autopilot.settings import StaticPolicySource, shipped_policy
 from autopilot.worker import InlineWorker
 from benchmarks.kit import options, table, write_json
 from collectors.exporter import ExporterCollector, Target
-from collectors.kubernetes.access import Access, Address
-from collectors.kubernetes.collector import KubernetesCollector
 from models.expected_mix import MixForecaster
 from models.last_two import LastTwo
 from simulator.baselines.kueue import cohort_specs
@@ -98,8 +96,8 @@ def figures(simulation: Simulation, end_s: float, **more: Any) -> Figures:
 
 def policy_of(name: str = "autopilot") -> Policy:
     """A shipped policy under the rules of Kueue's cohorts, without what has no lever on a cluster."""
-    policy = shipped_policy(name)
-    return replace(policy, rules=RuleSetName.COHORT_CLASSIC)
+    kinds = frozenset(kind for lever in LEVERS for kind in lever.kinds)
+    return Capped(kinds).of(replace(shipped_policy(name), rules=RuleSetName.COHORT_CLASSIC))
 
 
 def simulated(world: World, until_s: float, policy: Policy) -> Figures:
@@ -156,19 +154,17 @@ class ActingRun:
         self._stack.callback(site.watch(lambda _hurry: None))
         exporter = ExporterCollector([Target(url) for url in live.exporters()], interval_s=INTERVAL_S)
         site.join(exporter)
-        collector = site.collector
-        if not isinstance(collector, KubernetesCollector):
-            raise TypeError(f"{collector.name} does not read a Kubernetes cluster")
-        self.actuator = KubernetesActuator(Api(Access(Address(kubeconfig))), collector.objects)
+        if site.actuator is None:
+            raise ValueError("the site of a playground in which the autopilot acts has no actuator")
         self.controller = Controller(
             Wiring(
-                collectors=(collector, exporter),
+                collectors=(site.collector, exporter),
                 forecasters=[LastTwo(), MixForecaster()],
-                actuators=dict.fromkeys(OPERATIONS, self.actuator),
+                actuators=dict.fromkeys(OPERATIONS, site.actuator),
                 journal=NoJournal(),
                 memory=InMemoryStore(),
                 inbox=NoInbox(),
-                policy=StaticPolicySource(policy),
+                policy=site.policy(StaticPolicySource(policy)),
                 leadership=SoleLeader(),
                 worker=InlineWorker(),
                 on_decision=self._decided,

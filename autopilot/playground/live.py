@@ -84,10 +84,14 @@ def _at_now(stage: Stage, read: Callable[[float], bytes]) -> bytes:
 
 
 def controller_site(live: Live, kubeconfig: Path) -> Site:
-    """The cluster of the playground as the service sees a real one, but for its clock, which stands during a tick."""
+    """The cluster of the playground as the service sees a real one, but for its clock, which stands during a tick.
+
+    Where work waits for the autopilot, it acts through the API, with the levers that it has beside a real cluster.
+    """
     stage = live.stage
     speed = stage.clock.speed
-    settings = Kubernetes(kubeconfig=kubeconfig, watch_s=min(max(LEAST_WATCH_S, speed), MOST_WATCH_S))
+    watch_s = min(max(LEAST_WATCH_S, speed), MOST_WATCH_S)
+    settings = Kubernetes(kubeconfig=kubeconfig, watch_s=watch_s, act=stage.checked is not None)
     site = kubernetes_site(settings, Access(Address(kubeconfig)), stage.clock.now_s, one_clock=True)
     watches = _watches(site)
 
