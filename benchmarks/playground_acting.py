@@ -73,9 +73,8 @@ class Figures:
 
 
 def figures(simulation: Simulation, end_s: float, **more: Any) -> Figures:
-    """Read them from the accounts of a run that ended at `end_s`."""
+    """Read them from the accounts of a run that ended at `end_s`, with the progress of running work published."""
     cluster = simulation.cluster
-    cluster.settle(end_s)
     totals = simulation.accounts.totals(end_s)
     found = simulation.checkers.close(end_s, totals.capacity, totals.idle, totals.by_tenant)
     jobs = cluster.jobs
@@ -228,6 +227,7 @@ def acted(world: World, until_s: float, folder: Path, policy: Policy, **more: An
             wrong += bool(disagreements(run.stage.cluster, run.stage.projection, run.now_s))
         cpu_s = time.process_time() - began_s
         bad = tuple(run.bad)
+        run.stage.cluster.settle(until_s)
         return figures(run.stage.simulation, until_s, cpu_s=cpu_s, ticks=run.ticks, outcomes=bad, disagreements=wrong)
     finally:
         run.close()
