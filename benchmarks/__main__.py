@@ -45,6 +45,7 @@ BENCHMARKS = {
     "hoarding": "the verdict on idle work against the truth of the generator, and on real telemetry",
     "idle_reclaim": "idle GPU-hours returned to others, and owners who come back early (long)",
     "playground": "proposals of the playground against those of simulate --engine kueue, at equal moments (long)",
+    "playground_acting": "the acting playground against simulate --policy autopilot: wait, lost work (long)",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="names:\n" + "\n".join(f"  {name:15}{what}" for name, what in BENCHMARKS.items()),
+        epilog="names:\n" + "\n".join(f"  {name:18}{what}" for name, what in BENCHMARKS.items()),
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--quick", action="store_true")

@@ -94,8 +94,8 @@ class InstantSaves(Cluster):
 class InstantWrites(Checkpoints):
     """See there."""
 
-    def ask(self, job: int, now_s: float) -> Write:
-        asked = super().ask(job, now_s)
+    def ask(self, job: int, now_s: float, within_s: float | None = None) -> Write:
+        asked = super().ask(job, now_s, within_s)
         return asked if asked.done_s == float("inf") else Write(now_s + 1 / 1024, now_s + 1 / 1024)
 
 
