@@ -13,6 +13,7 @@ from typing import Any
 from apiserver.store import Event
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.core.model.snapshot import State
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.engine import Checked
 from autopilot.playground.gangs import JOBS, PODS, WORKLOADS
@@ -96,7 +97,10 @@ class Levers:
         if gang is None or cluster.incarnation[job] != number or not self._asking(job, identity):
             return
         deadline_s = max((self._deadline_s(key) for key in gang.shown), default=inf)
-        done_s = cluster.save(job, now_s, max(deadline_s - self._projection.real_s(now_s), 0.0))
+        works = cluster.state[job] == State.RUNNING and job not in cluster.leaving and job not in cluster.stale
+        gain_s = cluster.progress_s(job, now_s) - cluster.served_s[job] if works else 0.0
+        within_s = max(deadline_s - self._projection.real_s(now_s), 0.0)
+        done_s = cluster.checkpoints.save(job, number, gain_s, now_s, within_s)
         if done_s < inf:
             self._engine.at(done_s, lambda _: self._acknowledge(job, number, identity, now_s))
 

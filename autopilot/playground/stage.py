@@ -30,6 +30,7 @@ from simulator.serving.servers import Servers
 from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
+from simulator.world.work import Jobs
 
 MOST_SPEED = 100_000.0
 DAY = timedelta(days=1)
@@ -71,16 +72,7 @@ def open_stage(
 
     Raises `InputError` for a speed out of range, and for a scenario that Kubernetes cannot show.
     """
-    if not 0 < speed <= MOST_SPEED:
-        raise InputError(
-            f"--speed: {speed:g} is not allowed; give virtual seconds per second, above 0 and up to {MOST_SPEED:g}"
-        )
-    jobs = world.jobs()
-    if any(shape.milli for shape in jobs.shapes) or any(each.gpu_milli for each in world.services.deployments):
-        raise InputError(
-            f"--scenario: {world.title} shares single GPUs between jobs, and pods cannot request a part of a GPU; "
-            "choose another scenario, for example quickstart or demo"
-        )
+    jobs = _jobs_of(world, speed)
     begin = start if start is not None else _begin(world.span_s)
     timeline = Timeline(begin)
     server = playground_server(timeline, random.Random(world.seed), token)  # noqa: S311 - uids of a simulation
@@ -138,6 +130,21 @@ def open_stage(
     )
     clock.run_to(0.0)
     return stage
+
+
+def _jobs_of(world: World, speed: float) -> Jobs:
+    """The jobs of the scenario. Raises `InputError` for a speed out of range, and for work that pods cannot show."""
+    if not 0 < speed <= MOST_SPEED:
+        raise InputError(
+            f"--speed: {speed:g} is not allowed; give virtual seconds per second, above 0 and up to {MOST_SPEED:g}"
+        )
+    jobs = world.jobs()
+    if any(shape.milli for shape in jobs.shapes) or any(each.gpu_milli for each in world.services.deployments):
+        raise InputError(
+            f"--scenario: {world.title} shares single GPUs between jobs, and pods cannot request a part of a GPU; "
+            "choose another scenario, for example quickstart or demo"
+        )
+    return jobs
 
 
 def _show(projection: Projection, timeline: Timeline, now_s: float) -> None:

@@ -30,7 +30,7 @@ from simulator.world.facts import (
 from simulator.world.hardware import FREE, Hardware, Held, Refusal
 from simulator.world.jobstate import UNSUBMITTED
 from simulator.world.physics import IDEAL, TICKS_PER_S, Physics, up_to_grid
-from simulator.world.progress import NO_WRITE, Checkpoints, Leaving, Saved, Startups
+from simulator.world.progress import NO_WRITE, Checkpoints, Leaving, Startups
 from simulator.world.recutting import Recuts
 from simulator.world.work import Jobs
 
@@ -75,7 +75,6 @@ class Cluster(Breakable):
         self.checkpoints = Checkpoints(jobs, physics)
         self._startups = Startups(jobs, physics, self.checkpoints)
         self.recuts = Recuts(self)
-        self._saved: dict[int, Saved] = {}
         self._simple = physics.free_start
 
     def decided(self, effect: str, kind: str, job: int, now_s: float) -> None:
@@ -255,19 +254,6 @@ class Cluster(Breakable):
         self._leave(job, now_s)
         return None
 
-    def save(self, job: int, now_s: float, within_s: float) -> float:
-        """Ask running work for a checkpoint, which it writes while it goes on; when it is complete.
-
-        Infinity where it cannot be complete within `within_s`, or the work has nothing to save.
-        """
-        if self.state[job] != _RUNNING or job in self.leaving or job in self.stale:
-            return inf
-        gain_s = self._gain_s(job, now_s)
-        write = self.checkpoints.ask(job, now_s, within_s) if gain_s > 0 else NO_WRITE
-        if write.done_s < inf:
-            self._saved[job] = Saved(self.incarnation[job], gain_s, write)
-        return write.done_s
-
     def resume(self, job: int, now_s: float) -> bool:
         """Its owner resumes parked work; False when it is not parked."""
         if self.parked.pop(job, None) is None:
@@ -424,11 +410,7 @@ class Cluster(Breakable):
         """Progress that a stop now would lose; nothing once the checkpoint of its eviction is written."""
         if job in self.leaving and self.leaving[job].saved(now_s):
             return 0.0
-        loss_s = self.checkpoints.loss_s(job, self.served_s[job], gain_s)
-        saved = self._saved.get(job)
-        if saved is None or saved.incarnation != self.incarnation[job] or saved.write.done_s > now_s:
-            return loss_s
-        return min(loss_s, max(gain_s - saved.gain_s, 0.0))
+        return self.checkpoints.loss_s(job, self.served_s[job], gain_s, self.incarnation[job], now_s)
 
     def progress_s(self, job: int, now_s: float) -> float:
         """All progress of a job that would be kept if it lost none: seconds at full width."""

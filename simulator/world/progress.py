@@ -63,6 +63,7 @@ class Checkpoints:
         self._jobs, self._physics = jobs, physics
         count = int(physics.store_gib_per_s // physics.checkpoint_gib_per_s) if physics.writes_checkpoints else 1
         self._writers = [0.0] * max(1, count)  # when each is free
+        self._saved: dict[int, Saved] = {}
 
     def interval_s(self, job: int) -> float:
         """Progress between two checkpoints; infinity when the job cannot resume, 0 when it never loses any."""
@@ -96,8 +97,15 @@ class Checkpoints:
             return nan
         return self._physics.write_s(self.size_gib(job))
 
-    def loss_s(self, job: int, served_s: float, gain_s: float) -> float:
-        """Progress lost by a stop without a fresh checkpoint, after `gain_s` on top of `served_s`."""
+    def loss_s(self, job: int, served_s: float, gain_s: float, incarnation: int = -1, now_s: float = inf) -> float:
+        """Progress lost by a stop without a fresh checkpoint, after `gain_s` on top of `served_s`.
+
+        `incarnation`, `now_s`: of running work, which may have been asked for a checkpoint before.
+        """
+        periodic_s = self._periodic_loss_s(job, served_s, gain_s)
+        return min(periodic_s, max(gain_s - self._asked_s(job, incarnation, now_s), 0.0))
+
+    def _periodic_loss_s(self, job: int, served_s: float, gain_s: float) -> float:
         progress_s = served_s + gain_s
         interval_s = self.interval_s(job)
         if interval_s == inf:
@@ -121,6 +129,21 @@ class Checkpoints:
         heapreplace(self._writers, done_s)  # one writer of the store's bandwidth is busy until then
         next_s = now_s + 1 / TICKS_PER_S
         return Write(max(done_s, next_s), max(alone_s, next_s))
+
+    def save(self, job: int, incarnation: int, gain_s: float, now_s: float, within_s: float) -> float:
+        """Write a checkpoint of running work that has made `gain_s`; when it is complete, infinity where it is never
+        within `within_s`.
+        """
+        write = self.ask(job, now_s, within_s) if gain_s > 0 else NO_WRITE
+        if write.done_s < inf:
+            self._saved[job] = Saved(incarnation, gain_s, write)
+        return write.done_s
+
+    def _asked_s(self, job: int, incarnation: int, now_s: float) -> float:
+        """Progress of an incarnation that the last such checkpoint holds; minus infinity where there is none."""
+        saved = self._saved.get(job)
+        known = saved is not None and saved.incarnation == incarnation and saved.write.done_s <= now_s
+        return saved.gain_s if saved is not None and known else -inf
 
     def no_turn(self, job: int, now_s: float) -> Write:
         """A checkpoint that is not requested, because other writes last until the grace period is over."""
