@@ -248,14 +248,28 @@ def compare(scenario: str, hours: float, policy: Policy, **more: Any) -> tuple[F
         return one, acted(world, hours * 3600.0, Path(folder), policy, **more)
 
 
+HEADS = (
+    "scenario",
+    "side",
+    "started",
+    "mean wait s",
+    "lost GPU s",
+    "useful GPU s",
+    "preemptions",
+    "migrations",
+    "violations",
+    "disagree",
+    "ticks",
+    "CPU s",
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where a figure differs by more than the goal, or an invariant is broken."""
     given = options(__doc__ or "", arguments, scenario="", hours=0.0)
     plan = {given.scenario: given.hours or SCENARIOS.get(given.scenario, 2.0)} if given.scenario else SCENARIOS
     if given.quick:
         plan = {"quickstart": 0.5}
-    heads = ("scenario", "side", "started", "mean wait s", "lost GPU s", "useful GPU s", "preemptions", "migrations",
-             "violations", "disagree", "ticks", "CPU s")  # fmt: skip
     rows = []
     missed = False
     for name, hours in plan.items():
@@ -276,6 +290,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         one, other = both
         missed |= abs(other.mean_wait_s - one.mean_wait_s) > max(GOAL_RATIO * one.mean_wait_s, RESOLUTION_S)
         missed |= abs(other.lost_gpu_s - one.lost_gpu_s) > GOAL_RATIO * one.lost_gpu_s
-    table(heads, rows)
-    write_json(given.json, {"rows": [dict(zip(heads, row, strict=True)) for row in rows]})
+    table(HEADS, rows)
+    write_json(given.json, {"rows": [dict(zip(HEADS, row, strict=True)) for row in rows]})
     return int(missed)
