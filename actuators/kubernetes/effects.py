@@ -53,15 +53,19 @@ def wrote(found: Obj, effect: str) -> bool:
 
 
 def begun(api: Api, target: Target, effect: str) -> bool:
-    """True where the Workload, the Job or a pod shows that this instruction wrote to it."""
+    """True where the Workload, the Job, a pod or the node shows that this instruction wrote to it."""
     if any(_shows(found, effect) for found in (target.workload, target.job)):
         return True
-    return any(answer.ok and _shows(answer.body, effect) for answer in each(target.of("Pod"), api.read))
+    others = [*target.of("Pod"), *target.of("Node")]
+    return any(answer.ok and _shows(answer.body, effect) for answer in each(others, api.read))
 
 
 def _shows(found: Obj, effect: str) -> bool:
     checks = (found.get("status") or {}).get("admissionChecks") or ()
     said = next((each.get("message", "") for each in checks if each["name"] == CHECK), "")
+    together = fields_of(annotation(found, EFFECT)).get("gpus")  # changes of several GPUs of a node
+    if isinstance(together, dict) and effect in together.values():
+        return True
     return f": {effect}: " in said or any(
         id_in(annotation(found, key)) == effect for key in (EFFECT, STOPPED, CHECKPOINT_REQUEST)
     )

@@ -25,6 +25,8 @@ WINDOW = PREFIX + "window"
 """Annotation on work or on a namespace: no action starts or changes it outside of these hours."""
 APPROVE, REJECT = PREFIX + "approve", PREFIX + "reject"
 """Annotations on a Recommendation: a person decides (docs/control-resources.md)."""
+MIG_GEOMETRY = PREFIX + "mig-geometry"
+"""Annotation on nodes: a JSON list with the instances by profile of each GPU by index (null: not in MIG mode)."""
 
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
 """Annotation on pods: `{"id", "deadline"}`. Write a checkpoint before `deadline` (seconds since 1970)."""
@@ -52,6 +54,18 @@ def may_return(stopped: str, uid: str) -> bool:
 
 REPORTED = frozenset(
     name.removeprefix(PREFIX)
-    for name in (MANAGE, EFFECT, EPOCH, STOPPED, CHECKPOINT_REQUEST, CHECKPOINT_ACK, HEARTBEAT, WINDOW, APPROVE, REJECT)
+    for name in (
+        MANAGE,
+        EFFECT,
+        EPOCH,
+        STOPPED,
+        WINDOW,
+        APPROVE,
+        REJECT,
+        MIG_GEOMETRY,
+        CHECKPOINT_REQUEST,
+        CHECKPOINT_ACK,
+        HEARTBEAT,
+    )
 )
 """Names with our prefix that declare nothing."""

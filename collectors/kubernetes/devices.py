@@ -55,10 +55,21 @@ Problems = tuple[tuple[str, str], ...]
 
 
 def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
-    """The GPUs of a node by number: whole ones first, then those in MIG mode with their instances laid out.
+    """The GPUs of a node by number, as the autopilot left them; else whole ones first, then those in MIG mode with
+    their instances laid out.
 
     Problems are (signal, reason).
     """
+    model = find_gpu_model(facts.model)
+    if facts.geometry and model is not None:
+        places = [
+            mig.fits(model, (), [name for name, count in cuts or () for _ in range(count)]) for cuts in facts.geometry
+        ]
+        if None not in places:
+            return tuple(
+                Gpu(f"{facts.name}:gpu{index}", index, facts.geometry[index] is not None, _parts(each or ()))
+                for index, each in enumerate(places)
+            ), ()
     whole = facts.gpus - facts.cut
     layouts, problems = _lay_out(facts.model, facts.cut, facts.profiles)
     return tuple(

@@ -6,11 +6,14 @@ plugin reports. Where the two disagree the smaller one counts, and the node name
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, nan
 
+from autopilot.contract.annotations import MIG_GEOMETRY
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
 from autopilot.core.model.snapshot import Recut
 from collectors.kubernetes import quantity
@@ -83,6 +86,7 @@ class NodeFacts:
     usable: int  # whole GPUs that the device plugin offers, as GPUs
     replicas: int  # pods that share one GPU by time slicing; 1: none
     profiles: tuple[tuple[str, int], ...]  # MIG instances by profile
+    geometry: tuple[tuple[tuple[str, int], ...] | None, ...]  # of each GPU (None: not in MIG mode); () where unknown
     instances_as_gpus: str  # profile of the instances that are offered as nvidia.com/gpu (strategy single); "": none
     pool: str
     island: str
@@ -139,6 +143,7 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, nam
         usable=usable,
         replicas=replicas,
         profiles=profiles,
+        geometry=_geometry(node, gpus, cut, profiles),
         instances_as_gpus=single,
         pool=pool or model,
         island=levels[ISLAND] or f"node {node.metadata.name}",
@@ -254,6 +259,24 @@ def _reclaim_at_s(node: Node) -> float:
         elif each.key in NOTICE_S and each.time_added is not None:
             ends.append(each.time_added.timestamp() + NOTICE_S[each.key])
     return min(ends[1:], default=nan)
+
+
+def _geometry(
+    node: Node, gpus: int, cut: int, profiles: tuple[tuple[str, int], ...]
+) -> tuple[tuple[tuple[str, int], ...] | None, ...]:
+    """The geometry of each GPU that the autopilot left on the node, where the node offers exactly that; else ()."""
+    try:
+        found = json.loads(node.metadata.note(MIG_GEOMETRY) or "null")
+        each = tuple(None if part is None else tuple(sorted(part.items())) for part in found or ())
+        sums = Counter[str]()
+        for part in each:
+            sums.update(dict(part or ()))
+    except (ValueError, TypeError, AttributeError):
+        return ()
+    same = (
+        tuple(sorted(sums.items())) == profiles and len(each) == gpus and sum(part is not None for part in each) == cut
+    )
+    return each if same and each else ()
 
 
 def _recut(node: Node) -> int:

@@ -10,6 +10,7 @@ from actuators.kubernetes.levers import (
     deactivate,
     evict_pods,
     kueue_gate,
+    mig_config,
     scheduling_gates,
     service_scale,
     suspension,
@@ -30,6 +31,8 @@ LEVERS: tuple[Lever, ...] = (
     evict_pods.LEVER,
     # scale
     service_scale.LEVER,
+    # recut
+    mig_config.LEVER,
 )
 
 EVENTS = Rule("events.k8s.io", "events", ("create",))

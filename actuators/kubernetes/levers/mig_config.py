@@ -1,0 +1,407 @@
+"""Change MIG geometries through NVIDIA's MIG manager: the label nvidia.com/mig.config of a node.
+
+The manager acts when the value of the label changes, stops all GPU clients of the node, and reports by the label
+nvidia.com/mig.config.state. So the node is cordoned first, and the label is set when no pod holds a GPU there. The
+value names an entry that is generated into the ConfigMap of the ClusterPolicy; its name is a hash of its content, so
+that another geometry is always another value. The other GPUs of the node keep the geometry that they have.
+
+The state of an effect is the annotation gpu-autopilot.io/effect of the node. Changes of several GPUs of one node that
+come within one tick are carried out together.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+from actuators.kubernetes import mig_file
+from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.mig_file import BadFileError, Cuts, Layout
+from actuators.kubernetes.mig_node import DEPLOY, cuts_of, holds_gpu, offered, paused_clients, shown
+from actuators.kubernetes.objects import Target, annotation, label
+from actuators.kubernetes.writing import Stop
+from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
+from autopilot.core.hardware import mig
+from autopilot.core.model.operations import RecutOperation
+from autopilot.core.model.records import Instruction, OutcomeKind
+
+CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+CONFIG_MAP = "gpu-autopilot-mig"
+"""Name of the ConfigMap in the namespace of the GPU operator. Its entries may also be those of people."""
+POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+SPREAD_S = 120.0
+"""How long the kubelet may take until the manager sees a new entry of the ConfigMap; an unknown entry fails."""
+STUCK_S = 1200.0
+"""`pending` for longer is stuck: the manager waits up to 5 min for each client, and gives up without another state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An effect on a node, as its annotation holds it."""
+
+    id: str
+    kind: str
+    lever: str
+    step: str  # cordoned | set
+    deadline: float
+    epoch: int
+    at: float  # when the step began
+    config: str  # the entry that is asked for
+    before: str  # value of the label before
+    cordoned: bool  # the node was open before
+    gpus: dict[str, str]  # instruction by index of the GPU
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What is known of the MIG manager of a node before anything is written."""
+
+    config_map: Ref
+    configs: Obj
+    layout: Layout
+
+
+def suits(instruction: Instruction, target: Target) -> str:
+    """A GPU of a node whose pool has the scope `node`."""
+    operation = instruction.operation
+    if target.first("Node") is None or not isinstance(operation, RecutOperation):
+        return "it is not a GPU of a node"
+    if operation.scope != "node":
+        return (
+            f"the MIG manager stops all GPU clients of a node, and the policy says {operation.scope}: set "
+            "regeometry.node_s for this pool, and instance_s and gpu_s to {}"
+        )
+    return ""
+
+
+def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
+    """Cordon the node, wait until no pod holds a GPU, set the label, and follow the state to its end."""
+    operation, ref = effect.instruction.operation, target.first("Node")
+    if ref is None or not isinstance(operation, RecutOperation):
+        return Ended(OutcomeKind.CONFLICT, "its node is gone")
+    read = tools.api.read(ref)
+    if not read.ok:
+        return ended_by(read, ref.shown)
+    record = _record(read.body)
+    if record is None:
+        if effect.waits_for:
+            return _after(tools, effect, operation, read.body)
+        return _begin(tools, effect, operation, ref, read.body, now_s)
+    if effect.id not in record.gpus.values():
+        if record.step == "cordoned" and record.epoch == effect.epoch and str(operation.index) not in record.gpus:
+            return _join(tools, effect, operation, ref, read.body, record)
+        return Ended(OutcomeKind.CONFLICT, f"another change of {ref.shown} is under way: {record.id}")
+    if record.step == "cordoned":
+        return _set(tools, effect, ref, record, now_s)
+    return _follow(tools, effect, ref, read.body, record, now_s)
+
+
+# --- before the label is set ------------------------------------------------------------------------
+
+
+def _begin(tools: Tools, effect: Effect, operation: RecutOperation, ref: Ref, node: Obj, now_s: float) -> Progress:
+    """Check the ground, write the entry, cordon."""
+    ground = _ground(tools, node)
+    if not isinstance(ground, _Ground):
+        return ground
+    wanted = _wanted(node, ground.layout, operation)
+    if not isinstance(wanted, tuple):
+        return wanted
+    if wanted == ground.layout:
+        return Ended(OutcomeKind.DONE, "its geometry is that already")
+    written = _write_entry(tools, effect, ground, wanted)
+    if isinstance(written, Ended | Waiting):
+        return written
+    record = Record(
+        effect.id,
+        "recut",
+        LEVER.name,
+        "cordoned",
+        effect.instruction.deadline_s,
+        effect.epoch,
+        now_s if written[1] else now_s - SPREAD_S,
+        written[0],
+        label(node, CONFIG) or mig_file.entry_of(ground.layout)[0],
+        not node["spec"].get("unschedulable", False),
+        {str(operation.index): effect.id},
+    )
+    answer = _put(tools, effect, ref, record, {"spec": {"unschedulable": True}}, without=True)
+    return Waiting("its node is cordoned") if answer.ok else ended_by(answer, f"cordon {ref.shown}")
+
+
+def _join(tools: Tools, effect: Effect, operation: RecutOperation, ref: Ref, node: Obj, record: Record) -> Progress:
+    """Add a GPU to a change of its node that has not begun."""
+    ground = _ground(tools, node)
+    if not isinstance(ground, _Ground):
+        return ground
+    try:
+        (layout,) = mig_file.layouts_of(ground.configs, record.config, len(ground.layout))
+    except (BadFileError, ValueError) as error:
+        return Ended(OutcomeKind.CONFLICT, str(error))
+    mixed = tuple(each if str(index) in record.gpus else ground.layout[index] for index, each in enumerate(layout))
+    wanted = _wanted(node, mixed, operation)
+    if not isinstance(wanted, tuple):
+        return wanted
+    written = _write_entry(tools, effect, ground, wanted)
+    if isinstance(written, Ended | Waiting):
+        return written
+    joined = replace(record, config=written[0], gpus={**record.gpus, str(operation.index): effect.id})
+    answer = _put(tools, effect, ref, joined, {})
+    return Waiting("its node is cordoned") if answer.ok else ended_by(answer, f"cordon {ref.shown}")
+
+
+def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
+    """The ConfigMap of the manager and the present geometry; or why nothing can be done here."""
+    name = node["metadata"]["name"]
+    if label(node, "nvidia.com/mig.capable") != "true":
+        return Ended(OutcomeKind.FAILED, f"node {name} is not labelled nvidia.com/mig.capable=true: no MIG manager")
+    if label(node, "nvidia.com/mig.strategy") != "mixed":
+        return Ended(OutcomeKind.FAILED, f"node {name}: set the MIG strategy of the ClusterPolicy to mixed")
+    policies = tools.api.get(POLICIES)
+    if not policies.ok:
+        return ended_by(policies, "ClusterPolicy of the GPU operator")
+    items = policies.body.get("items") or [{}]
+    manager = (items[0].get("spec") or {}).get("migManager") or {}
+    named = (manager.get("config") or {}).get("name") or ""
+    space = (items[0].get("status") or {}).get("namespace") or "gpu-operator"
+    if named != CONFIG_MAP:
+        return Ended(
+            OutcomeKind.FAILED,
+            f"the ClusterPolicy names the MIG configuration {named!r}: set spec.migManager.config.name to "
+            f"{CONFIG_MAP}, a ConfigMap in namespace {space} with the entries in use under config.yaml",
+        )
+    config_map = Ref("ConfigMap", space, CONFIG_MAP)
+    found = tools.api.read(config_map)
+    if found.refusal == Refusal.GONE:
+        return Ended(OutcomeKind.FAILED, f"create {config_map.shown} with the MIG configurations in use as config.yaml")
+    if not found.ok:
+        return ended_by(found, config_map.shown)
+    state = label(node, STATE)
+    if state not in {"success", ""}:
+        return Ended(OutcomeKind.CONFLICT, f"node {name}: {STATE} is {state}, not success")
+    try:
+        configs = mig_file.entries_of(str((found.body.get("data") or {}).get("config.yaml", "")))
+        layouts = _present(node, configs)
+    except BadFileError as error:
+        return Ended(OutcomeKind.FAILED, f"{config_map.shown}: {error}")
+    if len(set(map(repr, layouts))) != 1:
+        named = label(node, CONFIG) or "no configuration"
+        return Ended(OutcomeKind.CONFLICT, f"node {name} offers {shown(offered(node))}, which {named} does not give")
+    ref = Ref("ConfigMap", space, CONFIG_MAP, found.body["metadata"]["uid"])
+    return _Ground(ref, configs, layouts[0])
+
+
+def _present(node: Obj, configs: Obj) -> list[Layout]:
+    """The layouts of the present entry that give exactly what the node offers. Raises BadFileError."""
+    value = label(node, "nvidia.com/gpu.count")
+    gpus, name = int(value) if value.isdecimal() else 0, label(node, CONFIG)
+    if not gpus:
+        raise BadFileError(f"node {node['metadata']['name']} has no label nvidia.com/gpu.count")
+    layouts = mig_file.layouts_of(configs, name, gpus) if name else [(Cuts(None),) * gpus]
+    return [each for each in layouts if mig_file.resources_of(each) == offered(node)]
+
+
+def _wanted(node: Obj, layout: Layout, operation: RecutOperation) -> Layout | Ended:
+    """The layout with this GPU changed; or why the manager cannot make it."""
+    index, name = operation.index, node["metadata"]["name"]
+    if not 0 <= index < len(layout):
+        return Ended(OutcomeKind.CONFLICT, f"node {name} has {len(layout)} GPUs, and the change is of GPU {index}")
+    before, after = cuts_of(operation.before), cuts_of(operation.after)
+    wanted = (*layout[:index], after, *layout[index + 1 :])
+    if layout[index] == after:
+        return wanted
+    if layout[index] != before:
+        found = f"GPU {index} of node {name} is {layout[index].shown}, not {before.shown}"
+        return Ended(OutcomeKind.CONFLICT, f"{found}: it changed since the decision, or its GPUs are not told apart")
+    model = mig.find_gpu_model(label(node, "nvidia.com/gpu.product"))
+    names = [profile for profile, count in (after.instances or {}).items() for _ in range(count)]
+    if model is None or mig.fits(model, (), names) is None:
+        return Ended(OutcomeKind.FAILED, f"the MIG manager cannot make {after.shown} on GPU {index} of node {name}")
+    return wanted
+
+
+def _write_entry(tools: Tools, effect: Effect, ground: _Ground, wanted: Layout) -> tuple[str, bool] | Progress:
+    """The name of the entry, and whether it is new in the file. The present geometry gets one too, to return to."""
+    name, parts = mig_file.entry_of(wanted)
+    back, back_parts = mig_file.entry_of(ground.layout)
+    if name in ground.configs and back in ground.configs:
+        return name, False
+    nodes = tools.api.get("/api/v1/nodes", {"labelSelector": CONFIG})
+    if not nodes.ok:
+        return ended_by(nodes, "nodes with a MIG configuration")
+    used = [label(each, CONFIG) for each in nodes.body.get("items") or ()]
+
+    def decide(found: Obj) -> Obj | Stop:
+        try:
+            configs = mig_file.entries_of(str((found.get("data") or {}).get("config.yaml", "")))
+        except BadFileError as error:
+            return Stop(str(error))
+        text = mig_file.with_entries(configs, {name: parts, back: back_parts}, used)
+        return {"data": {"config.yaml": text}}
+
+    answer = tools.writer.change(ground.config_map, decide, effect.epoch)
+    return (name, name not in ground.configs) if answer.ok else ended_by(answer, ground.config_map.shown)
+
+
+def _set(tools: Tools, effect: Effect, ref: Ref, record: Record, now_s: float) -> Progress:
+    """Set the label once no pod holds a GPU of the node."""
+    if now_s < record.at + SPREAD_S:
+        return Waiting("the MIG manager is given time to see the new configuration")
+    pods = tools.api.get("/api/v1/pods", {"fieldSelector": f"spec.nodeName={quote(ref.name, safe='')}"})
+    if not pods.ok:
+        return ended_by(pods, f"pods of {ref.shown}")
+    holders = [each["metadata"]["name"] for each in pods.body.get("items") or () if holds_gpu(each)]
+    if holders:
+        return Waiting(f"{len(holders)} pods hold GPUs of its node, first {min(holders)}")
+    now = replace(record, step="set", at=now_s, epoch=effect.epoch)
+    answer = _put(tools, effect, ref, now, {"metadata": {"labels": {CONFIG: record.config, STATE: None}}})
+    return Waiting("the MIG manager begins") if answer.ok else ended_by(answer, f"label {CONFIG} of {ref.shown}")
+
+
+# --- after it ---------------------------------------------------------------------------------------
+
+
+def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, now_s: float) -> Progress:
+    """The state that the manager reports, down to what the node offers."""
+    if label(node, CONFIG) != record.config:
+        text = f"{CONFIG} was set to {label(node, CONFIG)!r} by somebody else meanwhile"
+        return _end(tools, effect, ref, record, Ended(OutcomeKind.CONFLICT, text))
+    state = label(node, STATE)
+    if state == "failed":
+        return _back(tools, effect, ref, record, "the MIG manager reports that it failed")
+    if state in {"pending", "rebooting"} and now_s >= record.at + STUCK_S:
+        return _back(tools, effect, ref, record, f"{state} for {now_s - record.at:.0f} s: the MIG manager is stuck")
+    if state != "success":
+        return Waiting(f"the MIG manager: {state or 'not begun'}")
+    paused = paused_clients(node)
+    if paused:
+        return Waiting(f"success, but GPU clients are still paused: {', '.join(paused)}")
+    wanted = _asked(tools, node, record)
+    if isinstance(wanted, Ended | Waiting):
+        return wanted
+    if offered(node) != mig_file.resources_of(wanted):
+        return Waiting(f"success, but the node offers {shown(offered(node))}")
+    return _end(tools, effect, ref, record, Ended(OutcomeKind.DONE, f"it is {_at(wanted, effect)}"), wanted)
+
+
+def _asked(tools: Tools, node: Obj, record: Record) -> Layout | Progress:
+    """The layout of the entry that was asked for."""
+    policies = tools.api.get(POLICIES)
+    items = policies.body.get("items") or [{}]
+    space = (items[0].get("status") or {}).get("namespace") or "gpu-operator"
+    found = tools.api.read(Ref("ConfigMap", space, CONFIG_MAP)) if policies.ok else policies
+    if not found.ok:
+        return ended_by(found, f"ConfigMap {CONFIG_MAP}")
+    try:
+        configs = mig_file.entries_of(str((found.body.get("data") or {}).get("config.yaml", "")))
+        gpus = int(label(node, "nvidia.com/gpu.count") or 0)
+        return mig_file.layouts_of(configs, record.config, gpus)[0]
+    except (BadFileError, ValueError) as error:
+        return Ended(OutcomeKind.FAILED, str(error))
+
+
+def _after(tools: Tools, effect: Effect, operation: RecutOperation, node: Obj) -> Ended:
+    """The change of the node ended for another of its GPUs."""
+    ground = _ground(tools, node)
+    as_asked = isinstance(ground, _Ground) and ground.layout[operation.index] == cuts_of(operation.after)
+    if as_asked:
+        return Ended(OutcomeKind.DONE, "its node has changed")
+    return Ended(OutcomeKind.CONFLICT, f"the change of its node ended otherwise: {effect.waits_for}")
+
+
+def _end(
+    tools: Tools, effect: Effect, ref: Ref, record: Record, ended: Ended, layout: Layout | None = None
+) -> Progress:
+    """Remove the record and our cordon; keep the geometry of each GPU on the node, which nobody else states."""
+    notes: Obj = {EFFECT: None}
+    if layout is not None:
+        notes[MIG_GEOMETRY] = json.dumps([each.instances for each in layout])
+    patch: Obj = {"metadata": {"annotations": notes}}
+    if record.cordoned:
+        patch["spec"] = {"unschedulable": None}
+    answer = tools.writer.change(ref, lambda found: patch if _record(found) else Stop("ended", done=True), effect.epoch)
+    return ended if answer.ok else ended_by(answer, f"uncordon {ref.shown}")
+
+
+def _back(tools: Tools, effect: Effect, ref: Ref, record: Record, why: str) -> Ended:
+    """Ask for the geometry of before by another value, bring paused clients back, and end."""
+    back = record.before
+
+    def decide(found: Obj) -> Obj | Stop:
+        known = _record(found)
+        if known is None:
+            return Stop("ended", done=True)
+        patch: Obj = {"metadata": {"annotations": {EFFECT: None}}}
+        if known.step == "set" and label(found, CONFIG) == known.config:
+            patch["metadata"]["labels"] = {CONFIG: back, STATE: None}
+            # where the geometry is still that of before, the manager reports success and leaves its clients paused
+            patch["metadata"]["labels"] |= {DEPLOY + client: "true" for client in paused_clients(found)}
+        if known.cordoned:
+            patch["spec"] = {"unschedulable": None}
+        return patch
+
+    answer = tools.writer.change(ref, decide, effect.epoch)
+    if not answer.ok:
+        return Ended(OutcomeKind.FAILED, f"{why}; and {ref.shown} stays cordoned: {answer.message}", retryable=True)
+    after = f"its node is asked to return to {back}" if record.step == "set" else "nothing was changed"
+    return Ended(OutcomeKind.FAILED, f"{why}; {after}")
+
+
+def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every `undo`
+    """At the deadline: the node is uncordoned; a label that was set goes back."""
+    ref = target.first("Node")
+    read = tools.api.read(ref) if ref is not None else Answer({}, Refusal.GONE, "its node is gone")
+    record = _record(read.body) if read.ok else None
+    if ref is None or record is None or effect.id not in record.gpus.values():
+        return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for or read.message or 'no progress'}")
+    return _back(tools, effect, ref, record, f"not done in time: {effect.waits_for or 'no progress'}")
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+def _record(node: Obj) -> Record | None:
+    """Our effect on the node; None for none, and for a record of another lever."""
+    text = annotation(node, EFFECT)
+    try:
+        found: dict[str, Any] = json.loads(text) if text else {}
+        return Record(**found) if found.get("lever") == LEVER.name else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _put(tools: Tools, effect: Effect, ref: Ref, record: Record, patch: Obj, *, without: bool = False) -> Answer:
+    """Write the record together with `patch`. `without`: only where there is none."""
+    text = json.dumps(asdict(record), sort_keys=True)
+
+    def decide(found: Obj) -> Obj | Stop:
+        if without and annotation(found, EFFECT):
+            return Stop("another effect began on it meanwhile", refusal=Refusal.BUSY)
+        meta = patch.get("metadata", {})
+        return {**patch, "metadata": {**meta, "annotations": {EFFECT: text}}}
+
+    return tools.writer.change(ref, decide, effect.epoch)
+
+
+def _at(layout: Layout, effect: Effect) -> str:
+    operation = effect.instruction.operation
+    return layout[operation.index].shown if isinstance(operation, RecutOperation) else "changed"
+
+
+LEVER = Lever(
+    "mig-config",
+    frozenset({"recut"}),
+    "set the label nvidia.com/mig.config of a cordoned node without GPU pods, and follow the MIG manager",
+    (
+        Rule("", "nodes", ("get", "list", "patch")),
+        Rule("", "pods", ("list",)),
+        Rule("", "configmaps", ("get", "patch"), (CONFIG_MAP,)),
+        Rule("nvidia.com", "clusterpolicies", ("list",)),
+    ),
+    suits,
+    step,
+    undo,
+)

@@ -1,0 +1,56 @@
+"""What is read of a node and its pods before and after a change of MIG geometry."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from actuators.kubernetes.api import Obj
+from actuators.kubernetes.mig_file import Cuts
+from autopilot.core.model.objects import Geometry
+
+DEPLOY, PAUSED = "nvidia.com/gpu.deploy.", "paused-for-mig-change"
+
+
+def holds_gpu(pod: Obj) -> bool:
+    """Whether a pod that has not ended holds a GPU, an instance, or a device by a claim."""
+    if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
+        return False
+    spec = pod["spec"]
+    asks = [
+        name
+        for each in (*(spec.get("initContainers") or ()), *spec["containers"])
+        for kind in ("requests", "limits")
+        for name in ((each.get("resources") or {}).get(kind) or {})
+    ]
+    return bool(spec.get("resourceClaims")) or any(name.startswith("nvidia.com/") for name in asks)
+
+
+def cuts_of(geometry: Geometry | None) -> Cuts:
+    """A geometry as numbers of instances: the manager takes no places."""
+    return Cuts(None if geometry is None else dict(sorted(Counter(profile for profile, _ in geometry).items())))
+
+
+def offered(node: Obj) -> dict[str, int]:
+    """GPUs and instances that can be allocated; what is 0 is left out, except whole GPUs."""
+    amounts = (node.get("status") or {}).get("allocatable") or {}
+    found = {
+        name: int(amount)
+        for name, amount in amounts.items()
+        if name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) and str(amount).isdecimal()
+    }
+    return {"nvidia.com/gpu": 0} | {
+        name: amount for name, amount in found.items() if amount or name == "nvidia.com/gpu"
+    }
+
+
+def paused_clients(node: Obj) -> list[str]:
+    """GPU clients that the manager has not brought back."""
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    return sorted(
+        key.removeprefix(DEPLOY) for key, value in labels.items() if key.startswith(DEPLOY) and value == PAUSED
+    )
+
+
+def shown(amounts: dict[str, int]) -> str:
+    """Amounts in words."""
+    return ", ".join(f"{name}: {count}" for name, count in sorted(amounts.items()))

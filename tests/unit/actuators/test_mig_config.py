@@ -1,0 +1,421 @@
+"""MIG geometry through the label of NVIDIA's MIG manager, on an API server with that manager."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Api
+from actuators.kubernetes.levers.mig_config import CONFIG, CONFIG_MAP, SPREAD_S, STATE, STUCK_S
+from apiserver.actors.kubelet import KubeletOptions
+from apiserver.actors.mig_manager import CLIENTS, DEPLOY, PAUSED, MigManager, MigOptions
+from apiserver.cluster import cluster
+from apiserver.http.serve import serve
+from apiserver.timeline import US, Timeline
+from apiserver.users import ADMIN
+from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
+from autopilot.core.model.objects import Geometry, Subject, SubjectKind
+from autopilot.core.model.operations import RecutOperation
+from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from collectors.kubernetes.access import Access, Address
+from tests.kits.acting_kit import Found, Identity
+
+Obj = dict[str, Any]
+SPACE = "gpu-operator"
+FILE = """version: v1
+mig-configs:
+  all-disabled: [{devices: all, mig-enabled: false}]
+  small: [{devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}]
+"""
+SMALL: Geometry = tuple(("1g.10gb", start) for start in range(7))
+HALVES: Geometry = (("3g.40gb", 0), ("3g.40gb", 4))
+GROUP = {
+    "group": "nvidia.com",
+    "names": {"plural": "clusterpolicies", "singular": "clusterpolicy", "kind": "ClusterPolicy"},
+}
+OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class Scene:
+    """A cluster with the GPU operator; nodes of two H100, both cut into seven instances."""
+
+    def __init__(self, folder: Any) -> None:
+        self.timeline = Timeline(datetime(2026, 1, 1, tzinfo=UTC))
+        self.server = cluster(self.timeline, random.Random(1), kubelets=KubeletOptions(served=lambda _node: False))
+        self.client = self.server.client(ADMIN, "test")
+        self.options = MigOptions(config_map=(SPACE, CONFIG_MAP), may_reboot=True)
+        self.manager = MigManager(self.server, self.options)
+        self.client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+        meta = {"name": CONFIG_MAP, "namespace": SPACE}
+        data = {"config.yaml": FILE}
+        self.client.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": OPEN}}
+        crd = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "clusterpolicies.nvidia.com"},
+            "spec": {**GROUP, "scope": "Cluster", "versions": [version]},
+        }
+        self.client.create("customresourcedefinitions.apiextensions.k8s.io", crd)
+        self.timeline.run_for(5)
+        policy = {
+            "apiVersion": "nvidia.com/v1",
+            "kind": "ClusterPolicy",
+            "metadata": {"name": "cluster-policy"},
+            "spec": {"migManager": {"config": {"name": CONFIG_MAP}}},
+            "status": {"namespace": SPACE},
+        }
+        self.client.create("clusterpolicies.nvidia.com", policy)
+        self.running = serve(self.server)
+        self._hold = self.running.clock.hold()
+        self._hold.__enter__()
+        file = folder / "kubeconfig"
+        file.write_text(self.running.kubeconfig(), "utf-8")
+        self.access = Access(Address(file))
+        self._uids: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._hold.__exit__(None, None, None)
+        self.running.close()
+
+    @property
+    def now_s(self) -> float:
+        """The time of the server."""
+        return self.timeline.now.timestamp()
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        with self.running.clock.lock:
+            self.timeline.run_until_us(self.timeline.now_us + round(seconds * US))
+
+    def add_node(self, name: str, **spec: Any) -> None:
+        """A node whose GPUs are cut into small instances."""
+        labels = {DEPLOY + each: "true" for each in CLIENTS} | {
+            "nvidia.com/mig.capable": "true",
+            "nvidia.com/mig.strategy": "mixed",
+            "nvidia.com/gpu.count": "2",
+            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+            CONFIG: "small",
+            STATE: "success",
+        }
+        amounts = {"cpu": "64", "nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "14"}
+        status = {"capacity": amounts, "allocatable": amounts}
+        with self.running.clock.lock:
+            found = self.client.create(
+                "nodes",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {"name": name, "labels": labels},
+                    "spec": spec,
+                    "status": status,
+                },
+            )
+            self._uids.setdefault(name, found["metadata"]["uid"])
+        self.run(1)
+
+    def node(self, name: str) -> Obj:
+        """A node now."""
+        found = self.server.store.get("nodes", "", name)
+        assert found is not None
+        return found
+
+    def labels(self, name: str) -> dict[str, str]:
+        """Its labels."""
+        found: dict[str, str] = self.node(name)["metadata"]["labels"]
+        return found
+
+    def offers(self, name: str) -> dict[str, str]:
+        """What of its GPUs can be allocated."""
+        amounts: dict[str, str] = self.node(name)["status"]["allocatable"]
+        return {key: each for key, each in amounts.items() if key.startswith("nvidia.com/") and each != "0"}
+
+    def is_open(self, name: str) -> bool:
+        """Whether it takes pods, and no effect is recorded on it."""
+        node = self.node(name)
+        return not node["spec"].get("unschedulable") and EFFECT not in node["metadata"].get("annotations", {})
+
+    def label(self, name: str, **labels: str | None) -> None:
+        """Set labels as a person would; `state` and `config` are those of the manager."""
+        keys = {"config": CONFIG, "state": STATE}
+        named = {keys.get(key, key): value for key, value in labels.items()}
+        with self.running.clock.lock:
+            self.client.patch("nodes", "", name, {"metadata": {"labels": named}})
+
+    def pod(self, name: str, node: str, limits: Obj, app: str = "") -> None:
+        """A pod on a node."""
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "app:1", "resources": {"limits": limits}}]}
+        meta = {"name": name, "namespace": "default", "labels": {"app": app}}
+        with self.running.clock.lock:
+            self.client.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    # --- the actuator -------------------------------------------------------------------------
+
+    def actuator(self) -> KubernetesActuator:
+        """A new process."""
+        return KubernetesActuator(Api(self.access), self)
+
+    def find(self, kind: str, uid: str) -> Found | None:
+        """The node of a GPU, as the view showed it first (port `Objects`)."""
+        name = uid.partition(":")[0]
+        return Found(0, (Identity("Node", "", name, self._uids[name]),)) if kind == "gpu" else None
+
+    def marked(self) -> Iterator[Any]:
+        """None."""
+        return iter(())
+
+    def placed(self) -> Iterator[Any]:
+        """None."""
+        return iter(())
+
+    def uids(self) -> Iterator[str]:
+        """None."""
+        return iter(())
+
+    def recut(
+        self, node: str, index: int = 0, before: Geometry | None = SMALL, after: Geometry | None = HALVES, **more: Any
+    ) -> Instruction:
+        """An instruction about one GPU."""
+        scope = more.pop("scope", "node")
+        uid = f"{node}:gpu{index}"
+        operation = RecutOperation(before=before, after=after, scope=scope, node=node, index=index)
+        return Instruction(
+            f"1/p/{uid}", Subject(SubjectKind.GPU, uid, uid, 0), operation, self.now_s + 1500.0, 1, "p", **more
+        )
+
+    def follow(self, actuator: KubernetesActuator, *under_way: Instruction, most_s: float = 2000.0) -> list[Outcome]:
+        """Ticks until every effect has ended."""
+        ended: list[Outcome] = []
+        end_s = self.now_s + most_s
+        while len(ended) < len(under_way) and self.now_s < end_s:
+            self.run(20)
+            ended += actuator.advance(self.now_s, 1, under_way)
+        return ended
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """One cluster; each test has a node of its own."""
+    found = Scene(tmp_path_factory.mktemp("mig"))
+    yield found
+    found.close()
+
+
+def begun(scene: Scene, node: str, **more: Any) -> tuple[KubernetesActuator, Instruction]:
+    """A change up to the moment at which the manager works on it."""
+    actuator, instruction = scene.actuator(), scene.recut(node, **more)
+    assert actuator.apply(instruction, scene.now_s).kind == OutcomeKind.ACCEPTED
+    scene.run(SPREAD_S)
+    assert actuator.advance(scene.now_s, 1, [instruction]) == ()
+    return actuator, instruction
+
+
+def test_a_gpu_is_cut_and_the_other_one_keeps_its_geometry(scene: Scene) -> None:
+    """Cordon, wait for the file to spread, label without the old state, follow, uncordon."""
+    scene.add_node("n1")
+    actuator, instruction = scene.actuator(), scene.recut("n1")
+    outcome = actuator.apply(instruction, scene.now_s)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.ACCEPTED, "its node is cordoned")
+    assert scene.node("n1")["spec"]["unschedulable"]
+    assert scene.labels("n1")[CONFIG] == "small"
+    scene.run(SPREAD_S)
+    actuator.advance(scene.now_s, 1, [instruction])
+    labels = scene.labels("n1")
+    assert labels[CONFIG].startswith("gpu-autopilot-")
+    assert labels.get(STATE) != "success"
+    (ended,) = scene.follow(actuator, instruction)
+    assert (ended.kind, ended.reason) == (OutcomeKind.DONE, "it is 2 x 3g.40gb")
+    assert scene.offers("n1") == {"nvidia.com/mig-3g.40gb": "2", "nvidia.com/mig-1g.10gb": "7"}
+    assert scene.is_open("n1")
+    note = scene.node("n1")["metadata"]["annotations"][MIG_GEOMETRY]
+    assert json.loads(note) == [{"3g.40gb": 2}, {"1g.10gb": 7}]
+    assert actuator.apply(scene.recut("n1"), scene.now_s) == ended
+
+
+def test_two_gpus_of_a_node_change_together(scene: Scene) -> None:
+    """Instructions of one tick are one change of the label."""
+    scene.add_node("n2")
+    actuator = scene.actuator()
+    both = [scene.recut("n2"), scene.recut("n2", 1, after=(("7g.80gb", 0),))]
+    assert [actuator.apply(each, scene.now_s).kind for each in both] == [OutcomeKind.ACCEPTED] * 2
+    ended = scene.follow(actuator, *both)
+    assert [each.kind for each in ended] == [OutcomeKind.DONE] * 2
+    assert scene.offers("n2") == {"nvidia.com/mig-3g.40gb": "2", "nvidia.com/mig-7g.80gb": "1"}
+    assert scene.is_open("n2")
+
+
+def test_work_is_never_cut_away(scene: Scene) -> None:
+    """While a pod holds an instance the label is not set; at the deadline the node is as before."""
+    scene.add_node("n3")
+    scene.pod("user", "n3", {"nvidia.com/mig-1g.10gb": "1"})
+    actuator, instruction = begun(scene, "n3")
+    (ended,) = scene.follow(actuator, instruction)
+    assert ended.kind == OutcomeKind.FAILED
+    assert ended.reason == "not done in time: 1 pods hold GPUs of its node, first user; nothing was changed"
+    assert scene.labels("n3")[CONFIG] == "small"
+    assert scene.labels("n3")[STATE] == "success"
+    assert scene.is_open("n3")
+
+
+def test_a_failed_change_goes_back_and_brings_the_clients_back(scene: Scene) -> None:
+    """After an earlier success the manager leaves them paused; another value makes it resume them."""
+    scene.add_node("n4")
+    actuator, first = begun(scene, "n4")
+    assert scene.follow(actuator, first)[0].kind == OutcomeKind.DONE
+    scene.options.apply_fails.add("n4")
+    second = scene.recut("n4", before=HALVES, after=SMALL)
+    actuator = scene.actuator()
+    actuator.apply(second, scene.now_s)
+    scene.run(SPREAD_S)
+    actuator.advance(scene.now_s, 1, [second])
+    scene.run(30)
+    assert scene.labels("n4")[STATE] == "failed"
+    assert PAUSED in scene.labels("n4").values()
+    scene.options.apply_fails.clear()
+    (ended,) = actuator.advance(scene.now_s, 1, [second])
+    assert ended.kind == OutcomeKind.FAILED
+    assert ended.reason.startswith(
+        "the MIG manager reports that it failed; its node is asked to return to gpu-autopilot-"
+    )
+    scene.run(60)
+    assert scene.labels("n4")[STATE] == "success"
+    assert PAUSED not in scene.labels("n4").values()
+    assert scene.is_open("n4")
+
+
+def test_pending_that_never_ends_is_seen_as_stuck(scene: Scene) -> None:
+    """A client that does not go: the manager gives up without a word. Another value repairs it."""
+    scene.add_node("n5")
+    scene.pod("plugin", "n5", {}, app=CLIENTS["device-plugin"])
+    actuator, instruction = begun(scene, "n5")
+    scene.run(STUCK_S)
+    assert scene.labels("n5")[STATE] == "pending"
+    (ended,) = scene.follow(actuator, instruction)
+    assert ended.kind == OutcomeKind.FAILED
+    assert "the MIG manager is stuck" in ended.reason
+    assert scene.labels("n5")[CONFIG] == "small"
+    assert PAUSED not in scene.labels("n5").values()
+    scene.run(5)
+    assert scene.labels("n5")[STATE] == "success"
+
+
+def test_a_success_without_effect_is_not_believed(scene: Scene) -> None:
+    """What the node offers is compared with what was asked for."""
+    scene.add_node("n6")
+    actuator, instruction = begun(scene, "n6")
+    scene.run(12)
+    amounts = {"nvidia.com/mig-3g.40gb": "0", "nvidia.com/mig-1g.10gb": "14"}
+    with scene.running.clock.lock:
+        scene.client.patch("nodes", "", "n6", {"status": {"capacity": amounts, "allocatable": amounts}}, "status")
+    assert scene.labels("n6")[STATE] == "success"
+    (ended,) = scene.follow(actuator, instruction)
+    assert ended.kind == OutcomeKind.FAILED
+    assert "success, but the node offers" in ended.reason
+    assert scene.labels("n6")[CONFIG] == "small"
+
+
+def test_a_node_that_reboots_is_waited_for(scene: Scene) -> None:
+    """The mode changes only with the reboot, which takes minutes."""
+    scene.add_node("n7")
+    scene.options.mode_fails.add("n7")
+    actuator, instruction = begun(scene, "n7", after=None)
+    scene.run(30)
+    assert scene.labels("n7")[STATE] == "rebooting"
+    assert actuator.advance(scene.now_s, 1, [instruction]) == ()
+    assert scene.follow(actuator, instruction)[0].kind == OutcomeKind.DONE
+    assert scene.offers("n7") == {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "7"}
+
+
+def test_another_geometry_than_the_decision_saw_is_a_conflict(scene: Scene) -> None:
+    """Nothing is written; the node stays open."""
+    scene.add_node("n8")
+    version = scene.node("n8")["metadata"]["resourceVersion"]
+    outcome = scene.actuator().apply(scene.recut("n8", before=HALVES, after=(("7g.80gb", 0),)), scene.now_s)
+    assert outcome.kind == OutcomeKind.CONFLICT
+    assert "GPU 0 of node n8 is 7 x 1g.10gb, not 2 x 3g.40gb" in outcome.reason
+    assert scene.node("n8")["metadata"]["resourceVersion"] == version
+
+
+def test_a_value_of_somebody_else_wins(scene: Scene) -> None:
+    """It is left as it is, and our cordon is removed."""
+    scene.add_node("n9")
+    actuator, instruction = begun(scene, "n9")
+    scene.label("n9", config="all-disabled", state=None)
+    (ended,) = actuator.advance(scene.now_s, 1, [instruction])
+    assert ended.kind == OutcomeKind.CONFLICT
+    assert "by somebody else" in ended.reason
+    assert scene.labels("n9")[CONFIG] == "all-disabled"
+    assert scene.is_open("n9")
+
+
+def test_the_cordon_of_a_person_stays(scene: Scene) -> None:
+    """Only what we set is removed."""
+    scene.add_node("n10", unschedulable=True)
+    actuator, instruction = begun(scene, "n10")
+    assert scene.follow(actuator, instruction)[0].kind == OutcomeKind.DONE
+    assert scene.node("n10")["spec"]["unschedulable"]
+
+
+def test_a_new_process_goes_on_with_the_change(scene: Scene) -> None:
+    """The annotation of the node says how far it is."""
+    scene.add_node("n11")
+    _, instruction = begun(scene, "n11")
+    value = scene.labels("n11")[CONFIG]
+    again = scene.actuator()
+    assert again.apply(instruction, scene.now_s).kind == OutcomeKind.ACCEPTED
+    assert scene.labels("n11")[CONFIG] == value
+    assert scene.follow(again, instruction)[0].kind == OutcomeKind.DONE
+
+
+def test_a_node_that_was_replaced_is_left_alone(scene: Scene) -> None:
+    """The uid of the view counts, and not the name."""
+    scene.add_node("n12")
+    actuator, instruction = begun(scene, "n12")
+    with scene.running.clock.lock:
+        scene.client.delete("nodes", "", "n12")
+    scene.add_node("n12")
+    (ended,) = actuator.advance(scene.now_s, 1, [instruction])
+    assert ended.kind == OutcomeKind.CONFLICT
+    assert scene.labels("n12")[CONFIG] == "small"
+
+
+def test_a_cluster_that_is_not_prepared_is_told_what_to_set(scene: Scene) -> None:
+    """Another ConfigMap, another strategy, another scope: one message each, and nothing is written."""
+    scene.add_node("n13")
+    actuator = scene.actuator()
+    scoped = actuator.apply(scene.recut("n13", scope="instance"), scene.now_s)
+    assert "set regeometry.node_s for this pool" in scoped.reason
+    scene.label("n13", **{"nvidia.com/mig.strategy": "single"})
+    assert "to mixed" in scene.actuator().apply(scene.recut("n13"), scene.now_s).reason
+    scene.label("n13", **{"nvidia.com/mig.strategy": "mixed"})
+    named = {"spec": {"migManager": {"config": {"name": "default-mig-parted-config"}}}}
+    back = {"spec": {"migManager": {"config": {"name": CONFIG_MAP}}}}
+    for patch in (named, back):
+        with scene.running.clock.lock:
+            scene.client.patch("clusterpolicies.nvidia.com", "", "cluster-policy", patch)
+        if patch is named:
+            outcome = scene.actuator().apply(scene.recut("n13"), scene.now_s)
+            assert outcome.kind == OutcomeKind.FAILED
+            assert f"set spec.migManager.config.name to {CONFIG_MAP}" in outcome.reason
+    assert scene.is_open("n13")
+
+
+def test_a_configuration_that_the_file_lacks_is_named(scene: Scene) -> None:
+    """The geometry of the other GPUs would be unknown."""
+    scene.add_node("n14")
+    scene.label("n14", config="of-somebody", state=None)
+    scene.run(2)
+    assert scene.labels("n14")[STATE] == "failed"
+    outcome = scene.actuator().apply(scene.recut("n14"), scene.now_s)
+    assert outcome.kind == OutcomeKind.CONFLICT
+    assert "is failed, not success" in outcome.reason
+    scene.label("n14", state="success")
+    outcome = scene.actuator().apply(scene.recut("n14"), scene.now_s)
+    assert "config.yaml has no entry 'of-somebody'" in outcome.reason
