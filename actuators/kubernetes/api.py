@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -137,6 +137,8 @@ class Api:
 
     def __init__(self, access: Connections, timeout_s: float = ANSWER_S) -> None:
         self._access, self._timeout_s = access, timeout_s
+        self.may_write: Callable[[], str] = lambda: ""
+        """Why no write may leave now, "" while one may. It is asked immediately before each write."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
         """Read an object or a list."""
@@ -164,6 +166,8 @@ class Api:
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Any, media: str, *, again: bool = True
     ) -> Answer:
+        if method != "GET" and not (query or {}).get("dryRun") and (reason := self.may_write()):
+            return Answer({}, Refusal.FENCED, f"not sent: {reason}", 0)
         try:
             pool, headers, generation = self._access.connection()
             response = pool.request(

@@ -40,6 +40,7 @@ class Desk:
     when: When = field(default_factory=When)
     wall_s: Callable[[], float] = time
     waiting: Callable[[], str] = lambda: ""  # why another controller decides, "" while this one does
+    rearm: Callable[[], str] | None = None  # ends what the watchdog imposed; why it could not, "" where it did
     follower: Follower | None = None  # follows alerts
     history: History = field(default_factory=History)
     sessions: Sessions = field(default_factory=Sessions)

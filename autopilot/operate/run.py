@@ -120,6 +120,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         settings.http.answer_s,
         when=when,
         waiting=service.waiting,
+        rearm=service.restraint.rearm if service.restraint is not None else None,
         follower=follower,
         history=History(own.history),
     )

@@ -155,7 +155,35 @@ def lift(
     command(find_api(config, server, token_file), "lift", action)
 
 
-SERVICE_COMMANDS = (run, cluster, recommendations, approve, reject, pause, resume, kill, lift)
+def rearm(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
+    """Let the running service act again after the watchdog opened the way for waiting work."""
+    from autopilot.operate.client import command, find_api
+
+    command(find_api(config, server, token_file), "rearm")
+
+
+def watchdog(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    in_cluster: InCluster = False,
+    namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the Lease.")] = "gpu-autopilot",
+    lease: Annotated[str, typer.Option("--lease", help="Name of the Lease.")] = "gpu-autopilot",
+    absence: Annotated[
+        str, typer.Option("--absence", help="How long nobody may renew the Lease while the API server is healthy.")
+    ] = "10m",
+) -> None:
+    """Open the way for waiting work when no controller comes back, until SIGTERM or Ctrl-C.
+
+    It looks at the Lease alone. When nobody has renewed it for --absence, it takes the admission check gpu-autopilot
+    from the queues, removes the gates of the controller, and starts again what the controller stopped. A controller
+    that returns only recommends until `autopilot rearm`.
+    """
+    from autopilot.operate.watchdog import run_watchdog
+
+    run_watchdog(kubeconfig, context, in_cluster=in_cluster, namespace=namespace, lease=lease, absence=absence)
+
+
+SERVICE_COMMANDS = (run, cluster, recommendations, approve, reject, pause, resume, kill, lift, rearm, watchdog)
 
 
 def add_service_commands(app: typer.Typer) -> None:

@@ -103,6 +103,10 @@ class Record:
             self._policy = digest
             self.event(Kind.SETTINGS, policy=name, digest=digest)
 
+    def rearmed(self, who: str, role: str, origin: str) -> None:
+        """A person ends what the watchdog imposed. Raises `AuditError`."""
+        self._log.record(Event(Kind.SETTINGS, who, role, origin, "watchdog", facts={"rearmed": True}))
+
     def seal_when_due(self) -> None:
         """Sign the head each minute, and export it as a log line. A disk that fails is reported."""
         if self._now_s() - self._sealed_s < SEAL_EVERY_S:

@@ -57,6 +57,7 @@ class Site:
     policy: Callable[[PolicySource], PolicySource] = lambda source: source
     still: Callable[[], AbstractContextManager[object]] = nullcontext  # open during each tick
     join: Callable[[Collector], None] = lambda _: None  # told of each source of telemetry
+    guard: Callable[[Callable[[], str]], None] = lambda _: None  # takes what says why no write may leave now
     lists: Callable[[Kind], Cluster] | None = None  # a list of its own for a kind of a real cluster, not started
 
 
@@ -100,6 +101,10 @@ def kubernetes_site(
     options = Options({level.value: label for level, label in settings.topology.items()}, acts=settings.act)
     collector = kind(cluster, options, skew_s=lambda: 0.0 if one_clock else transport.skew_s)
 
+    def guard(may_write: Callable[[], str]) -> None:
+        if actuator is not None:
+            actuator.api.may_write = may_write
+
     def watch(on_change: OnChange) -> Callable[[], None]:
         cluster.on_change = on_change
         cluster.start()
@@ -118,6 +123,7 @@ def kubernetes_site(
         least_s=LEAST_S,
         join=collector.join,
         actuator=actuator,
+        guard=guard,
         api=ClusterApi(access),
         lists=lambda kind: Cluster(transport, now_s, kinds=(kind,), urgent=(kind,), timing=timing),
         policy=lambda source: BesidePolicy(source, lambda: collector.engine, lambda: collector.fair_sharing, kinds),

@@ -33,6 +33,7 @@ from autopilot.service.inbox import CommandInbox, SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.leadership import FileLeadership, Led
 from autopilot.service.leading.leadership import FencedActuator, FencedFollower
+from autopilot.service.leading.restraint import RestrainedPolicy, restrained
 from autopilot.service.leading.shared import Shared, open_shared
 from autopilot.service.loop import Loop
 from autopilot.service.metered import ServiceMeter
@@ -73,6 +74,7 @@ class Service:
     cluster_policy: ClusterPolicySource | None = None  # where the policy is kept in the cluster
     health_of: list[Callable[[], CollectorHealth]] = field(default_factory=list)  # shown beside the collectors
     waiting: Callable[[], str] = lambda: ""  # why another controller decides, "" while this one does
+    restraint: RestrainedPolicy | None = None  # of a controller that takes part in an election
     closers: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
@@ -121,9 +123,9 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             "a simulated one, or set `kubernetes` or `simulation` in the settings"
         )
     written = _policy_of(settings, places, site)
-    policy = site.policy(written)
+    policy = restrained(settings.kubernetes, site.api, site.policy(written))
     with ExitStack() as opened:
-        kept = _open(settings, places, site, policy.current(), opened)
+        kept = _open(settings, places, site, policy, opened)
         watch, publisher = Stopwatch(), Publisher()
         exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), site.last_now_s, kept.record, kept.waiting)
         ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
@@ -175,6 +177,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         cluster_policy=written if isinstance(written, ClusterPolicySource) else None,
         health_of=ticks.health_of,
         waiting=kept.waiting,
+        restraint=policy if isinstance(policy, RestrainedPolicy) else None,
         closers=[end_watch, ticks.meter.close, ticks.spending.wait],
     )
 
@@ -191,7 +194,7 @@ def _loop(settings: Settings, site: Site, controller: Controller, ticks: Ticks) 
     )
 
 
-def _open(settings: Settings, places: Places, site: Site, policy: Policy, opened: ExitStack) -> _Kept:
+def _open(settings: Settings, places: Places, site: Site, source: PolicySource, opened: ExitStack) -> _Kept:
     """Take the lead, or stand by; then open memory, inbox and journal. `opened` releases them on failure."""
     local = FileMemoryStore(places.memory)
     before = local.load()
@@ -202,6 +205,9 @@ def _open(settings: Settings, places: Places, site: Site, policy: Policy, opened
     inbox: CommandInbox
     if shared is not None:
         leadership, memory, inbox = shared.leadership, shared.memory, shared.inbox
+        site.guard(shared.leadership.may_write)
+        if isinstance(source, RestrainedPolicy):
+            source.leads = lambda: shared.elector.fence() is not None
     else:
         leadership, memory = FileLeadership(places.lock, before.fence if before is not None else 0), local
         opened.callback(leadership.release)
@@ -209,6 +215,7 @@ def _open(settings: Settings, places: Places, site: Site, policy: Policy, opened
             raise InputError(f"{places.lock}: another controller leads here; stop it, or give another state folder")
         inbox = SqliteInbox(places.inbox, kill.reason, before.last_sequence if before is not None else -1)
         opened.callback(inbox.close)
+    policy = source.current()
     about = {"policy": policy.name, **site.about}
     journal = SqliteJournal(places.journal, durable=True, rules=policy.journal, run=about)
     opened.callback(journal.close)

@@ -1,10 +1,10 @@
-"""Commands about the controller itself: pause, resume, kill."""
+"""Commands about the controller itself: pause, resume, kill, re-arm."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 
 from autopilot.core.model.records import CommandKind, NoteCode
 from autopilot.http.auth import Admin, Approver, Caller, origin_of
@@ -29,6 +29,21 @@ def kill(desk: Asked, caller: Approver, request: Request) -> dict[str, Any]:
 def resume(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
     """End a pause or a kill. A kill switch by file or environment stays on."""
     return _give(desk, CommandKind.RESUME, caller, request, "resumed")
+
+
+@router.post("/rearm")
+def rearm(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
+    """Let the modes of the policy count again after the watchdog opened the way for waiting work."""
+    if desk.rearm is None:
+        raise HTTPException(409, "this controller takes part in no election, so no watchdog restrains it")
+    if waits := desk.waiting():
+        raise HTTPException(503, waits)
+    desk.record.rearmed(caller.name, caller.role.value, origin_of(request))
+    problem = desk.rearm()
+    if problem:
+        raise HTTPException(503, f"not re-armed: {problem}")
+    desk.wake()
+    return {"result": "obeyed", "message": "re-armed: the modes of the policy count from the next tick on"}
 
 
 def _give(desk: Desk, kind: CommandKind, caller: Caller, request: Request, message: str) -> dict[str, Any]:

@@ -50,6 +50,10 @@ class ClusterLeadership:
             return f"the term with fence {fence} is over: {self.waiting() or 'this controller leads with another one'}"
         return self._memory.problem
 
+    def may_write(self) -> str:
+        """Why no write of the present term may leave now; "" where one may."""
+        return self.why_not(self._claimed) if self._claimed is not None else "this controller does not lead"
+
     def waiting(self) -> str:
         """Why this controller accepts no commands; "" while it leads."""
         if self._elector.fence() is not None:

@@ -1,0 +1,71 @@
+"""The rights that an election and the watchdog need, and `deploy/watchdog.yaml`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+RBAC = "rbac.authorization.k8s.io"
+LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
+KUEUE = "kueue.x-k8s.io"
+WATCHDOG = "gpu-autopilot-watchdog"
+"""Name of the service account of the watchdog, of its roles, and of the ConfigMap of its mark."""
+
+
+def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> dict[str, Any]:
+    rule: dict[str, Any] = {"apiGroups": [group], "resources": resources, "verbs": verbs}
+    return {**rule, "resourceNames": names} if names else rule
+
+
+def election_rules(lease: str = "gpu-autopilot") -> list[dict[str, Any]]:
+    """Rules of the controller in its own namespace: the Lease, memory and inbox, and the mark of the watchdog."""
+    return [
+        _rule("coordination.k8s.io", ["leases"], ["create"]),  # a name cannot restrict it
+        _rule("coordination.k8s.io", ["leases"], ["get", "update"], [lease]),
+        _rule("", ["configmaps"], ["get", "create", "update"]),
+        _rule("", ["configmaps"], ["delete"], [WATCHDOG]),
+    ]
+
+
+def watchdog_rules() -> list[dict[str, Any]]:
+    """Rules of the watchdog in the whole cluster."""
+    return [
+        _rule(KUEUE, ["clusterqueues", "workloads"], ["list", "patch"]),
+        _rule("batch", ["jobs"], ["list", "patch"]),
+        _rule("", ["pods"], ["list", "patch"]),
+    ]
+
+
+def watchdog_own_rules(lease: str = "gpu-autopilot") -> list[dict[str, Any]]:
+    """Rules of the watchdog in the namespace of the Lease."""
+    return [
+        _rule("coordination.k8s.io", ["leases"], ["get"], [lease]),
+        _rule("", ["configmaps"], ["create"]),  # a name cannot restrict it
+        _rule("", ["configmaps"], ["patch"], [WATCHDOG]),
+    ]
+
+
+def watchdog_account(namespace: str = "gpu-autopilot", lease: str = "gpu-autopilot") -> list[dict[str, Any]]:
+    """The service account of the watchdog with its rights, in the order in which they are applied."""
+    here = {"name": WATCHDOG, "namespace": namespace, "labels": LABELS}
+    everywhere = {"name": WATCHDOG, "labels": LABELS}
+    subjects = [{"kind": "ServiceAccount", "name": WATCHDOG, "namespace": namespace}]
+    version = f"{RBAC}/v1"
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here},
+        {"apiVersion": version, "kind": "ClusterRole", "metadata": everywhere, "rules": watchdog_rules()},
+        {
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": everywhere,
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": WATCHDOG},
+            "subjects": subjects,
+        },
+        {"apiVersion": version, "kind": "Role", "metadata": here, "rules": watchdog_own_rules(lease)},
+        {
+            "apiVersion": version,
+            "kind": "RoleBinding",
+            "metadata": here,
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": WATCHDOG},
+            "subjects": subjects,
+        },
+    ]

@@ -1,0 +1,117 @@
+"""What keeps a leader at `recommend`: the mark of the watchdog, and a fence that the API server does not check."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from autopilot.core.model.modes import Mode, Modes
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.ports import PolicySource
+from autopilot.readiness.fence import probe
+from autopilot.service.capping import kinds_of
+from autopilot.service.cluster_api import ClusterApi
+from autopilot.service.settings import Kubernetes
+from autopilot.service.watchdog.marker import Marker
+
+log: Any = structlog.get_logger("policy")
+
+WITHOUT_VERSION = frozenset({"evict"})
+"""Kinds of instructions with a write that carries no resourceVersion: an Eviction names the uid of its pod alone."""
+EVERY_S = 10.0
+"""Time between two looks at the mark."""
+PROBE_S = 60.0
+"""Time between two questions whether the fence is checked."""
+
+
+class RestrainedPolicy:
+    """A policy whose modes go only as far as is safe now (port `PolicySource`)."""
+
+    def __init__(
+        self,
+        source: PolicySource,
+        marked: Callable[[], tuple[str, str]],
+        unfenced: Callable[[], str],
+        names: frozenset[str],
+        rearm: Callable[[], str] = lambda: "",
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`marked`: what the watchdog did, and why that is not known. `unfenced`: why late writes are not refused.
+
+        `names`: actions with writes that carry no resourceVersion. `rearm` takes the mark away, and says why it could
+        not.
+        """
+        self._source, self._marked, self._unfenced, self._names = source, marked, unfenced, names
+        self._rearm, self._monotonic_s = rearm, monotonic_s
+        self.leads: Callable[[], bool] = lambda: False  # a controller that does not lead asks nothing
+        self._mark, self._mark_s = "the mark of the watchdog was not read yet", float("-inf")
+        self._read = False  # the mark was read in this term
+        self._fence, self._fence_s = "whether the API server checks the fence is not known yet", float("-inf")
+        self._last: tuple[Policy, bool, bool, Policy] | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the policy is not in force as it is written; None where it is."""
+        said = [getattr(self._source, "problem", None) or "", self._mark]
+        if self._fence and not self._mark and self._last is not None and self._last[3] is not self._last[0]:
+            said.append(f"{self._fence}; `auto` counts as recommend for {', '.join(sorted(self._names))}")
+        return "; ".join(each for each in said if each) or None
+
+    def rearm(self) -> str:
+        """Take the mark away, as a person wants; why that failed, "" where it is gone. Any thread may call it."""
+        problem = self._rearm()
+        self._mark_s = float("-inf")
+        return problem
+
+    def current(self) -> Policy:
+        """The policy in force; the same object while nothing changed."""
+        policy, now_s = self._source.current(), self._monotonic_s()
+        if self.leads():
+            if now_s - self._mark_s >= EVERY_S:
+                self._mark, self._mark_s = self._read_mark(), now_s
+            if now_s - self._fence_s >= PROBE_S and self._acts(policy):
+                self._fence, self._fence_s = self._unfenced(), now_s
+        else:
+            self._read = False
+        key = (policy, bool(self._mark), bool(self._fence))
+        if self._last is None or self._last[0] is not policy or self._last[1:3] != key[1:]:
+            self._last = (*key, self._restrained(policy))
+        return self._last[3]
+
+    def _read_mark(self) -> str:
+        mark, unknown = self._marked()
+        if unknown and self._read:
+            return self._mark  # a watchdog does nothing while this controller leads
+        said = f"every mode counts as recommend until a person re-arms the controller: {mark}" if mark else ""
+        if unknown:
+            said = f"every mode counts as recommend: the mark of the watchdog cannot be read: {unknown}"
+        self._read = not unknown
+        if said and said != self._mark:
+            log.warning("the policy is restrained", reason=said, fix="autopilot rearm")
+        return said
+
+    def _acts(self, policy: Policy) -> bool:
+        return any(getattr(policy.modes, name) == Mode.AUTO for name in self._names)
+
+    def _restrained(self, policy: Policy) -> Policy:
+        lower: dict[str, Mode] = {}
+        for name in policy.modes.__dataclass_fields__:
+            mode = getattr(policy.modes, name)
+            if (self._mark and mode in {Mode.APPROVE, Mode.AUTO}) or (
+                self._fence and mode == Mode.AUTO and name in self._names
+            ):
+                lower[name] = Mode.RECOMMEND
+        return replace(policy, modes=replace(policy.modes, **lower)) if lower else policy
+
+
+def restrained(given: Kubernetes | None, api: ClusterApi | None, source: PolicySource) -> PolicySource:
+    """The policy with its restraints, beside a cluster whose controllers elect their leader."""
+    if given is None or given.lease is None or api is None:
+        return source
+    marker = Marker(api, given.namespace)
+    names = frozenset(name for name in Modes.__dataclass_fields__ if WITHOUT_VERSION & kinds_of(name))
+    return RestrainedPolicy(source, marker.read, lambda: probe(api, given.namespace), names, marker.clear)

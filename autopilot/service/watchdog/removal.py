@@ -1,0 +1,181 @@
+"""Takes away what makes work wait for the controller, and nothing else.
+
+Our admission check in the queues (with the check inactive the queues would stop), our gate annotations, our scheduling
+gates, and what the controller stopped and would have started again. Each write names the uid and the version that was
+read. Running work is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from actuators.kubernetes.effects import fields_of
+from actuators.kubernetes.levers.kueue_gate import GATED_BY, gates_of
+from actuators.kubernetes.objects import annotation
+from actuators.kubernetes.writing import MANAGER
+from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT, STOPPED, may_return
+from autopilot.readiness.line import Answer
+
+Obj = dict[str, Any]
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+PAGE = 500
+Step = tuple[str, str, Mapping[str, str], Callable[[Obj], Obj | None], Callable[[Obj], str]]
+"""What it is, the list with its query, the patch of an object (None: it is left alone), and the path of an object."""
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class Api(Protocol):
+    """The API server (`ClusterApi`)."""
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
+        """Read."""
+        ...
+
+    def patch(self, path: str, body: Any) -> Answer:
+        """Merge patch."""
+        ...
+
+
+class Stopped(Exception):  # noqa: N818 - it is no error
+    """The removal goes on later, or not at all."""
+
+
+@dataclass
+class Removal:
+    """One run. It may be repeated: what is gone is not looked for again."""
+
+    api: Api
+    goes_on: Callable[[], str]  # why the removal must stop, "" while it may go on
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> str:
+        """Remove everything; why it is not complete, "" when it is."""
+        steps: tuple[Step, ...] = (
+            ("admission checks of ClusterQueues", f"{KUEUE}/clusterqueues", {}, _without_check, _path("clusterqueues")),
+            ("gate annotations of Jobs", "/apis/batch/v1/jobs", {}, _without_gate, _in("/apis/batch/v1", "jobs")),
+            ("gate annotations of Workloads", f"{KUEUE}/workloads", {}, _without_gate, _in(KUEUE, "workloads")),
+            ("scheduling gates of pods", "/api/v1/pods", UNBOUND, _ungated, _in("/api/v1", "pods")),
+            ("suspensions of Jobs", "/apis/batch/v1/jobs", {}, _resumed, _in("/apis/batch/v1", "jobs")),
+            ("deactivated Workloads", f"{KUEUE}/workloads", {}, _reactivated, _in(KUEUE, "workloads")),
+        )
+        left = ""
+        for what, path, query, patch_of, place in steps:
+            try:
+                left = self._remove(what, path, query, patch_of, place) or left
+            except Stopped as reason:
+                return str(reason)
+        return left
+
+    def _remove(
+        self,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        patch_of: Callable[[Obj], Obj | None],
+        place: Callable[[Obj], str],
+    ) -> str:
+        left = ""
+        for found in self._all(path, query):
+            patch = patch_of(found)
+            if patch is None:
+                continue
+            reason = self.goes_on()
+            if reason:
+                raise Stopped(reason)
+            meta = found["metadata"]
+            given = {**patch.pop("metadata", {}), "uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+            answer = self.api.patch(place(found), {**patch, "metadata": given})
+            if answer.status in {200, NOT_FOUND}:
+                self.counts[what] = self.counts.get(what, 0) + (answer.status == 200)
+            elif answer.status in {0, 500, 502, 503, 504}:  # the server, or a webhook that does not answer
+                raise Stopped(f"{what}: {answer.reason}")
+            else:
+                left = f"{what}: {place(found)}: {answer.reason}"  # written meanwhile: the next run reads it again
+        return left
+
+    def _all(self, path: str, query: Mapping[str, str]) -> Iterator[Obj]:
+        """The objects of a list, page by page; none of a kind that the cluster does not have."""
+        following = ""
+        while True:
+            asked = {**query, "limit": str(PAGE), **({"continue": following} if following else {})}
+            answer = self.api.get(path, asked)
+            if answer.status == NOT_FOUND:
+                return
+            if answer.status != 200:
+                raise Stopped(f"{path}: {answer.reason}")
+            document = answer.document
+            yield from document.get("items") or ()
+            following = str((document.get("metadata") or {}).get("continue") or "")
+            if not following:
+                return
+
+
+UNBOUND = {"fieldSelector": "spec.nodeName="}
+
+
+def _path(plural: str) -> Callable[[Obj], str]:
+    return lambda found: f"{KUEUE}/{plural}/{found['metadata']['name']}"
+
+
+def _in(group: str, plural: str) -> Callable[[Obj], str]:
+    return lambda found: f"{group}/namespaces/{found['metadata']['namespace']}/{plural}/{found['metadata']['name']}"
+
+
+def _without_check(queue: Obj) -> Obj | None:
+    """Patch of a ClusterQueue without our check; the checks of others stay."""
+    held = ((queue.get("spec") or {}).get("admissionChecksStrategy") or {}).get("admissionChecks") or []
+    rest = [each for each in held if each.get("name") != CHECK]
+    if len(rest) == len(held):
+        return None
+    return {"spec": {"admissionChecksStrategy": {"admissionChecks": rest} if rest else None}}
+
+
+def _without_gate(found: Obj) -> Obj | None:
+    gates = gates_of(found)
+    if CONTROLLER not in gates:
+        return None
+    rest = ",".join(name for name in gates if name != CONTROLLER)
+    return {"metadata": {"annotations": {GATED_BY: rest or None}}}
+
+
+def _ungated(pod: Obj) -> Obj | None:
+    held = (pod.get("spec") or {}).get("schedulingGates") or []
+    rest = [each for each in held if each.get("name") != CONTROLLER]
+    return None if len(rest) == len(held) else {"spec": {"schedulingGates": rest or None}}
+
+
+def _resumed(job: Obj) -> Obj | None:
+    """Start a Job again that the controller suspended, unless a person has suspended it since.
+
+    The node selector of its last placement goes: nobody marks those nodes any more.
+    """
+    if not (job.get("spec") or {}).get("suspend") or not _ours(job, "f:suspend"):
+        return None
+    held = job["spec"]["template"]["spec"].get("nodeSelector") or {}
+    placed = fields_of(annotation(job, EFFECT)).get("selector")
+    placed = placed if isinstance(placed, dict) else {}
+    gone = {key: None for key, value in held.items() if key.startswith(PLACEMENT) or placed.get(key) == value}
+    spec: Obj = {"suspend": False}
+    if gone:
+        spec["template"] = {"spec": {"nodeSelector": gone}}
+    return {"metadata": {"annotations": {STOPPED: None}}, "spec": spec}
+
+
+def _reactivated(workload: Obj) -> Obj | None:
+    if (workload.get("spec") or {}).get("active", True) is not False or not _ours(workload, "f:active"):
+        return None
+    return {"metadata": {"annotations": {STOPPED: None}}, "spec": {"active": True}}
+
+
+def _ours(found: Obj, field_name: str) -> bool:
+    """Whether the controller stopped this very object, wants it back, and nobody else wrote the field since."""
+    if not may_return(annotation(found, STOPPED), found["metadata"]["uid"]):
+        return False
+    owners = [
+        each.get("manager")
+        for each in found["metadata"].get("managedFields") or ()
+        if field_name in ((each.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return owners == [MANAGER]

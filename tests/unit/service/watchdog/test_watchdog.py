@@ -1,0 +1,222 @@
+"""The watchdog: when it acts, what it takes away with exactly its rights, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from apiserver.cluster import cluster
+from apiserver.server import Server
+from apiserver.timeline import Timeline
+from apiserver.users import ADMIN, service_account
+from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
+from autopilot.readiness.election import watchdog_account
+from autopilot.service.leading.lease import Terms
+from autopilot.service.watchdog.marker import Marker
+from autopilot.service.watchdog.process import Watchdog
+from autopilot.service.watchdog.watch import LeaseWatch
+from tests.kits.apiserver_kit import START, Asker
+from tests.kits.lead_kit import NAME, Candidate, InProcess, with_namespace
+
+DOG = service_account("gpu-autopilot", "gpu-autopilot-watchdog")
+TEAM = "/apis/batch/v1/namespaces/team/jobs"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+CONTAINERS = [{"name": "main", "image": "app:1"}]
+GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+PLURAL = {"ServiceAccount": "/api/v1/namespaces/gpu-autopilot/serviceaccounts"}
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture
+def server() -> Server:
+    """A cluster with Kueue, a queue with two checks, and the account of the watchdog."""
+    made = with_namespace(cluster(Timeline(START), random.Random(1), kueue=True))
+    ask = Asker(made)
+    for each in watchdog_account():
+        kind, space = each["kind"], each["metadata"].get("namespace")
+        path = PLURAL.get(kind) or f"{RBAC}/{f'namespaces/{space}/' if space else ''}{kind.lower()}s"
+        ask("POST", path, each)
+    ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    for name, controller in ((CHECK, CONTROLLER), ("budget", "example.com/budget")):
+        ask("POST", f"{KUEUE}/admissionchecks", {"metadata": {"name": name}, "spec": {"controllerName": controller}})
+    checks = [{"name": CHECK}, {"name": "budget"}]
+    for name, held in (("both", checks), ("ours", checks[:1]), ("theirs", checks[1:])):
+        spec = {"namespaceSelector": {}, "admissionChecksStrategy": {"admissionChecks": held}}
+        ask("POST", f"{KUEUE}/clusterqueues", {"metadata": {"name": name}, "spec": spec})
+    return made
+
+
+def dog(server: Server, api: InProcess | None = None, absence_s: float = 600.0) -> Watchdog:
+    """The watchdog with its own account."""
+    api = api or InProcess(server, DOG)
+    watch = LeaseWatch(api, NAME, 10.0, lambda: server.timeline.now_s)
+    return Watchdog(api, watch, Marker(api, NAME.namespace), absence_s, lambda: server.timeline.now_s)
+
+
+def run(server: Server, watchdog: Watchdog, seconds: float, candidate: Candidate | None = None) -> str:
+    """Look every 10 s; the last state."""
+    said = ""
+    for _ in range(int(seconds / 10)):
+        if candidate is not None:
+            candidate.elector.step()
+        said = watchdog.step()
+        server.timeline.run_for(10.0)
+    return said
+
+
+def checks_of(server: Server, name: str) -> list[str]:
+    """The checks of a ClusterQueue."""
+    spec = Asker(server)("GET", f"{KUEUE}/clusterqueues/{name}")["spec"]
+    return [each["name"] for each in (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []]
+
+
+def suspended(server: Server, name: str, mark: dict[str, Any] | None, manager: str) -> str:
+    """A Job of its own whose `suspend` somebody set; its uid."""
+    body = {
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"containers": CONTAINERS, "restartPolicy": "Never"}}},
+    }
+    ask = Asker(server)
+    uid = str(ask("POST", TEAM, body)["metadata"]["uid"])
+    notes = (
+        {STOPPED: json.dumps({"uid": uid, "id": "i1", "reason": "move", "returns": True, **mark})}
+        if mark is not None
+        else {}
+    )
+    patch = {"metadata": {"annotations": notes}, "spec": {"suspend": True}}
+    ask("PATCH", f"{TEAM}/{name}", patch, fieldManager=manager)
+    return uid
+
+
+def is_suspended(server: Server, name: str) -> bool:
+    """Whether a Job is suspended."""
+    return bool(Asker(server)("GET", f"{TEAM}/{name}")["spec"]["suspend"])
+
+
+def test_it_acts_after_an_absence_with_a_healthy_server(server: Server) -> None:
+    """Not while the Lease is renewed, and not before the absence is over."""
+    leader = Candidate(server, "leader", Terms(20.0, 15.0, 10.0))
+    watchdog = dog(server)
+    assert run(server, watchdog, 900, leader) == "the Lease is renewed"
+    run(server, watchdog, 590)
+    assert checks_of(server, "both") == [CHECK, "budget"]
+    said = run(server, watchdog, 30)
+    assert "nobody renewed Lease gpu-autopilot/gpu-autopilot for 10 min" in said
+    assert [checks_of(server, name) for name in ("both", "ours", "theirs")] == [["budget"], [], ["budget"]]
+    assert Marker(InProcess(server), NAME.namespace).read()[0].startswith("nobody renewed")
+
+
+@pytest.mark.parametrize("fate", ["request lost", "paused"])
+def test_an_outage_of_the_server_or_a_pause_of_its_own_starts_the_wait_again(server: Server, fate: str) -> None:
+    """What was not seen does not count."""
+    api = InProcess(server, DOG)
+    watchdog = dog(server, api)
+    run(server, watchdog, 550)
+    if fate == "paused":
+        server.timeline.run_for(300)
+    else:
+        api.fate = lambda *_: fate
+        assert "not healthy" in run(server, watchdog, 20)
+        api.fate = lambda *_: ""
+    run(server, watchdog, 590)
+    assert checks_of(server, "ours") == [CHECK]
+    run(server, watchdog, 30)
+    assert checks_of(server, "ours") == []
+
+
+def test_it_removes_our_gates_and_leaves_those_of_others(server: Server) -> None:
+    """On Jobs and on pods that wait."""
+    ask, watchdog = Asker(server), dog(server, absence_s=20.0)
+    watchdog.step()
+    server.timeline.run_for(10.0)
+    pod = {"spec": {"containers": CONTAINERS, "schedulingGates": [{"name": CONTROLLER}, {"name": "example.com/other"}]}}
+    ask("POST", "/api/v1/namespaces/team/pods", {"metadata": {"name": "p"}, **pod})
+    job: dict[str, Any] = {
+        "metadata": {"name": "gated", "annotations": {GATED_BY: f"{CONTROLLER},example.com/other"}},
+        "spec": {"suspend": True, "template": {"spec": {"containers": CONTAINERS, "restartPolicy": "Never"}}},
+    }
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    ask("POST", TEAM, job)
+    watchdog.step()
+    server.timeline.run_for(10.0)
+    said = watchdog.step()
+    assert "1 scheduling gates of pods" in said
+    assert [each["name"] for each in ask("GET", "/api/v1/namespaces/team/pods/p")["spec"]["schedulingGates"]] == [
+        "example.com/other"
+    ]
+    assert ask("GET", f"{TEAM}/gated")["metadata"]["annotations"][GATED_BY] == "example.com/other"
+
+
+def test_it_starts_again_only_what_the_controller_stopped(server: Server) -> None:
+    """Not what a person suspended since, not what its owner has to start, and not an object of the same name."""
+    suspended(server, "ours", {}, "gpu-autopilot")
+    suspended(server, "a-person", None, "kubectl")
+    suspended(server, "parked", {"returns": False}, "gpu-autopilot")
+    suspended(server, "another", {"uid": "of an older Job"}, "gpu-autopilot")
+    suspended(server, "taken-over", {}, "gpu-autopilot")
+    ask = Asker(server)
+    for value in (False, True):
+        ask("PATCH", f"{TEAM}/taken-over", {"spec": {"suspend": value}}, fieldManager="kubectl-edit")
+    run(server, dog(server), 620)
+    names = ("ours", "a-person", "parked", "another", "taken-over")
+    assert [is_suspended(server, name) for name in names] == [False, True, True, True, True]
+    assert STOPPED not in (ask("GET", f"{TEAM}/ours")["metadata"].get("annotations") or {})
+
+
+def test_an_outage_of_kueue_is_waited_out(server: Server) -> None:
+    """Its webhooks refuse every write with 500: the removal stops, keeps its mark, and goes on later."""
+    api = InProcess(server, DOG)
+    watchdog = dog(server, api)
+    run(server, watchdog, 590)
+    down = True
+    ask = api.patch
+
+    def patch(path: str, body: Any, media: str = "application/merge-patch+json") -> Any:
+        if down and "clusterqueues" in path:
+            text = {"message": 'Internal error occurred: failed calling webhook "vclusterqueue.kb.io"'}
+            return type(ask("/none", {}))(500, json.dumps(text))
+        return ask(path, body, media)
+
+    api.patch = patch  # type: ignore[method-assign]
+    said = run(server, watchdog, 40)
+    assert "goes on at the next look" in said
+    assert "failed calling webhook" in said
+    down = False
+    run(server, watchdog, 10)
+    assert checks_of(server, "ours") == []
+
+
+def test_it_stops_where_the_controller_returns_meanwhile(server: Server) -> None:
+    """It reads the Lease before each write."""
+    api = InProcess(server, DOG)
+    watchdog = dog(server, api)
+    run(server, watchdog, 610)
+    leader = Candidate(server, "leader", Terms(20.0, 15.0, 10.0))
+    writes = 0
+    ask = api.patch
+
+    def patch(path: str, body: Any, media: str = "application/merge-patch+json") -> Any:
+        nonlocal writes
+        writes += "clusterqueues" in path
+        leader.elector.step()
+        return ask(path, body, media)
+
+    for name in ("both", "ours"):
+        spec = {"admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]}}
+        Asker(server)("PATCH", f"{KUEUE}/clusterqueues/{name}", {"spec": spec})
+    watchdog._done = False
+    api.patch = patch  # type: ignore[method-assign]
+    assert "the controller is back" in watchdog.step()
+    assert writes <= 1
+
+
+def test_the_marker_can_be_taken_away_by_a_person_alone(server: Server) -> None:
+    """The watchdog itself has no right to."""
+    run(server, dog(server), 620)
+    assert "cannot be deleted" in Marker(InProcess(server, DOG), NAME.namespace).clear()
+    marker = Marker(InProcess(server, ADMIN), NAME.namespace)
+    assert marker.clear() == ""
+    assert marker.read() == ("", "")
