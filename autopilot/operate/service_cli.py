@@ -169,12 +169,12 @@ def watchdog(
     namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the Lease.")] = "gpu-autopilot",
     lease: Annotated[str, typer.Option("--lease", help="Name of the Lease.")] = "gpu-autopilot",
     absence: Annotated[
-        str, typer.Option("--absence", help="How long nobody may renew the Lease while the API server is healthy.")
+        str, typer.Option("--absence", help="How long the Lease may go unrenewed while the API server is healthy.")
     ] = "10m",
 ) -> None:
     """Open the way for waiting work when no controller comes back, until SIGTERM or Ctrl-C.
 
-    It looks at the Lease alone. When nobody has renewed it for --absence, it takes the admission check gpu-autopilot
+    It looks at the Lease alone. When it was not renewed for --absence, it takes the admission check gpu-autopilot
     from the queues, removes the gates of the controller, and starts again what the controller stopped. A controller
     that returns only recommends until `autopilot rearm`.
     """

@@ -68,7 +68,7 @@ class _Term:
 
 
 class Elector:
-    """One candidate (port `Leadership`). `step` speaks with the server; `fence` and `still` never do."""
+    """One candidate (port `Leadership`). `step` sends requests; `fence` and `still` never do."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Elector:
         if record.holder == self.identity and record not in self._ours:
             self._impostor(record)
         elif self._term is not None:
-            self._end(f"{record.holder or 'nobody'} holds the Lease now")
+            self._end(f"the Lease is held by {record.holder or 'no controller'}")
         self._wait_or_take(record, version)
 
     def _wait_or_take(self, record: LeaseRecord, version: str) -> None:
@@ -178,7 +178,7 @@ class Elector:
         if self._seen != (version, record):
             self._seen, self._seen_s = (version, record), now_s
         lasts_s = max(min(record.duration_s, LONGEST_S), self._terms.duration_s)
-        own = record in self._ours  # our own lapsed term: nobody else has led since
+        own = record in self._ours  # our own lapsed term: no other controller has led since
         if not own and now_s - self._seen_s < lasts_s and not self._released(record):
             return
         self._take(version)
@@ -191,7 +191,7 @@ class Elector:
         return fence is not None and record.transitions + 1 >= fence
 
     def _missing(self) -> None:
-        """Without a Lease nobody knows who led: wait as long as a lease lasts, unless there never was a leader."""
+        """Without a Lease it is not known who led: wait as long as a lease lasts, unless there never was a leader."""
         now_s = self._monotonic_s()
         if self._term is not None:
             self._end("the Lease was deleted")

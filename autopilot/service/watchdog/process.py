@@ -45,7 +45,7 @@ class Watchdog:
             )
         if self._done:
             return self._said
-        reason = f"nobody renewed {self._watch.name} for {format_duration(self._absence_s)}"
+        reason = f"{self._watch.name} was not renewed for {format_duration(self._absence_s)}"
         self._since = self._since or datetime.fromtimestamp(self._wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         problem = self._marker.write("removing", self._since, reason, {})
         if problem:

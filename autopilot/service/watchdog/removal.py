@@ -149,7 +149,7 @@ def _ungated(pod: Obj) -> Obj | None:
 def _resumed(job: Obj) -> Obj | None:
     """Start a Job again that the controller suspended, unless a person has suspended it since.
 
-    The node selector of its last placement goes: nobody marks those nodes any more.
+    The node selector of its last placement goes: those nodes are not marked any more.
     """
     if not (job.get("spec") or {}).get("suspend") or not _ours(job, "f:suspend"):
         return None
@@ -170,7 +170,7 @@ def _reactivated(workload: Obj) -> Obj | None:
 
 
 def _ours(found: Obj, field_name: str) -> bool:
-    """Whether the controller stopped this very object, wants it back, and nobody else wrote the field since."""
+    """Whether the controller stopped this very object, wants it back, and was the last to write the field."""
     if not may_return(annotation(found, STOPPED), found["metadata"]["uid"]):
         return False
     owners = [
