@@ -64,6 +64,7 @@ soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SE
 	@AUTOPILOT_SOAK_FAULTS_S=600 $(PY) -m pytest tests/unit/collectors/kubernetes/test_over_http.py
 	@$(PY) scripts/soak_hostile.py --workers $(WORKERS)
 	@$(PY) scripts/soak_hostile.py --world cuts --runs 1000 --workers $(WORKERS)
+	@$(PY) scripts/soak_failovers.py --workers $(WORKERS)
 
 mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; build/mutants.json)
 	@$(PY) scripts/run_mutants.py --workers $(WORKERS)

@@ -53,10 +53,10 @@ def run_seed(number: int, world: str) -> dict[str, Any]:
     return {"steps": Hostile.steps, "seconds": round(time.monotonic() - begun_s, 1), "violation": violation}
 
 
-def digest() -> str:
+def digest(sources: tuple[str, ...] = SOURCES) -> str:
     """Of all source that a run depends on."""
     made = blake2b(digest_size=8)
-    for name in SOURCES:
+    for name in sources:
         path = ROOT / name
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             made.update(file.read_bytes())

@@ -77,5 +77,7 @@ def observe() -> list[dict[str, Any]]:
 LEADING_RULES: list[dict[str, Any]] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"], "resourceNames": ["gpu-autopilot-watchdog"]},
 ]
-"""In the namespace of the service, where several controllers elect their leader: the Lease, memory and commands."""
+"""In the namespace of the service, where several controllers elect their leader: the Lease, memory and commands, and
+the mark of the watchdog, which `autopilot rearm` takes away."""

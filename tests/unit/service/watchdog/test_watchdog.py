@@ -13,7 +13,7 @@ from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, service_account
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
-from autopilot.readiness.election import watchdog_account
+from autopilot.readiness.watchdog import watchdog_account
 from autopilot.service.leading.lease import Terms
 from autopilot.service.watchdog.marker import Marker
 from autopilot.service.watchdog.process import Watchdog

@@ -1,4 +1,4 @@
-"""The rights that an election and the watchdog need, and `deploy/watchdog.yaml`."""
+"""The account of the watchdog with its rights: `deploy/watchdog.yaml`. Those of the controller: `manifest`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,6 @@ WATCHDOG = "gpu-autopilot-watchdog"
 def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> dict[str, Any]:
     rule: dict[str, Any] = {"apiGroups": [group], "resources": resources, "verbs": verbs}
     return {**rule, "resourceNames": names} if names else rule
-
-
-def election_rules(lease: str = "gpu-autopilot") -> list[dict[str, Any]]:
-    """Rules of the controller in its own namespace: the Lease, memory and inbox, and the mark of the watchdog."""
-    return [
-        _rule("coordination.k8s.io", ["leases"], ["create"]),  # a name cannot restrict it
-        _rule("coordination.k8s.io", ["leases"], ["get", "update"], [lease]),
-        _rule("", ["configmaps"], ["get", "create", "update"]),
-        _rule("", ["configmaps"], ["delete"], [WATCHDOG]),
-    ]
 
 
 def watchdog_rules() -> list[dict[str, Any]]:
