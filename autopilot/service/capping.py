@@ -25,6 +25,7 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
     Effect.STOP: frozenset({"evict"}),
     Effect.SUSPEND: frozenset({"evict"}),
     Effect.RECUT: frozenset({"recut"}),
+    Effect.DRAIN: _BOTH,
     Effect.NOTIFY: frozenset({"notify"}),
     Effect.MARK: frozenset(),
     Effect.PARK: frozenset({"evict"}),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autopilot.core.model.modes import Mode, Modes
+from autopilot.core.model.modes import Effect, Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.http.desk import Desk
+from autopilot.service.capping import NEEDS
 from autopilot.service.leading.restraint import RestrainedPolicy, restrained
 from autopilot.service.settings import Role
 from autopilot.settings import StaticPolicySource
@@ -119,3 +120,8 @@ def test_a_person_re_arms_over_the_api(tmp_path: Path) -> None:
     waiting = desk(tmp_path, rearm=beside.source.rearm, waiting=lambda: "another controller leads")
     assert client(waiting, Role.ADMIN).post("/api/v1/rearm").status_code == 503
     assert client(waiting).get("/readyz").json() == {"status": "stands by: another controller leads"}
+
+
+def test_every_effect_states_its_kinds_of_instructions() -> None:
+    """One that is missing would stop a controller at its start."""
+    assert NEEDS.keys() == set(Effect)
