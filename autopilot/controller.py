@@ -204,8 +204,11 @@ class Controller:
             self._wiring.on_stage(stage)
 
     def _expected(self) -> list[tuple[str, str]]:
-        """Required lists: those that the wiring names, and those that a wired source has delivered before."""
-        wired = {collector.name for collector in self._wiring.collectors}
+        """Required lists: those that the wiring names, and those that a wired source has delivered before.
+
+        A source that says that it lists nothing (`lists`) owes none, whatever it listed for an earlier process.
+        """
+        wired = {collector.name for collector in self._wiring.collectors if getattr(collector, "lists", True)}
         before = [(kind, source) for kind, _, source in (key.partition("/") for key in self.memory.views)]
         return [*self._wiring.lists, *(each for each in before if each[1] in wired)]
 

@@ -1,8 +1,8 @@
-"""Attribution of samples to pods: the pods on each GPU or instance, and how a shared one is divided.
+"""Attribution of samples to pods: the containers on each GPU or instance, and how a shared one is divided.
 
 The pod label follows kubelet's allocation, not activity, and may outlive the pod: the caller joins these rows with the
-pods that the API knows. Profiling counters are never per process, so a GPU that several pods share is divided by their
-GPU_UTIL, else by the memory they hold, else evenly, and is marked estimated.
+pods that the API knows. Profiling counters are never per process, so a GPU that several containers share is divided by
+their GPU_UTIL, else by the memory they hold, else evenly, and is marked estimated.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectors.exposition import Owned
+from collectors.exposition import Owned, Owner
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The share of an entity's activity that is attributed to one pod. Shares of an entity sum to 1."""
+    """The share of an entity's activity that is attributed to one container of a pod. Shares of an entity sum to 1.
+
+    `container` is "" where the exporter does not name it.
+    """
 
     entity_id: str
     namespace: str
     pod: str
     share_ratio: float
     estimated: bool
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +49,30 @@ class Sightings:
 
 
 def attribute(owned: Owned) -> tuple[Attribution, ...]:
-    """One row per entity and pod, in order of first appearance.
+    """One row per entity and container, in order of first appearance.
 
     An entity without a row here carries no pod label. If it is busy, something uses it without an allocation, and it
     must not be treated as free.
     """
-    use: defaultdict[str, dict[tuple[str, str], list[float]]] = defaultdict(dict)
-    for entity, pod, util, memory in zip(
-        owned.entity_ids, owned.pods, owned.util_ratio, owned.fb_used_mib, strict=True
+    use: defaultdict[str, dict[Owner, list[float]]] = defaultdict(dict)
+    for entity, owner, util, memory in zip(
+        owned.entity_ids, owned.owners, owned.util_ratio, owned.fb_used_mib, strict=True
     ):
-        seen = use[entity].setdefault(pod, [np.nan, np.nan])
+        seen = use[entity].setdefault(owner, [np.nan, np.nan])
         seen[0], seen[1] = float(np.fmax(seen[0], util)), float(np.fmax(seen[1], memory))
     rows: list[Attribution] = []
-    for entity, pods in use.items():
-        shares = _shares(np.array(list(pods.values())))
-        several = len(pods) > 1
+    for entity, owners in use.items():
+        shares = _shares(np.array(list(owners.values())))
+        several = len(owners) > 1
         rows.extend(
-            Attribution(entity, namespace, pod, float(share), several)
-            for (namespace, pod), share in zip(pods, shares, strict=True)
+            Attribution(entity, namespace, pod, float(share), several, container)
+            for (namespace, pod, container), share in zip(owners, shares, strict=True)
         )
     return tuple(rows)
 
 
 def _shares(use: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> list[float]:
-    """Shares of pods from their GPU_UTIL and memory, [pods, 2]; NaN for unknown."""
+    """Shares of owners from their GPU_UTIL and memory, [owners, 2]; NaN for unknown."""
     for column in use.T:
         if not np.isnan(column).any() and column.sum() > 0:
             return [float(share) for share in column / column.sum()]

@@ -106,12 +106,16 @@ class Frame:
     recut: frozenset[str]
 
 
+Owner = tuple[str, str, str]
+"""Namespace, pod, and container ("" where no label names it)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """Samples with a pod label: one row each (entity id, namespace, pod), values in signal units."""
+    """Samples with a pod label: one row each, values in signal units."""
 
     entity_ids: tuple[str, ...]
-    pods: tuple[tuple[str, str], ...]
+    owners: tuple[Owner, ...]
     util_ratio: F64
     fb_used_mib: F64
 
@@ -124,7 +128,7 @@ class Scanner:
         self._heads: dict[str, int] = {}
         self._field: list[int] = []
         self._entity: list[int] = []
-        self._owner: list[tuple[tuple[str, str], tuple[str, str]]] = []  # (exported, plain)
+        self._owner: list[tuple[Owner, Owner]] = []  # (exported, plain)
         self._fields: NDArray[np.intp] = np.empty(0, np.intp)
         self._columns: NDArray[np.intp] = np.empty(0, np.intp)
         self._used: NDArray[np.int64] = np.empty(0, np.int64)
@@ -218,8 +222,10 @@ class Scanner:
         plain = (
             labels.get("namespace") or labels.get("pod_namespace", ""),
             labels.get("pod") or labels.get("pod_name", ""),
+            labels.get("container") or labels.get("container_name", ""),
         )
-        self._owner.append(((labels.get("exported_namespace", ""), labels.get("exported_pod", "")), plain))
+        exported = tuple(labels.get(f"exported_{name}", "") for name in ("namespace", "pod", "container"))
+        self._owner.append(((exported[0], exported[1], exported[2]), plain))
         return len(self._field) - 1
 
     # --- one round -----------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class NvmlCollector:
         bindings: Any = None,
     ) -> None:
         """`lists`: report the GPUs as inventory; False beside a cluster, whose own inventory counts."""
-        self.node, self._lists = node, lists
+        self.node, self.lists = node, lists
         self._nvml = bindings
         self._ready = False
         self._window = WindowBuffer(dcgm.SIGNALS, windows_s, slot_s)
@@ -107,7 +107,7 @@ class NvmlCollector:
         return Batch(
             self.name,
             now_s,
-            inventory=inventory_of(self.node, devices) if self._lists else None,
+            inventory=inventory_of(self.node, devices) if self.lists else None,
             telemetry=self._window.windowed(now_s),
             gaps=tuple(self._gaps),
         )

@@ -25,7 +25,7 @@ from collectors import promql
 from collectors.attribution import Attribution, Sighting, Sightings, attribute
 from collectors.entities import Entities, gaps_of
 from collectors.exporter import check_url, get_limited, http_session, reason_of
-from collectors.exposition import Owned
+from collectors.exposition import Owned, Owner
 from collectors.promql import AnswerError, Row, Selection, Site
 from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
 
@@ -113,17 +113,19 @@ class PrometheusCollector:
         return batch
 
     def attributions(self, now_s: float) -> tuple[Attribution, ...]:
-        """Pods on each entity, by the current label style. Raises the client's errors."""
+        """Containers on each entity, by the current label style. Raises the client's errors."""
         site = self._detect(now_s)
-        rows: dict[tuple[str, tuple[str, str]], list[float]] = {}
+        rows: dict[tuple[str, Owner], list[float]] = {}
         for place, number in enumerate((203, 252)):
             for name in site.names_of(dcgm.FIELDS[number]):
                 for row in self._fetch(promql.owner_query(site, name), now_s)[0]:
                     labels = row.metric
                     entity = dcgm.entity_id(labels.UUID or labels.uuid, labels.GPU_I_ID)
-                    pod = (getattr(labels, site.namespace_label), getattr(labels, site.pod_label))
+                    names = (site.namespace_label, site.pod_label, site.container_label)
+                    namespace, pod, container = (str(getattr(labels, name)) for name in names)
                     cleaned, _ = dcgm.clean(dcgm.FIELDS[number], np.array(float(row.value[1])))
-                    rows.setdefault((entity, pod), [np.nan, np.nan])[place] = float(cleaned)
+                    owner = (namespace, pod, container)
+                    rows.setdefault((entity, owner), [np.nan, np.nan])[place] = float(cleaned)
         use = np.array(list(rows.values())).reshape(-1, 2)
         return attribute(Owned(tuple(e for e, _ in rows), tuple(p for _, p in rows), use[:, 0], use[:, 1]))
 
@@ -165,16 +167,17 @@ class PrometheusCollector:
             match = promql.any_of(names, self._matchers)
             ask = partial(self._values, match=match, now_s=now_s, back_s=LABELS_SEEN_S)
             recent = partial(self._values, match=match, now_s=now_s, back_s=max(self.windows_s))
-            pod, namespace = "pod", "namespace"
+            pod, namespace, container = "pod", "namespace", "container"
             if ask("exported_pod"):
-                pod, namespace = "exported_pod", "exported_namespace"
+                pod, namespace, container = "exported_pod", "exported_namespace", "exported_container"
             elif ask("pod_name"):
-                pod, namespace = "pod_name", "pod_namespace"
+                pod, namespace, container = "pod_name", "pod_namespace", "container_name"
             site = Site(
                 frozenset(names),
                 ("UUID", "uuid") if recent("uuid") else ("UUID",),
                 pod,
                 namespace,
+                container,
                 mig=any(recent("GPU_I_ID")),
                 vgpu=any(recent("vgpu")),
                 jobs=tuple(recent("job")),

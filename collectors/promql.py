@@ -30,6 +30,7 @@ class Site:
     uuid_labels: tuple[str, ...] = ("UUID",)
     pod_label: str = "pod"  # exported_pod where the exporter's own pod uses the name; never both
     namespace_label: str = "namespace"
+    container_label: str = "container"
     mig: bool = False
     vgpu: bool = False  # samples are copied to each pod that shares a GPU
     jobs: tuple[str, ...] = ()
@@ -117,8 +118,9 @@ def time_query(site: Site, field: dcgm.Field, name: str, selection: Selection) -
 
 
 def owner_query(site: Site, name: str) -> str:
-    """Latest value by entity and pod; 90 s back, so that a pod that has gone disappears soon."""
-    labels = ", ".join((*site.uuid_labels, "GPU_I_ID", site.namespace_label, site.pod_label))
+    """Latest value by entity and container; 90 s back, so that a pod that has gone disappears soon."""
+    owner = (site.namespace_label, site.pod_label, site.container_label)
+    labels = ", ".join((*site.uuid_labels, "GPU_I_ID", *owner))
     parts = ",".join((*site.matchers, matcher(site.pod_label, "!=", "")))
     return f"max by ({labels}) (last_over_time({name}{{{parts}}}[90s]))"
 
@@ -170,6 +172,9 @@ class Labels(msgspec.Struct, gc=False):
     instance: str = ""
     pod_name: str = ""
     pod_namespace: str = ""
+    container: str = ""
+    exported_container: str = ""
+    container_name: str = ""
 
 
 class Row(msgspec.Struct, gc=False):

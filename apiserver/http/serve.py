@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import logging
 import shutil
 import socket
 import tempfile
@@ -26,6 +27,16 @@ from apiserver.http.faults import Faults
 from apiserver.server import Server
 
 STOP_S = 3  # open watches are cut after this long
+
+
+class _Planned(logging.Filter):
+    """Drops the error about connections that are cut at the end: a watch has no end of its own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "timeout graceful shutdown exceeded" not in record.getMessage()
+
+
+PLANNED = _Planned()
 
 
 @dataclass
@@ -110,6 +121,7 @@ def serve(
         ssl_certfile=str(folder / "cert.pem") if tls else None,
         ssl_keyfile=str(folder / "key.pem") if tls else None,
     )
+    logging.getLogger("uvicorn.error").addFilter(PLANNED)
     listening = uvicorn.Server(config)
     thread = threading.Thread(target=listening.run, kwargs={"sockets": [listener]}, name="apiserver-http", daemon=True)
     shell.clock.start()

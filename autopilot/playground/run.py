@@ -18,10 +18,13 @@ from autopilot.operate.run import run_site
 from autopilot.playground.control_resources import MOST, add_control_resources
 from autopilot.playground.live import Live, controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
+from autopilot.service.listeners import bind
 from autopilot.service.logs import set_up_logs
+from autopilot.service.settings import Metrics
 from autopilot.service.settings_file import load_settings
 from autopilot.service.state_folder import service_folder
 
+METRICS_LISTEN = "GPU_AUTOPILOT_METRICS__LISTEN"
 SCRAPE_S = 30.0
 """Virtual time between two scrapes, and between two ticks without a change."""
 
@@ -74,11 +77,28 @@ def _over(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> dict[str,
         "loop": {"interval_s": SCRAPE_S},
         "log": {"level": "warning"},
     }
+    if METRICS_LISTEN not in os.environ:
+        over["metrics"] = {"listen": free_address(Metrics().listen)}
     if options.listen is not None:
         over["http"] = {"listen": options.listen}
     if options.state is not None:
         over["state"] = str(options.state)
     return over
+
+
+def free_address(wanted: str | None) -> str | None:
+    """`wanted`, or the same host with a free port where another process, such as a service, listens there."""
+    if wanted is None:
+        return None
+    try:
+        bound, _ = bind(wanted, "metrics.listen")
+        bound.listen()
+    except (InputError, OSError):
+        host = wanted.rpartition(":")[0]
+        bound, _ = bind(f"{host}:0", "metrics.listen")
+        wanted = f"{host}:{bound.getsockname()[1]}"
+    bound.close()
+    return wanted
 
 
 def write_private(path: Path, text: str) -> None:

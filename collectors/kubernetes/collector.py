@@ -88,6 +88,7 @@ class KubernetesCollector:
         self._tree: QueueTree | None = None
         self._namespaces: tuple[str, ...] = ()
         self._joined: Sightings | None = None
+        self._unlike: list[Gap] = []  # what an exporter says about pods and the API contradicts
         self._claims = Claims()
         self._around.class_value = self._class_value
         self._around.acts = self._options.acts
@@ -126,7 +127,7 @@ class KubernetesCollector:
             tree = self._tree_now()
             work = self._gangs.tables(tree, now_s)
         inventory = self._nodes.tables()  # a new requirement of a gang is a new label of the nodes
-        gaps += _named(self.name, [*self._nodes.gaps, *self._gangs.gaps(), *tree.gaps])
+        gaps += _named(self.name, [*self._nodes.gaps, *self._gangs.gaps(), *tree.gaps, *self._unlike])
         reason = self._incomplete(health)
         signed_s = min((each.sign_s for each in health if each.kind.required), default=now_s)
         gone = (tuple(self._nodes.deleted), tuple(self._gangs.deleted))
@@ -201,12 +202,18 @@ class KubernetesCollector:
         pods = self._gangs.holders()
         models = {name: slots.facts.model for name, slots in self._nodes.slots.items()}
         self._nodes.name_gpus({**self._claims.gpus, **telemetry_join.gpus_by_node(found, models, pods)})
-        pinned = telemetry_join.pins(found.attributions, pods)
+        pinned, unlike = telemetry_join.pins(found, models.keys(), pods)
         for uid, node in pods.values():
             if uid in self._claims.held:
                 pinned.setdefault(node, {})[uid] = self._claims.held[uid]
         moved = [slots.pin(pinned.get(name, {})) for name, slots in self._nodes.slots.items()]
         self._nodes.given += any(moved)
+        names = {uid: "/".join(name) for name, (uid, _) in pods.items()}
+        for slots in self._nodes.slots.values():
+            for uid, seen, asked in slots.surplus():
+                text = f"an exporter shows it on {seen} GPUs or instances, and it requests {asked}"
+                unlike.append((names.get(uid, uid), f"{text}: the labels are not believed; check the relabelling"))
+        self._unlike = [Gap(self.name, name, "pods", reason) for name, reason in unlike]
 
     def _update_queues(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
         """Take in queues of every engine; true where one changed in a way that counts."""

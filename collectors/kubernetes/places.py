@@ -67,6 +67,14 @@ class Slots:
         self._again()
         return self.held != before
 
+    def surplus(self) -> list[tuple[str, int, int]]:
+        """Pods for which a source names more than they request: uid, number named, number requested."""
+        return [
+            (pod, len(named), self._asks[pod].units)
+            for pod, named in self.pinned.items()
+            if pod in self._asks and len(named) > self._asks[pod].units
+        ]
+
     def _again(self) -> None:
         asks = sorted(self._asks.items(), key=lambda each: each[0] not in self.pinned)
         self.held, self.waiting, self._asks = {}, {}, {}

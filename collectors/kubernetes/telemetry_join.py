@@ -1,7 +1,9 @@
 """Join what GPU exporters see with nodes and pods: the UUIDs of a node's GPUs, and which of them each pod holds.
 
 An exporter names the node in a label, in the spelling of the node or not. Where it does not, a pod on one of its GPUs
-shows which node it is. The pod label of an exporter may outlive the pod, so only pods that the API knows count.
+shows which node it is. The pod label of an exporter may outlive the pod, so only pods that the API knows count. Rows
+are joined by namespace, pod and container: containers of one pod may share a GPU. A row that contradicts the API is
+named and not believed.
 """
 
 from __future__ import annotations
@@ -11,11 +13,17 @@ from collections.abc import Collection, Mapping
 
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_profiles import find_gpu_model
-from collectors.attribution import Attribution, Sighting, Sightings
+from collectors.attribution import Sighting, Sightings
 from collectors.kubernetes.devices import Gpu, Part
 
 Pods = Mapping[tuple[str, str], tuple[str, str]]
 """(namespace, name) -> (uid, node) of every pod that holds GPUs."""
+
+Held = tuple[str, ...]
+"""The ids of the GPUs and instances that a pod holds."""
+
+Problem = tuple[str, str]
+"""A pod, and what contradicts the API."""
 
 
 def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dict[str, tuple[Gpu, ...]]:
@@ -38,14 +46,28 @@ def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dic
     }
 
 
-def pins(attributions: Collection[Attribution], pods: Pods) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Node -> uid of a pod -> the entities that it holds."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for each in attributions:
-        pod = pods.get((each.namespace, each.pod))
-        if pod is not None:
-            found[pod[1]][pod[0]].append(each.entity_id)
-    return {node: {uid: tuple(sorted(ids)) for uid, ids in held.items()} for node, held in found.items()}
+def pins(found: Sightings, nodes: Collection[str], pods: Pods) -> tuple[dict[str, dict[str, Held]], list[Problem]]:
+    """Node -> uid of a pod -> the entities that its containers hold; and rows that contradict the API.
+
+    An entity stands once for each container that holds it: two containers of a pod may share a GPU.
+    """
+    node_of = _nodes_of_hosts(found, nodes, pods)
+    place = {each.uuid: node_of[each.host] for each in found.seen if each.host in node_of}
+    rows = {
+        (each.namespace, each.pod, each.container, each.entity_id): pods[each.namespace, each.pod]
+        for each in found.attributions
+        if (each.namespace, each.pod) in pods
+    }
+    held: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    problems: list[Problem] = []
+    for (namespace, pod, _, entity), (uid, node) in sorted(rows.items()):
+        seen_on = place.get(entity.partition("/")[0], node)
+        if seen_on != node:
+            text = f"an exporter shows it on {entity} of node {seen_on}, and the API on node {node}"
+            problems.append((f"{namespace}/{pod}", f"{text}: the label is not believed; check the relabelling"))
+            continue
+        held[node][uid].append(entity)
+    return {node: {uid: tuple(sorted(ids)) for uid, ids in pods.items()} for node, pods in held.items()}, problems
 
 
 def _nodes_of_hosts(found: Sightings, nodes: Collection[str], pods: Pods) -> dict[str, str]:

@@ -77,6 +77,8 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         work = replace(work, placements=NO_WORK.placements)
     work, contained = contain(work, work_source, now_s)
     gaps.extend(contained)
+    signals, unlike = _join_telemetry(telemetry, inventory, now_s)
+    gaps.extend(unlike)
     names = replace(inventory.names, tenants=work.tenants)
     snapshot = ClusterSnapshot(
         names=names,
@@ -87,7 +89,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         placements=work.placements,
         services=_with_signals(work.services, measured),
         queues=work.queues,
-        telemetry=_join_telemetry(telemetry, inventory, now_s),
+        telemetry=signals,
         inventory_age_s=now_s - inventory_s,
         work_age_s=now_s - work_s,
         members=work.members,
@@ -131,18 +133,27 @@ def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
     return replace(gpus, xid=xid, remap=remap)
 
 
-def _join_telemetry(found: list[tuple[Telemetry, Batch]], inventory: Inventory, now_s: float) -> SignalTable:
-    """Signals in the row order of GPUs, then instances, from the best source of each entity (`_better_of`)."""
+def _join_telemetry(
+    found: list[tuple[Telemetry, Batch]], inventory: Inventory, now_s: float
+) -> tuple[SignalTable, list[Gap]]:
+    """Signals in the row order of GPUs, then instances, from the best source of each entity (`_better_of`).
+
+    The first source decides about signals and windows; one that has others is left out, with a gap.
+    """
     if not found:
-        return empty_signals()
+        return empty_signals(), []
     entities = np.concatenate([inventory.gpus.uuid, inventory.instances.id])
     sources = tuple(dict.fromkeys(batch.source for _, batch in found))
     tables = [_align(telemetry, entities, batch, sources, now_s) for telemetry, batch in found]
-    best = tables[0]
-    for other in tables[1:]:
+    best, gaps = tables[0], []
+    for other, (_, batch) in zip(tables[1:], found[1:], strict=True):
         if other.signals == best.signals and other.windows_s == best.windows_s:
             best = _better_of(best, other)
-    return _without_changing(best, inventory)
+            continue
+        what = "windows" if other.windows_s != best.windows_s else "signals"
+        reason = f"its {what} differ from those of {sources[0]}: its samples do not count; give both the same {what}"
+        gaps.append(Gap(batch.source, "", "telemetry", reason))
+    return _without_changing(best, inventory), gaps
 
 
 def _without_changing(table: SignalTable, inventory: Inventory) -> SignalTable:

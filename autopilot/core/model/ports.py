@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class Collector(Protocol):
-    """One source of observations."""
+    """One source of observations. One with an attribute `lists` that is False delivers no inventory and no work."""
 
     name: str
 

@@ -342,6 +342,18 @@ def test_one_pod_owns_its_gpu() -> None:
     assert owners(render([GPU.but(pod="train-0")])) == [("GPU-aaaa", "train-0", 1.0, False)]
 
 
+def test_containers_of_one_pod_are_told_apart() -> None:
+    """Each row names its container; a sidecar on the same GPU has a share of its own."""
+    lines = [
+        f'DCGM_FI_DEV_GPU_UTIL{{UUID="GPU-a",namespace="ns",pod="p",container="{name}"}} {util}'
+        for name, util in (("main", 60), ("side", 20))
+    ]
+    scanner = Scanner()
+    scanner.scan(["\n".join(lines)])
+    found = attribute(scanner.owned())
+    assert [(a.pod, a.container, round(a.share_ratio, 9)) for a in found] == [("p", "main", 0.75), ("p", "side", 0.25)]
+
+
 def test_exported_and_plain_labels_are_never_mixed() -> None:
     """Where exported_pod exists, `pod` names the exporter and owns nothing."""
     idle = GPU.but(uuid="GPU-idle")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError
 from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import Live, controller_site, go_live
-from autopilot.playground.run import what_to_try, write_private
+from autopilot.playground.run import free_address, what_to_try, write_private
 from benchmarks.playground import compare, shown, simulated
 from tests.kits.playground_kit import job, stage_of
 
@@ -111,6 +112,17 @@ def test_the_controller_sees_the_cluster_through_the_api_alone(live: Live, tmp_p
     assert batch.work is not None
     assert batch.work_list.complete
     assert {"vision", "language", "assistants"} <= set(batch.work.queues.id.tolist())
+
+
+def test_a_port_that_another_process_holds_is_not_taken() -> None:
+    """A service runs beside the playground: its metrics port stays its own, and a free one is found."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        taken = f"127.0.0.1:{held.getsockname()[1]}"
+        found = free_address(taken)
+    assert found is not None
+    assert found != taken
+    assert free_address(found) == found
+    assert free_address(None) is None
 
 
 def test_what_to_try_names_the_kubeconfig_and_a_namespace(live: Live, tmp_path: Path) -> None:

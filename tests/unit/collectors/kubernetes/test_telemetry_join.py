@@ -13,9 +13,10 @@ from tests.unit.collectors.kubernetes.view import Seen, held, reasons
 class Sees:
     """A source of sightings."""
 
-    def __init__(self, *seen: Sighting, on: tuple[tuple[str, str], ...] = ()) -> None:
-        """`on`: (entity, pod)."""
-        self.answer = Sightings(seen, tuple(Attribution(entity, "team", name, 1.0, False) for entity, name in on))
+    def __init__(self, *seen: Sighting, on: tuple[tuple[str, ...], ...] = ()) -> None:
+        """`on`: (entity, pod) or (entity, pod, container)."""
+        rows = ((entity, name, rest[0] if rest else "") for entity, name, *rest in on)
+        self.answer = Sightings(seen, tuple(Attribution(e, "team", name, 1.0, False, c) for e, name, c in rows))
 
     def sightings(self) -> Sightings:
         return self.answer
@@ -57,6 +58,38 @@ def test_instances_are_joined_by_their_ids() -> None:
     assert seen[0].instances.id.tolist() == ["GPU-a/7", "GPU-a/8"]
     assert sorted(seen[0].instances.start.tolist()) == [0, 4]
     assert held(seen, "team/p") == ["GPU-a/8"]
+
+
+def test_containers_that_share_one_gpu_each_hold_a_part_of_it() -> None:
+    """Two containers of a pod on one time-sliced GPU, and another pod beside them; the other GPU stays free."""
+    shared = node("n1", 2, labels={"nvidia.com/gpu.replicas": "4"}, capacity={"nvidia.com/gpu": "8"})
+    two = pod("p", 1, node="n1")
+    two["spec"]["containers"].append({**two["spec"]["containers"][0], "name": "side"})
+    sees = Sees(
+        *[Sighting(f"GPU-{k}", host="n1") for k in range(2)],
+        on=(("GPU-1", "p", "main"), ("GPU-1", "p", "side"), ("GPU-1", "q", "main")),
+    )
+    seen = Seen(shared, two, pod("q", 1, node="n1"), hardware=sees).tables()
+    assert held(seen, "team/p") == ["GPU-1", "GPU-1"]
+    assert held(seen, "team/q") == ["GPU-1"]
+
+
+def test_labels_that_contradict_the_api_are_named_and_not_believed() -> None:
+    """A pod of one node on the GPU of another, and one on more GPUs than it requests: relabelled, or left over."""
+    sees = Sees(
+        *[Sighting(f"GPU-{k}", host=f"n{k // 2 + 1}") for k in range(4)],
+        on=(("GPU-2", "p"), ("GPU-2", "q"), ("GPU-3", "q")),
+    )
+    view = Seen(node("n1", 2), node("n2", 2), pod("p", 1, node="n1"), pod("q", 1, node="n2"), hardware=sees)
+    batch = view.batch()
+    assert batch.inventory is not None
+    assert batch.work is not None
+    assert held((batch.inventory, batch.work), "team/p") == ["GPU-0"]
+    assert held((batch.inventory, batch.work), "team/q") == ["GPU-2"]
+    assert [text.partition(": the label")[0] for text in reasons(batch, "pods")] == [
+        "team/p: an exporter shows it on GPU-2 of node n2, and the API on node n1",
+        "team/q: an exporter shows it on 2 GPUs or instances, and it requests 1",
+    ]
 
 
 def test_two_nodes_with_one_gpu_get_no_work() -> None:

@@ -111,6 +111,21 @@ def test_the_better_source_wins_for_each_entity() -> None:
     assert table.mean.dtype == np.float32
 
 
+def test_a_source_with_other_windows_is_left_out_and_named() -> None:
+    """Its columns cannot be joined; the gap says whose windows count."""
+    one, two = telemetry(["GPU-0"], [0.1]), telemetry(["GPU-0"], [0.2], quality=3)
+    two = replace(two, windows_s=tuple(2 * each for each in two.windows_s))
+    batches = [
+        Batch("i", 10.0, inventory=inventory()),
+        Batch("a", 10.0, telemetry=one),
+        Batch("b", 10.0, telemetry=two),
+    ]
+    found, gaps = assemble(batches, 10.0)
+    assert found.telemetry.mean[0, 0, 0] == pytest.approx(0.1)
+    assert [(gap.source, gap.signal) for gap in gaps] == [("b", "telemetry")]
+    assert "its windows differ from those of a" in gaps[0].reason
+
+
 def test_a_source_that_fell_silent_does_not_hide_another() -> None:
     """A better counter without samples of the last minutes loses to a lesser one that is measured now."""
     silent = telemetry(["GPU-0", "GPU-1"], [0.1, 0.1], age_s=400.0, quality=3)

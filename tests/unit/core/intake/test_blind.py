@@ -43,6 +43,7 @@ class Source:
     fails: bool = False
     lag_s: float = 0.0
     listing: Listing = field(default_factory=Listing)
+    lists: bool = True
 
     def collect(self, now_s: float) -> Batch:
         """What it shows."""
@@ -120,6 +121,21 @@ class Loop:
     def told(self) -> list[str]:
         """Who was told to start, in order."""
         return [each.subject.name for each in self.sent]
+
+
+def test_a_source_that_lists_no_longer_does_not_blind_the_next_process() -> None:
+    """An earlier build took the inventory of one machine's driver too; this one takes the cluster's alone."""
+    loop = Loop(kinds=((INVENTORY, WORK), (INVENTORY,)))
+    loop.tick(0.0)
+    assert "inventory/api-1" in loop.controller.memory.views
+    loop.sources[1].kinds = ()
+    loop.controller = Controller(loop.wiring)
+    assert "api-1" in loop.controller.observe(4.0).views[-1].source  # silent, and expected
+    loop.sources[1].lists = False
+    loop.controller = Controller(loop.wiring)
+    loop.tick(5.0)
+    assert loop.told()
+    assert not any("api-1" in key for key in loop.controller.memory.views)
 
 
 def test_a_collector_that_fails_once_does_not_hand_out_the_same_gpus_twice() -> None:
