@@ -11,7 +11,7 @@ import pytest
 from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.journal.observations import ENCODER
 from simulator.running.faults import FaultOptions
-from tests.simulation.kit import Moment, Ran, Setup, faulty_world, run
+from tests.simulation.kit import FAULTY, Moment, Ran, Setup, faulty_world, run, scenario
 
 
 @pytest.fixture(scope="module", params=[0.0, 0.2], ids=["all scrapes", "lost scrapes"])
@@ -59,11 +59,14 @@ def same_windows(one: Moment, two: Moment) -> int:
 
 def test_lost_scrapes_are_seen(tmp_path: Path) -> None:
     """They make windows with fewer samples, and gaps that name the node; without them there is none of either."""
-    world = faulty_world(3, tmp_path)
+    text = FAULTY.format(nodes=3, load=0.8, physics="real", telemetry="full", durations="last-two")
+    for long, short in (("90m", "30m"), ("60m", "20m"), ("45m", "15m")):
+        text = text.replace(long, short)
+    world = scenario(text, tmp_path, seed=3)
     counts = []
     for ratio in (0.0, 0.4):
         world.faults = FaultOptions(scrape_loss_ratio=ratio)
-        ran = run(world, Setup(telemetry="full"))
+        ran = run(world)
         reasons = [gap.reason for moment in ran.tape.moments for gap in moment.observation.gaps]
         samples = np.mean(
             [moment.observation.snapshot.telemetry.samples[-1].mean() for moment in ran.tape.moments[-50:]]
