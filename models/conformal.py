@@ -103,6 +103,7 @@ class Adaptive:
         self._wider = np.zeros((0, len(self.levels)))
         self._count = np.zeros(0, np.int64)
         self._pool = np.zeros(0, np.int32)
+        self._rows_of_pools: list[NDArray[np.intp] | slice] | None = None  # found when they are asked for
         self.grow(groups, pool)
 
     @property
@@ -130,6 +131,7 @@ class Adaptive:
         self._wider = np.vstack([self._wider, np.zeros((groups, len(self.levels)))])
         self._count = np.concatenate([self._count, np.zeros(groups, np.int64)])
         self._pool = np.concatenate([self._pool, pools])
+        self._rows_of_pools = None
 
     def forget(self, group: ArrayLike) -> None:
         """Reset the groups `group`, for reuse under another name."""
@@ -138,6 +140,7 @@ class Adaptive:
         self._wider[rows] = 0.0
         self._count[rows] = 0
         self._pool[rows] = 0  # as a new group is
+        self._rows_of_pools = None
 
     def learn(self, group: ArrayLike, scores: ArrayLike, promised: ArrayLike, weights: ArrayLike | None = None) -> None:
         """Take in `scores` [n] of the groups `group` [n], and the margins `promised` [n, levels] of that time.
@@ -179,8 +182,7 @@ class Adaptive:
         rate = np.clip(self.miss_rate, 1e-12, 0.5 + 0.5 * self._nominal)
         scale = self._scale()
         pooled = np.full(rate.shape, np.inf)
-        for pool in np.unique(self._pool).tolist():
-            rows = np.flatnonzero(self._pool == pool)
+        for rows in self._by_pool():
             pooled[rows] = self._pooled(rows, scale[rows], rate[rows])
         if np.isinf(self._belief):  # only the pool counts
             return np.asarray(np.maximum.accumulate(pooled, axis=1))
@@ -222,7 +224,16 @@ class Adaptive:
             scale[rows] = (size[rows] + PRIOR * usual) / (count[rows] + PRIOR)
         return np.maximum(scale, 1e-12)
 
-    def _pooled(self, rows: NDArray[np.intp], scale: F64, rate: F64) -> F64:
+    def _by_pool(self) -> list[NDArray[np.intp] | slice]:
+        """Rows of the groups of each pool."""
+        if self._rows_of_pools is None:
+            pools = np.unique(self._pool).tolist()
+            self._rows_of_pools = [slice(None)]
+            if len(pools) > 1:
+                self._rows_of_pools = [np.flatnonzero(self._pool == pool) for pool in pools]
+        return self._rows_of_pools
+
+    def _pooled(self, rows: NDArray[np.intp] | slice, scale: F64, rate: F64) -> F64:
         """Quantiles of all scores of one pool, each in units of its group's scale, converted to each group's scale."""
         stride = max(1, int(self.history[rows].sum()) // POOL_SCORES)
         used = self._used
@@ -262,7 +273,7 @@ def _row_quantiles(ordered: Scores, below: F64 | None, total: F64, rate: F64) ->
     wanted = (1.0 - rate) * (total + own)[:, None] * (1.0 - 1e-12)
     place = _places(below, wanted)
     last = np.maximum(count - 1, 0)[:, None]
-    found = np.take_along_axis(ordered, np.minimum(place, last), axis=1).astype(float)
+    found = ordered[np.arange(len(ordered))[:, None], np.minimum(place, last)].astype(float)
     beyond = place > last
     rows = np.flatnonzero(beyond.any(axis=1))
     if len(rows):
@@ -279,7 +290,7 @@ def _extended(ordered: Scores, count: NDArray[np.int64], rate: F64) -> F64:
     """
     last = np.maximum(count - 1, 0)[:, None]
     start = np.minimum(np.ceil((1.0 - TAIL) * count).astype(np.int64)[:, None], last)
-    threshold = np.take_along_axis(ordered, np.maximum(start - 1, 0), axis=1).astype(float)
+    threshold = ordered[np.arange(len(ordered))[:, None], np.maximum(start - 1, 0)].astype(float)
     inside = np.arange(ordered.shape[1]) >= start
     excess = np.where(inside & ~np.isnan(ordered), ordered - threshold, 0.0).sum(axis=1, keepdims=True)
     mean_excess = excess / np.maximum(count[:, None] - start, 1)
