@@ -233,6 +233,33 @@ def test_no_permission_names_the_right_and_the_view_is_not_whole() -> None:
     assert (view.names(), view.cache.health.partial, view.cache.health.problem) == ({"a"}, "", "")
 
 
+def test_no_permission_in_one_namespace_names_it() -> None:
+    """Of several namespaces that are asked for apart the refused one is named."""
+    view = Stepped(pod("a"), namespace="team")
+    view.api.refuse["*"] = ApiError(403, "403 pods is forbidden")
+    view.step()
+    assert "no permission to list pods in namespace team" in view.cache.health.partial
+
+
+def test_a_server_that_is_away_for_ten_minutes_is_named_and_then_listed() -> None:
+    """The last objects stay with their age, no wait is longer than the limit, and the first answer is a list."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.api.refuse["*"] = ApiError(0, "the API server does not answer: connection refused")
+    end_s, waits = view.now_s + 600.0, []
+    while view.now_s < end_s:
+        waits.append(view.step())
+        view.now_s += waits[-1]
+    health = view.cache.health
+    assert (max(waits), health.sign_s) == (pytest.approx(8.0, rel=0.2), 100.0)
+    assert "does not answer: connection refused" in health.problem
+    assert view.names() == {"a"}
+    view.api.refuse.clear()
+    view.api.put(pod("b"))
+    view.step()
+    assert (view.names(), view.cache.health.problem, view.reflector.lists) == ({"a", "b"}, "", 2)
+
+
 def test_without_the_right_to_watch_the_kind_is_listed_again_and_again() -> None:
     """The view stays true, and the gap names the missing verb."""
     view = Stepped(pod("a"))
