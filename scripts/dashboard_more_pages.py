@@ -157,6 +157,25 @@ AUTOPILOT_PAGE = Page(
             empty="no accepted proposals",
         ),
         lines(
+            "Realised gain",
+            "Use that finished cases promised, and what they realised: measured use less the measured loss, in GPU-seconds.",
+            "s",
+            Target(by("action", "promised_use_gpu_seconds"), "{{action}} promised"),
+            Target(by("action", "realised_use_gpu_seconds"), "{{action}} realised"),
+            empty="no finished cases",
+        ),
+        lines(
+            "Realised share of the promise",
+            "Below promises.least_ratio an action may only recommend (capped: 1).",
+            "percentunit",
+            Target(
+                f"{by('action', 'realised_use_gpu_seconds')} / ({by('action', 'promised_use_gpu_seconds')} > 0)",
+                "{{action}}",
+            ),
+            Target(by("action", "action_capped"), "{{action}} capped"),
+            empty="no finished cases",
+        ),
+        lines(
             "Disruptions and lost work",
             "Workloads stopped or moved within 1 h, and the GPU-seconds that stops lost.",
             "none",
