@@ -98,6 +98,13 @@ def test_a_new_start_is_a_new_alert(book: AlertBook) -> None:
     assert [each.firing for each in book.recent(10)] == [True, False]
 
 
+def test_one_instant_in_two_time_zones_is_one_alert(book: AlertBook) -> None:
+    """The key has the start in UTC and milliseconds, whatever the sender writes."""
+    abroad = alert() | {"startsAt": "2026-11-23T17:30:00.123+05:30"}
+    book.receive(parse_payload(payload(alert(), abroad))[0], 0.0)
+    assert [each.deliveries for each in book.recent(10)] == [2]
+
+
 def test_alerts_survive_a_restart(tmp_path: Path) -> None:
     """What was confirmed is on disk."""
     first = AlertBook(tmp_path / "alerts.db")
@@ -232,6 +239,19 @@ def test_an_effect_that_does_not_help_is_reported_with_the_way_back(book: AlertB
     assert found.stage == Stage.NOT_VERIFIED
     assert found.reason.endswith("A start is not undone.")
     assert play.look(60.0) == found
+
+
+@pytest.mark.parametrize("started", ["2031-01-01T00:00:00Z", "1999-01-01T00:00:00Z"])
+def test_the_clock_of_the_sender_moves_no_deadline(book: AlertBook, started: str) -> None:
+    """A start years ahead or behind is a name: receipt, steps and the time to verify go by the clock of the cluster."""
+    book.receive(parse_payload(payload(alert() | {"startsAt": started}))[0], 0.0)
+    play = Play(book, Mode.AUTO)
+    play.look()
+    play.look(60.0)
+    assert play.look(599.0).stage == Stage.VERIFYING
+    found = play.look(2.0)
+    assert found.stage == Stage.NOT_VERIFIED
+    assert [each.at_s for each in found.history] == [0.0, 10.0, 70.0, 671.0]
 
 
 def test_a_silent_prometheus_verifies_nothing(book: AlertBook) -> None:
