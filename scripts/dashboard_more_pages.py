@@ -158,7 +158,7 @@ AUTOPILOT_PAGE = Page(
         ),
         lines(
             "Realised gain",
-            "Use that finished cases promised, and what they realised: measured use less the measured loss, in GPU-seconds.",
+            "Use that finished cases promised and realised (measured use less the measured loss), in GPU-seconds.",
             "s",
             Target(by("action", "promised_use_gpu_seconds"), "{{action}} promised"),
             Target(by("action", "realised_use_gpu_seconds"), "{{action}} realised"),

@@ -251,7 +251,8 @@ def test_a_server_that_is_away_for_ten_minutes_is_named_and_then_listed() -> Non
         waits.append(view.step())
         view.now_s += waits[-1]
     health = view.cache.health
-    assert (max(waits), health.sign_s) == (pytest.approx(8.0, rel=0.2), 100.0)
+    assert health.sign_s == 100.0
+    assert 6.0 < max(waits) <= 8.0
     assert "does not answer: connection refused" in health.problem
     assert view.names() == {"a"}
     view.api.refuse.clear()
