@@ -47,11 +47,6 @@ def _name() -> str:
     return str(RECOMMENDATION["metadata"]["name"])  # type: ignore[index]
 
 
-def test_the_definitions_are_those_of_the_tree() -> None:
-    """`python scripts/generate_crds.py` writes them."""
-    assert {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.yaml")} == files()
-
-
 def test_recommendations_are_listed_like_the_page(applied: Kubectl) -> None:
     """Action, workload, gain, cost, state and age; queue, tenant and reason with `-o wide`."""
     header, row = applied.done("get", "recommendations").splitlines()

@@ -1,0 +1,24 @@
+"""Files in deploy/ that are written from tables in the code: what changes a table writes them again."""
+
+from __future__ import annotations
+
+import yaml
+
+from scripts import generate_chart, generate_crds
+
+
+def test_the_custom_resources_are_those_of_the_policy_tree() -> None:
+    """If not: python scripts/generate_crds.py."""
+    written = {path.name: path.read_text("utf-8") for path in generate_crds.FOLDER.glob("*.yaml")}
+    assert written == generate_crds.files(), "run: python scripts/generate_crds.py"
+
+
+def test_the_generated_parts_of_the_chart_are_those_of_the_tables() -> None:
+    """If not: python scripts/generate_chart.py."""
+    assert generate_chart.main(["--check"]) == 0, "run: python scripts/generate_chart.py"
+
+
+def test_the_values_of_the_chart_name_every_kind_of_instruction() -> None:
+    """All of them are off; a new kind gets its line under `act` in deploy/chart/gpu-autopilot/values.yaml."""
+    values = yaml.safe_load((generate_chart.CHART / "values.yaml").read_text("utf-8"))
+    assert values["act"] == dict.fromkeys(generate_chart.kinds(), False)
