@@ -20,6 +20,7 @@ from autopilot.alerts.rules import yaml_text  # noqa: E402
 from autopilot.crds.roles import APPROVER_RULES, SERVICE_RULES  # noqa: E402
 from autopilot.readiness.fence import fence_policy  # noqa: E402
 from autopilot.readiness.manifest import LEADING_RULES, rules  # noqa: E402
+from autopilot.readiness.watchdog import watchdog_account  # noqa: E402
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "gpu-autopilot"
@@ -64,6 +65,7 @@ def files() -> dict[str, str]:
     """Path in the chart -> text of each generated file."""
     found = {"files/rights.yaml": HEAD + yaml_text(rights())}
     found["files/fence.yaml"] = HEAD + "---\n".join(yaml_text(each) for each in fence_policy(NAMESPACE))
+    found["files/watchdog.yaml"] = HEAD + "---\n".join(yaml_text(each) for each in watchdog_account(NAMESPACE))
     for name in ("autopilotpolicies", "recommendations"):
         found[f"crds/{name}.yaml"] = (DEPLOY / "crds" / f"{name}.yaml").read_text(encoding="utf-8")
     found["files/prometheusrule.yaml"] = (DEPLOY / "prometheus" / "prometheusrule.yaml").read_text(encoding="utf-8")
