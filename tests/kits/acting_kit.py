@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from threading import RLock
 from typing import Any, NamedTuple
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
-from apiserver.http.faults import Faults
+from actuators.kubernetes.events import Events
+from actuators.kubernetes.levers.base import Tools
+from actuators.kubernetes.rights import NAME, NAMESPACE, kinds, manifest
+from actuators.kubernetes.writing import Writer
 from apiserver.http.serve import Running, serve
+from apiserver.requests import Response
+from apiserver.server import Server
 from apiserver.timeline import US
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, Save, StopReason
 from autopilot.core.model.records import Instruction
 from collectors.kubernetes.access import Access, Address
+from tests.kits.apiserver_kit import START, Asker
 from tests.kits.kube_objects import node
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster
 
@@ -47,27 +57,59 @@ class Found(NamedTuple):
     objects: tuple[Identity, ...]
 
 
+class Locked(Asker):
+    """Requests that wait while the server answers somebody else."""
+
+    def __init__(self, server: Server, lock: RLock) -> None:
+        super().__init__(server)
+        self._lock = lock
+
+    def response(self, *words: Any, **query: Any) -> Response:
+        """The answer."""
+        with self._lock:
+            return super().response(*words, **query)
+
+
 class Acting:
     """A cluster with nodes n1, n2, ... of eight GPUs each, Kueue, and our AdmissionCheck on queue `a`."""
 
-    def __init__(self, folder: Any, nodes: int = 3) -> None:
-        self.kueue = KueueCluster()
-        self.ask = self.kueue.ask
-        self.faults = Faults()
-        self.running: Running = serve(self.kueue.server, faults=self.faults)
-        self._hold = self.running.clock.hold()
-        self._hold.__enter__()
-        file = folder / "kubeconfig"
-        file.write_text(self.running.kubeconfig(), "utf-8")
-        self.access = Access(Address(file))
+    def __init__(self, folder: Path, nodes: int = 3, start: datetime = START) -> None:
+        """`folder`: for the kubeconfig. `start`: the time of the server."""
+        self.kueue = KueueCluster(start=start)
+        self.running: Running = serve(self.kueue.server)
+        self.ask = self.kueue.ask = Locked(self.kueue.server, self.running.clock.lock)
+        self._hold = ExitStack()
+        self._hold.enter_context(self.running.clock.hold())
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(self.running.kubeconfig(), "utf-8")
+        limited = folder / "limited.kubeconfig"
+        limited.write_text(self.running.kubeconfig(self._token()), "utf-8")
+        self.access = Access(Address(limited))
         for number in range(1, nodes + 1):
             self.add_node(f"n{number}")
         self.run(1)
 
+    def _token(self) -> str:
+        """A token of the account of the service, with exactly the rights of all levers."""
+        self.ask(
+            "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+        self.ask("POST", path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME}})
+        for each in (each for kind in kinds() for each in manifest(kind)):
+            self.ask("POST", f"/apis/rbac.authorization.k8s.io/v1/{each['kind'].lower()}s", each)
+        spec = {"expirationSeconds": 86400}
+        token: str = self.ask("POST", f"{path}/{NAME}/token", {"spec": spec})["status"]["token"]
+        return token
+
     def close(self) -> None:
         """Stop listening."""
-        self._hold.__exit__(None, None, None)
+        self._hold.close()
         self.running.close()
+
+    def release(self) -> None:
+        """From now on time runs by itself."""
+        self._hold.close()
 
     # --- the cluster --------------------------------------------------------------------------
 
@@ -89,11 +131,21 @@ class Acting:
         self.ask("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": made})
         self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": found["status"]})
 
-    def add_check(self) -> None:
-        """Our AdmissionCheck, active."""
+    def add_check(self, *, active: bool = True) -> None:
+        """Our AdmissionCheck; `active`: as if a controller served it."""
         self.kueue.create("AdmissionCheck", "admissionchecks", CHECK, {"controllerName": CONTROLLER})
-        active = {"type": "Active", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": TIME}
-        self.ask("PATCH", f"{ROOT}/admissionchecks/{CHECK}/status", {"status": {"conditions": [active]}})
+        if active:
+            self.serve_check()
+
+    def check_is_active(self) -> bool:
+        """Whether somebody serves our check."""
+        found = self.ask("GET", f"{ROOT}/admissionchecks/{CHECK}").get("status", {}).get("conditions", ())
+        return any(each["type"] == "Active" and each["status"] == "True" for each in found)
+
+    def serve_check(self) -> None:
+        """Set the condition of our check."""
+        condition = {"type": "Active", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": TIME}
+        self.ask("PATCH", f"{ROOT}/admissionchecks/{CHECK}/status", {"status": {"conditions": [condition]}})
 
     def workload(self, job: str) -> Obj:
         """The Workload of a Job."""
@@ -170,6 +222,11 @@ class Acting:
     def actuator(self, **more: Any) -> KubernetesActuator:
         """A new process."""
         return KubernetesActuator(Api(self.access), self, **more)
+
+    def tools(self) -> Tools:
+        """What levers and the upkeep work with."""
+        api = Api(self.access)
+        return Tools(api, Writer(api), Events(api, "test"), self)
 
     def find(self, kind: str, uid: str) -> Found | None:
         """The objects of a Job, or of a pod (port `Objects`)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
 from typing import Any
 
 from apiserver.cluster import cluster
@@ -22,8 +23,8 @@ GPU = "nvidia.com/gpu"
 class KueueCluster:
     """A cluster with Kueue; `ask` sends requests as its administrator."""
 
-    def __init__(self, config: Config | None = None) -> None:
-        self.server = cluster(Timeline(START), random.Random(1))
+    def __init__(self, config: Config | None = None, start: datetime = START) -> None:
+        self.server = cluster(Timeline(start), random.Random(1))
         self.kueue = install(self.server, config)
         self.ask = Asker(self.server)
 

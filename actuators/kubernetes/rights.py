@@ -1,0 +1,55 @@
+"""The rights of the levers as RBAC objects: one ClusterRole for each kind of instruction.
+
+A kind that is off asks for no right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from actuators.kubernetes.levers import LEVERS, rules_for
+from actuators.kubernetes.levers.base import Rule
+
+RBAC = "rbac.authorization.k8s.io"
+NAME = NAMESPACE = "gpu-autopilot"
+
+
+def kube_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
+    """Rules as a ClusterRole has them; those of the service's own namespace are left out."""
+    return [
+        {
+            "apiGroups": [rule.group],
+            "resources": [rule.resource],
+            **({"resourceNames": list(rule.names)} if rule.names else {}),
+            "verbs": list(rule.verbs),
+        }
+        for rule in rules
+        if not rule.own_namespace
+    ]
+
+
+def kinds() -> list[str]:
+    """The kinds of instructions for which there are levers."""
+    return sorted({kind for lever in LEVERS for kind in lever.kinds})
+
+
+def manifest(kind: str) -> list[dict[str, Any]]:
+    """The ClusterRole of a kind of instruction, and its binding to the account of the service."""
+    name = f"{NAME}-{kind}"
+    meta = {"name": name, "labels": {"app.kubernetes.io/name": NAME}}
+    return [
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": meta,
+            "rules": kube_rules(rules_for([kind])),
+        },
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        },
+    ]

@@ -1,0 +1,49 @@
+"""Rights of the levers. Every other test of this folder acts with exactly these, so that a missing one fails there."""
+
+from __future__ import annotations
+
+from actuators.kubernetes.levers import LEVERS, rules_for
+from actuators.kubernetes.levers.base import Rule
+from actuators.kubernetes.rights import kinds
+from autopilot.core.model.modes import Effect
+from autopilot.core.model.operations import OPERATIONS
+from autopilot.service.capping import NEEDS
+from scripts.generate_act import TARGET, files
+
+
+def test_the_committed_files_are_generated() -> None:
+    """`python scripts/generate_act.py` writes them."""
+    there = {path.name: path.read_text("utf-8") for path in TARGET.glob("*.yaml")}
+    assert there == files(), "run: python scripts/generate_act.py"
+
+
+def test_a_kind_that_is_off_asks_for_no_right() -> None:
+    """Nothing is granted for nothing; starting work includes no right to evict."""
+    assert rules_for([]) == ()
+    admits = {(rule.resource, verb) for rule in rules_for(["admit"]) for verb in rule.verbs}
+    assert not {("pods/eviction", "create"), ("deployments/scale", "patch")} & admits
+
+
+def test_no_lever_may_delete_or_create_work() -> None:
+    """The only objects that are created are Events, evictions and our own."""
+    for lever in LEVERS:
+        for rule in lever.rules:
+            assert "delete" not in rule.verbs
+            assert "*" not in (rule.group, rule.resource, *rule.verbs)
+            assert "create" not in rule.verbs or rule.resource in {"pods/eviction", "configmaps"}
+
+
+def test_every_lever_is_of_a_known_kind_and_every_effect_has_its_kinds() -> None:
+    """Names of levers are unique; capping knows what each effect is made of."""
+    assert len({lever.name for lever in LEVERS}) == len(LEVERS)
+    assert set(kinds()) <= OPERATIONS.keys()
+    assert NEEDS.keys() == set(Effect)
+    assert {kind for needed in NEEDS.values() for kind in needed} <= OPERATIONS.keys()
+
+
+def test_rules_of_one_resource_are_merged() -> None:
+    """A resource is named once for each set of names."""
+    rules = rules_for(OPERATIONS)
+    keys = [(rule.group, rule.resource, rule.names, rule.own_namespace) for rule in rules]
+    assert len(keys) == len(set(keys))
+    assert Rule("", "pods", ("get", "patch")) in rules
