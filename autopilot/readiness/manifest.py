@@ -11,7 +11,7 @@ RBAC = "rbac.authorization.k8s.io"
 POLICY_MAP, SWITCH_MAP = "gpu-autopilot-policy", "gpu-autopilot-kill-switch"
 POLICY = """\
 base: recommend
-# Fields: docs/policy.md. Beside a cluster every mode counts as recommend at most.
+# Fields: docs/policy.md. Until kubernetes.act is set, every mode counts as recommend at most.
 """
 
 

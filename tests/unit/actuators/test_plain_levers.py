@@ -127,8 +127,8 @@ def test_a_job_that_does_not_start_in_time_is_suspended_again(acting: Acting) ->
 
 def test_a_budget_that_forbids_keeps_every_pod(acting: Acting) -> None:
     """No pod of the gang is evicted where the budget refuses one; the Event names the budget."""
-    for number in range(2):
-        acting.pod(f"k{number}", 8, group="kept", app="kept")
+    acting.pod("k0", 8, group="kept")
+    acting.pod("k1", 8, group="kept", app="kept")
     budget = {"selector": {"matchLabels": {"app": "kept"}}, "maxUnavailable": 0}
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}, "spec": budget}
