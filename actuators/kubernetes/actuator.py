@@ -27,7 +27,7 @@ MOST_KEPT = 10_000
 """Outcomes of ended effects that are kept, for instructions that come twice."""
 
 SAYS: dict[str, str] = {"admit": "Admit", "evict": "Evict", "resize": "Resize", "scale": "Scale", "recut": "Recut"}
-"""Action of the Event for each kind of instruction."""
+"""Action of the Event for each kind of instruction; a notice is an Event itself and needs no other."""
 
 
 @dataclass(slots=True)
@@ -202,8 +202,8 @@ class KubernetesActuator:
         self, effect: Effect, target: Target, word: str, note: str, now_s: float, *, warning: bool = False
     ) -> None:
         """An Event on the object that people look at, once for each word and text of an effect."""
-        action, about = SAYS.get(effect.instruction.kind, "Act"), target.main
-        if about is None or f"{word} {note}" in effect.said:
+        action, about = SAYS.get(effect.instruction.kind), target.main
+        if action is None or about is None or f"{word} {note}" in effect.said:
             return
         effect.said.add(f"{word} {note}")
         name = effect.lever.name if effect.lever is not None else "none"

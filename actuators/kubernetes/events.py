@@ -21,8 +21,8 @@ class Events:
         self._api, self._instance = api, instance[:128] or "gpu-autopilot"
         self.lost = 0
 
-    def say(self, about: Ref, reason: str, action: str, note: str, now_s: float, *, warning: bool = False) -> None:
-        """One Event on `about`. `reason` and `action` are words in CamelCase of at most 128 letters."""
+    def say(self, about: Ref, reason: str, action: str, note: str, now_s: float, *, warning: bool = False) -> bool:
+        """One Event on `about`; whether it was written. `reason` and `action` are words of at most 128 letters."""
         space = about.namespace or "default"
         stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         body = {
@@ -44,8 +44,9 @@ class Events:
             "note": _cut(note),
             "type": WARNING if warning else NORMAL,
         }
-        if not self._api.post(f"/apis/events.k8s.io/v1/namespaces/{space}/events", body).ok:
-            self.lost += 1
+        written = self._api.post(f"/apis/events.k8s.io/v1/namespaces/{space}/events", body).ok
+        self.lost += not written
+        return written
 
 
 def _cut(note: str) -> str:

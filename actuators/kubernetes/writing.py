@@ -57,7 +57,7 @@ class Writer:
 
         def send(patch: Obj, read: Obj, query: Mapping[str, str]) -> Answer:
             given = {**patch.get("metadata", {}), **_preconditions(read)}
-            if not subresource:
+            if subresource != "status":
                 given["annotations"] = {**given.get("annotations", {}), EPOCH: str(epoch)}
             path = f"{ref.path}/{subresource}" if subresource else ref.path
             return self.api.patch(path, {**patch, "metadata": given}, MERGE, {**query, "fieldManager": MANAGER})

@@ -11,6 +11,7 @@ from actuators.kubernetes.levers import (
     evict_pods,
     kueue_gate,
     mig_config,
+    notice,
     scheduling_gates,
     service_scale,
     suspension,
@@ -29,10 +30,10 @@ LEVERS: tuple[Lever, ...] = (
     deactivate.STOP,
     suspension.STOP,
     evict_pods.LEVER,
-    # scale
+    # other kinds
     service_scale.LEVER,
-    # recut
     mig_config.LEVER,
+    notice.LEVER,
 )
 
 EVENTS = Rule("events.k8s.io", "events", ("create",))
@@ -42,9 +43,9 @@ EVENTS = Rule("events.k8s.io", "events", ("create",))
 def rules_for(kinds: Iterable[str], levers: Iterable[Lever] = LEVERS) -> tuple[Rule, ...]:
     """The rights that instructions of these kinds need, merged by resource; none where no kind is enabled."""
     enabled = set(kinds)
-    wanted = [rule for lever in levers if lever.kinds & enabled for rule in lever.rules]
+    used = [lever for lever in levers if lever.kinds & enabled]
     merged: dict[tuple[str, str, tuple[str, ...], bool], set[str]] = {}
-    for rule in [*wanted, EVENTS] if wanted else []:
+    for rule in [*(rule for lever in used for rule in lever.rules), *([EVENTS] if used else [])]:
         merged.setdefault((rule.group, rule.resource, rule.names, rule.own_namespace), set()).update(rule.verbs)
     return tuple(
         Rule(group, resource, tuple(sorted(verbs)), names, own)

@@ -1,0 +1,53 @@
+"""Notify the owner of idle work by an Event on its object, and on the controller that created it.
+
+It is done when the server has the Event on the object itself: no later step is taken without it.
+"""
+
+from __future__ import annotations
+
+from actuators.kubernetes.api import KINDS, Ref
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Tools, ended_by
+from actuators.kubernetes.objects import Target
+from autopilot.contract.tree import PREFIX
+from autopilot.core.model.operations import NotifyOperation
+from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.units import counted, format_duration
+
+REASON, ACTION = "GpusIdle", "Notify"
+
+
+def suits(_instruction: Instruction, target: Target) -> str:
+    """Work with an object that people look at."""
+    return "" if target.main is not None else "the view has no object of it"
+
+
+def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
+    """One Event on the object, then one on its controller."""
+    operation, main = effect.instruction.operation, target.main
+    if main is None or not isinstance(operation, NotifyOperation):
+        return Ended(OutcomeKind.CONFLICT, "its object is gone")
+    read = tools.api.read(main)
+    if not read.ok:
+        return ended_by(read, main.shown)
+    text = words(operation)
+    lost = tools.events.lost
+    tools.events.say(main, REASON, ACTION, text, now_s, warning=True)
+    if tools.events.lost > lost:
+        return Ended(OutcomeKind.FAILED, f"the Event on {main.shown} could not be written", retryable=True)
+    for owner in read.body["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner["kind"] in KINDS:
+            about = Ref(owner["kind"], main.namespace, owner["name"], owner["uid"])
+            tools.events.say(about, REASON, ACTION, f"{main.shown}: {text}", now_s, warning=True)
+    return Ended(OutcomeKind.DONE, f"the owner of {main.shown} has the notice as an Event")
+
+
+def words(operation: NotifyOperation) -> str:
+    """The notice. It says what may follow, when, and how its owner prevents it."""
+    return (
+        f"it has done nothing for {format_duration(operation.idle_s)} on {counted(round(operation.gpus, 2), 'GPU')}; "
+        f"it may be suspended with a checkpoint from {format_duration(operation.grace_s)} after this notice on. "
+        f'Use the GPUs, end the work, or annotate it with {PREFIX}exclude: "true"'
+    )
+
+
+LEVER = Lever("notice", frozenset({"notify"}), "write an Event on the work and on its controller", (), suits, step)

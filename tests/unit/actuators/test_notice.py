@@ -1,0 +1,85 @@
+"""Notices to owners of idle work, as Events on an API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from apiserver.http.faults import FaultPlan
+from autopilot.core.model.operations import NotifyOperation
+from autopilot.core.model.records import OutcomeKind
+from tests.kits.acting_kit import Acting
+
+NOTICE = NotifyOperation(gpus=8.0, idle_s=7500.0, grace_s=3600.0)
+
+
+@pytest.fixture(scope="module")
+def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Acting]:
+    """A cluster with one queue."""
+    found = Acting(tmp_path_factory.mktemp("notices"), nodes=1)
+    found.kueue.queue("a", 8)
+    found.run(2)
+    yield found
+    found.close()
+
+
+def _notices(acting: Acting, name: str) -> list[tuple[str, str]]:
+    return [(reason, note) for reason, note in acting.events(name) if reason == "GpusIdle"]
+
+
+def _job(acting: Acting, name: str) -> str:
+    uid: str = acting.kueue.job(name, "a", 8)["metadata"]["uid"]
+    acting.run(3)
+    return uid
+
+
+def test_the_owner_reads_what_may_follow_and_how_to_prevent_it(acting: Acting) -> None:
+    """One Event on the Job; the work itself is not changed, and the notice is done."""
+    uid = _job(acting, "quiet")
+    before = acting.job("quiet")["metadata"]["resourceVersion"]
+    outcome = acting.actuator().apply(acting.instruction(uid, NOTICE), acting.now_s)
+    assert (outcome.kind, outcome.reason) == (
+        OutcomeKind.DONE,
+        "the owner of Job default/quiet has the notice as an Event",
+    )
+    ((_, note),) = acting.events("quiet")
+    assert note == (
+        "it has done nothing for 2 h 5 min on 8 GPUs; it may be suspended with a checkpoint from 1 h after this notice "
+        'on. Use the GPUs, end the work, or annotate it with gpu-autopilot.io/exclude: "true"'
+    )
+    assert acting.job("quiet")["metadata"]["resourceVersion"] == before
+    acting.ask("DELETE", "/apis/batch/v1/namespaces/default/jobs/quiet", propagationPolicy="Background")
+
+
+def test_a_notice_that_comes_twice_is_given_once(acting: Acting) -> None:
+    """The id decides."""
+    uid, actuator = _job(acting, "twice"), acting.actuator()
+    made = acting.instruction(uid, NOTICE, number="n-2")
+    assert actuator.apply(made, acting.now_s) == actuator.apply(made, acting.now_s)
+    assert len(_notices(acting, "twice")) == 1
+
+
+def test_a_notice_that_cannot_be_written_is_not_given(acting: Acting) -> None:
+    """Without the Event no later step may follow: the outcome is a failure that may be repeated."""
+    uid, actuator = _job(acting, "refused"), acting.actuator()
+    tools: Any = actuator._tools
+    post, tools.events._api = tools.events._api, _NoPosts(tools.api)
+    outcome = actuator.apply(acting.instruction(uid, NOTICE, number="n-3"), acting.now_s)
+    assert (outcome.kind, outcome.retryable) == (OutcomeKind.FAILED, True)
+    assert "the Event on Job default/refused could not be written" in outcome.reason
+    tools.events._api = post
+    assert actuator.apply(acting.instruction(uid, NOTICE, number="n-3"), acting.now_s).kind == OutcomeKind.DONE
+    assert acting.faults.plan == FaultPlan()
+
+
+class _NoPosts:
+    """An API server whose account may not create Events."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+
+    def post(self, *_: Any) -> Any:
+        """A missing right."""
+        return self._api.post("/apis/events.k8s.io/v1/namespaces/absent/events", {})
