@@ -10,6 +10,7 @@ import structlog
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api, Connections
 from actuators.kubernetes.levers import LEVERS
+from actuators.kubernetes.levers.base import Lever
 from actuators.kubernetes.objects import Objects
 from actuators.kubernetes.upkeep import ActiveCheck, OldPlacements
 from autopilot.core.model.policy import Policy
@@ -24,7 +25,13 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
     if not settings.act:
         return None
     keep = (ActiveCheck(), OldPlacements())
-    return KubernetesActuator(Api(access), objects, socket.gethostname(), upkeep=keep, on_problem=_say)
+    levers = enabled_levers(settings)
+    return KubernetesActuator(Api(access), objects, socket.gethostname(), levers, upkeep=keep, on_problem=_say)
+
+
+def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:
+    """The levers of the kinds of instructions that the settings allow."""
+    return tuple(each for each in LEVERS if not settings.act_kinds or each.kinds & set(settings.act_kinds))
 
 
 def _say(outage: str) -> None:
@@ -34,12 +41,13 @@ def _say(outage: str) -> None:
         log.info("effects go on")
 
 
-def lever_lines(policy: Policy) -> list[str]:
+def lever_lines(settings: Kubernetes, policy: Policy) -> list[str]:
     """The levers that the modes of a policy may use, and the actions that only recommend for want of one."""
-    capped = Capped(frozenset(kind for lever in LEVERS for kind in lever.kinds))
+    levers = enabled_levers(settings)
+    capped = Capped(frozenset(kind for lever in levers for kind in lever.kinds))
     wanted = further_modes(policy)
     kinds = frozenset[str]().union(*(kinds_of(name) for name in wanted if capped.allows(name)))
-    lines = [f"lever        {each.name}: {each.words}" for each in LEVERS if each.kinds & kinds]
+    lines = [f"lever        {each.name}: {each.words}" for each in levers if each.kinds & kinds]
     without = [name for name in wanted if not capped.allows(name)]
     if without:
         lines.append(f"no lever     only recommended: {', '.join(without)}")

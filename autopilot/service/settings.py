@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from autopilot.service.leading.lease import Terms
-from autopilot.service.settings_fields import Address, Listen, Seconds, Section, fix_of
+from autopilot.service.settings_fields import Address, InstructionKind, Listen, Seconds, Section, fix_of
 
 
 class Role(StrEnum):
@@ -271,6 +271,11 @@ class Kubernetes(Section):
         False,
         description="carry out what the modes of the policy allow; false: the cluster is only read, and every mode "
         "counts as recommend at most",
+    )
+    act_kinds: tuple[InstructionKind, ...] = Field(
+        (),
+        description="kinds of instructions that the account may carry out (admit, evict, notify, recut, scale), so "
+        "that actions which need others only recommend; empty: all that there are levers for",
     )
     namespace: Name = Field("gpu-autopilot", description="namespace of the ConfigMaps")
     policy_map: Name | None = Field(

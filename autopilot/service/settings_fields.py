@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.units import parse_duration_s
 from autopilot.service.listeners import parse_listen
 
@@ -31,6 +32,12 @@ def _listens(value: str) -> str:
     return value
 
 
+def _instruction(value: str) -> str:
+    if value not in OPERATIONS:
+        raise ValueError(f"write one of {', '.join(OPERATIONS)}")
+    return value
+
+
 def _address(value: str) -> str:
     from collectors.exporter import check_url
 
@@ -39,6 +46,7 @@ def _address(value: str) -> str:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+InstructionKind = Annotated[str, AfterValidator(_instruction)]
 Listen = Annotated[str, AfterValidator(_listens)]
 Address = Annotated[str, AfterValidator(_address)]
 

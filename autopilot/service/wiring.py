@@ -362,7 +362,8 @@ def wiring_lines(settings: Settings) -> list[str]:
         mode: [name for name in policy.modes.__slots__ if getattr(policy.modes, name) == mode]
         for mode in ("auto", "approve")
     }
-    levers = lever_lines(policy) if settings.kubernetes is not None and settings.kubernetes.act else []
+    real = settings.kubernetes
+    levers = lever_lines(real, policy) if real is not None and real.act else []
     metrics, keda = settings.metrics, settings.scale.keda
     tokens = [f"{each.name} ({each.role.value})" for each in settings.http.tokens]
     return [

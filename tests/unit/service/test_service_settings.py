@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from autopilot.core.model.errors import InputError
-from autopilot.service.settings import Role, Settings
+from autopilot.service.settings import Kubernetes, Role, Settings
 from autopilot.service.settings_file import fields_of, load_settings
 from autopilot.service.wiring import wiring_lines
 
@@ -108,6 +109,21 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_every_setting_has_a_meaning() -> None:
     """The reference and the error messages use it."""
     assert [path for path, field in fields_of() if not field.description] == []
+
+
+def test_the_check_names_the_levers_that_may_be_used() -> None:
+    """Only those of the kinds that are allowed; an action that needs another kind is named as recommended."""
+    real = Kubernetes(act=True, act_kinds=("admit",))
+    lines = wiring_lines(Settings(policy="autopilot", kubernetes=real))
+    levers = [line.split()[1] for line in lines if line.startswith("lever ")]
+    assert "admission-check:" in levers
+    assert "evict-pods:" not in levers
+    (without,) = [line for line in lines if line.startswith("no lever")]
+    assert "preempt" in without
+    assert "admit_gang" not in without
+    assert not any(line.startswith("lever") for line in wiring_lines(Settings(kubernetes=Kubernetes())))
+    with pytest.raises(ValidationError, match="write one of admit"):
+        Kubernetes(act_kinds=("admits",))
 
 
 def test_the_check_names_an_unknown_policy() -> None:

@@ -21,7 +21,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The settings of the service. */}}
 {{- define "gpu-autopilot.settings" -}}
 {{- $kubernetes := dict "in_cluster" true "namespace" .Release.Namespace "policy_object" .Values.policy.name "kill_map" "gpu-autopilot-kill-switch" "recommendations" (int .Values.recommendations) }}
-{{- if include "gpu-autopilot.acts" . | fromJsonArray }}{{ $_ := set $kubernetes "act" true }}{{ end }}
+{{- with include "gpu-autopilot.acts" . | fromJsonArray }}{{ $_ := set $kubernetes "act" true }}{{ $_ := set $kubernetes "act_kinds" . }}{{ end }}
 {{- if gt (int .Values.replicas) 1 }}{{ $_ := set $kubernetes "lease" (dict "name" "gpu-autopilot") }}{{ end }}
 {{- $settings := dict "state" "/var/lib/gpu-autopilot" "kubernetes" $kubernetes }}
 {{- $_ := set $settings "http" (dict "listen" "0.0.0.0:9470") }}
