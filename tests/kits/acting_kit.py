@@ -15,6 +15,7 @@ from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.rights import NAME, NAMESPACE, kinds, manifest
 from actuators.kubernetes.writing import Writer
+from apiserver.http.faults import Faults
 from apiserver.http.serve import Running, serve
 from apiserver.requests import Response
 from apiserver.server import Server
@@ -76,7 +77,8 @@ class Acting:
     def __init__(self, folder: Path, nodes: int = 3, start: datetime = START) -> None:
         """`folder`: for the kubeconfig. `start`: the time of the server."""
         self.kueue = KueueCluster(start=start)
-        self.running: Running = serve(self.kueue.server)
+        self.faults = Faults()
+        self.running: Running = serve(self.kueue.server, faults=self.faults)
         self.ask = self.kueue.ask = Locked(self.kueue.server, self.running.clock.lock)
         self._hold = ExitStack()
         self._hold.enter_context(self.running.clock.hold())
