@@ -104,9 +104,8 @@ a whole number from 0 to 100,000 | minReplicas of its HPA; without one, what its
 maxReplicas of its HPA; without one, its present replicas |
 | `scale` | the autopilot may set minReplicas of its HPA, or without an HPA its replicas | true or false | false: \
 a floor reaches it only as a metric that its own autoscaler follows |
-| `wake-signal` | what shows that it is asked for while it has no replica: `gateway` (requests at the gateway or mesh \
-in front of it) or `queue` (requests in a queue that its replicas take from) | one of gateway, queue | none: it \
-never goes to zero |
+| `wake-signal` | what shows that it is asked for while it has no replica: `gateway`, the requests at the gateway or \
+mesh in front of it | gateway | none: it keeps one replica at least |
 
 Where one of them is wrong, none of them counts, and a gap names it.
 """

@@ -31,7 +31,6 @@ class WakeSignal(StrEnum):
     """What still shows that a service is asked for while it has no replica."""
 
     GATEWAY = "gateway"  # requests at the gateway or mesh in front of it
-    QUEUE = "queue"  # requests in a queue that its replicas take from
 
 
 class Way(StrEnum):

@@ -82,6 +82,7 @@ class _Bounds(NamedTuple):
     floor: int
     floor_until_s: float
     load_ratio: float
+    wake_age_s: float
 
 
 def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None) -> _Bounds:
@@ -117,6 +118,7 @@ def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None)
         floor=floor.replicas if floor is not None and stands else 0,
         floor_until_s=floor.until_s if floor is not None else nan,
         load_ratio=ratio,
+        wake_age_s=nan if declared.wake_signal is None else inf,
     )
 
 

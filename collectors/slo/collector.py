@@ -118,14 +118,18 @@ class SloCollector:
             answers = {key: self._settled(key, future.result()) for key, future in pending.items()}
         if all(isinstance(answer, str) for answer in answers.values()):
             return None
+        gateway_rps: dict[str, float] = {}
         for source in self._sources:
             found = self._of_source(source, answers)
             for service, values in found.items():
                 columns.setdefault(service, values)
+                if source.gateway and math.isfinite(values["recent_rps"]):
+                    gateway_rps.setdefault(service, values["recent_rps"])
         names = np.empty(len(columns), object)
         names[:] = sorted(columns)
         table = {column: np.array([columns[name].get(column, np.nan) for name in names]) for column in _COLUMNS}
-        return ServiceSignals(service=names, age_s=np.zeros(len(names)), **table)
+        front = np.array([gateway_rps.get(name, np.nan) for name in names])
+        return ServiceSignals(service=names, age_s=np.zeros(len(names)), gateway_rps=front, **table)
 
     def _settled(self, key: tuple[str, str, float], answer: list[_Row] | str) -> list[_Row] | str:
         if isinstance(answer, str):

@@ -33,6 +33,7 @@ class Source:
     queries: Mapping[str, str]
     verified: bool = True
     unit_s: float = 1.0
+    gateway: bool = False  # it stands in front of the service, and sees requests while there is no replica
 
 
 def _any(*names: str) -> str:
@@ -146,6 +147,7 @@ ISTIO = Source(
     },
     verified=False,
     unit_s=1e-3,
+    gateway=True,
 )
 ENVOY = Source(
     "envoy",
@@ -157,6 +159,7 @@ ENVOY = Source(
     },
     verified=False,
     unit_s=1e-3,
+    gateway=True,
 )
 
 SOURCES: tuple[Source, ...] = (VLLM, SGLANG, TRITON, TGI, LLM_D, KSERVE, ISTIO, ENVOY)

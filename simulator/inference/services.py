@@ -403,6 +403,10 @@ class ServiceFleet:
             recent_rps=recent[3].copy(),
             recent_violation_ratio=recent[4].copy(),
             tokens_per_s=recent[5].copy(),
+            wake_rps=recent[3].copy(),  # a gateway in front counts all arrivals
+            wake_age_s=np.array(
+                [age_s if each.autoscaler.spec.min_replicas == 0 else nan for each in services], np.float64
+            ),
         )
 
     def load(self, name: str, now_s: float) -> tuple[int, int, int]:

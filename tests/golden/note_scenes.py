@@ -12,12 +12,13 @@ from autopilot.core.model.policy import Mode
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Command, CommandKind, Note, NoteCode, Observation
-from autopilot.core.model.snapshot import AdvanceTable, Recut, make
+from autopilot.core.model.snapshot import AdvanceTable, Recut, ServiceTable, make
 from autopilot.core.quota.spending import remember_spending
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.hang_world import fleet, measured, training
 from tests.kits.idle_world import NOW_S, idle_scene, look
+from tests.kits.idle_world import measured as resting_on
 from tests.kits.ticking_world import EAGER, Ticking, tenants
 
 HOUR_S = 3600.0
@@ -130,6 +131,17 @@ def _recut_world(now_s: float, tick: int, recut: int, work: Sequence[Item] = (),
     return world("1x8", work, now_s, tick=tick, cuts={0: SMALL}, recuts={0: recut}, **more)  # type: ignore[arg-type]
 
 
+def _idle_service() -> Step:
+    """Two replicas rest, and their owner lets the service go to zero."""
+    work = [
+        holds(name, 4, [place + each for each in range(4)], service=0, user="ann", start_s=0.0)
+        for place, name in ((0, "chat-0"), (4, "chat-1"))
+    ]
+    named = {"id": ["chat"], "uid": ["chat"], "min_replicas": [0], "wake_rps": [0.0], "wake_age_s": [5.0]}
+    resting = replace(resting_on(snapshot("1x8", work), {}), services=make(ServiceTable, **named))
+    return look(resting, NOW_S)
+
+
 def _quarantined() -> Step:
     """A change begins for a request that waits, and fails half-way."""
     step = decide(_recut_world(0.0, 0, Recut.SETTLED, [waits("w", 1, mig_profile=2)]), EAGER)
@@ -200,6 +212,7 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     "spending_warning": _spending,
     "idle_score": lambda: look(idle_scene(guarantee=4), NOW_S + 3600.0, look(idle_scene(guarantee=4), NOW_S)),
     "idle_size": lambda: look(idle_scene(), 8 * DAY_S, look(idle_scene(), NOW_S)),
+    "idle_service": _idle_service,
     "idle_advice": lambda: look(idle_scene(guarantee=8, preemptible=False), NOW_S),
 }
 """Small worlds whose decision has the note."""

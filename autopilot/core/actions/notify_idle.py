@@ -12,9 +12,11 @@ import numpy as np
 
 from autopilot.core.idle.evidence import HOUR_S, STEPS, next_look_s, owner_of
 from autopilot.core.idle.ladder import Rung, ladder_timers_s, rungs
+from autopilot.core.idle.services import kept_replicas
 from autopilot.core.idle.sizing import right_size
 from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.records import About, Evidence, Note
+from autopilot.core.model.work import holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, NoteCase, NotifyDraft, Submit
@@ -39,6 +41,10 @@ SIZE = NoteCase(
     "idle_size",
     "{subject} of {owner} used at most {value:GPU} and {memory_gib} GiB of {gpus:GPU} for {watched}: {size} would do",
 )
+SERVICE = NoteCase(
+    "idle_service",
+    "{idle:replica} of service {subject} did nothing for {value}: {kept:replica} would do and free {gpus:GPU}; {why}",
+)
 MOST_ADVICE = 10
 """Notes of one kind at one look: the largest of them."""
 DAY_HOURS = 24
@@ -50,6 +56,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         _score(ctx)
         if floor(ctx.now_s / HOUR_S) % DAY_HOURS == 0:
             _sizes(ctx)
+    _services(ctx)
     work, under_way = ctx.observation.snapshot.workloads, steps_under_way(ctx)
     advised = 0
     for rung in idle_rungs(ctx):
@@ -130,6 +137,33 @@ def _sizes(ctx: Context) -> None:
         ctx.plan.note(Note(SIZE.code, About.WORKLOAD, str(work.id[row]), round(record.most_gpus, 2), "GPUs", facts))
 
 
+def _services(ctx: Context) -> None:
+    """Services with replicas beyond what they keep, all idle for long enough, at each look; the largest gain first."""
+    snapshot = ctx.observation.snapshot
+    work, services = snapshot.workloads, snapshot.services
+    idle: dict[int, list[Rung]] = {}
+    for rung in idle_rungs(ctx):
+        due = rung.record.seen_s == ctx.now_s and ctx.now_s >= rung.notice_s and not rung.record.estimated
+        if due and 0 <= work.service[rung.row] < len(services.id) and not work.excluded[rung.row]:
+            idle.setdefault(int(work.service[rung.row]), []).append(rung)
+    found = []
+    for row, rungs_of in idle.items():
+        kept, why = kept_replicas(services, row, ctx.policy)
+        spare = min(int((holding_mask(work) & (work.service == row)).sum()) - kept, len(rungs_of))
+        if spare > 0:
+            gone = sorted(rungs_of, key=lambda each: each.record.gpus)[-spare:]
+            found.append((-sum(each.record.gpus for each in gone), row, kept, why, gone))
+    for gpus, row, kept, why, gone in sorted(found, key=lambda each: each[:2])[:MOST_ADVICE]:
+        idle_s = ctx.now_s - max(each.record.since_s for each in gone)
+        about = (
+            Evidence("idle", len(idle[row]), "replicas"),
+            Evidence("kept", kept, "replicas"),
+            Evidence("gpus", round(-gpus, 3), "GPUs"),
+            Evidence("why", why),
+        )
+        ctx.plan.note(Note(SERVICE.code, About.SERVICE, str(services.id[row]), round(idle_s, 3), "s", about))
+
+
 def idle_rungs(ctx: Context) -> tuple[Rung, ...]:
     """All idle work, once a tick."""
     return ctx.once(_Rungs, lambda: _Rungs(rungs(ctx.memory, ctx.observation.snapshot, ctx.policy)))
@@ -182,4 +216,6 @@ def timers(ctx: Context) -> list[float]:
     return times_s if look_s == inf else [*times_s, look_s]
 
 
-ACTION = Action(NAME, "notify the owners of idle work", propose, (NOTICE,), (ADVICE, SCORE, SIZE), timers=timers)
+ACTION = Action(
+    NAME, "notify the owners of idle work", propose, (NOTICE,), (ADVICE, SCORE, SIZE, SERVICE), timers=timers
+)

@@ -105,7 +105,7 @@ def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, 
         return services
     place = {str(name): row for row, name in enumerate(services.id.tolist())}
     columns = {name: getattr(services, name).copy() for name in MEASURED}
-    age_s = services.age_s.copy()
+    age_s, wake_rps, wake_age_s = services.age_s.copy(), services.wake_rps.copy(), services.wake_age_s.copy()
     for signals, older_s in found:
         rows = np.array([place.get(str(name), -1) for name in signals.service.tolist()], np.int64)
         for name, column in columns.items():
@@ -114,7 +114,11 @@ def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, 
             column[rows[known]] = values[known]
         known = (rows >= 0) & np.isfinite(signals.rate_rps)
         age_s[rows[known]] = (signals.age_s + older_s)[known]
-    return replace(services, age_s=age_s, **columns)
+        seen = (rows >= 0) & np.isfinite(signals.gateway_rps)
+        seen[seen] = ~np.isnan(wake_age_s[rows[seen]])  # its owner names the signal
+        wake_rps[rows[seen]] = signals.gateway_rps[seen]
+        wake_age_s[rows[seen]] = (signals.age_s + older_s)[seen]
+    return replace(services, age_s=age_s, wake_rps=wake_rps, wake_age_s=wake_age_s, **columns)
 
 
 def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:

@@ -127,6 +127,7 @@ class ServiceSignals:
     kv_cache_ratio: F64
     replicas: F64  # that report
     age_s: F64
+    gateway_rps: F64  # requests/s in front of the service: known also while it has no replica
 
 
 @dataclass(frozen=True, slots=True)

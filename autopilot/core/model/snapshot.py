@@ -259,6 +259,8 @@ class ServiceTable:
     recent_rps: F64
     recent_violation_ratio: F64
     tokens_per_s: F64  # input and output tokens of the requests of the last minute
+    wake_rps: F64  # requests/s that its wake signal shows, also without a replica
+    wake_age_s: F64  # age of that value; inf: not seen yet, NaN: its owner names no wake signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +406,8 @@ UNSTATED: dict[str, Any] = {
     "recent_rps": np.nan,
     "recent_violation_ratio": np.nan,
     "tokens_per_s": np.nan,
+    "wake_rps": np.nan,
+    "wake_age_s": np.nan,
 }
 """Values of columns that are not stated; 0, "" or False for all others."""
 

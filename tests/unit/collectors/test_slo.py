@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,11 +69,25 @@ def test_what_servers_measure_replaces_what_the_cluster_says() -> None:
     """Value by value: what is not measured stays, and a measured service is as old as its measurement."""
     nan = np.full(1, np.nan)
     signals = ServiceSignals(
-        np.array(["chat"], object), np.array([4.0]), nan, np.array([9.0]), nan, nan, nan, nan, nan, nan, np.array([3.0])
+        np.array(["chat"], object),
+        np.array([4.0]),
+        nan,
+        np.array([9.0]),
+        nan,
+        nan,
+        nan,
+        nan,
+        nan,
+        nan,
+        np.array([3.0]),
+        np.array([7.0]),
     )
     joined = _with_signals(_services(), [(signals, 2.0)])
     assert joined.p99_s.tolist() == [4.0, 1.0]
     assert joined.rate_rps.tolist() == [9.0, 1.0]
     assert joined.queue_depth.tolist() == [1.0, 1.0]
     assert joined.age_s.tolist() == [5.0, 1.0]
+    assert (joined.wake_rps.tolist(), joined.wake_age_s.tolist()) == ([7.0, 1.0], [5.0, 1.0])
+    unnamed = replace(_services(), wake_age_s=np.full(2, np.nan))
+    assert np.isnan(_with_signals(unnamed, [(signals, 2.0)]).wake_age_s).all(), "only a signal that is named counts"
     assert assemble([Batch("slo", 0.0, services=signals)], 0.0)[0].services.id.tolist() == []

@@ -33,7 +33,7 @@ def test_declarations_are_read() -> None:
         ({"min_replicas": "9999999"}, "min-replicas"),
         ({"min_replicas": "4", "max_replicas": "2"}, "4 is above max-replicas, 2"),
         ({"scale": "yes"}, "scale: 'yes' is not allowed; it takes one of true, false"),
-        ({"wake_signal": "hope"}, "one of gateway, queue"),
+        ({"wake_signal": "hope"}, "one of gateway"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_refuses_all(values: dict[str, str], said: str) -> None:
