@@ -290,4 +290,10 @@ def _version(answer: Answer) -> str:
 
 def _differ(one: ControllerMemory, other: ControllerMemory) -> bool:
     """Whether more than counters changed. Tuples compare a NaN with itself as equal."""
-    return any((getattr(one, name),) != (getattr(other, name),) for name in ESSENTIAL)
+    changed = (name for name in ESSENTIAL if (getattr(one, name),) != (getattr(other, name),))
+    return any(name != "reservations" or _held(one) != _held(other) for name in changed)
+
+
+def _held(memory: ControllerMemory) -> list[tuple[object, ...]]:
+    """The reservations without their times, which every tick plans anew."""
+    return [(each.uid, each.workload, each.nodes, each.gpus, each.firm, each.since_s) for each in memory.reservations]

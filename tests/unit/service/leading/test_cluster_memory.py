@@ -14,7 +14,7 @@ from apiserver.server import Server
 from apiserver.users import ADMIN
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Touched
-from autopilot.core.model.records import Command, CommandKind
+from autopilot.core.model.records import Command, CommandKind, Reservation
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.service.leading import inbox as inbox_module
 from autopilot.service.leading import memory as memory_module
@@ -82,8 +82,14 @@ def test_a_memory_in_which_only_counters_moved_is_written_once_a_minute(server: 
         server.timeline.run_for(5.0)
         one.save(replace(MEMORY, tick=tick, now_s=100.0 + tick, proposed_since_s={"a": float(tick)}))
     assert api.asked == []
-    server.timeline.run_for(5.0)
-    one.save(replace(MEMORY, tick=19))
+    planned = Reservation("w", 0, 8, 1.0, 50.0, 90.0, ("n1",), firm=False, planned_s=90.0, uid="u")
+    one.save(replace(MEMORY, tick=18, reservations=(planned,)))
+    assert len(api.asked) == 1
+    api.asked.clear()
+    one.save(replace(MEMORY, tick=18, reservations=(replace(planned, start_s=60.0, planned_s=99.0),)))
+    assert api.asked == []
+    server.timeline.run_for(60.0)
+    one.save(replace(MEMORY, tick=19, reservations=(planned,)))
     assert [method for method, _ in api.asked] == ["PUT"]
     one.save(replace(MEMORY, tick=20, paused_reason="a person"))
     assert [method for method, _ in api.asked] == ["PUT", "PUT"]

@@ -200,3 +200,15 @@ def test_terms_that_let_two_leaders_overlap_are_refused(terms: tuple[float, floa
     """The error names the settings."""
     with pytest.raises(InputError, match="not allowed"):
         Terms(*terms)
+
+
+def test_a_lease_that_a_person_empties_is_not_taken_while_its_holder_may_still_act(server: Server) -> None:
+    """Only a holder that gives it back says so by its duration."""
+    one, two = (Candidate(server, name, TERMS) for name in ("one", "two"))
+    run(server, [one, two], 6)
+    patch = {"spec": {"holderIdentity": ""}}
+    server.client(ADMIN, "test").patch("leases.coordination.k8s.io", NAME.namespace, NAME.name, patch)
+    two.elector.step()
+    assert (one.elector.fence(), two.elector.fence()) == (1, None)
+    run(server, [one, two], 20)
+    assert {one.elector.fence(), two.elector.fence()} == {None, 2}
