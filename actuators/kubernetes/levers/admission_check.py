@@ -69,7 +69,8 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     updates = _updates(tools, effect, target, operation)
     if not isinstance(updates, list):
         return updates
-    text = message(effect.epoch, effect.id, f"placed on {placement.shown(operation.slots)}")
+    where = f"placed on {placement.shown(operation.slots)}" if updates else "placed by Kueue"
+    text = message(effect.epoch, effect.id, where)
 
     def decide(found: Obj) -> Obj | Stop:
         now = our_check(found)
@@ -97,7 +98,10 @@ def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOpera
     if isinstance(bases, str):
         return Waiting(bases)
     updates = []
+    placed = _placed_by_kueue(target.workload)
     for name, parts in bases.items():
+        if name in placed:
+            continue
         merged = merge([*parts, ("the placement", place.selector)])
         if isinstance(merged, Contradiction):
             return Ended(OutcomeKind.FAILED, f"pod set {name}: {merged}; nothing was written, since Kueue would end it")
@@ -105,10 +109,18 @@ def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOpera
         if lacks:
             return Ended(OutcomeKind.CONFLICT, f"pod set {name} cannot run there: {lacks}")
         updates.append({"name": name, "nodeSelector": dict(place.selector)})
+    if not updates:
+        return updates
     marked = placement.mark(tools.writer, place, effect.epoch)
     if not marked.ok:
         return ended_by(marked, f"label {place.label} of its nodes")
     return updates
+
+
+def _placed_by_kueue(workload: Obj) -> set[str]:
+    """Pod sets to which topology-aware scheduling has assigned nodes: a selector of ours would contradict them."""
+    admission = (workload.get("status") or {}).get("admission") or {}
+    return {each["name"] for each in admission.get("podSetAssignments") or () if each.get("topologyAssignment")}
 
 
 def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:

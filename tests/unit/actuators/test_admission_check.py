@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autopilot.contract.annotations import CHECK, PLACEMENT
 from autopilot.core.model.records import OutcomeKind
-from tests.kits.acting_kit import Acting, admit
+from tests.kits.acting_kit import CHECKED, Acting, admit
 
 
 def test_a_gang_starts_whole_at_its_place(acting: Acting) -> None:
@@ -105,3 +105,25 @@ def test_a_place_that_filled_up_gives_the_quota_back(acting: Acting) -> None:
     assert check["state"] == "Pending"
     for name in ("first", "second"):
         acting.finish(name)
+
+
+def test_a_gang_that_kueue_has_placed_keeps_its_place(acting: Acting) -> None:
+    """Topology-aware scheduling assigned nodes: no selector of ours is added, which would contradict them."""
+    levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
+    acting.kueue.create("Topology", "topologies", "hosts", levels)
+    acting.kueue.create(
+        "ResourceFlavor", "resourceflavors", "tas", {"nodeLabels": {"gpu": "h100"}, "topologyName": "hosts"}
+    )
+    quota = [{"name": "cpu", "nominalQuota": "100"}, {"name": "nvidia.com/gpu", "nominalQuota": "24"}]
+    groups = [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": [{"name": "tas", "resources": quota}]}]
+    acting.kueue.queue("tas", 24, resourceGroups=groups, admissionChecksStrategy=CHECKED)
+    acting.run(2)
+    uid = acting.waiting_job("hosted", 8, queue="tas")
+    assignment = acting.workload("hosted")["status"]["admission"]["podSetAssignments"][0]
+    assert "topologyAssignment" in assignment
+    acting.actuator().apply(acting.instruction(uid, admit("n3")), acting.now_s)
+    acting.run(5)
+    (check,) = acting.workload("hosted")["status"]["admissionChecks"]
+    assert (check["message"], check.get("podSetUpdates", [])) == ("epoch 1: 1/p/w: placed by Kueue", [])
+    assert [each["status"]["phase"] for each in acting.pods("hosted")] == ["Running"]
+    acting.finish("hosted")
