@@ -207,7 +207,7 @@ class Keeper:
         self._planned, self._stale = latest, False
         writes = plan(latest, self._there, self._most, self._steady_s(), self._publisher.shown)
         for number, write in enumerate(writes):
-            if not self._may_write() or self._stopped.is_set():
+            if not self._may_write() or self._stopped.is_set() or not self._leads():
                 self.due = len(writes) - number
                 return problem
             refused = self._write(write, latest)
@@ -312,6 +312,10 @@ class Keeper:
         return ""
 
     # --- writes ---------------------------------------------------------------------------
+
+    def _leads(self) -> bool:
+        latest = self._publisher.latest
+        return latest is not None and latest.leads
 
     def _may_write(self) -> bool:
         now_s = self._steady_s()
