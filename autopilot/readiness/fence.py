@@ -77,10 +77,11 @@ def fence_policy(
             },
             # memory and inbox are written over a version that the writer has read
             {"name": "not-our-own-state", "expression": f"!({kept}) || ({probe})"},
+            # other status has no epoch; a Scale that admission sees has no annotations, and its writer names a version
             {
-                "name": "changes-something",
-                "expression": "!has(request.subResource) || request.subResource != 'status'"
-                " || request.resource.resource == 'workloads'",
+                "name": "states-an-epoch",
+                "expression": "!has(request.subResource) || !(request.subResource in ['status', 'scale'])"
+                " || (request.resource.resource == 'workloads' && request.subResource == 'status')",
             },
         ],
         "variables": [

@@ -102,6 +102,10 @@ def test_other_accounts_and_what_is_only_reported_are_left_alone(server: Server)
     Asker(server)("PATCH", "/api/v1/namespaces/team/pods/p", epoch(None))
     ours = Asker(server, OURS)
     ours("POST", "/api/v1/namespaces/gpu-autopilot/configmaps", {"metadata": {"name": "memory"}})
+    spec = {"selector": {"matchLabels": {"app": "s"}}, "template": {"metadata": {"labels": {"app": "s"}}, **POD}}
+    Asker(server)("POST", "/apis/apps/v1/namespaces/team/deployments", {"metadata": {"name": "s"}, "spec": spec})
+    ours("PATCH", "/apis/apps/v1/namespaces/team/deployments/s/scale", {"spec": {"replicas": 0}})
+    ours.refused(403, "PATCH", "/apis/apps/v1/namespaces/team/deployments/s", {"spec": {"replicas": 1}})
     ours.refused(403, "POST", "/api/v1/namespaces/team/configmaps", {"metadata": {"name": "memory"}})
     ours.refused(403, "POST", "/api/v1/namespaces/gpu-autopilot/configmaps", {"metadata": {"name": PROBE}})
 
