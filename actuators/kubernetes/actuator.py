@@ -26,7 +26,7 @@ OUTAGE_S = 10.0
 MOST_KEPT = 10_000
 """Outcomes of ended effects that are kept, for instructions that come twice."""
 
-SAYS: dict[str, str] = {"admit": "Admit", "evict": "Evict", "resize": "Resize", "scale": "Scale", "recut": "Recut"}
+SAYS = {kind: kind.capitalize() for kind in ("admit", "evict", "resize", "scale", "recut", "cordon")}
 """Action of the Event for each kind of instruction; a notice is an Event itself and needs no other."""
 
 

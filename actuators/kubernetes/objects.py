@@ -55,7 +55,7 @@ class Objects(Protocol):
     """Finds the objects of a subject in the view. Called by the thread of the loop only."""
 
     def find(self, kind: str, uid: str) -> Located | None:
-        """The objects of a subject (`kind`: workload, service, gpu) by its uid; None where the view has none."""
+        """The objects of a subject (`kind`: workload, service, gpu, node) by its uid; None where the view has none."""
         ...
 
     def marked(self) -> Iterable[tuple[str, Named, str]]:

@@ -28,6 +28,11 @@ APPROVE, REJECT = PREFIX + "approve", PREFIX + "reject"
 MIG_GEOMETRY = PREFIX + "mig-geometry"
 """Annotation on nodes: a JSON list with the instances by profile of each GPU by index (null: not in MIG mode)."""
 
+CORDONED = PREFIX + "cordoned"
+"""Annotation on nodes that we cordoned, as JSON `{"id", "reason", "cordoned"}`; `cordoned`: it was open before."""
+CONDEMNED = PREFIX + "condemned"
+"""Taint (NoSchedule) on a node with an error that asks for its restart."""
+
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
 """Annotation on pods: `{"id", "deadline"}`. Write a checkpoint before `deadline` (seconds since 1970)."""
 CHECKPOINT_ACK = PREFIX + "checkpoint-ack"

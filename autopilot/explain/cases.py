@@ -29,6 +29,7 @@ _UNKNOWN = {
     "scale": "keep at least {replicas}",
     "recut": "cut it anew",
     "drain": "drain it: {victims}",
+    "cordon": "cordon or uncordon it",
 }
 """Words for proposals that no shipped action makes, by kind."""
 

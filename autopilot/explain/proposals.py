@@ -293,6 +293,8 @@ def _whose(proposal: Proposal) -> str:
     if isinstance(change, DrainChange):
         what = "node" if subject.kind == SubjectKind.NODE else "GPU"
         return f"{what} {subject.name} of pool {change.pool}, until at most {format_duration(change.until_s)}"
+    if subject.kind == SubjectKind.NODE:
+        return f"node {subject.name}"
     about = f"{subject.kind} {subject.name} ({_REVISION[subject.kind]} {subject.revision})"
     return f"{about} of tenant {proposal.tenant}, queue {proposal.queue}"
 

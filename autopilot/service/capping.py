@@ -23,6 +23,7 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
     Effect.CLEAR: _BOTH,
     Effect.FLOOR: frozenset({"scale"}),
     Effect.STOP: frozenset({"evict"}),
+    Effect.CORDON: frozenset({"cordon"}),
     Effect.SUSPEND: frozenset({"evict"}),
     Effect.RECUT: frozenset({"recut"}),
     Effect.DRAIN: _BOTH,

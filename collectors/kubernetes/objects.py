@@ -36,7 +36,7 @@ class ObjectsOfView:
         self._gangs, self._nodes = gangs, nodes
 
     def find(self, kind: str, uid: str) -> Found | None:
-        """The objects of a workload, of a service, or the node of a GPU; None where the view has none."""
+        """The objects of a workload or service, a node by its name, or the node of a GPU; None where there are none."""
         if kind == "workload":
             place = self._gangs.place(uid)
             return None if place is None else Found(place[1], tuple(_of_gang(place[0])))
@@ -46,6 +46,9 @@ class ObjectsOfView:
                     title = name.partition("/")[0]
                     return Found(found.metadata.generation, (_identity(title, found.metadata),))
             return None
+        if kind == "node":
+            found_node = self._nodes.objects.get(uid)
+            return None if found_node is None else Found(0, (_identity("Node", found_node.metadata),))
         for name, slots in self._nodes.slots.items():
             if any(gpu.uuid == uid for gpu in slots.gpus):
                 return Found(0, (_identity("Node", self._nodes.objects[name].metadata),))

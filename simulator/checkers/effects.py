@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Decided, Evicting, Floored, Recutting, Started, Stopped, Why
+from simulator.world.facts import Cordoned, Decided, Evicting, Floored, Recutting, Started, Stopped, Why
 
 
 class Effects(Checker):
@@ -45,6 +45,10 @@ class Effects(Checker):
         if fact.begins:
             self._effect(fact.at_s, fact.gpu, fact.effect, "recut")
 
+    def on_cordoned(self, fact: Cordoned) -> None:
+        """It needs an accepted decision."""
+        self._effect(fact.at_s, fact.node, fact.effect, "cordon")
+
     def _effect(self, at_s: float, job: int, effect: str, kind: str) -> None:
         self.checked += 1
         decided = self._decided.pop(effect, None)
@@ -59,4 +63,6 @@ class Effects(Checker):
     def _named(self, kind: str, row: int) -> str:
         if kind == "recut":
             return self.gpu(row)
+        if kind == "cordon":
+            return self.node(row)
         return f"service {row}" if kind == "scale" else self.job(row)

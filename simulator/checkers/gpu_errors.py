@@ -6,9 +6,9 @@ Work on a GPU whose MIG geometry changes is left alone until the change ends. Cl
 
 from __future__ import annotations
 
-from autopilot.core.hardware.xid_facts import CONDEMNED, remedy_of
+from autopilot.core.hardware.xid_facts import CONDEMNED, Remedy, remedy_of
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Evicting, GpuChanged, Recutting, Started, Stopped, Why
+from simulator.world.facts import Cordoned, Evicting, GpuChanged, Recutting, Started, Stopped, Why
 
 
 class Errors(Checker):
@@ -22,11 +22,14 @@ class Errors(Checker):
         self._condemned: dict[int, int] = {}  # GPU -> XID
         self._holders: dict[int, Started] = {}
         self._changing: set[int] = set()  # GPUs
+        self._errors: dict[int, int] = {}  # GPU -> XID, whether work can notice it or not
+        self._cordoned: set[int] = set()  # nodes
         self._due_s: dict[int, tuple[float, int]] = {}  # job -> (deadline of its eviction, GPU)
 
     def on_gpu(self, fact: GpuChanged) -> None:
         """The holder of a newly condemned GPU must be evicted soon."""
         self._late(fact.at_s)
+        self._errors[fact.gpu] = fact.xid
         if fact.xid and remedy_of(fact.xid) >= CONDEMNED and fact.healthy:
             self._condemned[fact.gpu] = fact.xid
             self._ask_to_leave(fact.at_s, fact.gpu)
@@ -52,6 +55,20 @@ class Errors(Checker):
         self._changing.discard(fact.gpu)
         if fact.gpu in self._condemned:
             self._ask_to_leave(fact.at_s, fact.gpu)
+
+    def on_cordoned(self, fact: Cordoned) -> None:
+        """A node is cordoned for an error that asks for its restart, and opened only where the autopilot closed it."""
+        self.checked += 1
+        if not fact.on:
+            if fact.node not in self._cordoned:
+                self.violate(fact.at_s, self.node(fact.node), "was opened, and the autopilot had not cordoned it")
+            self._cordoned.discard(fact.node)
+            return
+        self._cordoned.add(fact.node)
+        node_of = self.world.inventory.gpus.node
+        there = [xid for gpu, xid in self._errors.items() if node_of[gpu] == fact.node]
+        if all(remedy_of(xid) != Remedy.RESTART_NODE for xid in there):
+            self.violate(fact.at_s, self.node(fact.node), "was cordoned without an error that asks for its restart")
 
     def on_started(self, fact: Started) -> None:
         """None of its GPUs may be condemned."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autopilot.core.model.policy import ACTIONS_WITH, Effect
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Evicting, Floored, Recutting, Started, Stopped, Why
+from simulator.world.facts import Cordoned, Evicting, Floored, Recutting, Started, Stopped, Why
 
 
 def _with(*effects: Effect) -> frozenset[str]:
@@ -12,7 +12,7 @@ def _with(*effects: Effect) -> frozenset[str]:
 
 
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
-RECUTS, DRAINS = _with(Effect.RECUT), _with(Effect.DRAIN)
+RECUTS, DRAINS, CORDONS = _with(Effect.RECUT), _with(Effect.DRAIN), _with(Effect.CORDON)
 MOVES, CLEARS, PARKS = _with(Effect.MOVE), _with(Effect.CLEAR), _with(Effect.PARK)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
 STARTS = _with(Effect.ADMIT) | MOVES | CLEARS | DRAINS
@@ -76,6 +76,13 @@ class Modes(Checker):
         if fact.begins and self.world.rules.held_actions >= RECUTS:
             names = " or ".join(sorted(RECUTS))
             self.violate(fact.at_s, self.gpu(fact.gpu), f"is cut anew although {names} may not act on its own")
+
+    def on_cordoned(self, fact: Cordoned) -> None:
+        """Only one action cordons nodes."""
+        self.checked += 1
+        if self.world.rules.held_actions >= CORDONS:
+            names = " or ".join(sorted(CORDONS))
+            self.violate(fact.at_s, self.node(fact.node), f"is cordoned or opened although {names} may not act")
 
     def _effect(self, at_s: float, job: int, words: str, actions: frozenset[str]) -> None:
         self.checked += 1

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import (
     AdmitOperation,
+    CordonOperation,
     EvictOperation,
     NotifyOperation,
     RecutOperation,
@@ -21,6 +22,7 @@ from autopilot.core.model.snapshot import (
     State,
 )
 from simulator.world.cluster import Cluster
+from simulator.world.facts import Cordoned
 from simulator.world.hardware import Refusal
 from simulator.world.work import uid_of
 
@@ -64,6 +66,7 @@ class ClusterActuator:
         self._done: dict[str, Outcome] = {}
         self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
         self._gpu = {name: row for row, name in enumerate(cluster.inventory.gpus.uuid.tolist())}
+        self._node = {name: row for row, name in enumerate(cluster.inventory.nodes.id.tolist())}
         self.changed = False  # an eviction or a resize changed what is free at once
 
     def apply(self, instruction: Instruction, now_s: float) -> Outcome:
@@ -74,6 +77,9 @@ class ClusterActuator:
         subject = instruction.subject
         job = self._row_of(subject.name) if subject.kind == SubjectKind.WORKLOAD else None
         gpu = self._gpu.get(subject.uid) if subject.kind == SubjectKind.GPU else None
+        node = self._node.get(subject.uid) if subject.kind == SubjectKind.NODE else None
+        if node is not None:
+            self._cluster.decided(instruction.id, instruction.kind, node, now_s)
         if gpu is not None:
             self._cluster.decided(instruction.id, instruction.kind, gpu, now_s)
         if job is not None:
@@ -85,6 +91,8 @@ class ClusterActuator:
             return self._remember(self._set_floor(instruction, instruction.operation, now_s))
         if isinstance(instruction.operation, RecutOperation):
             return self._remember(self._recut(instruction, instruction.operation, gpu, now_s))
+        if isinstance(instruction.operation, CordonOperation):
+            return self._remember(self._cordon(instruction, instruction.operation, node, now_s))
         if job is None:
             refusal: Refusal | None = Refusal.NOT_PENDING
         elif subject.uid != uid_of("job", job):
@@ -117,6 +125,15 @@ class ClusterActuator:
         )
         self.changed |= not reason
         return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
+
+    def _cordon(self, instruction: Instruction, cordon: CordonOperation, node: int | None, now_s: float) -> Outcome:
+        """Close a node to new work, or open it."""
+        if node is None:
+            return Outcome(instruction.id, OutcomeKind.CONFLICT, now_s, "the node is gone")
+        self._cluster.publish(Cordoned(now_s, node, cordon.on, instruction.id))
+        self._cluster.cordon(node, now_s, cordoned=cordon.on)
+        self.changed |= not cordon.on
+        return Outcome(instruction.id, OutcomeKind.DONE, now_s)
 
     def _recut(self, instruction: Instruction, change: RecutOperation, gpu: int | None, now_s: float) -> Outcome:
         """Begin a change of geometry; its node reports the progress and the result."""

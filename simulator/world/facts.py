@@ -143,6 +143,15 @@ class Recutting(NamedTuple):
     scope: str = "instance"  # instance | gpu | node: where nothing may run meanwhile
 
 
+class Cordoned(NamedTuple):
+    """The controller closed a node to new work, or opened it again."""
+
+    at_s: float
+    node: int
+    on: bool
+    effect: str
+
+
 class Decided(NamedTuple):
     """An accepted decision allows the effect with this id; when it does not follow at once, it failed or was
     refused.
@@ -186,6 +195,7 @@ Fact = (
     | GpuChanged
     | Recut
     | Recutting
+    | Cordoned
     | Decided
     | Floored
     | Scaled
@@ -203,6 +213,7 @@ HOOKS = {
     GpuChanged: "on_gpu",
     Recut: "on_recut",
     Recutting: "on_recutting",
+    Cordoned: "on_cordoned",
     Decided: "on_decided",
     Floored: "on_floored",
     Scaled: "on_scaled",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory import ControllerMemory, CordonRecord, Step
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Evidence, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import QueueOrder, State
@@ -131,6 +131,12 @@ def _cut_whole(scope: str, work: list, *profiles: str) -> Step:  # type: ignore[
 BOTH_IN_USE = [holds("a", 1, [0], mig_profile=0), holds("b", 1, [7], mig_profile=0)]
 
 
+def _repaired() -> Step:
+    """A node that the autopilot cordoned is sound again."""
+    memory = ControllerMemory(cordons={"node-0": CordonRecord(0.0, seen=True)})
+    return decide(world("1x8", [], 600.0, nodes={"cordoned": [True]}), EAGER, memory)
+
+
 def _idle(guarantee: int, graces: int) -> Step:
     """Idle work after its notice and this many graces."""
     snap = idle_scene(guarantee)
@@ -165,6 +171,8 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("defragment_ahead", "move", ""): lambda: decide(island_expected(), PATIENT),
     ("recover", "evict", "broken"): lambda: _narrow(min_gpus=8, stale_since_s=100.0),
     ("recover", "evict", "bad_gpu"): lambda: _on_one_node([holds("g", 8)], xids={3: 79}),
+    ("recover", "cordon", "condemned"): lambda: _on_one_node([], xids={3: 79}),
+    ("recover", "cordon", "repaired"): _repaired,
     ("recover", "evict", "spot_stop"): lambda: _called_back([holds("g", 8, range(8), **SAVES)]),
     ("recover", "evict", "spot_shrink"): lambda: _called_back(
         [holds("e", 16, range(16), min_gpus=8, gpus_per_member=8, **SAVES)]

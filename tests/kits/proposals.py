@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "node": "n",
     "index": 0,
     "cuts": (),
+    "on": True,
     "gpus": 1.0,
     "idle_s": 3600.0,
     "grace_s": 900.0,

@@ -11,6 +11,7 @@ from actuators.kubernetes.levers import (
     evict_pods,
     kueue_gate,
     mig_config,
+    node_cordon,
     notice,
     scheduling_gates,
     service_scale,
@@ -34,6 +35,7 @@ LEVERS: tuple[Lever, ...] = (
     service_scale.LEVER,
     mig_config.LEVER,
     notice.LEVER,
+    node_cordon.LEVER,
 )
 
 EVENTS = Rule("events.k8s.io", "events", ("create",))

@@ -10,6 +10,8 @@ The reasons, in this order:
 - evicted work is still on its GPUs long after its grace;
 - an external check rejected the gang.
 
+A node whose error asks for a restart is cordoned, so that other schedulers keep off it too.
+
 What is left of a broken gang is stopped by contract. Gangs that do nothing and waiting coordinators are whole: stopping
 them is weighed and subject to every guard. Broken hardware receives no new work (core/placement/whatif.py).
 """
@@ -32,7 +34,9 @@ from autopilot.core.model.work import holding_mask, stoppable_mask, whole_gpus
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.cordoning import CORDON, UNCORDON, propose_cordons
 from autopilot.core.planning.draft import Case, EvictDraft, Eviction, NoteCase, Submit, stop_draft
+from autopilot.core.tracking.cordons import cordon_timers_s
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 from autopilot.core.tracking.recuts import under_recut
 
@@ -127,6 +131,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         for row in find(ctx, open_rows & ~changing if by_health else open_rows, submit):
             open_rows[row] = False
     _stuck(ctx, submit)
+    propose_cordons(ctx, submit)
     give_back(ctx, open_rows, submit)
 
 
@@ -423,18 +428,18 @@ def runs(ctx: Context) -> bool:
 
 
 def timers(ctx: Context) -> list[float]:
-    """When the grace of broken gangs ends."""
+    """When the grace of broken gangs ends, and when a cordon is tried again."""
     work = ctx.observation.snapshot.workloads
     grace_s = np.where(np.isnan(work.stale_grace_s), ctx.policy.recovery.stale_grace_s, work.stale_grace_s)
     times_s: list[float] = (work.stale_since_s + grace_s)[~np.isnan(work.stale_since_s)].tolist()
-    return times_s
+    return times_s + cordon_timers_s(ctx.memory)
 
 
 ACTION = Action(
     NAME,
     "stop work that is broken or hangs, so that it starts again",
     propose,
-    (BROKEN, BAD_GPU, SPOT_STOP, SPOT_SHRINK, HUNG, COORDINATOR, STUCK, CHECK),
+    (BROKEN, BAD_GPU, SPOT_STOP, SPOT_SHRINK, HUNG, COORDINATOR, STUCK, CHECK, CORDON, UNCORDON),
     (TOO_SLOW_TO_SAVE, MAKES_NO_CHECKPOINT, NEVER_WORKED, HUNG_AGAIN),
     timers=timers,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autopilot.core.decision.planner import Planner
 from autopilot.core.model.changes import (
     AdmitChange,
+    CordonChange,
     DrainChange,
     EvictChange,
     GrowChange,
@@ -18,6 +19,7 @@ from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import Part, PipelinedStart
 from autopilot.core.model.operations import (
     AdmitOperation,
+    CordonOperation,
     EvictOperation,
     NotifyOperation,
     Operation,
@@ -125,6 +127,9 @@ def effects_of(
         case RecutChange(before=before, after=after, scope=scope, node=node, index=index):
             operation = RecutOperation(before=before, after=after, scope=scope, node=node, index=index)
             deadline_s = observation.now_s + policy.regeometry.deadline_s
+        case CordonChange(on=on):
+            facts = {each.name: each.value for each in proposal.evidence}
+            operation = CordonOperation(on=on, reason=f"{facts.get('error', 'repaired')} on {facts.get('gpu', 'it')}")
         case NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=noticed_s):
             operation = NotifyOperation(gpus=gpus, idle_s=idle_s, grace_s=noticed_s)
     if operation is not None:

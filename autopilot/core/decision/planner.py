@@ -19,6 +19,7 @@ from autopilot.core.guards.base import Check
 from autopilot.core.model.changes import (
     AdmitChange,
     Change,
+    CordonChange,
     DrainChange,
     EvictChange,
     GrowChange,
@@ -49,6 +50,7 @@ from autopilot.core.planning.disruption import disruptions, dwell_s, proposal_ke
 from autopilot.core.planning.draft import (
     AdmitDraft,
     Case,
+    CordonDraft,
     Draft,
     DrainDraft,
     EvictDraft,
@@ -276,6 +278,9 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
             by_node = draft.scope == "node"
             subject = Subject(SubjectKind.NODE, node, node, 0) if by_node else Subject(SubjectKind.GPU, gpu, gpu, 0)
             queue, tenant = -1, -1
+        case CordonDraft():
+            name = str(snapshot.nodes.id[draft.node])
+            subject, queue, tenant = Subject(SubjectKind.NODE, name, name, 0), -1, -1
         case ScaleDraft():
             services, row = snapshot.services, draft.service
             name, uid, revision = str(services.id[row]), str(services.uid[row]), int(services.generation[row])
@@ -331,6 +336,8 @@ def _change(draft: Draft, ctx: Context) -> Change:
         case DrainDraft(pool=pool, scope=scope, rows=rows, cuts=cuts, until_s=until_s):
             uuids = tuple(ctx.observation.snapshot.gpus.uuid[list(rows)].tolist())
             return DrainChange(pool=pool, scope=scope, gpus=uuids, cuts=cuts, victims=victims, until_s=until_s)
+        case CordonDraft(on=on):
+            return CordonChange(on=on)
         case NotifyDraft(gpus=gpus, idle_s=idle_s, grace_s=grace_s):
             return NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=grace_s)
         case MarkDraft():
@@ -355,6 +362,8 @@ def _state_digest(draft: Draft, subject: Subject, change: Change, ctx: Context) 
         digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
         for slot in victim.keeps:
             digest.update(f">{_place(slot)}".encode())
+    if isinstance(draft, CordonDraft):
+        digest.update(b"cordon" if draft.on else b"uncordon")
     if isinstance(draft, DrainDraft):
         digest.update(f"{draft.scope}:{draft.cuts}".encode())
     for node in draft.nodes if isinstance(draft, EvictDraft | ReserveDraft) else ():

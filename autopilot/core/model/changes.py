@@ -140,6 +140,14 @@ class MarkChange(Change):
     kind: Literal["mark"] = field(default="mark", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonChange(Change):
+    """Keep every scheduler off a node, or let them use it again."""
+
+    on: bool
+    kind: Literal["cordon"] = field(default="cordon", init=False)
+
+
 CHANGES: Mapping[str, type[Change]] = {
     "admit": AdmitChange,
     "pipeline": PipelineChange,
@@ -150,6 +158,7 @@ CHANGES: Mapping[str, type[Change]] = {
     "scale": ScaleChange,
     "recut": RecutChange,
     "drain": DrainChange,
+    "cordon": CordonChange,
     "notify": NotifyChange,
     "mark": MarkChange,
 }

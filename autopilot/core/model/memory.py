@@ -192,6 +192,14 @@ class RecutRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CordonRecord:
+    """A node that the controller cordons, or has cordoned (core/tracking/cordons.py)."""
+
+    since_s: float
+    seen: bool = False  # a view showed it cordoned
+
+
+@dataclass(frozen=True, slots=True)
 class StormRecord:
     """What one action had to repeat (core/tracking/storms.py). `minutes` and `hours` are (start, events).
 
@@ -275,6 +283,7 @@ class ControllerMemory:
     tenant_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     recuts: Mapping[str, RecutRecord] = field(default_factory=dict)  # by UUID of the GPU
+    cordons: Mapping[str, CordonRecord] = field(default_factory=dict)  # by name of the node
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill
     last_kill: Command | None = None  # as received, to recognize a repeat

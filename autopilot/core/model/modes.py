@@ -33,6 +33,7 @@ class Effect(StrEnum):
     CLEAR = "clear"  # move running work out of the way of work that is only expected
     FLOOR = "floor"  # set the floor of a service
     STOP = "stop"  # stop work that cannot continue where it is
+    CORDON = "cordon"  # keep every scheduler off a node, and end that
     SUSPEND = "suspend"  # stop work and keep it away
     RECUT = "recut"  # change the MIG geometry of idle capacity
     DRAIN = "drain"  # move work off a GPU or node whose MIG geometry is to change
@@ -113,10 +114,10 @@ class Modes:
     ] = Mode.RECOMMEND
     recover: Annotated[
         Mode,
-        Does(Effect.STOP),
+        Does(Effect.STOP, Effect.CORDON),
         Doc(
             "stop gangs that lost members, that hang, or whose GPU or node is broken or about to be reclaimed, and "
-            "start them again as a whole elsewhere"
+            "start them again as a whole elsewhere; cordon a node whose error asks for its restart until it is repaired"
         ),
     ] = Mode.RECOMMEND
     enforce_limit: Annotated[

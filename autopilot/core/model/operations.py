@@ -162,12 +162,22 @@ class NotifyOperation(Operation):
     kind: Literal["notify"] = field(default="notify", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonOperation(Operation):
+    """Keep every scheduler off a node, or end that. Work on it is left alone, and so is the cordon of others."""
+
+    on: bool
+    reason: str  # for people
+    kind: Literal["cordon"] = field(default="cordon", init=False)
+
+
 OPERATIONS: Mapping[str, type[Operation]] = {
     "admit": AdmitOperation,
     "evict": EvictOperation,
     "resize": ResizeOperation,
     "scale": ScaleOperation,
     "recut": RecutOperation,
+    "cordon": CordonOperation,
     "notify": NotifyOperation,
 }
 """The kinds of instructions. A new kind is a class above and a row here."""

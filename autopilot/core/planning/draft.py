@@ -28,7 +28,7 @@ class Case:
     """
 
     action: str
-    kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut | drain
+    kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut | drain | cordon
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -319,6 +319,16 @@ class DrainDraft(Draft):
     def gained_gpus(self) -> int:
         """GPUs that can be cut."""
         return len(self.cuts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonDraft(Draft):
+    """Keep every scheduler off a node, or let them use it again."""
+
+    kind: ClassVar[str] = "cordon"
+
+    node: int  # row
+    on: bool
 
 
 def stop_draft(

@@ -24,7 +24,13 @@ from autopilot.core.intake.sight import listed_s
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, InFlight
-from autopilot.core.model.operations import AdmitOperation, EvictOperation, RecutOperation, ScaleOperation
+from autopilot.core.model.operations import (
+    AdmitOperation,
+    CordonOperation,
+    EvictOperation,
+    RecutOperation,
+    ScaleOperation,
+)
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
@@ -146,7 +152,7 @@ def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Po
     if outcome.kind == OutcomeKind.FAILED:
         if not outcome.retryable:
             return step_to(entry, "failed", now_s)
-        if isinstance(entry.instruction.operation, RecutOperation):
+        if isinstance(entry.instruction.operation, RecutOperation | CordonOperation):
             return step_to(entry, "conflict", now_s)  # it is planned anew, on the geometry that there is
         return entry if entry.state in {"held", "withdrawn"} else _again(entry, now_s, policy)
     return step_to(entry, "accepted", now_s) if entry.state in {"issued", "held"} else entry
@@ -217,6 +223,9 @@ def _seen(effect: Instruction, world: _World) -> bool:
         return _floor_seen(subject, effect.operation, world.observation)
     if isinstance(effect.operation, RecutOperation):
         return shows_geometry(world.observation.snapshot, subject.uid, effect.operation)
+    if isinstance(effect.operation, CordonOperation):
+        nodes = world.observation.snapshot.nodes
+        return bool((nodes.cordoned[nodes.id == subject.uid] == effect.operation.on).all())
     row = world.rows.get(subject.uid)
     if isinstance(effect.operation, AdmitOperation):
         return row is not None and (

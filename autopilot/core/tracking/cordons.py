@@ -1,0 +1,80 @@
+"""Nodes that the controller cordons: an error of a GPU there asks for a restart of the node.
+
+The controller starts nothing on such a node anyway; the cordon keeps other schedulers off it. A node is cordoned once
+for an error. Where a person opens it meanwhile, it stays open. Where somebody else cordoned it, it is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.hardware.xid_facts import out_of_use
+from autopilot.core.model.changes import CordonChange
+from autopilot.core.model.memory import ControllerMemory, CordonRecord
+from autopilot.core.model.records import Observation, Proposal
+from autopilot.core.model.snapshot import ClusterSnapshot
+
+RETRY_S = 600.0
+"""A cordon that did not come about is tried again after this time."""
+
+
+def to_cordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
+    """Nodes (rows) that are condemned, open, and not being cordoned."""
+    bad = out_of_use(snapshot.nodes, snapshot.gpus)[0] & ~snapshot.nodes.cordoned
+    return [row for row in np.flatnonzero(bad).tolist() if str(snapshot.nodes.id[row]) not in memory.cordons]
+
+
+def to_uncordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
+    """Nodes (rows) that the controller cordoned and that are sound again."""
+    sound = ~out_of_use(snapshot.nodes, snapshot.gpus)[0] & snapshot.nodes.cordoned & snapshot.nodes.ready
+    return [
+        row
+        for row in np.flatnonzero(sound).tolist()
+        if str(snapshot.nodes.id[row]) in memory.cordons and not _under_way(memory, str(snapshot.nodes.id[row]))
+    ]
+
+
+def follow_cordons(memory: ControllerMemory, observation: Observation) -> ControllerMemory:
+    """Memory after a fresh and complete view: without cordons that ended, and those that did not come about."""
+    if not memory.cordons:
+        return memory
+    nodes = observation.snapshot.nodes
+    bad = out_of_use(nodes, observation.snapshot.gpus)[0]
+    rows = {str(name): row for row, name in enumerate(nodes.id.tolist())}
+    kept = {}
+    for name, record in memory.cordons.items():
+        row = rows.get(name)
+        if row is None:
+            continue
+        if nodes.cordoned[row]:
+            kept[name] = record if record.seen else replace(record, seen=True)
+        elif (
+            _under_way(memory, name)
+            or (bad[row] and record.seen)
+            or (bad[row] and observation.now_s < record.since_s + RETRY_S)
+        ):
+            kept[name] = record
+    return replace(memory, cordons=kept)
+
+
+def cordon_timers_s(memory: ControllerMemory) -> list[float]:
+    """When a cordon that did not come about is tried again."""
+    return [record.since_s + RETRY_S for record in memory.cordons.values() if not record.seen]
+
+
+def _under_way(memory: ControllerMemory, node: str) -> bool:
+    effects = (entry.instruction for entry in memory.in_flight.values())
+    return any(effect.kind == "cordon" and effect.subject.uid == node for effect in effects)
+
+
+def with_cordons(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
+    """Memory with the nodes that are cordoned from now on."""
+    new = {
+        proposal.subject.name: CordonRecord(now_s)
+        for proposal in proposals
+        if proposal.accepted and isinstance(proposal.change, CordonChange) and proposal.change.on
+    }
+    return replace(memory, cordons={**memory.cordons, **new}) if new else memory
