@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from actuators.kubernetes.levers import LEVERS
+from apiserver.http.faults import Faults as ServerFaults
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.wiring import Managed, NoInbox, NoJournal, SoleLeader, manage
 from autopilot.app.runs.world import World, build_world
@@ -144,7 +145,8 @@ class ActingRun:
         self.bad: list[Outcome] = []
         self.decisions: list[Callable[[Observation, Decision], None]] = []
         self._stack = ExitStack()
-        live = self._stack.enter_context(go_live(self.stage, tls=False))
+        self.faults = ServerFaults()
+        live = self._stack.enter_context(go_live(self.stage, tls=False, faults=self.faults))
         self._stack.enter_context(self.stage.clock.hold())
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(live.api.kubeconfig())

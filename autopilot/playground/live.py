@@ -13,9 +13,14 @@ from typing import Self
 
 from fastapi import FastAPI
 
+from apiserver.http.faults import Faults
 from apiserver.http.serve import Running, serve
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.modes import Mode
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.ports import PolicySource
 from autopilot.playground.stage import Stage
+from autopilot.service.capping import further_modes
 from autopilot.service.listeners import Listener
 from autopilot.service.settings import Kubernetes
 from autopilot.service.site import Site, kubernetes_site
@@ -59,10 +64,21 @@ class Live:
         self.close()
 
 
-def go_live(stage: Stage, *, host: str = "127.0.0.1", port: int = 0, metrics_port: int = 0, tls: bool = True) -> Live:
-    """Listen. Time runs from now on, at the stage's speed. Raises `InputError` where a port is taken."""
+def go_live(
+    stage: Stage,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    metrics_port: int = 0,
+    tls: bool = True,
+    faults: Faults | None = None,
+) -> Live:
+    """Listen. Time runs from now on, at the stage's speed. Raises `InputError` where a port is taken.
+
+    `faults`: what the API server does wrong.
+    """
     try:
-        api = serve(stage.server, host=host, port=port, tls=tls, clock=stage.clock)
+        api = serve(stage.server, host=host, port=port, tls=tls, clock=stage.clock, faults=faults)
     except OSError as error:
         raise InputError(
             f"--port: {host}:{port} cannot be used: {error.strerror or error}; give another port"
@@ -104,6 +120,38 @@ def controller_site(live: Live, kubeconfig: Path) -> Site:
     about = {"scenario": stage.world.title, "seed": stage.world.seed, "speed": speed, "engine": "kueue"}
     run = f"playground-{token_hex(6)}"
     return replace(site, still=still, speed=speed, least_s=LEAST_S, run=run, about={**site.about, **about})
+
+
+def capped_site(site: Site, mode: Mode) -> Site:
+    """The same, with every mode of its policy at most `mode`."""
+    return replace(site, policy=lambda source: AtMost(site.policy(source), mode))
+
+
+class AtMost:
+    """A policy source whose modes go no further than one."""
+
+    def __init__(self, source: PolicySource, mode: Mode) -> None:
+        self._source, self._mode = source, mode
+        self._last: tuple[Policy, Policy] | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the policy is not in force as it is written; None where it is."""
+        return getattr(self._source, "problem", None)
+
+    def current(self) -> Policy:
+        """The policy in force; the same object while nothing changed."""
+        policy = self._source.current()
+        if self._last is None or self._last[0] is not policy:
+            order = tuple(Mode)
+            further = {
+                name: self._mode
+                for name in further_modes(policy)
+                if order.index(getattr(policy.modes, name)) > order.index(self._mode)
+            }
+            capped = replace(policy, modes=replace(policy.modes, **further)) if further else policy
+            self._last = (policy, capped)
+        return self._last[1]
 
 
 def _watches(site: Site) -> Cluster:

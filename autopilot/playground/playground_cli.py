@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autopilot.app.options import SCENARIO_NAMES
+from autopilot.core.model.modes import Mode
+
+
+class PlaygroundMode(StrEnum):
+    """How far the modes of the policy go at most."""
+
+    RECOMMEND = "recommend"
+    APPROVE = "approve"
+    AUTO = "auto"
 
 
 def playground(
@@ -22,9 +32,21 @@ def playground(
         int, typer.Option("--metrics-port", min=0, max=65535, help="Port of the GPU metrics; 0 takes a free one.")
     ] = 0,
     host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
+    mode: Annotated[
+        PlaygroundMode,
+        typer.Option(
+            "--mode",
+            help="What the autopilot may do: recommend beside Kueue, act on what a person approves, or act.",
+        ),
+    ] = PlaygroundMode.RECOMMEND,
     policy: Annotated[
-        str, typer.Option("--policy", help="Policy of the controller; every mode counts as recommend at most.")
-    ] = "recommend",
+        str | None,
+        typer.Option(
+            "--policy",
+            help="Policy of the controller; no mode of it goes further than --mode.",
+            show_default="recommend, with --mode approve or auto: autopilot",
+        ),
+    ] = None,
     listen: Annotated[
         str | None,
         typer.Option("--listen", help="Address of the controller's API, host:port.", show_default="127.0.0.1:9470"),
@@ -38,7 +60,8 @@ def playground(
 ) -> None:
     """Try the autopilot with kubectl, without a cluster: a simulated one behind a Kubernetes API, under Kueue's rules.
 
-    The controller runs beside it and recommends. Jobs that you create enter the simulation.
+    The controller runs beside it and recommends; with --mode auto it acts, through the API alone. Jobs that you create
+    enter the simulation.
     """
     from autopilot.playground.run import PlaygroundOptions, run_playground
 
@@ -49,6 +72,7 @@ def playground(
         host=host,
         port=port,
         metrics_port=metrics_port,
+        mode=Mode(mode),
         policy=policy,
         listen=listen,
         state=state,

@@ -13,10 +13,11 @@ from typing import Any
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.modes import Mode
 from autopilot.core.model.units import counted
 from autopilot.operate.run import run_site
 from autopilot.playground.control_resources import MOST, add_control_resources
-from autopilot.playground.live import Live, controller_site, go_live
+from autopilot.playground.live import Live, capped_site, controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.listeners import bind
 from autopilot.service.logs import set_up_logs
@@ -27,6 +28,19 @@ from autopilot.service.state_folder import service_folder
 METRICS_LISTEN = "GPU_AUTOPILOT_METRICS__LISTEN"
 SCRAPE_S = 30.0
 """Virtual time between two scrapes, and between two ticks without a change."""
+CHARGE = {
+    Mode.RECOMMEND: "Kueue's rules in charge",
+    Mode.APPROVE: "the autopilot in charge of what a person approves",
+    Mode.AUTO: "the autopilot in charge beside Kueue",
+}
+
+
+MORE = {
+    Mode.RECOMMEND: (),
+    Mode.APPROVE: ("kubectl annotate recommendation NAME gpu-autopilot.io/approve=yes",),
+    Mode.AUTO: ("kubectl get events -A --watch",),
+}
+"""Commands that are worth a try in each mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +53,8 @@ class PlaygroundOptions:
     host: str = "127.0.0.1"
     port: int = 0
     metrics_port: int = 0
-    policy: str = "recommend"
+    mode: Mode = Mode.RECOMMEND
+    policy: str | None = None
     listen: str | None = None
     state: Path | None = None
 
@@ -48,7 +63,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
     """Run until SIGTERM or Ctrl-C. Raises `InputError` before anything starts."""
     world = build_world(SimulateOptions(scenario=options.scenario, seed=options.seed))
     token = token_urlsafe(24)
-    stage = open_stage(world, speed=options.speed, token=token)
+    stage = open_stage(world, speed=options.speed, token=token, acts=options.mode != Mode.RECOMMEND)
     add_control_resources(stage.server)
     folder = service_folder(options.state)
     kubeconfig = folder / "playground.kubeconfig"
@@ -59,10 +74,10 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
         stack.callback(kubeconfig.unlink, missing_ok=True)
         settings = load_settings(None, _over(options, live, kubeconfig))
         set_up_logs(settings.log)
-        site = controller_site(live, kubeconfig)
+        site = capped_site(controller_site(live, kubeconfig), options.mode)
 
         def ready(url: str) -> None:
-            for line in what_to_try(stage, live, kubeconfig, token, url):
+            for line in what_to_try(stage, live, kubeconfig, token, url, options.mode):
                 say(line)
 
         run_site(settings, site, ready=ready)
@@ -71,8 +86,12 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
 def _over(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> dict[str, Any]:
     """The settings of the controller."""
     over: dict[str, Any] = {
-        "kubernetes": {"kubeconfig": str(kubeconfig), "recommendations": MOST},
-        "policy": options.policy,
+        "kubernetes": {
+            "kubeconfig": str(kubeconfig),
+            "recommendations": MOST,
+            "act": options.mode != Mode.RECOMMEND,
+        },
+        "policy": options.policy or ("recommend" if options.mode == Mode.RECOMMEND else "autopilot"),
         "collectors": {"exporters": {"targets": live.exporters(), "interval_s": SCRAPE_S}},
         "loop": {"interval_s": SCRAPE_S},
         "log": {"level": "warning"},
@@ -113,7 +132,9 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def what_to_try(stage: Stage, live: Live, kubeconfig: Path, token: str, url: str) -> list[str]:
+def what_to_try(
+    stage: Stage, live: Live, kubeconfig: Path, token: str, url: str, mode: Mode = Mode.RECOMMEND
+) -> list[str]:
     """What a newcomer can do, with and without kubectl."""
     world, namespaces = stage.world, sorted({stage.projection.namespace(each) for each in stage.cluster.jobs.tenants})
     space = namespaces[-1]
@@ -121,7 +142,7 @@ def what_to_try(stage: Stage, live: Live, kubeconfig: Path, token: str, url: str
     curl = f"curl -s {secure}-H 'Authorization: Bearer {token}' {live.api.url}"
     return [
         f"playground: scenario {world.title}, {counted(world.spec.nodes, 'node')}, {counted(world.spec.gpus, 'GPU')}, "
-        f"Kueue's rules in charge, {stage.clock.speed:g} virtual seconds per second; Ctrl-C ends it",
+        f"{CHARGE[mode]}, {stage.clock.speed:g} virtual seconds per second; Ctrl-C ends it",
         "",
         "in another terminal, with kubectl:",
         f"  export KUBECONFIG={kubeconfig}",
@@ -133,8 +154,9 @@ def what_to_try(stage: Stage, live: Live, kubeconfig: Path, token: str, url: str
         "without kubectl:",
         f"  {curl}/api/v1/nodes",
         f"  {curl}/apis/kueue.x-k8s.io/v1beta2/workloads",
-        "what the controller recommends beside Kueue:",
+        "what the controller decides, and why:",
         "  kubectl get recommendations",
+        *(f"  {line}" for line in MORE[mode]),
         "  autopilot recommendations",
         f"  {url}  (status page)",
         "metrics of its GPUs, for a Prometheus (http_sd_configs):",

@@ -96,6 +96,7 @@ class Submissions:
             checkpoint_gib=nan if contract.checkpoint.size_gib is None else contract.checkpoint.size_gib,
             restart_s=nan if contract.checkpoint.restart_s is None else contract.checkpoint.restart_s,
             preemption_delay_s=contract.preemption.preemption_delay_s,
+            saves_on_request=bool(contract.checkpoint.on_request),
         )
         cluster.grow()
         if projection.checked is not None:

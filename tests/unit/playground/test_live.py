@@ -15,9 +15,11 @@ import requests
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.modes import Mode
 from autopilot.playground.agreement import disagreements
-from autopilot.playground.live import Live, controller_site, go_live
+from autopilot.playground.live import AtMost, Live, controller_site, go_live
 from autopilot.playground.run import free_address, what_to_try, write_private
+from autopilot.settings import StaticPolicySource, shipped_policy
 from benchmarks.playground import compare, shown, simulated
 from tests.kits.playground_kit import job, stage_of
 
@@ -130,6 +132,22 @@ def test_what_to_try_names_the_kubeconfig_and_a_namespace(live: Live, tmp_path: 
     text = "\n".join(what_to_try(live.stage, live, tmp_path / "config", "secret", "http://127.0.0.1:9470"))
     for words in (str(tmp_path / "config"), "kubectl -n vision create job", "curl -s", "autopilot recommendations"):
         assert words in text
+
+
+def test_what_to_try_says_how_to_approve(live: Live, tmp_path: Path) -> None:
+    """Where the autopilot acts on what a person approves."""
+    lines = what_to_try(live.stage, live, tmp_path / "config", "secret", "http://127.0.0.1:9470", Mode.APPROVE)
+    assert "  kubectl annotate recommendation NAME gpu-autopilot.io/approve=yes" in lines
+    assert "the autopilot in charge of what a person approves" in lines[0]
+
+
+def test_no_mode_of_a_policy_goes_further_than_that_of_the_playground() -> None:
+    """The policy stays the same object while nothing changes."""
+    source = AtMost(StaticPolicySource(shipped_policy("autopilot")), Mode.APPROVE)
+    modes = source.current().modes
+    assert (modes.admit_gang, modes.recover, modes.enforce_limit) == (Mode.APPROVE, Mode.APPROVE, Mode.RECOMMEND)
+    assert source.current() is source.current()
+    assert source.problem is None
 
 
 def test_a_port_that_is_taken_is_one_message(live: Live) -> None:
