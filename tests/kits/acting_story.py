@@ -1,0 +1,159 @@
+"""A small cluster in which the autopilot acts, for stories: what people do, what time passes, what is seen.
+
+The cluster is a playground: Kueue's rules, a Kubernetes API over HTTP, virtual time. After each passage of time the API
+is compared with the simulated world, and at the end the simulator's checkers are asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.world import build_world
+from autopilot.contract.annotations import CHECK, CONTROLLER
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Decision, Observation
+from autopilot.core.model.snapshot import State
+from autopilot.playground.acting import GATED_BY
+from autopilot.playground.agreement import disagreements
+from benchmarks.playground_acting import ActingRun, figures, policy_of
+from tests.kits.playground_kit import job, person
+
+Obj = dict[str, Any]
+WORKLOADS, JOBS = "workloads.kueue.x-k8s.io", "jobs.batch"
+CONTRACT = "gpu-autopilot.io/"
+DURATION = "playground.gpu-autopilot.io/duration"
+RESEARCH, PRODUCT = "research", "product"
+SCENARIO = """
+name: story
+description: Three nodes of eight GPUs, two tenants, and no work of its own.
+horizon: 12h
+cluster:
+  pools:
+    - {{name: main, nodes: {nodes}, gpus_per_node: 8, gpu_model: H100-80GB}}
+{pools}
+  queues:
+    - {{name: research, guarantee: {{H100-80GB: {research}}}}}
+    - {{name: product, guarantee: {{H100-80GB: {product}}}}}
+jobs:
+  groups:
+    - {{kind: train, count: 1, tenants: [research], gpus: [1], duration: 1m, from: 11h, to: 11h}}
+    - {{kind: train, count: 1, tenants: [product], gpus: [1], duration: 1m, from: 11h, to: 11h}}
+{groups}
+{faults}
+physics: real
+telemetry: full
+"""
+
+
+class Story:
+    """The cluster and the controller that acts in it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = 3,
+        pools: str = "",
+        groups: str = "",
+        faults: str = "",
+        policy: Policy | None = None,
+    ) -> None:
+        """`pools`, `groups` and `faults`: further lines of the scenario."""
+        path = folder / "story.yaml"
+        gpus = 8 * (nodes + len(pools.splitlines()))
+        product = 8 if gpus > 8 else 0
+        more = {"pools": pools, "groups": groups, "faults": faults, "research": gpus - product, "product": product}
+        path.write_text(SCENARIO.format(nodes=nodes, **more), encoding="utf-8")
+        self.run = ActingRun(build_world(SimulateOptions(scenario=str(path))), folder, policy or policy_of())
+        self.run.decisions.append(self._saw)
+        self.client = person(self.run.stage)
+        self.cluster = self.run.stage.cluster
+        self.actions: Counter[str] = Counter()
+        """Actions whose proposals were carried out."""
+
+    def _saw(self, _observation: Observation, decision: Decision) -> None:
+        self.actions.update(each.action for each in decision.plan.proposals if each.accepted)
+
+    # --- what people do -----------------------------------------------------------------------
+
+    def create(
+        self, name: str, *, namespace: str = RESEARCH, gpus: int = 8, pods: int = 1, lasts: str = "1h", **declared: str
+    ) -> None:
+        """A Job of `pods` pods with `gpus` GPUs each, behind our gate as a template or policy of the cluster sets it.
+
+        `declared`: its workload contract, with _ for -.
+        """
+        notes = {CONTRACT + key.replace("_", "-"): value for key, value in declared.items()} | {GATED_BY: CONTROLLER}
+        self.client.create(
+            JOBS, job(name, namespace=namespace, gpus=gpus, pods=pods, annotations={DURATION: lasts, **notes})
+        )
+
+    def wait(self, for_s: float) -> None:
+        """Time passes; API and world agree afterwards."""
+        self.run.run_to(self.run.now_s + for_s)
+        assert disagreements(self.cluster, self.run.stage.projection, self.run.now_s) == []
+
+    def pass_by(self, for_s: float) -> None:
+        """Time passes, and the controller does not look."""
+        self.run.stage.clock.run_to(self.run.now_s + for_s)
+
+    # --- what is seen -------------------------------------------------------------------------
+
+    def row(self, name: str, namespace: str = RESEARCH) -> int:
+        """The job of the world behind a Job."""
+        return self.cluster.jobs.id.index(f"{namespace}/{name}")
+
+    def state(self, name: str, namespace: str = RESEARCH) -> State:
+        """Of the work behind a Job."""
+        return State(self.cluster.state[self.row(name, namespace)])
+
+    def pods(self, name: str, namespace: str = RESEARCH) -> list[Obj]:
+        """The pods of a Job."""
+        found = self.client.list("pods", namespace)
+        return [each for each in found if each["metadata"]["labels"].get("job-name") == name]
+
+    def hosts(self, name: str, namespace: str = RESEARCH) -> list[str]:
+        """The nodes of its pods, sorted."""
+        return sorted({each["spec"].get("nodeName", "") for each in self.pods(name, namespace)})
+
+    def workload(self, name: str, namespace: str = RESEARCH) -> Obj:
+        """The Workload of a Job."""
+        gang = self.run.stage.projection.gangs[self.row(name, namespace)]
+        found = self.client.get(WORKLOADS, namespace, gang.workload)
+        assert found is not None
+        return found
+
+    def says(self, name: str, namespace: str = RESEARCH) -> dict[str, str]:
+        """Condition -> status/reason of its Workload."""
+        rows = self.workload(name, namespace)["status"].get("conditions", ())
+        return {each["type"]: f"{each['status']}/{each['reason']}" for each in rows}
+
+    def check(self, name: str, namespace: str = RESEARCH) -> Obj:
+        """Our check on its Workload."""
+        rows = self.workload(name, namespace)["status"].get("admissionChecks", ())
+        return next(each for each in rows if each["name"] == CHECK)
+
+    def told(self, name: str, namespace: str = RESEARCH) -> list[str]:
+        """Reasons of the Events of the autopilot on a Job or its Workload."""
+        names = {name, self.run.stage.projection.gangs[self.row(name, namespace)].workload}
+        return [
+            each["reason"]
+            for each in self.client.list("events", namespace)
+            if each["involvedObject"]["name"] in names
+            and each.get("reportingComponent", "").startswith("gpu-autopilot")
+        ]
+
+    def lost_gpu_s(self, name: str, namespace: str = RESEARCH) -> float:
+        """Work that its last stop lost, in GPU-seconds; NaN where it was never stopped."""
+        return self.cluster.lost_gpu_s[self.row(name, namespace)]
+
+    def close(self) -> None:
+        """End; no invariant of the simulator was broken."""
+        try:
+            self.cluster.settle(self.run.now_s)
+            assert figures(self.run.stage.simulation, self.run.now_s, cpu_s=0.0).violations == ()
+        finally:
+            self.run.close()

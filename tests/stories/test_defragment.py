@@ -1,0 +1,31 @@
+"""A move makes room for a gang that would fit if the free GPUs were on one node.
+
+Half of each of two nodes is free. A pod that needs a whole node waits although eight GPUs are free. The autopilot
+moves one of the narrow jobs: its check says Retry, its quota comes back, and the check says Ready with the other
+node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autopilot.core.model.snapshot import State
+from tests.kits.acting_story import Story
+
+
+def test_narrow_work_moves_together_for_a_wide_gang(begin: Callable[..., Story]) -> None:
+    """The narrow jobs share a node afterwards, and have lost nothing."""
+    story = begin(nodes=2)
+    saves = {"checkpoint_on_request": "true", "checkpoint_write_s": "20", "preemptible": "true"}
+    for name in ("a1", "a2", "b1", "b2"):
+        story.create(name, gpus=4, lasts="4h" if name.endswith("1") else "12m", **saves)
+        story.wait(30.0)
+    story.wait(1200.0)
+    assert story.hosts("a1") != story.hosts("b1")
+    story.create("wide", gpus=8, lasts="30m", preemptible="true")
+    story.wait(3600.0)  # past the run time that the policy guarantees to the narrow jobs
+    assert story.state("wide") in {State.STARTING, State.RUNNING}
+    assert story.hosts("a1") == story.hosts("b1") != story.hosts("wide")
+    assert not story.lost_gpu_s("a1") > 0.0  # NaN: it was not stopped
+    assert not story.lost_gpu_s("b1") > 0.0
+    assert story.actions["defragment"] == 1
