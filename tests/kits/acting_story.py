@@ -91,6 +91,15 @@ class Story:
             JOBS, job(name, namespace=namespace, gpus=gpus, pods=pods, annotations={DURATION: lasts, **notes})
         )
 
+    def lose(self, node: str) -> None:
+        """A node goes down now."""
+        row = self.run.stage.projection.nodes.row[node]
+
+        def fail(now_s: float) -> None:
+            self.cluster.fail_node(row, now_s)
+
+        self.run.stage.engine.at(self.run.now_s, fail)
+
     def wait(self, for_s: float) -> None:
         """Time passes; API and world agree afterwards."""
         self.run.run_to(self.run.now_s + for_s)

@@ -16,9 +16,10 @@ from tests.kits.acting_story import Story
 def test_narrow_work_moves_together_for_a_wide_gang(begin: Callable[..., Story]) -> None:
     """The narrow jobs share a node afterwards, and have lost nothing."""
     story = begin(nodes=2)
-    saves = {"checkpoint_on_request": "true", "checkpoint_write_s": "20", "preemptible": "true"}
-    for name in ("a1", "a2", "b1", "b2"):
-        story.create(name, gpus=4, lasts="4h" if name.endswith("1") else "12m", **saves)
+    for name, lasts in (("a1", "4h"), ("a2", "12m"), ("b1", "4h"), ("b2", "12m")):
+        story.create(
+            name, gpus=4, lasts=lasts, preemptible="true", checkpoint_on_request="true", checkpoint_write_s="20"
+        )
         story.wait(30.0)
     story.wait(1200.0)
     assert story.hosts("a1") != story.hosts("b1")

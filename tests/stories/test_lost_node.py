@@ -18,8 +18,7 @@ def test_a_gang_moves_away_from_a_lost_node(begin: Callable[..., Story]) -> None
     story.create("gang", pods=2, lasts="2h", checkpoint_interval_s="600")
     story.wait(1800.0)
     (lost, kept) = story.hosts("gang")
-    nodes = story.run.stage.projection.nodes
-    story.run.stage.engine.at(story.run.now_s, lambda now_s: story.cluster.fail_node(nodes.row[lost], now_s) and None)
+    story.lose(lost)
     story.wait(120.0)
     ready = {
         each["type"]: each["status"] for each in (story.client.get("nodes", "", lost) or {})["status"]["conditions"]
