@@ -235,7 +235,7 @@ def acted(world: World, until_s: float, folder: Path, policy: Policy, **more: An
         run.close()
 
 
-SCENARIOS = {"quickstart": 2.0, "spot-cascade": 1.5}
+SCENARIOS = {"quickstart": 2.0, "spot-cascade": 1.5, "reclaim-storm": 3.0}
 """Hours of each scenario that are compared."""
 GOAL_RATIO = 0.05
 RESOLUTION_S = 1.0

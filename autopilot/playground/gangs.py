@@ -151,6 +151,8 @@ class GangObjects:
         template = gang.template if gang.template is not None else self.template(row)
         count = member_count(shape, shape.gpus)
         least = member_count(shape, shape.min_gpus)
+        if gang.template is not None:
+            template = _with_defaults(template, requests_of(shape, min(shape.per_member, shape.gpus)))
         pod_set: Obj = {"name": "main", "count": count, "template": template}
         if least < count and not gang.by_person:
             pod_set["minCount"] = least
@@ -287,6 +289,16 @@ class GangObjects:
             "ownerReferences": [owner],
         }
         return pods.pod(metadata, spec)
+
+
+def _with_defaults(template: Obj, requests: dict[str, str]) -> Obj:
+    """A template as Kueue counts it: what a LimitRange gives its pods is in the requests."""
+    first, *others = template["spec"]["containers"]
+    if any(set(requests) & set((each.get("resources") or {}).get("requests") or {}) for each in (first, *others)):
+        return template
+    resources = first.get("resources") or {}
+    asked = {name: (resources.get(name) or {}) | requests for name in ("requests", "limits")}
+    return template | {"spec": template["spec"] | {"containers": [first | {"resources": asked}, *others]}}
 
 
 def _gates(gates: str) -> dict[str, str]:

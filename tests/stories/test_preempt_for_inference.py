@@ -1,4 +1,4 @@
-"""Training gives way to inference, after it has saved.
+"""Inference takes GPUs of training, which saves first.
 
 Research has borrowed what product is guaranteed. A latency-critical service of product arrives. The pods of the
 victim get the annotation checkpoint-request, the trainer writes a checkpoint and acknowledges it, then the check of
@@ -21,7 +21,7 @@ GRACE_S = 300.0
 """Above 180 s, so that the request goes by annotation; work with a shorter grace gets SIGTERM alone."""
 
 
-def test_a_victim_saves_before_it_gives_way(begin: Callable[..., Story]) -> None:
+def test_a_victim_saves_before_it_leaves(begin: Callable[..., Story]) -> None:
     """Request, acknowledgement, eviction, start of the service: in this order."""
     policy = policy_of()
     story = begin(policy=replace(policy, preemption=replace(policy.preemption, grace_s=GRACE_S)))

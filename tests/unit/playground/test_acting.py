@@ -110,6 +110,13 @@ def test_nothing_starts_by_itself(acting: Acting) -> None:
     assert acting.workload(gated.job)["metadata"]["annotations"][GATED_BY] == CONTROLLER
 
 
+def test_a_workload_requests_what_a_limit_range_gives_its_pods(acting: Acting) -> None:
+    """As Kueue counts it, so that work without requests of its own is seen as work for a GPU."""
+    row = acting.create("plain", gpus=0)
+    (container,) = acting.workload(row)["spec"]["podSets"][0]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"nvidia.com/gpu": "1"}
+
+
 def test_a_ready_check_starts_the_gang_on_the_node_that_it_names(acting: Acting) -> None:
     """With the labels of the flavor in the template, and the conditions that Kueue writes."""
     row = acting.create("mine", pods=2)
