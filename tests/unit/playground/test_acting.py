@@ -15,6 +15,12 @@ from autopilot.playground.levers import NOTICED_S
 from autopilot.playground.stage import Stage
 from tests.kits.playground_kit import found_until, job, person, stage_of
 
+LONG = {
+    "playground.gpu-autopilot.io/duration": "4h",
+    "gpu-autopilot.io/checkpoint-on-request": "true",
+    "gpu-autopilot.io/checkpoint-write-s": "20",
+}
+"""Four hours of work that saves on request."""
 WORKLOADS, JOBS = "workloads.kueue.x-k8s.io", "jobs.batch"
 
 
@@ -246,7 +252,7 @@ def test_a_taint_keeps_new_work_away(acting: Acting) -> None:
 
 def test_a_requested_checkpoint_is_acknowledged_when_it_is_complete(acting: Acting) -> None:
     """Every pod answers; a stop that nobody announces loses only what was done since."""
-    row = acting.create("mine", gpus=4, pods=2, annotations={"playground.gpu-autopilot.io/duration": "4h"})
+    row = acting.create("mine", gpus=4, pods=2, annotations=LONG)
     acting.place(row, **{"kubernetes.io/hostname": "default-000"})
     acting.run(1000.0)
     pods = list(acting.stage.projection.gangs[row].shown)
@@ -271,7 +277,7 @@ def test_a_requested_checkpoint_is_acknowledged_when_it_is_complete(acting: Acti
 
 def test_an_eviction_gives_work_its_grace(acting: Acting) -> None:
     """It saves, and nothing is lost; the gang leaves as a whole."""
-    row = acting.create("mine", gpus=4, pods=2, annotations={"playground.gpu-autopilot.io/duration": "4h"})
+    row = acting.create("mine", gpus=4, pods=2, annotations=LONG)
     acting.place(row, **{"kubernetes.io/hostname": "default-000"})
     acting.run(1000.0)
     before_s = acting.stage.cluster.progress_s(row, acting.now_s)
