@@ -21,7 +21,7 @@ from autopilot.playground.live import Live, capped_site, controller_site, go_liv
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.listeners import bind
 from autopilot.service.logs import set_up_logs
-from autopilot.service.settings import Metrics
+from autopilot.service.settings import Metrics, Settings
 from autopilot.service.settings_file import load_settings
 from autopilot.service.state_folder import service_folder
 
@@ -72,7 +72,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
         stack.callback(live.close)
         write_private(kubeconfig, live.api.kubeconfig(token))
         stack.callback(kubeconfig.unlink, missing_ok=True)
-        settings = load_settings(None, _over(options, live, kubeconfig))
+        settings = settings_of(options, live, kubeconfig)
         set_up_logs(settings.log)
         site = capped_site(controller_site(live, kubeconfig), options.mode)
 
@@ -81,6 +81,11 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
                 say(line)
 
         run_site(settings, site, ready=ready)
+
+
+def settings_of(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> Settings:
+    """The settings of the service beside the playground."""
+    return load_settings(None, _over(options, live, kubeconfig))
 
 
 def _over(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> dict[str, Any]:

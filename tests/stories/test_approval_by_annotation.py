@@ -1,0 +1,80 @@
+"""A person approves with kubectl, and the action happens.
+
+With `--mode approve` the autopilot keeps each proposal as a Recommendation and waits. The annotation
+`gpu-autopilot.io/approve=yes` is the approval. The service takes it off, answers in the status of the object, and
+carries the action out: here the gang of the recommendation starts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import requests
+
+from autopilot.contract.annotations import APPROVE
+from autopilot.core.model.modes import Mode
+from autopilot.crds.wiring import open_keeper
+from autopilot.playground.control_resources import add_control_resources
+from autopilot.playground.live import capped_site, controller_site, go_live
+from autopilot.playground.run import PlaygroundOptions, settings_of
+from autopilot.service.state_folder import places
+from autopilot.service.wiring import wire
+from tests.kits.playground_kit import stage_of
+
+LONGEST_S = 120.0
+"""Longest wall time until something is seen."""
+
+
+def test_an_approval_by_annotation_starts_the_gang(tmp_path: Path) -> None:
+    """`kubectl annotate recommendation NAME gpu-autopilot.io/approve=yes`, as README says."""
+    stage = stage_of(speed=20.0, token="secret", acts=True)
+    add_control_resources(stage.server)
+    options = PlaygroundOptions(mode=Mode.APPROVE, state=tmp_path / "state", listen="127.0.0.1:0")
+    config = tmp_path / "config"
+    with go_live(stage, tls=False) as live:
+        config.write_text(live.api.kubeconfig("secret"), encoding="utf-8")
+        settings = settings_of(options, live, config)
+        site = capped_site(controller_site(live, config), options.mode)
+        service = wire(settings, places(settings.state, site.run), site)
+        keeper = open_keeper(service)
+        loop = threading.Thread(target=service.loop.run)
+        loop.start()
+        try:
+            approve(live.api.url)
+            seen(lambda: bool(stage.cluster.holding))
+        finally:
+            service.loop.stop()
+            loop.join()
+            if keeper is not None:
+                keeper.close()
+            service.close()
+
+
+def approve(url: str) -> None:
+    """Approve the first recommendation with the request that kubectl sends."""
+    path = f"{url}/apis/gpu-autopilot.io/v1alpha1/recommendations"
+    headers = {"Authorization": "Bearer secret"}
+
+    def waiting() -> list[str]:
+        found = requests.get(path, headers=headers, timeout=10).json()["items"]
+        return [each["metadata"]["name"] for each in found if each.get("status", {}).get("state") == "NeedsApproval"]
+
+    seen(lambda: bool(waiting()))
+    answer = requests.patch(
+        f"{path}/{waiting()[0]}?fieldManager=kubectl-annotate",
+        json={"metadata": {"annotations": {APPROVE: "yes"}}},
+        headers={**headers, "Content-Type": "application/merge-patch+json"},
+        timeout=10,
+    )
+    assert answer.status_code == 200
+
+
+def seen(what: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    end_s = time.monotonic() + LONGEST_S
+    while not what():
+        assert time.monotonic() < end_s
+        time.sleep(0.2)
