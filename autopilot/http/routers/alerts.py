@@ -15,6 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError, nearest
+from autopilot.http.answers import AlertRows, DeliveryTaken, RunbookCase, RunbookRows, stated
 from autopilot.http.auth import Deliverer, Viewer, origin_of
 from autopilot.http.desk import Asked, Desk
 from autopilot.oncall.book import AlertRecord, Answer
@@ -27,7 +28,7 @@ deliveries = APIRouter(prefix="/api/v1", tags=["alerts"])
 log: Any = structlog.get_logger("alerts")
 
 
-@deliveries.post("/alerts")
+@deliveries.post("/alerts", responses=stated(DeliveryTaken))
 async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str, Any]:
     """Receive alerts of Alertmanager (webhook, version 4) or Grafana. A repeated delivery changes nothing."""
     follower = _follower(desk)
@@ -58,7 +59,7 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
     return {"received": len(alerts), "changed": changed, "truncated": truncated}
 
 
-@router.get("/alerts")
+@router.get("/alerts", responses=stated(AlertRows))
 def alerts(desk: Asked, _caller: Viewer, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> dict[str, Any]:
     """The latest alerts, open ones first, with their stage, evidence and proposals."""
     book = _follower(desk).book
@@ -69,7 +70,7 @@ def alerts(desk: Asked, _caller: Viewer, limit: Annotated[int, Query(ge=1, le=10
         raise HTTPException(503, str(error)) from error
 
 
-@router.get("/runbooks")
+@router.get("/runbooks", responses=stated(RunbookRows))
 def runbooks(desk: Asked, _caller: Viewer) -> dict[str, Any]:
     """The runbooks, each with its actions."""
     books = _follower(desk).runbooks.values()
@@ -85,7 +86,7 @@ def runbooks(desk: Asked, _caller: Viewer) -> dict[str, Any]:
     }
 
 
-@router.get("/runbooks/{alert}")
+@router.get("/runbooks/{alert}", responses=stated(RunbookCase))
 def runbook(desk: Asked, _caller: Viewer, alert: str, request: Request) -> dict[str, Any]:
     """One runbook with live answers to its queries. Labels of the alert are query parameters, such as `?pool=a100`."""
     follower = _follower(desk)

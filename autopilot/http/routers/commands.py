@@ -7,31 +7,32 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 
 from autopilot.core.model.records import CommandKind, NoteCode
+from autopilot.http.answers import Obeyed, stated
 from autopilot.http.auth import Admin, Approver, Caller, origin_of
 from autopilot.http.desk import Asked, Desk
 
 router = APIRouter(prefix="/api/v1", tags=["commands"])
 
 
-@router.post("/pause")
+@router.post("/pause", responses=stated(Obeyed))
 def pause(desk: Asked, caller: Approver, request: Request) -> dict[str, Any]:
     """Stop acting until a person resumes. Decisions are still made, recorded and shown."""
     return _give(desk, CommandKind.PAUSE, caller, request, "paused: nothing acts until `resume`")
 
 
-@router.post("/kill")
+@router.post("/kill", responses=stated(Obeyed))
 def kill(desk: Asked, caller: Approver, request: Request) -> dict[str, Any]:
     """Stop acting at once; only an admin can resume."""
     return _give(desk, CommandKind.KILL, caller, request, "killed: nothing acts until an admin resumes")
 
 
-@router.post("/resume")
+@router.post("/resume", responses=stated(Obeyed))
 def resume(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
     """End a pause or a kill. A kill switch by file or environment stays on."""
     return _give(desk, CommandKind.RESUME, caller, request, "resumed")
 
 
-@router.post("/rearm")
+@router.post("/rearm", responses=stated(Obeyed))
 def rearm(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
     """Let the modes of the policy count again after the watchdog opened the way for waiting work."""
     if desk.rearm is None:

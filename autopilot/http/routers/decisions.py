@@ -8,13 +8,14 @@ from fastapi import APIRouter, HTTPException, Query
 
 from autopilot.app.decisions.decision_rows import case_document, row_document
 from autopilot.explain.proposals import explain_proposal
+from autopilot.http.answers import DecisionCase, DecisionRows, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 
 router = APIRouter(prefix="/api/v1", tags=["decisions"])
 
 
-@router.get("/decisions")
+@router.get("/decisions", responses=stated(DecisionRows))
 def decisions(
     desk: Asked, _caller: Viewer, limit: Annotated[int, Query(ge=1, le=1000)] = 100, answer: str | None = None
 ) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def decisions(
     return {"decisions": [row_document(row, desk.when) for row in rows[:limit]]}
 
 
-@router.get("/decisions/{proposal_id:path}")
+@router.get("/decisions/{proposal_id:path}", responses=stated(DecisionCase))
 def decision(desk: Asked, _caller: Viewer, proposal_id: str) -> dict[str, Any]:
     """One recent decision with evidence, placement, verdicts, and its explanation in words."""
     for row in desk.publisher.recent():

@@ -11,6 +11,7 @@ from fastapi import APIRouter, HTTPException, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from autopilot.explain.proposals import Answer, answer_of
+from autopilot.http.answers import Summary, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked, Desk
 from autopilot.http.sessions import COOKIE
@@ -25,7 +26,7 @@ TRIES_AGAIN_MS = 2000
 OPEN = (Answer.NEEDS_APPROVAL, Answer.RECOMMENDED)
 
 
-@router.get("/summary")
+@router.get("/summary", responses=stated(Summary))
 def summary(desk: Asked, _caller: Viewer) -> dict[str, Any]:
     """The state of the controller in a few fields, as each event has it."""
     return summary_of(desk)

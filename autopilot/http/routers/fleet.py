@@ -11,21 +11,23 @@ from autopilot.app.decisions.decision_rows import signals_document
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
 from autopilot.core.usage.parts import GPU_UNITS
 from autopilot.core.usage.rollup import Rollup, ratios, rollups
+from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.documents import json_answer
+from autopilot.http.view_answers import FleetView, HistoryView
 from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["fleet"])
 
 
-@router.get("/fleet")
+@router.get("/fleet", responses=stated(FleetView))
 def fleet(desk: Asked, _caller: Viewer) -> Response:
     """Capacity, what is handed out, what is active, and the gap; of the fleet and of each pool. null: not measured."""
     return json_answer(desk.documents.body("fleet", desk.latest(), _fleet))
 
 
-@router.get("/history")
+@router.get("/history", responses=stated(HistoryView))
 def history(
     desk: Asked,
     _caller: Viewer,

@@ -8,9 +8,11 @@ import numpy as np
 from fastapi import APIRouter, Response
 
 from autopilot.core.model.forecast import ExpectedMix, Forecast, kind_words, pool_words
+from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked, Desk
 from autopilot.http.documents import json_answer
+from autopilot.http.view_answers import ForecastsView
 from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["forecasts"])
@@ -19,7 +21,7 @@ PAST_S = 3 * 3600.0
 MOST_SERVICES = 200
 
 
-@router.get("/forecasts")
+@router.get("/forecasts", responses=stated(ForecastsView))
 def forecasts(desk: Asked, _caller: Viewer) -> Response:
     """Each service with its objective, demand forecast and past rate; the expected mix; run times. null: unknown."""
     return json_answer(desk.documents.body("forecasts", desk.latest(), lambda latest: _forecasts(desk, latest)))

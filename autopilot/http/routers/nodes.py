@@ -12,21 +12,23 @@ from autopilot.core.hardware.dcgm import profile_slices
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
 from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, Recut
 from autopilot.core.usage.parts import plausible
+from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.documents import json_answer
+from autopilot.http.view_answers import NodesView, NodeView
 from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"])
 
 
-@router.get("/nodes")
+@router.get("/nodes", responses=stated(NodesView))
 def nodes(desk: Asked, _caller: Viewer) -> Response:
     """All nodes and GPUs in columns, and the MIG instances in rows [gpu, profile, first slice, held]."""
     return json_answer(desk.documents.body("nodes", desk.latest(), _nodes))
 
 
-@router.get("/nodes/{node_id:path}")
+@router.get("/nodes/{node_id:path}", responses=stated(NodeView))
 def node(desk: Asked, _caller: Viewer, node_id: Annotated[str, Path(max_length=500)]) -> Response:
     """One node with its GPUs, what runs on each, and its instances."""
     latest = desk.latest()

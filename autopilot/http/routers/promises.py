@@ -14,6 +14,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import CommandKind
 from autopilot.core.tracking.promises import is_capped, least_gain_gpu_s, sums_of
+from autopilot.http.answers import Obeyed, PromisesMade, stated
 from autopilot.http.auth import Admin, Viewer, origin_of
 from autopilot.http.desk import Asked
 
@@ -21,7 +22,7 @@ router = APIRouter(prefix="/api/v1", tags=["promises"])
 ActionName = Annotated[str, Path(max_length=100, description="name of the action, as under `modes` in the policy")]
 
 
-@router.get("/promises")
+@router.get("/promises", responses=stated(PromisesMade))
 def promises(desk: Asked, _caller: Viewer) -> dict[str, Any]:
     """By action: the finished cases by which it is judged, what they promised and realised, and its cap."""
     latest = desk.latest()
@@ -51,7 +52,7 @@ def _row(action: str, memory: ControllerMemory, policy: Policy) -> dict[str, Any
     }
 
 
-@router.post("/lift/{action}")
+@router.post("/lift/{action}", responses=stated(Obeyed))
 def lift(desk: Asked, caller: Admin, request: Request, action: ActionName) -> dict[str, Any]:
     """End the cap of an action. It is judged again by the cases that finish from now on."""
     if action not in Modes.__dataclass_fields__:

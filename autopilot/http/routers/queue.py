@@ -10,15 +10,17 @@ from fastapi import APIRouter, HTTPException, Path, Query, Response
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, State
 from autopilot.explain.proposals import answer_of, code_words, proposal_words
 from autopilot.explain.story.telling import tell
+from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.documents import json_answer
+from autopilot.http.view_answers import QueueView, WorkloadStory
 from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["queue"])
 
 
-@router.get("/queue")
+@router.get("/queue", responses=stated(QueueView))
 def queue(
     desk: Asked,
     _caller: Viewer,
@@ -46,7 +48,7 @@ def queue(
     )
 
 
-@router.get("/workloads/{workload_id:path}")
+@router.get("/workloads/{workload_id:path}", responses=stated(WorkloadStory))
 def workload(desk: Asked, _caller: Viewer, workload_id: Annotated[str, Path(max_length=500)]) -> dict[str, Any]:
     """What happens to one workload and why, in words."""
     latest = desk.latest()

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from autopilot.app.decisions.decision_rows import case_document, row_document, row_of
 from autopilot.core.model.records import CommandKind, Proposal
 from autopilot.explain.proposals import Answer, answer_of, proposal_words, where
+from autopilot.http.answers import Obeyed, RecommendationRows, stated
 from autopilot.http.auth import Approver, Viewer, origin_of
 from autopilot.http.desk import Asked, Desk
 from autopilot.service.deciding import Refusal, approval_refusal, became, open_proposals, recommendation
@@ -26,7 +27,7 @@ class Seen(BaseModel):
     state_digest: str = Field("", max_length=128, description="digest of the state; the id names it too")
 
 
-@router.get("/recommendations")
+@router.get("/recommendations", responses=stated(RecommendationRows))
 def recommendations(
     desk: Asked,
     _caller: Viewer,
@@ -58,7 +59,7 @@ def recommendations(
     }
 
 
-@router.post("/recommendations/{proposal_id:path}/approve")
+@router.post("/recommendations/{proposal_id:path}/approve", responses=stated(Obeyed))
 def approve(
     desk: Asked, caller: Approver, request: Request, proposal_id: ProposalId, seen: Seen | None = None
 ) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def approve(
     return {"sequence": command.sequence, **_became(proposal, after)}
 
 
-@router.post("/recommendations/{proposal_id:path}/reject")
+@router.post("/recommendations/{proposal_id:path}/reject", responses=stated(Obeyed))
 def reject(
     desk: Asked, caller: Approver, request: Request, proposal_id: ProposalId, seen: Seen | None = None
 ) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, Field
 
+from autopilot.http.answers import SessionState, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.sessions import COOKIE, check_origin
@@ -21,7 +22,7 @@ class SignIn(BaseModel):
     token: Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-@router.get("")
+@router.get("", responses=stated(SessionState))
 def session(desk: Asked, request: Request) -> dict[str, Any]:
     """Whether this browser is signed in, as what, and the value that its changes must carry."""
     found = desk.sessions.find(request.cookies.get(COOKIE))
@@ -30,7 +31,7 @@ def session(desk: Asked, request: Request) -> dict[str, Any]:
     return {"signed_in": True, "name": found.caller.name, "role": found.caller.role.value, "csrf": found.csrf}
 
 
-@router.post("")
+@router.post("", responses=stated(SessionState))
 def sign_in(desk: Asked, request: Request, response: Response, given: SignIn) -> dict[str, Any]:
     """Exchange a token for a session cookie. Only the page of this service may ask."""
     check_origin(request)
@@ -44,7 +45,7 @@ def sign_in(desk: Asked, request: Request, response: Response, given: SignIn) ->
     return {"signed_in": True, "name": caller.name, "role": caller.role.value, "csrf": made.csrf}
 
 
-@router.delete("")
+@router.delete("", responses=stated(SessionState))
 def sign_out(desk: Asked, _caller: Viewer, request: Request, response: Response) -> dict[str, Any]:
     """End the session of this browser."""
     desk.sessions.end(request.cookies.get(COOKIE))

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from autopilot.app.decisions.decision_rows import known, signals_document, tick_document
+from autopilot.http.answers import ControllerState, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 
@@ -16,7 +17,7 @@ router = APIRouter(prefix="/api/v1", tags=["state"])
 MOST_GAPS = 200
 
 
-@router.get("/state")
+@router.get("/state", responses=stated(ControllerState))
 def state(desk: Asked, caller: Viewer) -> dict[str, Any]:
     """What the controller knows, whether it may act, and how its sources answer."""
     latest = desk.latest()

@@ -11,16 +11,18 @@ from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
 from autopilot.core.model.snapshot import F64, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.usage.rollup import rollups
+from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.documents import json_answer
 from autopilot.http.routers.fleet import use_rows
+from autopilot.http.view_answers import TenantsView
 from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["tenants"])
 
 
-@router.get("/tenants")
+@router.get("/tenants", responses=stated(TenantsView))
 def tenants(desk: Asked, _caller: Viewer) -> Response:
     """Every tenant and queue that holds GPUs or waits, and every queue with a guarantee. null: not measured."""
     return json_answer(desk.documents.body("tenants", desk.latest(), _tenants))

@@ -1,0 +1,410 @@
+"""What the API answers, for its OpenAPI schema. Answers are not checked against it while they are sent; a test does.
+
+Times `_s` are seconds of the cluster's clock, `_gpu_s` GPU-seconds; `at` is the date, where it has one. null: not
+measured, or there is none. Fields are only ever added, so a client ignores those that it does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+Number = float | None
+"""A number; None where it is not measured."""
+
+
+def stated(answer: Any) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that answers 200 with this document."""
+    return {200: {"model": answer}}
+
+
+# --- the controller ---------------------------------------------------------------------------------
+
+
+class Summary(TypedDict):
+    """The controller in a few fields. Before the first tick `tick` is null and most fields are absent."""
+
+    tick: int | None
+    kill_switch: str | None
+    silent_s: float
+    now_s: NotRequired[float]
+    at: NotRequired[str | None]
+    start_s: NotRequired[Number]
+    age_s: NotRequired[float]
+    took_s: NotRequired[float]
+    leads: NotRequired[bool]
+    halted: NotRequired[str | None]
+    killed: NotRequired[bool]
+    paused: NotRequired[str | None]
+    policy: NotRequired[str]
+    policy_problem: NotRequired[str | None]
+    recommendations: NotRequired[int]
+    approvable: NotRequired[int]
+    alerts: NotRequired[int]
+    collectors_failing: NotRequired[int]
+
+
+class PolicyInForce(TypedDict):
+    """The policy, and why its file is not in force."""
+
+    name: str
+    problem: str | None
+
+
+class Measures(TypedDict):
+    """Measures of the fleet. `largest_gang_gpus` is -1 where it is not measured."""
+
+    capacity_gpus: Number
+    allocated_gpus: Number
+    free_gpus: Number
+    pending_gpus: Number
+    allocation_ratio: Number
+    hardware_ratio: Number
+    real_utilization_ratio: Number
+    gap_ratio: Number
+    stranded_gpus: Number
+    largest_gang_gpus: int
+    stranded_by_cause: dict[str, Number]
+    recut_gpus: Number
+
+
+class Fact(TypedDict):
+    """A named number or text."""
+
+    name: str
+    value: float | int | str | None
+    unit: str
+
+
+class Remark(TypedDict):
+    """A note of the tick."""
+
+    code: str
+    about: str
+    subject: str
+    value: Number
+    unit: str
+    facts: list[Fact]
+    words: str
+
+
+class WaitingFor(TypedDict):
+    """How many workloads wait for one reason, in words for one of them."""
+
+    code: str
+    workloads: int
+    words: str
+
+
+class HeldFor(TypedDict):
+    """A reservation of GPUs for a workload."""
+
+    workload: str
+    incarnation: int
+    gpus: int
+    since_s: Number
+    start_s: Number
+    promised_s: Number
+    nodes: list[str]
+    firm: bool
+    planned_s: Number
+    uid: str
+
+
+class SourceHealth(TypedDict):
+    """How the last read of one collector went."""
+
+    name: str
+    read_s: Number
+    fresh_s: Number
+    took_s: Number
+    gaps: int
+    problem: str
+
+
+class Missing(TypedDict):
+    """What a collector could not tell; "" for all objects, or all signals."""
+
+    source: str
+    object_id: str
+    signal: str
+    reason: str
+
+
+class WhoAsks(TypedDict):
+    """The caller, as the service knows it."""
+
+    name: str
+    role: str
+
+
+class ControllerState(TypedDict):
+    """What the controller knows, whether it may act, and how its sources answer."""
+
+    tick: int
+    now_s: float
+    at: str | None
+    leads: bool
+    halted: str | None
+    kill_switch: str | None
+    killed: bool
+    paused: str | None
+    policy: PolicyInForce
+    signals: Measures
+    waiting: list[WaitingFor]
+    reservations: list[HeldFor]
+    notes: list[Remark]
+    in_flight: int
+    collectors: list[SourceHealth]
+    gaps: list[Missing]
+    gaps_in_total: int
+    took_s: float
+    stages_s: dict[str, float]
+    caller: WhoAsks
+
+
+class Obeyed(TypedDict):
+    """What became of a command. `result` is `stored` until a tick obeys it."""
+
+    result: str
+    message: str
+    sequence: NotRequired[int]
+    halted: NotRequired[str | None]
+    until_s: NotRequired[Number]
+    codes: NotRequired[list[str]]
+
+
+class SessionState(TypedDict):
+    """Whether this browser is signed in, as what, and the value that its changes must carry."""
+
+    signed_in: bool
+    name: NotRequired[str]
+    role: NotRequired[str]
+    csrf: NotRequired[str]
+
+
+class JudgedAction(TypedDict):
+    """The finished cases by which one action is judged."""
+
+    action: str
+    mode: str
+    cases: int
+    promised_gpu_s: Number
+    realised_gpu_s: Number
+    least_gpu_s: Number
+    capped_since_s: Number
+    under_way: int
+
+
+class PromisesMade(TypedDict):
+    """What actions promised and what they realised."""
+
+    tick: int
+    now_s: float
+    least_cases: int
+    least_ratio: float
+    actions: list[JudgedAction]
+
+
+# --- decisions --------------------------------------------------------------------------------------
+
+
+class VictimRow(TypedDict):
+    """A workload from which GPUs are taken."""
+
+    workload: str
+    incarnation: int
+    gpus: int
+    lost_gpu_s: Number
+    contract: bool
+    how: str
+    worst_gpu_s: Number
+    overhead_gpu_s: Number
+    uid: str
+
+
+class VerdictRow(TypedDict):
+    """What one guard says."""
+
+    guard: str
+    allowed: bool
+    code: str
+    value: Number
+    unit: str
+    threshold: Number
+    words: str
+
+
+class DecisionRow(TypedDict):
+    """One decision."""
+
+    id: str
+    tick: int
+    at_s: float
+    at: str | None
+    action: str
+    kind: str
+    workload: str
+    tenant: str
+    queue: str
+    gpus: int
+    answer: str
+    codes: list[str]
+    halted: str | None
+    benefit_gpu_s: Number
+    cost_gpu_s: Number
+    lost_gpu_s: Number
+    victims: list[VictimRow]
+    refused_by: list[VerdictRow]
+    words: str
+
+
+class SlotRow(TypedDict):
+    """A GPU, or a part of it, in thousandths."""
+
+    node: str
+    gpu: str
+    instance: str
+    milli: int
+
+
+class DecisionCase(DecisionRow):
+    """One decision with placement, evidence, the verdict of every guard, and its explanation in lines."""
+
+    restart: int
+    slots: list[SlotRow]
+    score: list[Fact]
+    evidence: list[Fact]
+    verdicts: list[VerdictRow]
+    lines: list[str]
+
+
+class DecisionRows(TypedDict):
+    """The latest decisions, newest first."""
+
+    decisions: list[DecisionRow]
+
+
+class RecommendationRow(DecisionRow):
+    """One recommendation. The last five fields only with details."""
+
+    state_digest: str
+    approvable: bool
+    why: str
+    place: str | None
+    mode: str
+    restart: NotRequired[int]
+    slots: NotRequired[list[SlotRow]]
+    score: NotRequired[list[Fact]]
+    evidence: NotRequired[list[Fact]]
+    verdicts: NotRequired[list[VerdictRow]]
+
+
+class RecommendationRows(TypedDict):
+    """What waits for a person."""
+
+    tick: int
+    now_s: float
+    halted: str | None
+    in_total: int
+    recommendations: list[RecommendationRow]
+
+
+# --- alerts -----------------------------------------------------------------------------------------
+
+
+class Series(TypedDict):
+    """One series of an answer."""
+
+    labels: dict[str, str]
+    value: Number
+    text: str
+
+
+class QueryAnswer(TypedDict):
+    """A diagnosis query with its answer, or the problem with it."""
+
+    title: str
+    query: str
+    unit: str
+    at_s: Number
+    series: list[Series]
+    problem: str | None
+
+
+class AlertStep(TypedDict):
+    """One step of the work on an alert."""
+
+    at_s: float
+    at: str | None
+    stage: str
+    reason: str
+
+
+class AlertRow(TypedDict):
+    """One alert with its stage, evidence and proposals."""
+
+    alert: str
+    fingerprint: str
+    started: str
+    firing: bool
+    received_s: float
+    about: dict[str, str]
+    labels: dict[str, str]
+    summary: str
+    stage: str
+    reason: str
+    proposals: list[str]
+    deliveries: int
+    evidence: list[QueryAnswer]
+    history: list[AlertStep]
+
+
+class AlertRows(TypedDict):
+    """The latest alerts, open ones first."""
+
+    open: int
+    in_total: int
+    alerts: list[AlertRow]
+
+
+class DeliveryTaken(TypedDict):
+    """What was received, how much of it was new, and how many alerts the sender left out."""
+
+    received: int
+    changed: int
+    truncated: int
+
+
+class RunbookRow(TypedDict):
+    """A runbook and the actions that it may ask for."""
+
+    alert: str
+    subject: str
+    actions: list[str]
+
+
+class RunbookRows(TypedDict):
+    """All runbooks."""
+
+    runbooks: list[RunbookRow]
+
+
+class AskedAction(TypedDict):
+    """An action that a runbook asks for."""
+
+    action: str
+    why: str
+
+
+class RunbookCase(TypedDict):
+    """One runbook with live answers to its queries."""
+
+    alert: str
+    subject: str
+    actions: list[AskedAction]
+    undo: str
+    text: str
+    labels: dict[str, str]
+    evidence: list[QueryAnswer]
