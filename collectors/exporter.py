@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from math import isfinite
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -29,6 +30,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Batch, Errors, Gap
 from autopilot.core.model.snapshot import F64, Texts
 from collectors.attribution import Attribution, Sighting, Sightings, attribute
+from collectors.energy import EnergyCounters
 from collectors.entities import gaps_of, missing_gaps
 from collectors.exposition import Frame, Scanner
 from collectors.window import WindowBuffer
@@ -82,6 +84,7 @@ class ExporterCollector:
         self._interval_s, self._timeout_s, self._round_s = interval_s, timeout_s, round_s
         self._workers = max(1, min(workers, len(self.targets)))
         self._session = http_session(self._workers, headers) if fetch is None else None
+        self._energy = EnergyCounters()
         self._scanner = Scanner()
         self._window = WindowBuffer(dcgm.SIGNALS, windows_s, slot_s)
         self._scraped_s = float("-inf")
@@ -106,6 +109,10 @@ class ExporterCollector:
         reason = f"no sample of SM activity in {telemetry.windows_s[0]:.0f} s"
         gaps.extend(gaps_of(self.name, dcgm.SIGNALS[0], reason, list(silent)))
         return Batch(self.name, now_s, telemetry=telemetry, gaps=tuple(gaps), errors=self._errors())
+
+    def counted_w(self, now_s: float) -> dict[str, float]:
+        """Mean watts by GPU UUID, by the energy counter; GPUs whose counter tells nothing are not in it."""
+        return self._energy.power_w(now_s)
 
     def _errors(self) -> Errors | None:
         """Faults of each entity in the latest round; None before the first one."""
@@ -169,6 +176,11 @@ class ExporterCollector:
             self._window.forget(frame.recut)
         self._window.put(now_s, frame.entity_ids, frame.values, frame.quality)
         self.extras = (frame.entity_ids, frame.extras)
+        by_uuid: dict[str, float] = {}  # instances repeat the counter of their board
+        for entity, energy_mj in zip(frame.entity_ids.tolist(), frame.extras["energy_mj"].tolist(), strict=True):
+            if isfinite(energy_mj):
+                by_uuid.setdefault(entity.partition("/")[0], energy_mj)
+        self._energy.take((uuid, now_s, energy_mj) for uuid, energy_mj in by_uuid.items())
         return _text_gaps(frame, targets) + _value_gaps(frame)
 
 

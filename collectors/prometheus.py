@@ -23,6 +23,7 @@ from autopilot.core.model.records import Batch, Gap
 from autopilot.core.model.snapshot import F64
 from collectors import promql
 from collectors.attribution import Attribution, Sighting, Sightings, attribute
+from collectors.energy import EnergyCounters
 from collectors.entities import Entities, gaps_of
 from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.exposition import Owned, Owner
@@ -32,6 +33,9 @@ from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
 ANSWER_LIMIT_BYTES = 512 * 1024 * 1024
 PROBE_S = 300.0
 """How long a detected site is valid."""
+COUNT_S = 15.0
+"""Time between two questions for the energy counters."""
+_ENERGY = dcgm.FIELDS[156]
 JOIN_S = 30.0
 """Time between two questions who holds which GPU."""
 LABELS_SEEN_S = 86400.0
@@ -75,6 +79,7 @@ class PrometheusCollector:
         self._probed_s = float("-inf")
         self._gaps: dict[tuple[str, str, str], Gap] = {}
         self._joins, self._looked_s, self._sightings = joins, float("-inf"), Sightings()
+        self._energy, self._counted_s = EnergyCounters(), float("-inf")
         self._reset()
 
     def _reset(self) -> None:
@@ -97,6 +102,7 @@ class PrometheusCollector:
         if self._joins:
             self._look(site, now_s)
         with ThreadPoolExecutor(self._workers, "promql") as pool:
+            self._count(pool, site, now_s)
             newest = self._newest(pool, site, now_s)
             for width in self.windows_s:
                 known = self._windows.get(width)
@@ -132,6 +138,24 @@ class PrometheusCollector:
     def sightings(self) -> Sightings:
         """GPUs and instances with their nodes, and the pods on them, as of the last `collect` with `joins`."""
         return self._sightings
+
+    def counted_w(self, now_s: float) -> dict[str, float]:
+        """Mean watts by GPU UUID, by the energy counter; GPUs whose counter tells nothing are not in it."""
+        return self._energy.power_w(now_s)
+
+    def _count(self, pool: ThreadPoolExecutor, site: Site, now_s: float) -> None:
+        """Read the energy counters and the times of their samples, every `COUNT_S`."""
+        if 0 <= now_s - self._counted_s < COUNT_S:
+            return
+        self._counted_s = now_s
+        for name in site.names_of(_ENERGY):
+            queries = (promql.last_query, promql.time_query)
+            found = self._run(pool, now_s, [(_ENERGY, query(site, _ENERGY, name, Selection())) for query in queries])
+            if len(found) == len(queries):
+                values, times = ({_uuid(row): float(row.value[1]) for row in rows} for _, rows in found)
+                energy_mj, _ = dcgm.clean(_ENERGY, np.array(list(values.values()), float))
+                at_s = [times.get(uuid, np.nan) for uuid in values]
+                self._energy.take(zip(values, at_s, energy_mj.tolist(), strict=True))
 
     def _look(self, site: Site, now_s: float) -> None:
         """Ask where the GPUs are and who holds them, every `JOIN_S`; a failure is a gap and keeps the last answer."""
@@ -337,3 +361,7 @@ class PrometheusCollector:
 
     def _gap(self, object_id: str, signal: str, reason: str) -> None:
         self._gaps[object_id, signal, reason] = Gap(self.name, object_id, signal, reason)
+
+
+def _uuid(row: Row) -> str:
+    return row.metric.UUID or row.metric.uuid

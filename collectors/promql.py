@@ -117,6 +117,11 @@ def time_query(site: Site, field: dcgm.Field, name: str, selection: Selection) -
     return f"max by ({_by(site, selection)}) (timestamp({series(site, name, field, selection)}))"
 
 
+def last_query(site: Site, field: dcgm.Field, name: str, selection: Selection) -> str:
+    """Newest value by entity, for series that are not stale."""
+    return f"max by ({_by(site, selection)}) ({series(site, name, field, selection)})"
+
+
 def owner_query(site: Site, name: str) -> str:
     """Latest value by entity and container; 90 s back, so that a pod that has gone disappears soon."""
     owner = (site.namespace_label, site.pod_label, site.container_label)

@@ -68,6 +68,8 @@ class Bill:
     reserved_gpu_h: float = 0.0
     energy_kwh: float = 0.0  # of the site: with the PUE
     unknown_energy_gpu_h: float = 0.0  # GPU-hours whose energy is not known
+    counted_energy_gpu_h: float = 0.0  # GPU-hours whose energy is by the energy counter
+    averaged_energy_gpu_h: float = 0.0  # GPU-hours whose energy is mean power x time
     carbon_kg: float = 0.0
     reservation: float = 0.0
     burst: float = 0.0
@@ -253,6 +255,8 @@ def add(bill: Bill, line: Line, prices: Prices, rates: Mapping[str, float]) -> N
     bill.carbon_kg += kwh * region.carbon_g_kwh / 1000
     bill.energy_cost += kwh * region.energy_kwh
     bill.unknown_energy_gpu_h += hours - line.gpu_h("powered")
+    bill.counted_energy_gpu_h += line.gpu_h("counted")
+    bill.averaged_energy_gpu_h += line.gpu_h("powered") - line.gpu_h("counted")
     if kind != Kind.HELD:
         bill.idle_gpu_h += hours
         return

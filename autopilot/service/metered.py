@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import structlog
 
@@ -12,6 +12,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Decision, Observation
 from autopilot.metering.amounts import Row
 from autopilot.metering.meter import INTERVAL_S, Meter
+from autopilot.metering.observed import Extra
 from autopilot.metering.segments import Segments, metering_folder
 
 log: Any = structlog.get_logger("metering")
@@ -20,6 +21,15 @@ LONGEST_GAP_S = 600.0
 """Two ticks further apart, in the time of the cluster: what happened between them was not observed."""
 REAL_S = 60.0
 """Real time between two files, and two ticks, where the clock of a simulated cluster runs fast."""
+
+
+@runtime_checkable
+class CountsEnergy(Protocol):
+    """A source that reads the energy counters of GPUs."""
+
+    def counted_w(self, now_s: float) -> dict[str, float]:
+        """Mean watts by GPU UUID, by the energy counter; GPUs whose counter tells nothing are not in it."""
+        ...
 
 
 class ServiceMeter:
@@ -34,10 +44,14 @@ class ServiceMeter:
         self._segments = Segments(metering_folder(journal), start_s=start_s, every=every)
         self._meter = Meter(self, longest_gap_s=max(LONGEST_GAP_S, 3 * interval_s, REAL_S * speed))
         self._failing = False
+        self.counters: tuple[CountsEnergy, ...] = ()  # the first that knows a GPU counts
 
     def take(self, observation: Observation, decision: Decision) -> None:
         """Meter one tick."""
-        self._meter.take(observation, decision)
+        counted_w: dict[str, float] = {}
+        for each in self.counters:
+            counted_w = each.counted_w(observation.now_s) | counted_w
+        self._meter.take(observation, decision, Extra(counted_w))
 
     @property
     def end(self) -> int | None:

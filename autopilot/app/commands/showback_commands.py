@@ -107,7 +107,7 @@ def _print(answer: Showback, store: Store, example: bool) -> None:
     )
     if example:
         out.print("prices: those of the shipped example; give your own with --prices FILE")
-    heads = [answer.by, "GPU-h", "active", "idle", "unknown", "borrowed", "lost", "goodput", "kWh", "kg CO2"]
+    heads = [answer.by, "GPU-h", "active", "idle", "unknown", "borrowed", "lost", "goodput", "kWh", "kWh by", "kg CO2"]
     heads += ["reservation", "burst", "premium", "charge", "list cost"]
     print_rows(heads, [_cells(bill) for bill in (*answer.bills, answer.total)], figures=True)
     if any(bill.mfu_ratio is not None for bill in answer.bills):
@@ -127,11 +127,22 @@ def _cells(bill: Bill) -> list[str]:
         *("-" if free and at != 1 else f"{value:,.1f}" for at, value in enumerate(hours)),
         format_ratio(bill.goodput_ratio),
         f"{bill.energy_kwh:,.1f}",
+        _source_of_energy(bill),
         f"{bill.carbon_kg:,.1f}",
         *("-" if free and not value else f"{value:,.2f}" for value in (bill.reservation, bill.burst, bill.premium)),
         "-" if free and not bill.charge else f"{bill.charge:,.2f}",
         f"{bill.list_cost:,.2f}",
     ]
+
+
+def _source_of_energy(bill: Bill) -> str:
+    """By what the energy is known: the energy counter, the mean power, or the part of the time by the counter."""
+    known = bill.counted_energy_gpu_h + bill.averaged_energy_gpu_h
+    if not known:
+        return "-"
+    if not bill.counted_energy_gpu_h or not bill.averaged_energy_gpu_h:
+        return "counter" if bill.counted_energy_gpu_h else "power"
+    return f"counter {bill.counted_energy_gpu_h / known:.0%}"
 
 
 def _closing(answer: Showback) -> Sequence[str]:
@@ -144,6 +155,11 @@ def _closing(answer: Showback) -> Sequence[str]:
     ]
     if found.missing_s:
         lines.append(f"not in this table: {format_duration(found.missing_s)} for which there is no segment")
+    if total.counted_energy_gpu_h + total.averaged_energy_gpu_h > 0:
+        lines.append(
+            f"energy: {total.counted_energy_gpu_h:,.1f} GPU-h by the energy counter, "
+            f"{total.averaged_energy_gpu_h:,.1f} GPU-h by mean power x time"
+        )
     if total.unknown_energy_gpu_h > 0:
         lines.append(f"energy is not known for {total.unknown_energy_gpu_h:,.1f} GPU-h; kWh and CO2 are of the rest")
     return lines

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from autopilot.app.commands.showback_commands import run_showback
 from autopilot.core.model.errors import InputError
 from autopilot.journal import JournalReader
 from autopilot.metering import segments
@@ -13,7 +16,11 @@ from autopilot.metering.amounts import GRAINS_PER_GPU_S
 from autopilot.metering.segments import open_store
 from autopilot.metering.showback import PARTS
 from autopilot.service.metered import ServiceMeter
+from collectors.exporter import ExporterCollector, Target
+from tests.kits.core_world import decide, holds, observe, snapshot
+from tests.kits.exporter_text import Device, render
 from tests.kits.metering_kit import run_metered, stored_sums
+from tests.kits.usage_world import measured
 
 
 def test_a_disk_that_fails_for_a_while_costs_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +51,35 @@ def test_a_disk_that_fails_for_a_while_costs_no_row(tmp_path: Path, monkeypatch:
     gap_s = ticks[105][0].now_s - ticks[99][0].now_s
     assert 20 * gap_s <= sums["gap", "gpu_time"] / GRAINS_PER_GPU_S < 20 * span_s
     assert sums["held", "gpu_time"] / GRAINS_PER_GPU_S <= run.result["gpu_s"]["handed_out"]
+
+
+def test_energy_is_by_the_counter_where_a_source_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of four GPUs one has a counter, one has only its power, and two have neither: 600 W, 300 W, and unknown."""
+    work = [holds("counted", on=[0], tenant=0), holds("averaged", on=[1], tenant=1), holds("dark", on=[2], tenant=2)]
+    snap = snapshot("1x4", work)
+    now_s = 0.0
+
+    def fetch(_: str) -> bytes:
+        return render([Device("GPU-0").reading({156: 9.1e14 + now_s * 600e3, 155: None})]).encode()
+
+    exporter = ExporterCollector([Target("http://a/metrics")], fetch)
+    meter = ServiceMeter(tmp_path / "live.journal", None, 1.0, 15.0)
+    meter.counters = (exporter,)
+    shown = measured(snap, {"power_w": (np.nan, 300.0, np.nan, np.nan)})
+    for now_s in np.arange(0.0, 3615.0, 15.0).tolist():
+        exporter.collect(now_s)
+        observation = observe(shown, now_s)
+        meter.take(observation, decide(observation).decision)
+    meter.close()
+    run_showback(tmp_path / "live.metering", None, None, None, "tenant", "csv", None, None)
+    rows = {row["tenant"]: row for row in csv.DictReader(capsys.readouterr().out.splitlines())}
+    parts = ("counted_energy_gpu_h", "averaged_energy_gpu_h", "unknown_energy_gpu_h")
+    found = {name: [float(rows[name][part]) for part in parts] for name in ("t0", "t1", "t2", "total")}
+    assert found["t0"] == [pytest.approx(1.0), 0.0, 0.0]
+    assert found["t1"] == [0.0, pytest.approx(1.0), 0.0]
+    assert found["t2"] == [0.0, 0.0, pytest.approx(1.0)]
+    assert float(rows["t0"]["energy_kwh"]) == pytest.approx(1.25 * 0.6)
+    run_showback(tmp_path / "live.metering", None, None, None, "tenant", "table", None, None)
+    printed = capsys.readouterr().out
+    assert "energy: 1.0 GPU-h by the energy counter, 1.0 GPU-h by mean power x time" in printed
+    assert {"counter", "power"} <= set(printed.split())
