@@ -91,6 +91,10 @@ class Story:
             JOBS, job(name, namespace=namespace, gpus=gpus, pods=pods, annotations={DURATION: lasts, **notes})
         )
 
+    def delete(self, name: str, namespace: str = RESEARCH) -> None:
+        """A person deletes a Job."""
+        self.client.delete(JOBS, namespace, name, {"propagationPolicy": "Background"})
+
     def lose(self, node: str) -> None:
         """A node goes down now."""
         row = self.run.stage.projection.nodes.row[node]

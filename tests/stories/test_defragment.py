@@ -24,10 +24,10 @@ def test_narrow_work_moves_together_for_a_wide_gang(begin: Callable[..., Story])
     story.wait(1200.0)
     assert story.hosts("a1") != story.hosts("b1")
     story.create("wide", gpus=8, lasts="30m", preemptible="true")
-    story.wait(3600.0)  # past the run time that the policy guarantees to the narrow jobs
+    story.wait(240.0)
+    assert story.actions["defragment"] == 1, story.actions
     assert story.state("wide") in {State.STARTING, State.RUNNING}
     assert story.hosts("a1") == story.hosts("b1") != story.hosts("wide")
-    assert not story.lost_gpu_s("a1") > 0.0  # NaN: it was not stopped
-    assert not story.lost_gpu_s("b1") > 0.0
-    moved = [story.cluster.evictions[story.row(name)] for name in ("a1", "b1")]
-    assert sorted(moved) == [0, 1], story.actions
+    moved = [name for name in ("a1", "b1") if story.cluster.evictions[story.row(name)]]
+    assert len(moved) == 1
+    assert story.lost_gpu_s(moved[0]) == 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
+from autopilot.core.actions.defragment import SHAPES
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
@@ -18,6 +19,7 @@ from autopilot.core.placement.shapes import Miss
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Submit
+from autopilot.core.planning.plan_state import CODES
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.moves import moves_only
@@ -94,7 +96,8 @@ def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
     if ctx.quota.snapshot.workloads.gate[ctx.pending[at]] != Gate.OPEN:
         return False
     miss = ctx.too_early(at) or _try(ctx, at, None, submit)
-    ctx.answer(at, miss)
+    if CODES[ctx.plan.code[at]] not in SHAPES:  # moves may end that, and `defragment` looks for them later in this tick
+        ctx.answer(at, miss)
     return miss is None
 
 
