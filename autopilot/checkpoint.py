@@ -43,7 +43,7 @@ from urllib.parse import quote
 PREFIX = "gpu-autopilot.io/"
 REQUEST = PREFIX + "checkpoint-request"  # JSON: id, deadline (seconds since 1970, or RFC 3339)
 ACK = PREFIX + "checkpoint-ack"  # JSON: id, step, path, at (seconds since 1970)
-HEARTBEAT = PREFIX + "heartbeat"  # when the newest step was reported, in seconds since 1970
+HEARTBEAT, MODEL_FLOPS = PREFIX + "heartbeat", PREFIX + "model-flops-s"  # time of the newest step (s), and its FLOP/s
 LAST_CHECKPOINT = PREFIX + "last-checkpoint"  # when the newest checkpoint was complete, in seconds since 1970
 
 ANNOTATIONS_FILE = "/etc/podinfo/annotations"
@@ -222,7 +222,7 @@ class Trainer:
         self._unwritten: dict[str, str] = {}  # annotations that the API server does not have yet
         self._tried_s = self._beat_s = -math.inf
         self._step: int | None = None
-        self._step_at_s = self._term_s = math.nan
+        self._step_at_s = self._term_s = self._flops = math.nan
         self._grace_s = GRACE_S
         self._asked_s = self._save_s = math.nan  # since when a save is due, and what the last one took
         self._warned: set[str] = set()
@@ -322,11 +322,11 @@ class Trainer:
             self._write_metrics()
             return self._flush(at_once=True)
 
-    def heartbeat(self, step: int) -> None:
-        """Report progress. Cheap enough for each step: it is written once in `HEARTBEAT_S`."""
+    def heartbeat(self, step: int, model_flops_s: float = math.nan) -> None:
+        """Report progress, and the model FLOP/s of the pod's GPUs. Cheap: it is written once in `HEARTBEAT_S`."""
         with self._lock:
             now_s = self._now_s()
-            self._step, self._step_at_s = int(step), now_s
+            self._step, self._step_at_s, self._flops = int(step), now_s, float(model_flops_s)
             if now_s - self._beat_s >= HEARTBEAT_S or now_s < self._beat_s:
                 self._beat_s = now_s
                 self._unwritten.update(self._beat())
@@ -339,7 +339,7 @@ class Trainer:
             return metrics_text(self._ack, self._step, self._step_at_s)
 
     def _beat(self) -> dict[str, str]:
-        return {HEARTBEAT: f"{self._step_at_s:.3f}"}
+        return {HEARTBEAT: f"{self._step_at_s:.3f}", **({MODEL_FLOPS: f"{self._flops:g}"} if self._flops > 0 else {})}
 
     def _flush(self, at_once: bool = False) -> bool:
         """Write what the API server does not have yet; True if nothing is left."""
@@ -435,9 +435,9 @@ def acknowledge(step: int, path: str) -> bool:
     return trainer().acknowledge(step, path)
 
 
-def heartbeat(step: int) -> None:
+def heartbeat(step: int, model_flops_s: float = math.nan) -> None:
     """`Trainer.heartbeat` of this process."""
-    trainer().heartbeat(step)
+    trainer().heartbeat(step, model_flops_s)
 
 
 def watch_sigterm(grace_s: float = GRACE_S) -> None:

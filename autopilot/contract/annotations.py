@@ -39,6 +39,8 @@ CHECKPOINT_ACK = PREFIX + "checkpoint-ack"
 """Annotation on pods: `{"id", "step", "path", "at"}`. The checkpoint of the request `id` is complete."""
 HEARTBEAT = PREFIX + "heartbeat"
 """Annotation on pods: seconds since 1970 at which the trainer last made progress."""
+MODEL_FLOPS = PREFIX + "model-flops-s"
+"""Annotation on pods: model FLOP/s of all GPUs of the pod; it counts while the heartbeat is fresh."""
 
 CONTROLLER = PREFIX + "admission"
 """`spec.controllerName` of our AdmissionCheck, the name of our scheduling gate, and our value of Kueue's gate."""
@@ -71,6 +73,7 @@ REPORTED = frozenset(
         CHECKPOINT_REQUEST,
         CHECKPOINT_ACK,
         HEARTBEAT,
+        MODEL_FLOPS,
     )
 )
 """Names with our prefix that declare nothing."""

@@ -277,7 +277,12 @@ def add(bill: Bill, line: Line, prices: Prices, rates: Mapping[str, float]) -> N
 
 
 def _set_ratios(bill: Bill, lines: Sequence[Line], prices: Prices, column: str | None) -> None:
-    """Goodput, and MFU where work reported its operations and the price file has the peak of its GPUs."""
+    """Goodput, and MFU where work reported its operations and the price file has the peak of its GPUs.
+
+    MFU (model FLOPs utilization) = model FLOPs that were reported / (peak FLOP/s of the GPU model x GPU-seconds of the
+    work that reported them). Model FLOPs are those of the forward and backward pass of the model, without
+    recomputation: Chowdhery et al., PaLM (arXiv:2204.02311), Appendix B.
+    """
     if bill.handed_out_gpu_h:
         bill.goodput_ratio = max(1.0 - bill.lost_gpu_h / bill.handed_out_gpu_h, 0.0)
     done = peak = 0.0

@@ -32,6 +32,15 @@ class CountsEnergy(Protocol):
         ...
 
 
+@runtime_checkable
+class ReportsFlops(Protocol):
+    """A source that reads the operations that work reports."""
+
+    def reported_flops(self, now_s: float) -> dict[str, float]:
+        """Model FLOP/s by uid of the work that reports them; other work is not in it."""
+        ...
+
+
 class ServiceMeter:
     """Takes in ticks (`Wiring.on_decision`). What cannot be written waits in memory for the next interval."""
 
@@ -45,13 +54,15 @@ class ServiceMeter:
         self._meter = Meter(self, longest_gap_s=max(LONGEST_GAP_S, 3 * interval_s, REAL_S * speed))
         self._failing = False
         self.counters: tuple[CountsEnergy, ...] = ()  # the first that knows a GPU counts
+        self.reports: tuple[ReportsFlops, ...] = ()
 
     def take(self, observation: Observation, decision: Decision) -> None:
         """Meter one tick."""
         counted_w: dict[str, float] = {}
         for each in self.counters:
             counted_w = each.counted_w(observation.now_s) | counted_w
-        self._meter.take(observation, decision, Extra(counted_w))
+        flops = {uid: rate for each in self.reports for uid, rate in each.reported_flops(observation.now_s).items()}
+        self._meter.take(observation, decision, Extra(counted_w, flops))
 
     @property
     def end(self) -> int | None:

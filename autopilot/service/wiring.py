@@ -36,7 +36,7 @@ from autopilot.service.leading.leadership import FencedActuator, FencedFollower
 from autopilot.service.leading.restraint import RestrainedPolicy, restrained
 from autopilot.service.leading.shared import Shared, open_shared
 from autopilot.service.loop import Loop
-from autopilot.service.metered import CountsEnergy, ServiceMeter
+from autopilot.service.metered import CountsEnergy, ReportsFlops, ServiceMeter
 from autopilot.service.published import CollectorHealth, Publisher, WatchedCollector
 from autopilot.service.record import Record, RecordedActuator, RecordedFollower
 from autopilot.service.settings import Settings, Slo, Telemetry
@@ -136,6 +136,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
         ticks.meter = ServiceMeter(places.journal, site.start_s, site.speed, settings.loop.interval_s)
         ticks.meter.counters = tuple(each for each in sources if isinstance(each, CountsEnergy))
+        ticks.meter.reports = tuple(each for each in sources if isinstance(each, ReportsFlops))
         opened.callback(ticks.meter.close)
         ticks.spending = DailySpend(metering_folder(places.journal), load_prices(settings.metering.prices))
         controller = Controller(

@@ -17,6 +17,7 @@ from collectors.kubernetes.cache import Changes, Health
 from collectors.kubernetes.claims import Claims
 from collectors.kubernetes.constraints import Constraints, meets_labels
 from collectors.kubernetes.devices import Hardware
+from collectors.kubernetes.flops import reported_flops
 from collectors.kubernetes.gang_rows import Cluster as Surroundings
 from collectors.kubernetes.gangs import Gang
 from collectors.kubernetes.inventory import Nodes
@@ -141,6 +142,10 @@ class KubernetesCollector:
             inventory_list=Listing(not reason, reason, deleted=gone[0]),
             work_list=Listing(not reason, reason, deleted=gone[1]),
         )
+
+    def reported_flops(self, now_s: float) -> dict[str, float]:
+        """Model FLOP/s by uid of the work whose pods all report them now; other work is not in it."""
+        return reported_flops(self._gangs.gangs.values(), now_s)
 
     def join(self, other: object) -> None:
         """Use another collector as `hardware`, where it sees GPUs and their pods; the first one counts."""

@@ -20,7 +20,7 @@ import pytest
 from autopilot import checkpoint
 from autopilot.checkpoint import ACK, REQUEST, Trainer, read_annotations, read_request
 from autopilot.contract import LAST_CHECKPOINT
-from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, MODEL_FLOPS
 from autopilot.contract.annotations import HEARTBEAT as BEAT
 from tests.kits.podinfo_kit import annotations_text, request_text, write_volume
 from tests.tidy.tree import ROOT
@@ -87,7 +87,7 @@ def test_it_is_one_file_that_needs_the_standard_library_only(tmp_path: Path) -> 
 def test_the_names_are_those_of_the_controller() -> None:
     """One file cannot import them, so they are compared."""
     assert (checkpoint.REQUEST, checkpoint.ACK) == (CHECKPOINT_REQUEST, CHECKPOINT_ACK)
-    assert checkpoint.HEARTBEAT == BEAT
+    assert (checkpoint.HEARTBEAT, checkpoint.MODEL_FLOPS) == (BEAT, MODEL_FLOPS)
     assert checkpoint.PREFIX + LAST_CHECKPOINT == checkpoint.LAST_CHECKPOINT
 
 

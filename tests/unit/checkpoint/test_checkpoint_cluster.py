@@ -20,7 +20,7 @@ from apiserver.http.serve import Running, serve
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
-from autopilot.checkpoint import ACK, HEARTBEAT, LAST_CHECKPOINT, REQUEST, Trainer, read_request
+from autopilot.checkpoint import ACK, HEARTBEAT, LAST_CHECKPOINT, MODEL_FLOPS, REQUEST, Trainer, read_request
 from examples.checkpoint_training import train
 from tests.kits import kube_objects
 from tests.kits.apiserver_kit import START
@@ -216,3 +216,5 @@ def test_without_the_right_the_answer_is_a_metric(world: World, caplog: pytest.L
     world.run_for(6.0)
     job.should_checkpoint()
     assert float(world.annotations(pod)[HEARTBEAT]) == pytest.approx(world.now_s() - 6.0, abs=1.0)
+    job.heartbeat(43, model_flops_s=4.1e14)
+    assert float(world.annotations(pod)[MODEL_FLOPS]) == 4.1e14
