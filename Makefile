@@ -69,7 +69,7 @@ soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SE
 mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; build/mutants.json)
 	@$(PY) scripts/run_mutants.py --workers $(WORKERS)
 
-e2e: $(TOOLED) ## the long tests in a real browser
+e2e: $(TOOLED) ## the long tests: a real browser, and the cluster that AUTOPILOT_E2E_KUBECONFIG names
 	@$(PY) -m pytest -m e2e
 
 test-services: ## install what some tests need: prometheus, alertmanager, chromium, gcc, kubectl, helm

@@ -1,0 +1,269 @@
+"""A cluster named by a kubeconfig, with objects of our own in it: a namespace, nodes without a machine, their kubelet.
+
+Everything that is created carries the label `gpu-autopilot.io/e2e` with the id of the run, and is removed by `close`.
+Nothing else in the cluster is changed. The nodes have a taint that only pods of the run tolerate, and pods of the run
+select these nodes, so no real node runs them. `close` raises `AssertionError` naming what could not be removed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import MERGE, Api, Refusal
+from autopilot.contract.annotations import CHECK, CONTROLLER, PLACEMENT
+from autopilot.core.model.objects import Subject, SubjectKind
+from autopilot.core.model.operations import Operation
+from autopilot.core.model.records import Instruction
+from collectors.kubernetes.access import Access, Address
+from tests.kits.acting_kit import Found, Identity
+
+Obj = dict[str, Any]
+E2E = "gpu-autopilot.io/e2e"
+GPU = "nvidia.com/gpu"
+CORE, BATCH, POLICY = "/api/v1", "/apis/batch/v1", "/apis/policy/v1"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+LOOK_S, BEAT_S, LONGEST_S = 0.2, 10.0, 60.0
+"""Time between two looks at the cluster, between two heartbeats of a node, and the longest wait for anything."""
+
+
+class RealCluster:
+    """The objects of one run; the port `Objects` of the actuator that acts on them."""
+
+    def __init__(self, kubeconfig: Path, nodes: int = 2, gpus: int = 8) -> None:
+        """Create the namespace and the nodes. What is created is removed again where that fails."""
+        self.run = uuid4().hex[:8]
+        self.space = f"gpu-autopilot-e2e-{self.run}"
+        self.api = Api(Access(Address(kubeconfig)))
+        self.nodes = tuple(f"{self.space}-{number}" for number in range(nodes))
+        self._made: list[str] = []  # paths, in the order of creation
+        self._stop = threading.Event()
+        self._kubelet = threading.Thread(target=self._keep, name="e2e-kubelet", daemon=True)
+        try:
+            self.create(f"{CORE}/namespaces", {"apiVersion": "v1", "kind": "Namespace"}, self.space)
+            for name in self.nodes:
+                self._add_node(name, gpus)
+        except BaseException:
+            self.close()
+            raise
+        self._kubelet.start()
+
+    # --- objects ------------------------------------------------------------------------------
+
+    def create(self, path: str, body: Obj, name: str, **meta: Any) -> Obj:
+        """Create an object with the label of the run; it is removed at the end."""
+        labels = {E2E: self.run, **meta.pop("labels", {})}
+        self._made.append(f"{path}/{name}")
+        whole = {**body, "metadata": {"name": name, "labels": labels, **meta}}
+        answer = self.api.post(path, whole, {"fieldManager": "e2e"})
+        assert answer.ok, f"{path}/{name} cannot be created: {answer.message}"
+        return answer.body
+
+    def get(self, path: str) -> Obj:
+        """An object; {} where there is none."""
+        answer = self.api.get(path)
+        assert answer.ok or answer.refusal == Refusal.GONE, f"{path}: {answer.message}"
+        return answer.body if answer.ok else {}
+
+    def items(self, path: str) -> list[Obj]:
+        """The objects of a list; none where the cluster does not know the kind."""
+        found: list[Obj] = self.get(path).get("items", [])
+        return found
+
+    def has_kueue(self) -> bool:
+        """Whether the cluster serves Kueue in the version that we write."""
+        return bool(self.get(KUEUE))
+
+    def job(self, name: str, pods: int = 1, gpus: int = 8, *, labels: Obj | None = None, **spec: Any) -> str:
+        """A Job whose pods run on the nodes of the run only; its uid."""
+        template = {"spec": self.pod_spec(gpus)}
+        body = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "spec": {"parallelism": pods, "completions": pods, "template": template, **spec},
+        }
+        uid: str = self.create(self.inside(BATCH, "jobs"), body, name, labels=labels or {})["metadata"]["uid"]
+        return uid
+
+    def pod(self, name: str, gpus: int = 8, **labels: str) -> str:
+        """A pod on the nodes of the run; its uid."""
+        body = {"apiVersion": "v1", "kind": "Pod", "spec": self.pod_spec(gpus)}
+        uid: str = self.create(self.inside(CORE, "pods"), body, name, labels=labels)["metadata"]["uid"]
+        return uid
+
+    def pod_spec(self, gpus: int) -> Obj:
+        """One container with GPUs, for the nodes of the run."""
+        resources = {GPU: str(gpus)}
+        container = {"name": "main", "image": "busybox", "resources": {"requests": resources, "limits": resources}}
+        return {
+            "restartPolicy": "Never",
+            "nodeSelector": {E2E: self.run},
+            "tolerations": [{"key": E2E, "operator": "Exists"}],
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+        }
+
+    def inside(self, root: str, plural: str) -> str:
+        """The path of a kind in the namespace of the run."""
+        return f"{root}/namespaces/{self.space}/{plural}"
+
+    def pods(self, job: str = "") -> list[Obj]:
+        """Pods of the run, those of a Job or all."""
+        found = self.items(self.inside(CORE, "pods"))
+        return [each for each in found if not job or each["metadata"].get("labels", {}).get("job-name") == job]
+
+    def hosts(self, job: str = "") -> list[str]:
+        """The nodes of running pods, sorted."""
+        running = [each for each in self.pods(job) if each.get("status", {}).get("phase") == "Running"]
+        return sorted(each["spec"]["nodeName"] for each in running)
+
+    def workload(self, job: str) -> Obj:
+        """The Workload of a Job; {} while there is none."""
+        for each in self.items(self.inside(KUEUE, "workloads")):
+            if each["metadata"].get("ownerReferences", [{}])[0].get("name") == job:
+                return each
+        return {}
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """Reason and note of the Events of ours on an object."""
+        found = self.items(self.inside("/apis/events.k8s.io/v1", "events"))
+        ours = (each for each in found if each.get("reportingController", "").startswith("gpu-autopilot"))
+        return [(each["reason"], each["note"]) for each in ours if each["regarding"]["name"] == name]
+
+    def until(self, what: Callable[[], Any], wanted: str) -> Any:
+        """Wait for something; what it was. Raises `AssertionError` saying what did not come."""
+        end_s = time.monotonic() + LONGEST_S
+        while not (found := what()):
+            assert time.monotonic() < end_s, f"not within {LONGEST_S:g} s: {wanted}"
+            time.sleep(LOOK_S)
+        return found
+
+    # --- the nodes ----------------------------------------------------------------------------
+
+    def _add_node(self, name: str, gpus: int) -> None:
+        labels = {"kubernetes.io/hostname": name, "type": "gpu-autopilot-e2e"}
+        taint = {"key": E2E, "value": self.run, "effect": "NoSchedule"}
+        node = {"apiVersion": "v1", "kind": "Node", "spec": {"taints": [taint]}}
+        self.create(f"{CORE}/nodes", node, name, labels=labels)
+        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: str(gpus)}
+        self._beat(name, capacity=amounts, allocatable=amounts)
+
+    def _beat(self, name: str, **status: Any) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "of an end-to-end test"}
+        ready |= {"lastHeartbeatTime": now, "lastTransitionTime": now}
+        self.api.patch(f"{CORE}/nodes/{name}/status", {"status": {"conditions": [ready], **status}}, MERGE)
+
+    def _keep(self) -> None:
+        """What a kubelet does: heartbeats, pods that run, pods that stop."""
+        beat_s = 0.0
+        while not self._stop.wait(LOOK_S):
+            if time.monotonic() >= beat_s:
+                beat_s = time.monotonic() + BEAT_S
+                for name in self.nodes:
+                    self._beat(name)
+            answer = self.api.get(self.inside(CORE, "pods"))
+            for pod in answer.body.get("items", ()) if answer.ok else ():
+                self._keep_pod(pod)
+
+    def _keep_pod(self, pod: Obj) -> None:
+        if pod["spec"].get("nodeName") not in self.nodes:
+            return
+        path = f"{self.inside(CORE, 'pods')}/{pod['metadata']['name']}"
+        if pod["metadata"].get("deletionTimestamp"):
+            self.api.delete(path, {"gracePeriodSeconds": 0})
+        elif pod.get("status", {}).get("phase") == "Pending":
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            true = {"status": "True", "lastTransitionTime": now}
+            conditions = [{"type": each, **true} for each in ("PodScheduled", "ContainersReady", "Ready")]
+            status = {"phase": "Running", "startTime": now, "conditions": conditions}
+            self.api.patch(f"{path}/status", {"status": status}, MERGE)
+
+    # --- acting -------------------------------------------------------------------------------
+
+    def actuator(self, **more: Any) -> KubernetesActuator:
+        """The actuator that ships; it finds objects of the run only."""
+        return KubernetesActuator(self.api, self, **more)
+
+    def instruction(self, uid: str, operation: Operation, number: str) -> Instruction:
+        """An instruction about work of the run, due in a minute."""
+        subject = Subject(SubjectKind.WORKLOAD, f"{self.space}/{number}", uid, 0)
+        return Instruction(f"1/e2e-{self.run}/{number}", subject, operation, time.time() + 60.0, 1, "e2e")
+
+    def find(self, kind: str, uid: str) -> Found | None:
+        """The objects of a Job, of its Workload, or of a group of pods (port `Objects`)."""
+        found = []
+        places = (("Job", BATCH, "jobs"), ("Pod", CORE, "pods"), ("Workload", KUEUE, "workloads"))
+        for title, root, plural in places:
+            for each in self.items(self.inside(root, plural)):
+                meta = each["metadata"]
+                owners = {owner["uid"] for owner in meta.get("ownerReferences", ())}
+                group = meta.get("labels", {}).get("group")
+                if uid in {meta["uid"], *owners} or (group and uid == f"group/{self.space}/{group}"):
+                    found.append(Identity(title, self.space, meta["name"], meta["uid"]))
+        return Found(0, tuple(found)) if found else None
+
+    def marked(self) -> Iterator[tuple[str, Identity, str]]:
+        """No effect of another process is resumed."""
+        return iter(())
+
+    def placed(self) -> Iterator[tuple[str, str, str]]:
+        """Labels of placements on the nodes of the run."""
+        for name in self.nodes:
+            meta = self.get(f"{CORE}/nodes/{name}").get("metadata", {})
+            for key in meta.get("labels", {}):
+                if key.startswith(PLACEMENT):
+                    yield name, meta["uid"], key
+
+    def uids(self) -> Iterator[str]:
+        """Uids of the Jobs of the run."""
+        return (each["metadata"]["uid"] for each in self.items(self.inside(BATCH, "jobs")))
+
+    # --- Kueue --------------------------------------------------------------------------------
+
+    def queue(self, name: str, gpus: int) -> None:
+        """Our AdmissionCheck, a flavor of the nodes of the run, a ClusterQueue with the check, and its LocalQueue."""
+        version = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
+        cluster_name = f"{self.space}-{name}"
+        check = {**version, "kind": "AdmissionCheck", "spec": {"controllerName": CONTROLLER}}
+        self.create(f"{KUEUE}/admissionchecks", check, CHECK)
+        flavor = {**version, "kind": "ResourceFlavor", "spec": {"nodeLabels": {E2E: self.run}}}
+        self.create(f"{KUEUE}/resourceflavors", flavor, self.space)
+        quota = [{"name": GPU, "nominalQuota": str(gpus)}]
+        groups = [{"coveredResources": [GPU], "flavors": [{"name": self.space, "resources": quota}]}]
+        only = {"matchLabels": {"kubernetes.io/metadata.name": self.space}}
+        spec = {"namespaceSelector": only, "resourceGroups": groups}
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
+        self.create(f"{KUEUE}/clusterqueues", {**version, "kind": "ClusterQueue", "spec": spec}, cluster_name)
+        local = {**version, "kind": "LocalQueue", "spec": {"clusterQueue": cluster_name}}
+        self.create(self.inside(KUEUE, "localqueues"), local, name)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Remove everything that was created, the newest first; pods may take as long as their grace."""
+        left = [path for path in reversed(self._made) if not self._removed(path)]
+        end_s = time.monotonic() + LONGEST_S
+        while left and time.monotonic() < end_s:
+            time.sleep(LOOK_S)
+            left = [path for path in left if not self._removed(path)]
+        self._stop.set()
+        if self._kubelet.is_alive():
+            self._kubelet.join()
+        assert not left, f"not removed: {', '.join(left)}; delete them with kubectl (label {E2E}={self.run})"
+
+    def _removed(self, path: str) -> bool:
+        """Ask for the removal of an object of this run; True where there is none. Others of its name are left alone."""
+        found = self.api.get(path)
+        meta = found.body.get("metadata", {})
+        if found.refusal == Refusal.GONE or (found.ok and meta.get("labels", {}).get(E2E) != self.run):
+            return True
+        if found.ok and not meta.get("deletionTimestamp"):
+            self.api.delete(path, {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}})
+        return False

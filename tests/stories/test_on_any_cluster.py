@@ -1,0 +1,102 @@
+"""The stories that run on real clusters (`make e2e`), on our own API server, which they know by its kubeconfig only."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from apiserver.actors.kubelet import KubeletOptions
+from apiserver.cluster import cluster
+from apiserver.http.serve import serve
+from apiserver.server import Server
+from apiserver.timeline import Timeline
+from apiserver.users import ADMIN
+from autopilot.contract.annotations import CHECK
+from tests.kits.cluster_stories import STORIES
+from tests.kits.real_cluster import RealCluster
+
+VERSION = "kueue.x-k8s.io/v1beta2"
+KINDS = (
+    "nodes",
+    "resourceflavors.kueue.x-k8s.io",
+    "clusterqueues.kueue.x-k8s.io",
+    "admissionchecks.kueue.x-k8s.io",
+    "jobs.batch",
+    "pods",
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Server:
+    """A cluster with Kueue and without a kubelet."""
+    kubelets = KubeletOptions(served=lambda _node: False)
+    return cluster(Timeline(datetime.now(UTC)), random.Random(1), kueue=True, kubelets=kubelets)
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Its kubeconfig while it listens."""
+    path = tmp_path_factory.mktemp("any") / "kubeconfig"
+    with serve(server) as running:
+        path.write_text(running.kubeconfig(), "utf-8")
+        yield path
+
+
+def left(server: Server) -> list[str]:
+    """Objects of the stories that are still there."""
+    client = server.client(ADMIN, "test")
+    spaces = [each["metadata"]["name"] for each in client.list("namespaces")]
+    return [each for each in spaces if "e2e" in each] + [
+        f"{kind} {each['metadata']['name']}" for kind in KINDS for each in client.list(kind)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_story_leaves_nothing(server: Server, kubeconfig: Path, name: str) -> None:
+    """It goes as told, and everything that it created is removed."""
+    found = RealCluster(kubeconfig)
+    try:
+        STORIES[name](found)
+    finally:
+        found.close()
+    assert left(server) == []
+
+
+def test_a_story_that_fails_leaves_nothing_either(server: Server, kubeconfig: Path) -> None:
+    """Also where it fails in its middle, with pods that run and a queue that is in use."""
+    found = RealCluster(kubeconfig, nodes=1)
+    with pytest.raises(AssertionError, match="pods/one cannot be created"):
+        fail_in_the_middle(found)
+    assert left(server) == []
+
+
+def test_the_check_of_another_installation_stays(server: Server, kubeconfig: Path) -> None:
+    """The story that needs a check of its own is skipped, and what has the same name is not removed."""
+    client = server.client(ADMIN, "test")
+    meta, spec = {"name": CHECK}, {"controllerName": "example.com/other"}
+    client.create(KINDS[3], {"apiVersion": VERSION, "kind": "AdmissionCheck", "metadata": meta, "spec": spec})
+    found = RealCluster(kubeconfig, nodes=1)
+    try:
+        with pytest.raises(pytest.skip.Exception, match="AdmissionCheck gpu-autopilot already"):
+            STORIES["gang_under_kueue"](found)
+        with pytest.raises(AssertionError, match="cannot be created"):
+            found.queue("gangs", 8)
+    finally:
+        found.close()
+    assert left(server) == [f"{KINDS[3]} {CHECK}"]
+    client.delete(KINDS[3], "", CHECK)
+
+
+def fail_in_the_middle(found: RealCluster) -> None:
+    """A pod that is created twice."""
+    try:
+        found.queue("gangs", 8)
+        found.pod("one")
+        found.until(found.hosts, "the pod runs")
+        found.pod("one")
+    finally:
+        found.close()
