@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import byref, c_uint
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.hardware.xid_facts import REMAP_UNKNOWN, UNKNOWN_XID
 from autopilot.core.model.records import Batch, Gap, Inventory
 from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable
+from collectors.energy import EnergyCounters
 from collectors.entities import Entities, fill_boards, missing_gaps
 from collectors.window import WindowBuffer
 
@@ -90,6 +92,7 @@ class NvmlCollector:
         self._known: dict[int, _Device] = {}  # by index, as last seen complete
         self._entities = Entities()
         self._gpm: dict[str, tuple[float, Any]] = {}  # entity -> time and last GPM sample
+        self._energy = EnergyCounters()
         self._gaps: list[Gap] = []
 
     def collect(self, now_s: float) -> Batch:
@@ -111,6 +114,10 @@ class NvmlCollector:
             telemetry=self._window.windowed(now_s),
             gaps=tuple(self._gaps),
         )
+
+    def counted_w(self, now_s: float) -> dict[str, float]:
+        """Mean watts by GPU UUID, by the energy counter; GPUs whose counter tells nothing are not in it."""
+        return self._energy.power_w(now_s)
 
     def close(self) -> None:
         """Release the driver's handles."""
@@ -239,6 +246,8 @@ class NvmlCollector:
         power = self._try(uuid, "power_w", nvml.nvmlDeviceGetPowerUsage, handle)
         if power is not None:
             signals["power_w"] = power / 1000.0
+        with suppress(nvml.NVMLError):  # before Volta there is no counter
+            self._energy.take([(uuid, now_s, float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))])
         memory = self._try(uuid, "fb_used_mib", nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
         if memory is not None:
             signals["fb_used_mib"] = memory.used / MIB

@@ -110,6 +110,7 @@ def _row(
     sku = "/".join(part for part in (texts["gpu_model"] or "gpu", texts["profile"]) if part)
     cost = hours * rate
     held = line.kind == Kind.HELD and what in ("within guarantee", "burst")
+    with_energy, powered_h = what not in ("burst", "premium", "guarantee"), line.gpu_h("powered")
     return {
         "BilledCost": cost,
         "BillingAccountId": PROVIDER,
@@ -161,7 +162,8 @@ def _row(
         "x_MigProfile": texts["profile"],
         "x_GpuHours": hours,
         "x_GpuHoursActive": line.gpu_h("active") * hours / line.gpu_h() if held and line.gpu_h() else 0.0,
-        "x_EnergyKwh": line.amounts["energy_mj"] / 3.6e9 if what not in ("burst", "premium", "guarantee") else 0.0,
+        "x_EnergyKwh": line.amounts["energy_mj"] / 3.6e9 if with_energy else 0.0,
+        "x_EnergyCountedRatio": line.gpu_h("counted") / powered_h if with_energy and powered_h else None,
         "x_FocusVersion": VERSION,
     }
 

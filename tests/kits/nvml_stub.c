@@ -4,6 +4,7 @@
  * being watched. Its lines:
  *   gpu  UUID NAME(with _ for blanks) UTIL_% USED_MIB POWER_MW MIG(0|1) GPM(0|1) SM_% STATUS
  *   inst GPU GI_ID PROFILE(index into profiles below) START USED_MIB SM_%
+ *   energy GPU MILLIJOULES (of the GPU before it; without the line the GPU has no energy counter)
  * STATUS is the NVML return code that every call on this GPU gives (0: none). GPM metrics are the mean of the
  * two samples' SM_%; other metrics are fixed fractions of it.
  */
@@ -16,7 +17,8 @@ enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE 
 enum { MAX_GPUS = 16, MAX_PARTS = 8 };
 
 typedef struct { int gpu, part; } Handle; /* part -1: the GPU itself */
-typedef struct { char uuid[80], name[96]; int util, used_mib, power_mw, mig, gpm; double sm; int status; } Gpu;
+typedef struct { char uuid[80], name[96]; int util, used_mib, power_mw, mig, gpm; double sm; int status;
+                 long long energy_mj; } Gpu;
 typedef struct { int gpu, gi, profile, start, used_mib; double sm; } Part;
 typedef struct { int sequence; double sm; } Sample;
 
@@ -41,11 +43,17 @@ static int load(void) {
         Part *p = &parts[part_count];
         if (gpu_count < MAX_GPUS && sscanf(line, "gpu %79s %95s %d %d %d %d %d %lf %d", g->uuid, g->name, &g->util,
                 &g->used_mib, &g->power_mw, &g->mig, &g->gpm, &g->sm, &g->status) == 9) {
+            g->energy_mj = -1;
             for (char *c = g->name; *c; c++) if (*c == '_') *c = ' ';
             gpu_count++;
         } else if (part_count < MAX_GPUS * MAX_PARTS && sscanf(line, "inst %d %d %d %d %d %lf", &p->gpu, &p->gi,
                 &p->profile, &p->start, &p->used_mib, &p->sm) == 6) {
             part_count++;
+        } else if (gpu_count) {
+            int at;
+            long long energy_mj;
+            if (sscanf(line, "energy %d %lld", &at, &energy_mj) == 2 && at >= 0 && at < gpu_count)
+                gpus[at].energy_mj = energy_mj;
         }
     }
     fclose(file);
@@ -125,6 +133,15 @@ int nvmlDeviceGetPowerUsage(Handle *device, unsigned *milliwatts) {
     if (!gpu) return code;
     if (gpu->power_mw < 0) return NOT_SUPPORTED;
     *milliwatts = (unsigned)gpu->power_mw;
+    return OK;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(Handle *device, unsigned long long *millijoules) {
+    int code;
+    Gpu *gpu = gpu_of(device, &code);
+    if (!gpu) return code;
+    if (gpu->energy_mj < 0) return NOT_SUPPORTED;
+    *millijoules = (unsigned long long)gpu->energy_mj;
     return OK;
 }
 

@@ -45,6 +45,7 @@ for step in steps:
             [i, held.names.profiles[p], int(s), int(g)] for i, p, s, g in zip(
                 held.instances.id, held.instances.profile, held.instances.start, held.instances.gi_id)],
         "models": [] if held is None else list(held.names.gpu_models),
+        "counted_w": collector.counted_w(step["now_s"]),
         "node": [] if held is None else [list(held.nodes.id), held.nodes.gpus.tolist()],
     })
 collector.close()
@@ -124,6 +125,14 @@ def test_inventory_and_plain_utilization(watch: Watch) -> None:
         "nvlink_bytes_s",
         "pcie_bytes_s",
     }
+
+
+def test_energy_is_by_the_counter_of_the_driver(watch: Watch) -> None:
+    """300 W between two collects; a driver that was loaded again is unknown; a GPU without a counter is no gap."""
+    states = [A100 + H100.format(sm=20) + f"energy 1 {mj}\n" for mj in (900_000_000_000, 900_004_500_000, 4_500_000)]
+    first, second, third = watch(*states)
+    assert (first["counted_w"], second["counted_w"], third["counted_w"]) == ({}, {"GPU-h": 300.0}, {})
+    assert not [gap for gap in second["gaps"] if "energy" in gap[1]]
 
 
 def test_gpm_needs_two_samples_and_gives_the_mean_between_them(watch: Watch) -> None:
