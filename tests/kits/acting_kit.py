@@ -13,7 +13,6 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers.base import Tools
-from actuators.kubernetes.rights import NAME, NAMESPACE, kinds, manifest
 from actuators.kubernetes.writing import Writer
 from apiserver.http.faults import Faults
 from apiserver.http.serve import Running, serve
@@ -24,10 +23,10 @@ from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, Save, StopReason
 from autopilot.core.model.records import Instruction
-from collectors.kubernetes.access import Access, Address
 from tests.kits.apiserver_kit import START, Asker
 from tests.kits.kube_objects import node
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster
+from tests.kits.rights_kit import ByKind, Rights
 
 Obj = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
@@ -84,25 +83,10 @@ class Acting:
         self._hold.enter_context(self.running.clock.hold())
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(self.running.kubeconfig(), "utf-8")
-        limited = folder / "limited.kubeconfig"
-        limited.write_text(self.running.kubeconfig(self._token()), "utf-8")
-        self.access = Access(Address(limited))
+        self.rights = Rights(self.kueue.server, self.running, folder)
         for number in range(1, nodes + 1):
             self.add_node(f"n{number}")
         self.run(1)
-
-    def _token(self) -> str:
-        """A token of the account of the service, with exactly the rights of all levers."""
-        self.ask(
-            "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        )
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-        self.ask("POST", path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME}})
-        for each in (each for kind in kinds() for each in manifest(kind)):
-            self.ask("POST", f"/apis/rbac.authorization.k8s.io/v1/{each['kind'].lower()}s", each)
-        spec = {"expirationSeconds": 86400}
-        token: str = self.ask("POST", f"{path}/{NAME}/token", {"spec": spec})["status"]["token"]
-        return token
 
     def close(self) -> None:
         """Stop listening."""
@@ -221,13 +205,13 @@ class Acting:
 
     # --- the actuator -------------------------------------------------------------------------
 
-    def actuator(self, **more: Any) -> KubernetesActuator:
-        """A new process."""
-        return KubernetesActuator(Api(self.access), self, **more)
+    def actuator(self, **more: Any) -> ByKind:
+        """A new process; each kind of instruction has the rights of that kind and no others."""
+        return ByKind(lambda kind: KubernetesActuator(Api(self.rights.access(kind)), self, **more))
 
-    def tools(self) -> Tools:
-        """What levers and the upkeep work with."""
-        api = Api(self.access)
+    def tools(self, kind: str = "admit") -> Tools:
+        """What levers and the upkeep work with, with the rights of a kind of instruction."""
+        api = Api(self.rights.access(kind))
         return Tools(api, Writer(api), Events(api, "test"), self)
 
     def find(self, kind: str, uid: str) -> Found | None:

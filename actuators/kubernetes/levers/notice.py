@@ -6,7 +6,8 @@ It is done when the server has the Event on the object itself: no later step is 
 from __future__ import annotations
 
 from actuators.kubernetes.api import KINDS, Ref
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Tools, ended_by
+from actuators.kubernetes.levers.admission_check import KUEUE
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by
 from actuators.kubernetes.objects import Target
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.operations import NotifyOperation
@@ -50,4 +51,11 @@ def words(operation: NotifyOperation) -> str:
     )
 
 
-LEVER = Lever("notice", frozenset({"notify"}), "write an Event on the work and on its controller", (), suits, step)
+LEVER = Lever(
+    "notice",
+    frozenset({"notify"}),
+    "write an Event on the work and on its controller",
+    (Rule("batch", "jobs", ("get",)), Rule("", "pods", ("get",)), Rule(KUEUE, "workloads", ("get",))),
+    suits,
+    step,
+)

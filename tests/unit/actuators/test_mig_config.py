@@ -23,8 +23,8 @@ from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
 from autopilot.core.model.objects import Geometry, Subject, SubjectKind
 from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
-from collectors.kubernetes.access import Access, Address
 from tests.kits.acting_kit import Found, Identity
+from tests.kits.rights_kit import Rights
 
 Obj = dict[str, Any]
 SPACE = "gpu-operator"
@@ -75,9 +75,7 @@ class Scene:
         self.running = serve(self.server)
         self._hold = self.running.clock.hold()
         self._hold.__enter__()
-        file = folder / "kubeconfig"
-        file.write_text(self.running.kubeconfig(), "utf-8")
-        self.access = Access(Address(file))
+        self.rights = Rights(self.server, self.running, folder)
         self._uids: dict[str, str] = {}
 
     def close(self) -> None:
@@ -160,7 +158,7 @@ class Scene:
 
     def actuator(self) -> KubernetesActuator:
         """A new process."""
-        return KubernetesActuator(Api(self.access), self)
+        return KubernetesActuator(Api(self.rights.access("recut")), self)
 
     def find(self, kind: str, uid: str) -> Found | None:
         """The node of a GPU, as the view showed it first (port `Objects`)."""

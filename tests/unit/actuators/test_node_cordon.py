@@ -45,7 +45,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def cordon(scene: Any, node: str, number: str, *, on: bool) -> Outcome:
     """The outcome of one instruction, by a new process."""
     acting, nodes = scene
-    actuator = KubernetesActuator(Api(acting.access), nodes)
+    actuator = KubernetesActuator(Api(acting.rights.access("cordon")), nodes)
     operation = CordonOperation(on=on, reason="XID 79 on GPU-3")
     subject = Subject(SubjectKind.NODE, node, node, 0)
     outcome = actuator.apply(Instruction(number, subject, operation, acting.now_s + 60.0, 1, "p"), acting.now_s)

@@ -53,6 +53,14 @@ def test_the_owner_reads_what_may_follow_and_how_to_prevent_it(acting: Acting) -
     acting.ask("DELETE", "/apis/batch/v1/namespaces/default/jobs/quiet", propagationPolicy="Background")
 
 
+def test_the_owner_of_a_pod_without_a_job_reads_it_too(acting: Acting) -> None:
+    """The Event is on the pod."""
+    uid = acting.pod("alone", 1)
+    assert acting.actuator().apply(acting.instruction(uid, NOTICE, number="n-1"), acting.now_s).kind == OutcomeKind.DONE
+    assert len(_notices(acting, "alone")) == 1
+    acting.finish()
+
+
 def test_a_notice_that_comes_twice_is_given_once(acting: Acting) -> None:
     """The id decides."""
     uid, actuator = _job(acting, "twice"), acting.actuator()
@@ -63,7 +71,7 @@ def test_a_notice_that_comes_twice_is_given_once(acting: Acting) -> None:
 
 def test_a_notice_that_cannot_be_written_is_not_given(acting: Acting) -> None:
     """Without the Event no later step may follow: the outcome is a failure that may be repeated."""
-    uid, actuator = _job(acting, "refused"), acting.actuator()
+    uid, actuator = _job(acting, "refused"), acting.actuator().of("notify")
     tools: Any = actuator._tools
     post, tools.events._api = tools.events._api, _NoPosts(tools.api)
     outcome = actuator.apply(acting.instruction(uid, NOTICE, number="n-3"), acting.now_s)

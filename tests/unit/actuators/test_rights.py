@@ -1,4 +1,4 @@
-"""Rights of the levers. Every other test of this folder acts with exactly these, so that a missing one fails there."""
+"""Rights of the levers. The other tests of this folder act with exactly those of the kind of each instruction."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Scaling:
 
     def __init__(self, acting: Acting) -> None:
         self.acting, self.ask = acting, acting.ask
-        self.actuator = KubernetesActuator(Api(acting.access), self)
+        self.actuator = KubernetesActuator(Api(acting.rights.access("scale")), self)
 
     # port Objects
 
@@ -243,7 +243,7 @@ def test_an_interrupted_raise_is_finished(scaling: Scaling) -> None:
     record = {"id": "7/p/s", "replicas": 5, "until": until_s, "way": "scale", "owner": 2, "ours": 5}
     path = f"{APPS}/deployments/{name}"
     scaling.ask("PATCH", path, {"metadata": {"annotations": {PREFIX + FLOOR: json.dumps(record)}}})
-    fresh = KubernetesActuator(Api(scaling.acting.access), scaling)
+    fresh = KubernetesActuator(Api(scaling.acting.rights.access("scale")), scaling)
     assert scaling.floor(name, 5, number="7/p/s", until_s=until_s, actuator=fresh).kind == OutcomeKind.DONE
     assert scaling.replicas(name) == 5
     scaling.floor(name, 0)

@@ -59,7 +59,7 @@ def test_a_write_of_somebody_else_in_between_is_noticed(acting: Acting) -> None:
             acting.ask("PATCH", f"{JOBS}/shared", {"metadata": {"labels": {"theirs": "1"}}})
         return {"metadata": {"labels": {"ours": str(len(seen))}}}
 
-    answer = Writer(Api(acting.access)).change(job_ref(acting, "shared"), decide, 3)
+    answer = Writer(Api(acting.rights.access("admit"))).change(job_ref(acting, "shared"), decide, 3)
     assert (answer.ok, seen) == (True, ["", "1"])
     meta = acting.job("shared")["metadata"]
     assert (meta["labels"]["theirs"], meta["labels"]["ours"], meta["annotations"][EPOCH]) == ("1", "2", "3")
@@ -69,7 +69,7 @@ def test_a_write_of_somebody_else_in_between_is_noticed(acting: Acting) -> None:
 def test_a_trial_writes_nothing_and_neither_does_a_stop(acting: Acting) -> None:
     """`dry` only asks the server; a `Stop` does not even ask."""
     acting.plain_job("kept", suspend=True)
-    writer, version = Writer(Api(acting.access)), acting.job("kept")["metadata"]["resourceVersion"]
+    writer, version = Writer(Api(acting.rights.access("admit"))), acting.job("kept")["metadata"]["resourceVersion"]
     assert writer.change(job_ref(acting, "kept"), lambda _: {"metadata": {"labels": {"a": "b"}}}, 1, dry=True).ok
     assert writer.change(job_ref(acting, "kept"), lambda _: Stop("nothing to do", done=True), 1).ok
     stopped = writer.change(job_ref(acting, "kept"), lambda _: Stop("no", refusal=Refusal.GONE), 1)
@@ -84,7 +84,7 @@ def test_an_object_that_was_replaced_under_way_is_left_alone(acting: Acting) -> 
     ref = job_ref(acting, "replaced")
     acting.finish("replaced")
     acting.plain_job("replaced", suspend=True)
-    answer = Writer(Api(acting.access)).change(ref, lambda _: {"spec": {"suspend": False}}, 1)
+    answer = Writer(Api(acting.rights.access("admit"))).change(ref, lambda _: {"spec": {"suspend": False}}, 1)
     assert answer.refusal == Refusal.OTHER_OBJECT
     assert acting.job("replaced")["spec"]["suspend"]
     acting.finish("replaced")
@@ -143,7 +143,7 @@ def test_an_api_server_that_does_not_answer_is_waited_out(acting: Acting) -> Non
     """The effect stays under way, and nothing is asked for some seconds."""
     uid = acting.running_job("cut", "n1")
     said: list[str] = []
-    actuator = KubernetesActuator(Cut(acting.access), acting, on_problem=said.append)
+    actuator = KubernetesActuator(Cut(acting.rights.access("evict")), acting, on_problem=said.append)
     outcome = actuator.apply(acting.instruction(uid, evict(StopReason.RESTART)), acting.now_s)
     assert outcome.kind == OutcomeKind.ACCEPTED
     assert len(said) == 1

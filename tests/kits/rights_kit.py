@@ -1,0 +1,114 @@
+"""An account for each kind of instruction, with exactly the rights of the kind, and what each account asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.levers import rules_for
+from actuators.kubernetes.rights import NAME, NAMESPACE, RBAC, kinds, manifest
+from apiserver.errors import StatusError
+from apiserver.http.serve import Running
+from apiserver.requests import Call
+from apiserver.server import Server
+from autopilot.core.model.records import Instruction, Outcome
+from collectors.kubernetes.access import Access, Address
+from tests.kits.apiserver_kit import Asker
+
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}-"
+ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+
+
+class Right(NamedTuple):
+    """One verb on one resource; `name` where only one object may be meant."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+
+
+class Rights:
+    """Accounts in front of a server. `used` and `refused`: what was asked for, by kind of instruction."""
+
+    def __init__(self, server: Server, running: Running, folder: Path) -> None:
+        """`folder`: for the kubeconfigs."""
+        ask = Asker(server)
+        meta = {"name": NAMESPACE}
+        ask("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+        self._accesses = {kind: Access(Address(_kubeconfig(ask, running, folder, kind))) for kind in kinds()}
+        self.used: dict[str, set[Right]] = {kind: set() for kind in kinds()}
+        self.refused: dict[str, set[Right]] = {kind: set() for kind in kinds()}
+        self._authorize, server.authorize = server.authorize, self._record
+
+    def access(self, kind: str) -> Access:
+        """The account of a kind of instruction."""
+        return self._accesses[kind]
+
+    def _record(self, call: Call) -> None:
+        """Decide as before, and note it."""
+        kind = call.user.name.removeprefix(ACCOUNT)
+        resource = f"{call.kind.plural}/{call.subresource}" if call.subresource else call.kind.plural
+        right = Right(call.kind.group, resource, call.verb, call.name)
+        try:
+            self._authorize(call)
+        except StatusError:
+            self.refused.get(kind, set()).add(right)
+            raise
+        self.used.get(kind, set()).add(right)
+
+
+def _kubeconfig(ask: Asker, running: Running, folder: Path, kind: str) -> Path:
+    """The file of a new account."""
+    name = f"{NAME}-{kind}"
+    ask("POST", ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    for each in manifest(kind):
+        for subject in each.get("subjects") or ():
+            subject["name"] = name
+        ask("POST", f"/apis/{RBAC}/v1/{each['kind'].lower()}s", each)
+    token = ask("POST", f"{ACCOUNTS}/{name}/token", {"spec": {"expirationSeconds": 86400}})["status"]["token"]
+    path = folder / f"{kind}.kubeconfig"
+    path.write_text(running.kubeconfig(token), "utf-8")
+    return path
+
+
+def granted(kind: str) -> set[Right]:
+    """What instructions of a kind may do."""
+    return {
+        Right(rule.group, rule.resource, verb, name)
+        for rule in rules_for([kind])
+        for verb in rule.verbs
+        for name in rule.names or ("",)
+    }
+
+
+def without_names(rights: set[Right], kind: str) -> set[Right]:
+    """The same, with a name only where the rights of the kind have one."""
+    named = {(right.group, right.resource) for right in granted(kind) if right.name}
+    return {right if right[:2] in named else right._replace(name="") for right in rights}
+
+
+class ByKind:
+    """An actuator that carries out each kind of instruction with the account of the kind."""
+
+    def __init__(self, make: Callable[[str], KubernetesActuator]) -> None:
+        """`make`: an actuator with the account of a kind."""
+        self._parts = {kind: make(kind) for kind in kinds()}
+
+    def of(self, kind: str) -> Any:
+        """The actuator of a kind."""
+        return self._parts[kind]
+
+    def apply(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Carry out."""
+        return self._parts[instruction.kind].apply(instruction, now_s)
+
+    def advance(self, now_s: float, fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
+        """Go on with everything."""
+        return tuple(
+            outcome
+            for kind, part in self._parts.items()
+            for outcome in part.advance(now_s, fence, [each for each in under_way if each.kind == kind])
+        )
