@@ -81,7 +81,7 @@ class Tree:
 
     def run(self, command: Sequence[str], **env: str) -> None:
         """A command as the user of the image. Raises CalledProcessError."""
-        extra = [] if self._user is not None else None
+        extra: list[int] | None = [] if self._user is not None else None
         subprocess.run(
             command,
             cwd=self.here,

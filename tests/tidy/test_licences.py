@@ -22,11 +22,11 @@ STATED_IN_FILE = {"cel-python": "Apache License", "skops": "MIT License"}
 def licences_of(name: str) -> list[str]:
     """The licences of an installed package, from its metadata. Raises PackageNotFoundError."""
     metadata = distribution(name).metadata
-    stated = metadata.get("License-Expression")
+    stated = metadata.get_all("License-Expression")
     if stated:
-        return re.split(r" AND | OR ", stated)
+        return re.split(r" AND | OR ", stated[0])
     classed = [each.split(" :: ")[-1] for each in metadata.get_all("Classifier") or () if each.startswith("License ::")]
-    return [each for each in classed if each != "OSI Approved"] or [metadata.get("License") or ""]
+    return [each for each in classed if each != "OSI Approved"] or metadata.get_all("License") or [""]
 
 
 def file_of(name: str) -> str:
