@@ -24,8 +24,9 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
     """The actuator in front of the API server of the view; None where the settings do not say `act`."""
     if not settings.act:
         return None
-    keep = (ActiveCheck(), OldPlacements())
     levers = enabled_levers(settings)
+    admits = any("admit" in each.kinds for each in levers)  # whose rights the upkeep needs
+    keep = (ActiveCheck(), OldPlacements()) if admits else ()
     return KubernetesActuator(Api(access), objects, socket.gethostname(), levers, upkeep=keep, on_problem=_say)
 
 

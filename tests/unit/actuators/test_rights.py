@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from actuators.kubernetes.levers import LEVERS, rules_for
 from actuators.kubernetes.rights import kinds
 from autopilot.core.model.modes import Effect
 from autopilot.core.model.operations import OPERATIONS
+from autopilot.service.acting import cluster_actuator
 from autopilot.service.capping import NEEDS
+from autopilot.service.settings import Kubernetes
 from scripts.generate_act import TARGET, files
 
 
@@ -21,6 +27,16 @@ def test_a_kind_that_is_off_asks_for_no_right() -> None:
     assert rules_for([]) == ()
     admits = {(rule.resource, verb) for rule in rules_for(["admit"]) for verb in rule.verbs}
     assert not {("pods/eviction", "create"), ("deployments/scale", "patch")} & admits
+
+
+@pytest.mark.parametrize(("kinds_on", "kept"), [([], 2), (["admit"], 2), (["evict", "recut"], 0)])
+def test_the_upkeep_needs_the_rights_of_admissions(kinds_on: list[str], kept: int) -> None:
+    """Without them our check is not answered by anybody, and no node gets a label of ours."""
+    settings = Kubernetes(in_cluster=True, act=True, act_kinds=kinds_on)
+    nothing: Any = None
+    actuator = cluster_actuator(settings, nothing, nothing)
+    assert actuator is not None
+    assert len(actuator.upkeep) == kept
 
 
 def test_no_lever_may_delete_or_create_work() -> None:
