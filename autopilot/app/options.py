@@ -16,7 +16,17 @@ BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las"
 """The keys of `simulator.baselines.BASELINES`, repeated here so that help does not import them."""
 ENGINE_NAMES = ("kueue",)
 """Baselines that may run the cluster while the autopilot only recommends."""
-POLICY_NAMES = ("autopilot", "admission", "approve", "reactive", "regeometry", "defragment-ahead", "reclaim-idle")
+POLICY_NAMES = (
+    "autopilot",
+    "admission",
+    "approve",
+    "reactive",
+    "regeometry",
+    "regeometry-gpu",
+    "regeometry-node",
+    "defragment-ahead",
+    "reclaim-idle",
+)
 """The shipped policies that act on their own, the default first; repeated here for the same reason."""
 SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
 """All shipped policies, for commands that only read."""

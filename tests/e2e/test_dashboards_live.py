@@ -43,6 +43,10 @@ PLANTED = {
     ("node_recut_gpus", ("mixed-a100-0", "changing")): 1.0,
     ("effects_in_flight", ("admit", "accepted")): 1.0,
     ("tenant_daily_spend_ratio", ("research",)): 1.5,
+    ("promise_cases", ("preempt",)): 20.0,
+    ("promised_use_gpu_seconds", ("preempt",)): 7_200.0,
+    ("realised_use_gpu_seconds", ("preempt",)): 5_400.0,
+    ("action_capped", ("preempt",)): 0.0,
 }
 """What this run does not show at its end, so that its panels are tried with data all the same."""
 

@@ -62,6 +62,7 @@ recuts = st.builds(
     numbers,
     numbers,
     texts,
+    texts,
     st.booleans(),
     st.lists(numbers, max_size=2).map(tuple),
     texts,

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 
 from tests.tidy.tree import ROOT, files, name_of
 
@@ -31,3 +32,11 @@ def test_contributing_shows_the_present_packages_of_the_core() -> None:
     shown = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     done = subprocess.run([sys.executable, ROOT / "scripts" / "count_structure.py"], capture_output=True, text=True)
     assert done.stdout.strip() in shown, "run it and copy its output"
+
+
+def test_test_files_are_importable_side_by_side() -> None:
+    """Outside of packages pytest imports a test file by its bare name: of two equal names one would not run."""
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    names = Counter(path.name for path in files)
+    twice = sorted(str(path.relative_to(ROOT)) for path in files if names[path.name] > 1)
+    assert not twice, "rename all but one"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.hardware.xid_facts import Remedy, gpu_remedies
 from autopilot.core.model.records import Evidence
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, CordonDraft, Submit
-from autopilot.core.tracking.cordons import to_cordon, to_uncordon
+from autopilot.core.tracking.cordons import condemning, to_cordon, to_uncordon
 
 CORDON = Case(
     "recover",
@@ -22,9 +21,9 @@ UNCORDON = Case("recover", "cordon", "repaired", "uncordon it: the error that it
 def propose_cordons(ctx: Context, submit: Submit) -> None:
     """Cordon nodes that must be restarted, and open them when they are sound again."""
     snapshot = ctx.observation.snapshot
-    remedy = gpu_remedies(snapshot.gpus)
+    broken = condemning(ctx.memory, snapshot)
     for row in to_cordon(ctx.memory, snapshot):
-        bad = np.flatnonzero((snapshot.gpus.node == row) & (remedy == Remedy.RESTART_NODE)).tolist()
+        bad = np.flatnonzero((snapshot.gpus.node == row) & broken).tolist()
         why = (
             Evidence("error", f"XID {int(snapshot.gpus.xid[bad[0]])}"),
             Evidence("gpu", str(snapshot.gpus.uuid[bad[0]])),

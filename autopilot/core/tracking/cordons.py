@@ -11,20 +11,32 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.hardware.xid_facts import out_of_use
+from autopilot.core.hardware.xid_facts import Remedy, gpu_remedies, out_of_use
 from autopilot.core.model.changes import CordonChange
 from autopilot.core.model.memory import ControllerMemory, CordonRecord
 from autopilot.core.model.records import Observation, Proposal
-from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.model.snapshot import Bools, ClusterSnapshot
+from autopilot.core.tracking.recuts import under_recut
 
 RETRY_S = 600.0
 """A cordon that did not come about is tried again after this time."""
 
 
 def to_cordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
-    """Nodes (rows) that are condemned, open, and not being cordoned."""
-    bad = out_of_use(snapshot.nodes, snapshot.gpus)[0] & ~snapshot.nodes.cordoned
+    """Nodes (rows) that are condemned, open, and not being cordoned.
+
+    An error of a GPU whose MIG geometry changes may be due to the change: it condemns the node when that is over.
+    """
+    bad = np.zeros(len(snapshot.nodes.id), np.bool_)
+    bad[snapshot.gpus.node[condemning(memory, snapshot)]] = True
+    bad &= ~snapshot.nodes.cordoned
     return [row for row in np.flatnonzero(bad).tolist() if str(snapshot.nodes.id[row]) not in memory.cordons]
+
+
+def condemning(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
+    """GPUs whose error asks for a restart of their node, and whose geometry does not change. Shape [gpus]."""
+    broken: Bools = gpu_remedies(snapshot.gpus) == Remedy.RESTART_NODE
+    return broken & ~under_recut(memory, snapshot)
 
 
 def to_uncordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
