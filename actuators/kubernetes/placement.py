@@ -1,4 +1,4 @@
-"""How a placement is told to the scheduler: by node selectors alone, so that it stays in charge of binding.
+"""A placement as node selectors: the scheduler binds the pods, and the selectors limit it to the chosen nodes.
 
 A gang on one node selects the hostname of that node. A gang on several nodes selects a label of its own, which the
 nodes carry as long as the gang needs it.

@@ -1,4 +1,4 @@
-"""`autopilot watchdog`: the composition of the watchdog, until it is told to end."""
+"""`autopilot watchdog`: build the watchdog and run it until a signal ends it."""
 
 from __future__ import annotations
 

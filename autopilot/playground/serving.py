@@ -25,7 +25,7 @@ from apiserver.users import ADMIN
 
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system", "kueue-system")
 PLAYGROUND = "system:playground"
-"""The user as whom the simulated cluster writes; Kueue's rules bind everybody else."""
+"""The user name of the simulated cluster's own writes. Kueue's webhook rules apply to all other users."""
 NOT_HERE = {
     "log": "there are no logs: pods of the playground are simulated and print nothing; read `kubectl describe pod`",
     "exec": "nothing can be run in it: pods of the playground are simulated",

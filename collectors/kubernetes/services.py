@@ -88,8 +88,8 @@ class _Bounds(NamedTuple):
 def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None) -> _Bounds:
     """The declarations of the owner count before the HPA, and the HPA before the number of replicas.
 
-    A number that the controller raised is not the owner's: the record of the floor has the owner's. A floor of which
-    the owner took the replicas back stands no more, and until it ends the service is not scaled.
+    Where the controller raised the number, the record of its floor states the owner's number. Where the owner lowered
+    the number again, that floor does not count, and the service is not scaled until the floor ends.
     """
     annotations = found.metadata.annotations or {}
     declared, floor = read_scaling(annotations), read_floor(annotations.get(PREFIX + FLOOR, ""))

@@ -29,7 +29,7 @@ class Cluster:
     ) -> None:
         """`now_s` is the controller's clock, `rng` draws the delays after failures.
 
-        `urgent`: the kinds whose changes `on_change` is told of.
+        `urgent`: the kinds whose changes are reported to `on_change`.
         """
         given, seed = timing or Timing(), rng or random.Random()  # noqa: S311 - delays
         self.now_s = now_s

@@ -315,7 +315,7 @@ def _after(tools: Tools, effect: Effect, operation: RecutOperation, node: Obj) -
 def _end(
     tools: Tools, effect: Effect, ref: Ref, record: Record, ended: Ended, layout: Layout | None = None
 ) -> Progress:
-    """Remove the record and our cordon; keep the geometry of each GPU on the node, which nobody else states."""
+    """Remove the record and our cordon. Keep the geometry of each GPU on the node: no other source states it."""
     notes: Obj = {EFFECT: None}
     if layout is not None:
         notes[MIG_GEOMETRY] = json.dumps([each.instances for each in layout])

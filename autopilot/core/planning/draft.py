@@ -296,7 +296,7 @@ class RecutDraft(Draft):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainDraft(Draft):
-    """Keep new work off the GPUs `rows`, of which `gpu` is the first, until nothing runs there. Some of it moves."""
+    """Keep new work off the GPUs `rows` until nothing runs there; some work there moves. `gpu` is the first row."""
 
     kind: ClassVar[str] = "drain"
 
