@@ -182,8 +182,8 @@ class PrometheusCollector:
     # --- the site ------------------------------------------------------------------------------
 
     def _detect(self, now_s: float) -> Site:
-        """The site, probed again when it is older than PROBE_S. A change of style discards the answers."""
-        if self._site is not None and 0 <= now_s - self._probed_s < PROBE_S:
+        """The site, probed again when it holds no series or is older than PROBE_S. A new style discards the answers."""
+        if self._site is not None and self._site.names and 0 <= now_s - self._probed_s < PROBE_S:
             return self._site
         names = self._values("__name__", promql.any_of(list(dcgm.BY_NAME), self._matchers), now_s, max(self.windows_s))
         site = Site(frozenset(names), matchers=self._matchers)

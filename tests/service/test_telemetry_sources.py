@@ -63,7 +63,6 @@ def exporters() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.e2e  # it takes over a minute, and fails now: see docs/limits.md
 def test_four_sources_deliver_at_once(
     api: Api,  # noqa: F811 - the fixture
     tmp_path: Path,

@@ -120,3 +120,20 @@ def test_prometheus_brings_the_counter_with_the_time_of_its_sample() -> None:
         for now_s, watts in ((1010.0, None), (1029.0, 600.0), (1047.0, 600.0), (1065.0, 600.0), (1200.0, None)):
             collector.collect(now_s)
             assert collector.counted_w(now_s).get(GPU) == (None if watts is None else pytest.approx(watts)), now_s
+
+
+def test_series_that_come_after_the_first_look_are_found_at_the_next_one() -> None:
+    """A Prometheus that is read before its first scrape is not taken for one without GPUs."""
+    whole, empty = canned(lambda at_s: START_MJ + at_s * 600 * W), True
+
+    def answer(path: str) -> tuple[int, bytes]:
+        if empty and "/label/" in path:
+            return 200, json.dumps({"status": "success", "data": []}).encode()
+        return whole(path)
+
+    with serving(answer) as url:
+        collector = PrometheusCollector(url, timeout_s=5.0, workers=1)
+        (gap,) = collector.collect(1010.0).gaps
+        assert "no DCGM series" in gap.reason
+        empty = False
+        assert all("no DCGM series" not in gap.reason for gap in collector.collect(1015.0).gaps)
