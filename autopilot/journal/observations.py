@@ -65,6 +65,9 @@ NAMED_TABLES: tuple[tuple[str, type[Any]], ...] = (
 
 _SMALL: tuple[str, ...] = ("names", "signals", "commands", "outcomes", "gaps", "views")
 _FORECAST_COLUMNS = ("total_s", "known", "history")
+_WITH_HAZARD = (*_FORECAST_COLUMNS, "hazard_index_per_s")
+"""Columns of a forecast of run times, where the model gives no hazard index (or is older), and where it does."""
+
 _NO_ROWS = "no rows moved"
 
 
@@ -107,6 +110,7 @@ _TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTab
 _TABLES = (*_TYPES, "runtimes")
 _NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}
 _READERS: dict[str, Callable[[Any], tuple[Array, ...]]] = {name: reader_of(names) for name, names in _NAMES.items()}
+_READ_WITH_HAZARD = reader_of(_WITH_HAZARD)
 
 
 @dataclass(slots=True)
@@ -196,7 +200,7 @@ class ObservationEncoder:
 
     def _keep(self, name: str, table: Any, packed: Packed, part: list[Any] | None, parts: dict[str, Any]) -> None:
         if part is None:
-            parts[name] = whole(packed, _NAMES[name])
+            parts[name] = whole(packed, _WITH_HAZARD if _has_hazard(name, packed) else _NAMES[name])
         elif part:
             parts[name] = part
         self._state.tables[name] = _Seen(table, packed)
@@ -229,7 +233,8 @@ class ObservationEncoder:
                 state.tables["runtimes"] = _Seen()
             else:
                 parts["forecast"] = [runtimes.model, runtimes.made_s, runtimes.levels]
-                packed = pack_columns(_READERS["runtimes"](runtimes))
+                read = _READ_WITH_HAZARD if len(runtimes.hazard_index_per_s) else _READERS["runtimes"]
+                packed = pack_columns(read(runtimes))
                 rows = self._forecast_rows(seen.packed, packed, len(snapshot.workloads.id))
                 part = None
                 if seen.packed is not None and rows is not None:
@@ -260,6 +265,11 @@ class ObservationEncoder:
         if before is None or encoded != before[1]:
             parts[name] = encoded
         self._state.small[name] = (value, encoded)
+
+
+def _has_hazard(name: str, packed: Packed) -> bool:
+    """True for a forecast of run times with the optional column."""
+    return name == "runtimes" and len(packed.layout) == len(_WITH_HAZARD)
 
 
 def _placement_keys(packed: Packed) -> Array:
@@ -326,7 +336,7 @@ class ObservationDecoder:
     def _packed(self, name: str, part: Sequence[Any], before: Packed | None = None) -> Packed:
         if len(part) == 4:
             packed, names = read_whole(part)
-            if tuple(names) != _NAMES[name]:
+            if tuple(names) != (_WITH_HAZARD if _has_hazard(name, packed) else _NAMES[name]):
                 raise UnreadableError(f"{name} had the columns {', '.join(names)}: another version wrote this")
             return packed
         before = before or self._state.tables[name].packed

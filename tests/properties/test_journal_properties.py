@@ -203,9 +203,9 @@ def runtimes(rng: np.random.Generator, rows: int, old: RuntimeForecast | None) -
     if rng.random() < 0.5:
         total_s = np.asfortranarray(total_s)
     total_s[rng.random(rows) < 0.2] = np.nan
-    return RuntimeForecast(
-        "m", float(rng.random()), LEVELS, total_s, rng.random(rows) < 0.5, np.arange(rows, dtype=np.int32)
-    )
+    hazard = np.where(rng.random(rows) < 0.2, np.nan, rng.random(rows)) if rng.random() < 0.7 else np.empty(0)
+    known, history = rng.random(rows) < 0.5, np.arange(rows, dtype=np.int32)
+    return RuntimeForecast("m", float(rng.random()), LEVELS, total_s, known, history, hazard)
 
 
 def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:

@@ -23,6 +23,10 @@ class RuntimeForecast:
 
     `total_s` is [workloads, levels] and non-decreasing along a row. Where the model abstains, `known` is False and the
     row is NaN. `history` counts the ended jobs behind a row.
+
+    `hazard_index_per_s` [workloads] is the hazard index at the job's served age, in 1/s: the maximum over horizons h of
+    P(it ends within h) / E[time spent within h] (models/hazards.py). NaN where unknown; of length 0 where the model
+    has none.
     """
 
     model: str
@@ -31,6 +35,7 @@ class RuntimeForecast:
     total_s: F64
     known: Bools
     history: I32
+    hazard_index_per_s: F64 = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True, slots=True)

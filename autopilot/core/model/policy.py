@@ -106,6 +106,14 @@ class Order:
         Interval(ge=0, le=4),
         Doc("the index of work that never ran is multiplied by (1 + wait / aging_s)^this; 0: no aging"),
     ] = 0.0
+    hazard_weight: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc(
+            "weight of the hazard index against the index of the run-time forecast, as exponents that sum to 1; jobs "
+            "without a hazard index keep the other one; 0: not used"
+        ),
+    ] = 0.0
     max_wait_s: Annotated[
         float,
         Interval(ge=60, le=366 * DAY_S),

@@ -7,7 +7,8 @@ The index is the Gittins index of the run-time forecast (Gittins 1979; Aalto, Ay
 over stopping times, of the probability that the job ends by then divided by the expected time spent by then. It is
 divided by GPUs to the power `width_exponent`, and raised with the waiting time of work that never ran. Paused work
 does not age: two equal gangs would preempt each other indefinitely. With an exact forecast the index is
-1 / remaining time, so the order is shortest first.
+1 / remaining time, so the order is shortest first. With `hazard_weight` it is mixed with the hazard index of the
+forecast, which is the same maximum under hazards by age that were counted for the tenant and width.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ def gittins_per_s(levels: tuple[float, ...], times_s: F64) -> F64:
     spent = below + (1.0 - steps) * times
     index = (steps / spent).max(axis=1)
     return np.where(np.isnan(index), UNKNOWN_INDEX_PER_S, index)
+
+
+def mixed_index(index: F64, hazard_per_s: F64, order: Order) -> F64:
+    """The hazard index^hazard_weight x index^(1 - hazard_weight), in 1/s. Shape [rows].
+
+    `index` alone where the hazard index is unknown (NaN), or not a positive number.
+    """
+    weight = order.hazard_weight
+    if not weight:
+        return index
+    known = np.isfinite(hazard_per_s) & (hazard_per_s > 0.0)
+    hazard = np.where(known, hazard_per_s, index)
+    return np.where(known, np.exp(weight * np.log(hazard) + (1.0 - weight) * np.log(index)), index)
 
 
 def aged_index(index: F64, gpus: I32, wait_s: F64, order: Order) -> F64:

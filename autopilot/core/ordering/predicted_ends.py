@@ -12,7 +12,7 @@ from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import F64, I32, State, WorkloadTable
 from autopilot.core.model.work import holding_mask, overdue_mask, progress_s, whole_gpus
-from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s
+from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s, mixed_index
 from autopilot.core.placement.whatif import WhatIf
 
 
@@ -54,6 +54,8 @@ def look_out(observation: Observation, policy: Policy, review_now_s: float) -> O
     # without a forecast: as long again as it has run (Lindy's law), but at least the default run time
     lindy = 1.0 / np.maximum(1.0 / UNKNOWN_INDEX_PER_S, outlived_s)
     index[rows] = np.where(np.isnan(left[rows, 0]), lindy, gittins_per_s(levels, left[rows]))
+    if forecast is not None and len(forecast.hazard_index_per_s) == len(work.id):
+        index[rows] = mixed_index(index[rows], forecast.hazard_index_per_s[rows], policy.order)
     return Outlook(levels, left, index)
 
 

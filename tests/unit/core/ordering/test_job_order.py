@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from autopilot.core.model.forecast import LEVELS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Order, Policy
 from autopilot.core.model.records import Reservation
-from autopilot.core.ordering.job_order import aged_index, gittins_per_s
+from autopilot.core.ordering.job_order import aged_index, gittins_per_s, mixed_index
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.build import build_context
 from tests.kits.core_world import AUTO, Item, queue_tree, waits, with_policy, world
@@ -52,6 +54,38 @@ def test_index_order_is_shortest_first_per_gpu() -> None:
     work = [waits("long"), waits("unknown"), waits("wide", 8), waits("short")]
     policy = with_policy(PLAIN, order={"width_exponent": 0.5})
     assert order_of(work, 0.0, policy, total_s=total_s) == ["short", "wide", "unknown", "long"]
+
+
+def test_the_hazard_index_counts_by_its_weight() -> None:
+    """A weight of 0 leaves the index as it is, to the bit; 1 replaces it; in between it is their geometric mean."""
+    index, hazard = np.array([1e-3, 4e-4, 2e-5]), np.array([1e-5, 1e-4, 8e-5])
+    assert mixed_index(index, hazard, Order()) is index
+    assert mixed_index(index, hazard, Order(hazard_weight=1.0)) == pytest.approx(hazard)
+    assert mixed_index(index, hazard, Order(hazard_weight=0.5)) == pytest.approx(np.sqrt(index * hazard))
+
+
+def test_an_unknown_hazard_index_leaves_the_other_one() -> None:
+    """NaN is unknown; 0, infinity and negative numbers are no rates."""
+    index = np.full(4, 3e-4)
+    hazard = np.array([np.nan, 0.0, np.inf, -1.0])
+    assert mixed_index(index, hazard, Order(hazard_weight=0.7)).tolist() == index.tolist()
+
+
+def test_a_policy_that_asks_for_it_orders_by_the_hazard_index() -> None:
+    """Equal forecasts: the hazard index decides where the policy gives it weight, and nowhere else."""
+    work = [waits("old"), waits("young")]
+    observation = world("1x8", work, total_s={"old": 7200.0, "young": 7200.0})
+    runtimes = observation.forecasts.runtimes
+    assert runtimes is not None
+    told = replace(runtimes, hazard_index_per_s=np.array([1e-5, 1e-3]))
+    observation = replace(observation, forecasts=replace(observation.forecasts, runtimes=told))
+
+    def order(policy: Policy) -> list[str]:
+        ctx = build_context(observation, policy, ControllerMemory(), WhatIf(observation.snapshot), frozenset())
+        return [str(name) for name in observation.snapshot.workloads.id[ctx.pending]]
+
+    assert order(PLAIN) == ["old", "young"]
+    assert order(with_policy(PLAIN, order={"hazard_weight": 0.7})) == ["young", "old"]
 
 
 def test_overdue_work_comes_first_oldest_first() -> None:
