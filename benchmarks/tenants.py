@@ -9,12 +9,13 @@ least one each), the others can be lent. It runs the functions behind
 
 Average wait is to the first start; average total wait is completion time less duration. A tenant's slowdown is its mean
 completion time divided by that of the tenant alone under fifo-skip on its guaranteed nodes (at least those of its
-widest gang); the worst tenant's is printed with its name. Useful share is to_last_arrival_ratio / bound_ratio. The
-shipped policy must have a lower average wait and a lower worst slowdown than kueue and easy. `las` is no bar, because
-it knows no guarantees and may stop any job. It is shown for its low wait.
+widest gang); the worst tenant's is printed with its name. Owed is the GPU time by which tenants ran below their
+guarantees while a gang of theirs waited that fits, with the longest such spell of one tenant. Useful share is
+to_last_arrival_ratio / bound_ratio. The shipped policy must have a lower average wait and a lower worst slowdown than
+kueue and easy. `las` is no bar, because it knows no guarantees and may stop any job. It is shown for its low wait.
 
     python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,las,easy,kueue]
-        [--workers 2] [--keep ROWS.jsonl] [--json OUT]
+        [--durations last-two] [--workers 2] [--keep ROWS.jsonl] [--json OUT]
 
 `--quick` runs the first 30 days of P12. With `--keep` every measured row is written at once, and an interrupted run
 resumes. `--policy ""` measures the baselines alone.
@@ -77,6 +78,7 @@ class Task:
     tenants: tuple[str, ...]
     jobs: Path
     cluster: Path
+    durations: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ class Row:
     most_evictions: int  # of one job
     longest_wait_s: float  # of one job, in all
     lost_gpu_s: float
+    owed_gpu_s: float
+    longest_owed_s: float  # of one tenant
+    total_wait_p99_s: float
     useful_ratio: float
     wall_s: float
     violated: int
@@ -151,13 +156,13 @@ def measure(task: Task) -> Row:
             policies=(task.policy,),
             physics="charged",
             telemetry="off",
-            durations="last-two",
+            durations=task.durations,
             series=False,
         )
     )
     tell_violations(f"{task.file} {task.policy}", outcome)
     ((name, entry),) = outcome.document()["policies"].items()
-    jobs, used, stops = entry["jobs"], entry["utilization"], entry["disruptions"]
+    jobs, used, stops, owed = (entry[block] for block in ("jobs", "utilization", "disruptions", "guarantees"))
     worst = max(task.tenants, key=lambda tenant: entry["tenants"][tenant]["slowdown"])
     return Row(
         task.file,
@@ -173,6 +178,9 @@ def measure(task: Task) -> Row:
         stops["evictions_per_job_max"],
         jobs["longest_wait_s"],
         stops["lost_gpu_s"],
+        owed["owed_gpu_s"],
+        owed["longest_owed_s"],
+        jobs["total_wait_s_p99"],
         used["to_last_arrival_ratio"] / used["bound_ratio"],
         entry["wall_s"],
         entry["invariants"]["violated"],
@@ -207,12 +215,15 @@ def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
             file,
             "average wait s",
             "average total wait s",
+            "p99 s",
             "worst slowdown",
             "of tenant",
             "pre+moves/1,000 jobs",
             "most evictions",
             "longest wait s",
             "lost GPU-h",
+            "owed GPU-h",
+            "longest owed h",
             "useful share",
             "wall s",
             "violations",
@@ -222,12 +233,15 @@ def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
                 row.policy,
                 f"{row.wait_s:,.0f}",
                 f"{row.total_wait_s:,.0f}",
+                f"{row.total_wait_p99_s:,.0f}",
                 f"{row.slowdown:.3f}",
                 row.worst_tenant,
                 f"{row.preemptions_per_1000:,.0f}+{row.moves_per_1000:,.0f}",
                 f"{row.most_evictions:,}",
                 f"{row.longest_wait_s:,.0f}",
                 f"{row.lost_gpu_s / 3600:,.0f}",
+                f"{row.owed_gpu_s / 3600:,.0f}",
+                f"{row.longest_owed_s / 3600:,.1f}",
                 f"{row.useful_ratio:.3f}",
                 f"{row.wall_s:.1f}",
                 str(row.violated),
@@ -258,6 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files="P12,P10",
         policy="autopilot",
         baselines="fifo-skip,las,easy,kueue",
+        durations="last-two",
         workers=2,
         keep="",
     )
@@ -283,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cluster = Path(folder) / f"{file}.yaml"
             cluster.write_text(cluster_text(case), encoding="utf-8")
             tasks += [
-                Task(file, name, tuple(case.guarantee), played, cluster)
+                Task(file, name, tuple(case.guarantee), played, cluster, given.durations)
                 for name in policies
                 if (file, name) not in done
             ]
@@ -292,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             keep_row(given.keep, row)
     print(
         f"many tenants, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
-        f"{ours or 'baselines alone'}, durations last-two"
+        f"{ours or 'baselines alone'}, durations {given.durations}"
     )
     found = {
         file: {row.policy: row for name in policies for row in rows if (row.file, row.policy) == (file, name)}

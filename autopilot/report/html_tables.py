@@ -84,6 +84,8 @@ WAITING = (
     Figure("Moves", "stopped to run elsewhere", _at("disruptions", "migrations"), count, -1),
     Figure("Evictions", "of one job, mean", _at("disruptions", "evictions_per_job_mean"), _decimal, -1),
     Figure("Most evictions", "of one job", _at("disruptions", "evictions_per_job_max"), count, -1),
+    Figure("Owed", "of guarantees, while work waited inside them", _at("guarantees", "owed_gpu_s"), format_gpu_s, -1),
+    Figure("Longest owed", "spell of a queue", _at("guarantees", "longest_owed_s"), format_duration, -1),
     Figure("Lost work", "done twice", _at("disruptions", "lost_gpu_s"), format_gpu_s, -1),
 )
 

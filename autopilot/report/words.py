@@ -194,6 +194,8 @@ STATEMENTS: tuple[tuple[str, tuple[str, ...], Callable[[float | None], str], int
     ("Preemptions", ("disruptions", "preemptions"), count, -1),
     ("Moves", ("disruptions", "migrations"), count, -1),
     ("Most evictions of one job", ("disruptions", "evictions_per_job_max"), count, -1),
+    ("Owed of guarantees", ("guarantees", "owed_gpu_s"), format_gpu_s, -1),
+    ("Longest time that a queue was owed", ("guarantees", "longest_owed_s"), format_duration, -1),
     ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s, -1),
 )
 """Label, path of the figure in a result, its format, and whether more (1) or less (-1) is better."""

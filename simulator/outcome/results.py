@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from simulator.outcome.fared import evictions, longest_waits, submitted_jobs, waited_s
 from simulator.outcome.idle_use import IdleUse
 from simulator.running.accounting import gpu_s
+from simulator.running.owed import longest
 from simulator.running.simulation import Simulated, bound_ratio
 from simulator.traces.table_files import write_table, write_text
 
@@ -114,6 +115,7 @@ def policy_result(
             "idle": gpu_s(totals.idle),
         },
         "jobs": _jobs(simulated, unusable_by_reason or {}, _worst_slowdown(tenants)),
+        "guarantees": _guarantees(simulated),
         "fared_worse": None,
         "makespan_s": run.end_s,
         "utilization": _utilization(simulated, measured),
@@ -179,6 +181,20 @@ def _disruptions(simulated: Simulated) -> dict[str, Any]:
         "recoveries": accounts.recoveries,
         "lost_since_checkpoint_gpu_s": gpu_s(lost - accounts.lost_no_bandwidth),
         "lost_no_bandwidth_gpu_s": gpu_s(accounts.lost_no_bandwidth),
+    }
+
+
+def _guarantees(simulated: Simulated) -> dict[str, Any] | None:
+    """What queues were owed of their guarantees; None where no queue has one."""
+    debts = simulated.owed.by_queue
+    if not debts:
+        return None
+    longest_s, queue = longest(debts)
+    return {
+        "owed_gpu_s": fsum(debt.gpu_s for debt in debts.values()),
+        "longest_owed_s": longest_s,
+        "longest_owed_queue": queue,
+        "queues": {name: {"owed_gpu_s": debt.gpu_s, "longest_owed_s": debt.longest_s} for name, debt in debts.items()},
     }
 
 

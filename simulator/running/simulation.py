@@ -12,6 +12,8 @@ from autopilot.core.model.snapshot import ServiceTable
 from simulator.checkers import PHYSICAL, CheckerSet, Found, Rules, World
 from simulator.running.accounting import Accounts, Totals, utilization_bound
 from simulator.running.engine import Engine, Run, Scheduler
+from simulator.running.owed import Owed
+from simulator.specs.clusterqueues import QueueSpec
 from simulator.traces.gpu_models import KNOWN_GPU_MODELS
 from simulator.world.cluster import Cluster
 from simulator.world.hardware import Hardware, bits
@@ -30,6 +32,7 @@ class Simulated:
     accounts: Accounts
     totals: Totals
     found: Found
+    owed: Owed
 
 
 class Simulation:
@@ -45,6 +48,7 @@ class Simulation:
         checkers: Iterable[str] = PHYSICAL,
         rules: Rules | None = None,
         services: Callable[[float], ServiceTable] | None = None,
+        queues: Sequence[QueueSpec] = (),
         observers: Sequence[object] = (),
         horizon_s: float = inf,
         ready_wakes: bool = False,
@@ -52,13 +56,15 @@ class Simulation:
     ) -> None:
         """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits that the policy keeps.
 
-        `services` returns the services of the run at a time, for the checkers.
+        `services` returns the services of the run at a time, for the checkers. What the `queues` of the cluster file
+        are owed of their guarantees is counted.
         """
         self.cluster = Cluster(inventory, jobs, physics, GPU_MEMORY_MIB)
         last_s = max((s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0)
         self.accounts = Accounts(self.cluster, last_s)
         self.checkers = CheckerSet(World(inventory, jobs, rules or Rules(), services, physics), checkers)
-        for observer in (self.accounts, *self.checkers.checkers, *observers):
+        self.owed = Owed(self.cluster, queues)
+        for observer in (self.accounts, self.owed, *self.checkers.checkers, *observers):
             self.cluster.observe(observer)
         self.engine = Engine(
             self.cluster,
@@ -72,8 +78,9 @@ class Simulation:
         """Run to the end and close the accounts."""
         run = self.engine.run()
         totals = self.accounts.totals(run.end_s)
+        self.owed.at_end(run.end_s)
         found = self.checkers.close(run.end_s, totals.capacity, totals.idle, totals.by_tenant)
-        return Simulated(self.cluster, run, self.accounts, totals, found)
+        return Simulated(self.cluster, run, self.accounts, totals, found, self.owed)
 
 
 def width_gpus(hardware: Hardware, shape: Shape) -> float:

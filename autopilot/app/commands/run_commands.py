@@ -220,6 +220,8 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("moves", "disruptions.migrations", "count"),
     ("evictions per job, mean", "disruptions.evictions_per_job_mean", "number"),
     ("evictions of one job, most", "disruptions.evictions_per_job_max", "count"),
+    ("owed of guarantees", "guarantees.owed_gpu_s", "gpu_time"),
+    ("longest time that a queue was owed", "guarantees.longest_owed_s", "time"),
     ("work lost", "disruptions.lost_gpu_s", "gpu_time"),
     ("jobs that fared worse", "fared_worse.worse", "count"),
     ("invariants violated", "invariants.violated", "count"),

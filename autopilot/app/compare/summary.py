@@ -39,6 +39,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure("preemptions", ("disruptions", "preemptions"), "count", -1),
     Figure("moves", ("disruptions", "migrations"), "count", -1),
     Figure("work lost", ("disruptions", "lost_gpu_s"), "gpu_time", -1),
+    Figure("owed of guarantees", ("guarantees", "owed_gpu_s"), "gpu_time", -1),
     Figure("makespan", ("makespan_s",), "time", -1),
     Figure("invariants violated", ("invariants", "violated"), "count", -1),
     Figure("cost of the cluster over the makespan", (MONEY, "cluster"), MONEY, -1),
@@ -46,7 +47,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure("of it handed out without SM activity", (MONEY, "gap"), MONEY, -1),
     Figure("cost of a useful GPU-hour", (MONEY, "useful_hour"), MONEY, -1),
 )
-COMPARED = (FIGURES[0], FIGURES[1], FIGURES[9], FIGURES[18])
+COMPARED = (FIGURES[0], FIGURES[1], FIGURES[9], FIGURES[19])
 """Figures that are compared in words."""
 
 

@@ -307,6 +307,7 @@ def _simulation(
         checkers=CHECKERS if policy is not None else PHYSICAL,
         rules=_rules(policy, world),
         services=services,
+        queues=world.spec.queues,
         ready_wakes=services is not None,
         on_progress=progress,
     )

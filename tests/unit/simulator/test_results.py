@@ -39,6 +39,7 @@ KEYS = {
     "tenants",
     "reservations",
     "gpu_s",
+    "guarantees",
     "jobs",
     "makespan_s",
     "utilization",
