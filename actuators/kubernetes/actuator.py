@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from actuators.kubernetes.api import Api
-from actuators.kubernetes.effects import begun
+from actuators.kubernetes.effects import begun, lever_in
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers import LEVERS
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Tools, Upkeep, Waiting, ended_by
@@ -85,9 +85,9 @@ class KubernetesActuator:
         self._epoch = fence
         if now_s < self._again_s:
             return ()
-        for keep in self.upkeep:
-            keep.run(self._tools, fence, now_s)
         wanted = {each.id: each for each in under_way}
+        for keep in self.upkeep:
+            keep.run(self._tools, fence, now_s, wanted.keys())
         for each in under_way:
             self._resume(each, now_s)
         outcomes = []
@@ -99,7 +99,8 @@ class KubernetesActuator:
             elif effect.id not in wanted:
                 self._take_back(effect, located, now_s)
             elif now_s >= effect.instruction.deadline_s:
-                outcomes.append(self._answer(effect.instruction, self._take_back(effect, located, now_s), now_s))
+                ended = self._take_back(effect, located, now_s)
+                outcomes += [self._answer(effect.instruction, ended, now_s)] if ended is not None else []
             else:
                 outcome = self._continue(effect, located, now_s)
                 outcomes += [outcome] if outcome.kind != OutcomeKind.ACCEPTED else []
@@ -140,11 +141,9 @@ class KubernetesActuator:
         if failed is not None:
             progress = ended_by(failed, f"reading {effect.instruction.subject.name}")
         else:
-            lever = self._lever(effect.instruction, target)
-            if isinstance(lever, Lever):
-                effect.lever = lever
+            why_not = self._choose(effect, target)
             if effect.lever is None:
-                progress = Ended(OutcomeKind.FAILED, str(lever))
+                progress = Ended(OutcomeKind.FAILED, why_not)
             else:
                 self._say(effect, target, "Begun", effect.lever.words, now_s)
                 progress = effect.lever.step(self._tools, effect, target, now_s)
@@ -156,15 +155,34 @@ class KubernetesActuator:
             self._say(effect, target, progress.kind.value.capitalize(), progress.reason, now_s, warning=warning)
         return self._answer(effect.instruction, progress, now_s)
 
-    def _take_back(self, effect: Effect, located: Located, now_s: float) -> Ended:
-        """Undo what was begun and has not come about."""
-        self._running.pop(effect.id, None)
+    def _take_back(self, effect: Effect, located: Located, now_s: float) -> Ended | None:
+        """Undo what was begun and has not come about. None: its objects cannot be read now, so it is tried again."""
         target, failed = target_of(self.api, located, effect.instruction.subject.uid)
+        if failed is not None and failed.retryable:
+            return None
+        self._running.pop(effect.id, None)
+        if failed is None:
+            self._choose(effect, target)
         if failed is not None or effect.lever is None:
             return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for}", retryable=True)
         ended = effect.lever.undo(self._tools, effect, target, now_s)
         self._say(effect, target, "GaveUp", ended.reason, now_s, warning=True)
         return ended
+
+    def _choose(self, effect: Effect, target: Target) -> str:
+        """Give the effect the lever that suits now; why none does. An effect under way keeps its lever.
+
+        A first write may be what makes a lever unsuitable: a Job that was started is not suspended any more. So a
+        process that resumes the effect reads the lever from the record.
+        """
+        lever = self._lever(effect.instruction, target)
+        if isinstance(lever, Lever):
+            effect.lever = lever
+            return ""
+        if effect.lever is None:
+            name = lever_in(target.read.values(), effect.id)
+            effect.lever = next((each for each in self.levers if each.name == name), None)
+        return lever
 
     def _lever(self, instruction: Instruction, target: Target) -> Lever | str:
         """The first lever that suits, or why none does."""

@@ -7,6 +7,7 @@ or in a request for a checkpoint.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from actuators.kubernetes.api import Api, Obj
@@ -50,6 +51,12 @@ def fields_of(text: str) -> Obj:
 def wrote(found: Obj, effect: str) -> bool:
     """True where the record of an object is of this instruction."""
     return id_in(annotation(found, EFFECT)) == effect
+
+
+def lever_in(documents: Iterable[Obj], effect: str) -> str:
+    """Name of the lever that wrote the record of this instruction; "" where there is no record."""
+    records = (fields_of(annotation(found, EFFECT)) for found in documents)
+    return next((str(each.get("lever", "")) for each in records if each.get("id") == effect), "")
 
 
 def begun(api: Api, target: Target, effect: str) -> bool:

@@ -58,8 +58,8 @@ class Objects(Protocol):
         """The objects of a subject (`kind`: workload, service, gpu, node) by its uid; None where the view has none."""
         ...
 
-    def marked(self) -> Iterable[tuple[str, Named, str]]:
-        """Subject uid, object and text of every annotation `gpu-autopilot.io/effect` in the view."""
+    def changing(self) -> Iterable[tuple[Named, str]]:
+        """Every node of the view with a record of an effect (annotation `gpu-autopilot.io/effect`), and the record."""
         ...
 
     def placed(self) -> Iterable[tuple[str, str, str]]:

@@ -1,13 +1,15 @@
-"""What the actuator keeps in order beside the effects: our AdmissionCheck, and the labels of placements."""
+"""What the actuator keeps in order beside the effects: our AdmissionCheck, labels of placements, abandoned re-cuts."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import Obj, Ref
+from actuators.kubernetes.levers import mig_config
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.objects import conditions
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
@@ -25,7 +27,7 @@ class ActiveCheck:
 
     _due_s: float = -inf
 
-    def run(self, tools: Tools, epoch: int, now_s: float) -> None:
+    def run(self, tools: Tools, epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
         """Say that the check is served. A cluster without Kueue or without the check is left alone."""
         if now_s < self._due_s:
             return
@@ -59,7 +61,7 @@ class OldPlacements:
     _due_s: float = -inf
     _gone_since_s: dict[str, float] = field(default_factory=dict)
 
-    def run(self, tools: Tools, epoch: int, now_s: float) -> None:
+    def run(self, tools: Tools, epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
         """Look at the nodes of the view; a gang must be missing for `GONE_S`."""
         if now_s < self._due_s:
             return
@@ -73,3 +75,26 @@ class OldPlacements:
         for name, uid, key in carried:
             if now_s - self._gone_since_s.get(key, inf) >= GONE_S:
                 placement.set_label(tools.writer, Ref("Node", "", name, uid), key, None, epoch)
+
+
+@dataclass(slots=True)
+class AbandonedRecuts:
+    """Opens nodes that a change of geometry has left cordoned, and that no instruction stands for any more.
+
+    A controller that stops between the last instruction and its undoing leaves such a node, and so does a write that
+    fails at the deadline.
+    """
+
+    _due_s: float = -inf
+
+    def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
+        """Look at the nodes of the view; a change gets `GONE_S` after its deadline."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + EVERY_S
+        for node, text in tools.objects.changing():
+            ref = Ref(node.kind, node.namespace, node.name, node.uid)
+            if mig_config.abandoned(text, under_way, now_s - GONE_S):
+                ended = mig_config.take_back(tools, ref, epoch)
+                if ended is not None:
+                    tools.events.say(ref, "RecutAbandoned", "Recut", ended.reason, now_s, warning=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -10,9 +11,9 @@ import structlog
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api, Connections
 from actuators.kubernetes.levers import LEVERS
-from actuators.kubernetes.levers.base import Lever
+from actuators.kubernetes.levers.base import Lever, Upkeep
 from actuators.kubernetes.objects import Objects
-from actuators.kubernetes.upkeep import ActiveCheck, OldPlacements
+from actuators.kubernetes.upkeep import AbandonedRecuts, ActiveCheck, OldPlacements
 from autopilot.core.model.policy import Policy
 from autopilot.service.capping import Capped, further_modes, kinds_of
 from autopilot.service.settings import Kubernetes
@@ -25,9 +26,15 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
     if not settings.act:
         return None
     levers = enabled_levers(settings)
-    admits = any("admit" in each.kinds for each in levers)  # whose rights the upkeep needs
-    keep = (ActiveCheck(), OldPlacements()) if admits else ()
+    keep = upkeep_of(levers)
     return KubernetesActuator(Api(access), objects, socket.gethostname(), levers, upkeep=keep, on_problem=_say)
+
+
+def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
+    """What is kept in order: only what the rights of the levers suffice for."""
+    kinds = frozenset(kind for lever in levers for kind in lever.kinds)
+    admits: tuple[Upkeep, ...] = (ActiveCheck(), OldPlacements()) if "admit" in kinds else ()
+    return (*admits, AbandonedRecuts()) if "recut" in kinds else admits
 
 
 def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:

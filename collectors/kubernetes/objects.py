@@ -54,12 +54,11 @@ class ObjectsOfView:
                 return Found(0, (_identity("Node", self._nodes.objects[name].metadata),))
         return None
 
-    def marked(self) -> Iterator[tuple[str, Identity, str]]:
-        """Uid of the work, object and text of every record of an effect."""
-        for gang in self._gangs.gangs.values():
-            for kind, meta in _metas(gang):
-                if meta.note(EFFECT):
-                    yield uid_of(gang), _identity(kind, meta), meta.note(EFFECT)
+    def changing(self) -> Iterator[tuple[Identity, str]]:
+        """Every node with a record of an effect, and the record."""
+        for node in self._nodes.objects.values():
+            if node.metadata.note(EFFECT):
+                yield _identity("Node", node.metadata), node.metadata.note(EFFECT)
 
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Name and uid of a node, and a label of placements on it."""

@@ -19,7 +19,7 @@ from apiserver.http.serve import Running, serve
 from apiserver.requests import Response
 from apiserver.server import Server
 from apiserver.timeline import US
-from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT
+from autopilot.contract.annotations import CHECK, CONTROLLER, PLACEMENT
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, Save, StopReason
 from autopilot.core.model.records import Instruction
@@ -236,13 +236,9 @@ class Acting:
         assert found is not None
         return found.incarnation
 
-    def marked(self) -> Iterator[tuple[str, Identity, str]]:
-        """Records of effects."""
-        for each in self.ask("GET", f"{SPACE}/workloads")["items"]:
-            meta = each["metadata"]
-            if EFFECT in meta.get("annotations", {}):
-                uid = meta["ownerReferences"][0]["uid"]
-                yield uid, Identity("Workload", "default", meta["name"], meta["uid"]), meta["annotations"][EFFECT]
+    def changing(self) -> Iterator[tuple[Identity, str]]:
+        """No node changes."""
+        yield from ()
 
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Labels of placements on nodes."""

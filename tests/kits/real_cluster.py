@@ -209,8 +209,8 @@ class RealCluster:
                     found.append(Identity(title, self.space, meta["name"], meta["uid"]))
         return Found(0, tuple(found)) if found else None
 
-    def marked(self) -> Iterator[tuple[str, Identity, str]]:
-        """No effect of another process is resumed."""
+    def changing(self) -> Iterator[tuple[Identity, str]]:
+        """No node changes."""
         return iter(())
 
     def placed(self) -> Iterator[tuple[str, str, str]]:

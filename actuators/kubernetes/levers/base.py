@@ -7,7 +7,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -79,8 +79,8 @@ class Tools:
 class Upkeep(Protocol):
     """Work of the actuator itself at each tick, beside the effects. It contains its own failures."""
 
-    def run(self, tools: Tools, epoch: int, now_s: float) -> None:
-        """Do what is due."""
+    def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
+        """Do what is due. `under_way`: ids of the instructions that the controller waits for."""
         ...
 
 

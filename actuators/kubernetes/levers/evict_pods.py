@@ -1,7 +1,8 @@
 """Stop pods that no Job or queue stands for, by the Eviction API: disruption budgets are honoured, grace is given.
 
-All evictions are tried first, and nothing is evicted where one of them is refused. Pods whose Job would fail by it are
-left alone.
+All evictions are tried first, and nothing is evicted where one of them is refused. A trial does not use up a budget, so
+a budget may still refuse the second pod of a gang; the rest of the gang follows when the budget allows it.
+Pods whose Job would fail by it are left alone.
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
             return Ended(OutcomeKind.DECLINED, why_not)
     grace_s = operation.grace_s if operation.save != Save.SKIP and operation.grace_s > 0 else None
     refs = [Ref("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
+    begun = any(each.ok and each.body["metadata"].get("deletionTimestamp") for each in answers)
     for dry in (True, False):
         for ref in refs:
             answer = tools.writer.evict(ref, grace_s, effect.epoch, dry=dry)
+            if answer.refusal == Refusal.BUDGET and begun:
+                return Waiting(f"a part of it stops, and a PodDisruptionBudget holds {ref.shown}: {answer.message}")
             if not answer.ok and answer.refusal != Refusal.GONE:
                 return ended_by(answer, f"{ref.shown}: evict")
+            begun = begun or not dry
     return Waiting("its pods stop")
 
 

@@ -12,6 +12,7 @@ come within one tick are carried out together.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -271,9 +272,11 @@ def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, n
         return _end(tools, effect, ref, record, Ended(OutcomeKind.CONFLICT, text))
     state = label(node, STATE)
     if state == "failed":
-        return _back(tools, effect, ref, record, "the MIG manager reports that it failed")
+        return _back(tools, effect.epoch, ref, record, "the MIG manager reports that it failed")
     if state in {"pending", "rebooting"} and now_s >= record.at + STUCK_S:
-        return _back(tools, effect, ref, record, f"{state} for {now_s - record.at:.0f} s: the MIG manager is stuck")
+        return _back(
+            tools, effect.epoch, ref, record, f"{state} for {now_s - record.at:.0f} s: the MIG manager is stuck"
+        )
     if state != "success":
         return Waiting(f"the MIG manager: {state or 'not begun'}")
     paused = paused_clients(node)
@@ -326,7 +329,7 @@ def _end(
     return ended if answer.ok else ended_by(answer, f"uncordon {ref.shown}")
 
 
-def _back(tools: Tools, effect: Effect, ref: Ref, record: Record, why: str) -> Ended:
+def _back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str) -> Ended:
     """Ask for the geometry of before by another value, bring paused clients back, and end."""
     back = record.before
 
@@ -343,11 +346,24 @@ def _back(tools: Tools, effect: Effect, ref: Ref, record: Record, why: str) -> E
             patch["spec"] = {"unschedulable": None}
         return patch
 
-    answer = tools.writer.change(ref, decide, effect.epoch)
+    answer = tools.writer.change(ref, decide, epoch)
     if not answer.ok:
         return Ended(OutcomeKind.FAILED, f"{why}; and {ref.shown} stays cordoned: {answer.message}", retryable=True)
     after = f"its node is asked to return to {back}" if record.step == "set" else "nothing was changed"
     return Ended(OutcomeKind.FAILED, f"{why}; {after}")
+
+
+def abandoned(text: str, under_way: Collection[str], now_s: float) -> bool:
+    """Whether a record is of a change whose time is over and that no instruction stands for any more."""
+    record = _record({"metadata": {"annotations": {EFFECT: text}}})
+    return record is not None and now_s >= record.deadline and not set(record.gpus.values()) & set(under_way)
+
+
+def take_back(tools: Tools, ref: Ref, epoch: int) -> Ended | None:
+    """Open a node again that an abandoned change has left cordoned; None where it cannot be read or has no record."""
+    read = tools.api.read(ref)
+    record = _record(read.body) if read.ok else None
+    return None if record is None else _back(tools, epoch, ref, record, "its change was abandoned")
 
 
 def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every `undo`
@@ -357,7 +373,7 @@ def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  
     record = _record(read.body) if read.ok else None
     if ref is None or record is None or effect.id not in record.gpus.values():
         return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for or read.message or 'no progress'}")
-    return _back(tools, effect, ref, record, f"not done in time: {effect.waits_for or 'no progress'}")
+    return _back(tools, effect.epoch, ref, record, f"not done in time: {effect.waits_for or 'no progress'}")
 
 
 # --- reading ----------------------------------------------------------------------------------------

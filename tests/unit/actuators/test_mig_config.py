@@ -12,7 +12,11 @@ import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
+from actuators.kubernetes.events import Events
+from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.levers.mig_config import CONFIG, CONFIG_MAP, SPREAD_S, STATE, STUCK_S
+from actuators.kubernetes.upkeep import GONE_S, AbandonedRecuts
+from actuators.kubernetes.writing import Writer
 from apiserver.actors.kubelet import KubeletOptions
 from apiserver.actors.mig_manager import CLIENTS, DEPLOY, PAUSED, MigManager, MigOptions
 from apiserver.cluster import cluster
@@ -160,14 +164,22 @@ class Scene:
         """A new process."""
         return KubernetesActuator(Api(self.rights.access("recut")), self)
 
+    def tools(self) -> Tools:
+        """What the upkeep works with, with the rights of re-cuts."""
+        api = Api(self.rights.access("recut"))
+        return Tools(api, Writer(api), Events(api, "test"), self)
+
     def find(self, kind: str, uid: str) -> Found | None:
         """The node of a GPU, as the view showed it first (port `Objects`)."""
         name = uid.partition(":")[0]
         return Found(0, (Identity("Node", "", name, self._uids[name]),)) if kind == "gpu" else None
 
-    def marked(self) -> Iterator[Any]:
-        """None."""
-        return iter(())
+    def changing(self) -> Iterator[tuple[Identity, str]]:
+        """Nodes with a record of an effect."""
+        for name, uid in self._uids.items():
+            text = self.node(name)["metadata"].get("annotations", {}).get(EFFECT)
+            if text:
+                yield Identity("Node", "", name, uid), text
 
     def placed(self) -> Iterator[Any]:
         """None."""
@@ -370,6 +382,36 @@ def test_a_new_process_goes_on_with_the_change(scene: Scene) -> None:
     assert again.apply(instruction, scene.now_s).kind == OutcomeKind.ACCEPTED
     assert scene.labels("n11")[CONFIG] == value
     assert scene.follow(again, instruction)[0].kind == OutcomeKind.DONE
+
+
+def test_a_node_whose_change_was_abandoned_takes_work_again(scene: Scene) -> None:
+    """Its controller stopped for good under way; the next one does not know the instruction. A later change begins."""
+    scene.add_node("n20")
+    _, instruction = begun(scene, "n20")
+    before = scene.node("n20")["metadata"]["labels"][CONFIG]
+    keep, tools = AbandonedRecuts(), scene.tools()
+    scene.run(instruction.deadline_s + GONE_S - scene.now_s - 60.0)
+    keep.run(tools, 1, scene.now_s, ())
+    assert not scene.is_open("n20"), "its time is not over"
+    scene.run(60.0)
+    keep.run(tools, 1, scene.now_s, (instruction.id,))
+    assert not scene.is_open("n20"), "an instruction still stands for it"
+    scene.run(60.0)
+    keep.run(tools, 1, scene.now_s, ())
+    assert scene.is_open("n20")
+    assert scene.labels("n20")[CONFIG] != before
+
+
+def test_a_new_process_takes_back_what_is_late(scene: Scene) -> None:
+    """The deadline passed while no controller was there: the node is open again, and the outcome says so."""
+    scene.add_node("n21")
+    _, instruction = begun(scene, "n21")
+    scene.label("n21", state="pending")
+    scene.run(instruction.deadline_s - scene.now_s)
+    (outcome,) = scene.actuator().advance(scene.now_s, 1, [instruction])
+    assert outcome.kind == OutcomeKind.FAILED
+    assert "is asked to return" in outcome.reason
+    assert scene.is_open("n21")
 
 
 def test_a_node_that_was_replaced_is_left_alone(scene: Scene) -> None:

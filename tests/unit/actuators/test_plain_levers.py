@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from autopilot.contract.annotations import CONTROLLER, MANAGE
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import OutcomeKind
@@ -9,6 +11,7 @@ from tests.kits.acting_kit import PODS, Acting, admit, evict
 from tests.kits.kueue_kit import JOBS
 
 OURS = {MANAGE: "true"}
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 def running_on(acting: Acting, name: str = "") -> dict[str, str]:
@@ -125,20 +128,90 @@ def test_a_job_that_does_not_start_in_time_is_suspended_again(acting: Acting) ->
     acting.finish("unlucky")
 
 
+def test_the_next_process_follows_a_job_that_was_started(acting: Acting) -> None:
+    """The start makes the lever unsuitable, so it is read from the record: the start is followed, then undone."""
+    acting.pod("lodger", 8)
+    (node,) = running_on(acting).values()
+    uid = acting.plain_job("orphan", suspend=True, labels=OURS)
+    instruction = acting.instruction(uid, admit(node))
+    acting.actuator().apply(instruction, acting.now_s)
+    acting.run(30)
+    second = acting.actuator()
+    assert second.advance(acting.now_s, 1, [instruction]) == ()
+    assert second.apply(instruction, acting.now_s).reason == "the scheduler binds its pods"
+    acting.run(31)
+    (outcome,) = acting.actuator().advance(acting.now_s, 1, [instruction])
+    assert (outcome.kind, "it waits again" in outcome.reason) == (OutcomeKind.CONFLICT, True)
+    assert acting.job("orphan")["spec"]["suspend"]
+    acting.finish("orphan", "lodger")
+
+
+class Deaf(Api):
+    """An API server that does not answer while `deaf`."""
+
+    deaf = False
+
+    def read(self, ref: Ref) -> Answer:
+        """Nothing comes back."""
+        return Answer({}, Refusal.UNREACHABLE, "no answer", 0) if self.deaf else super().read(ref)
+
+
+def test_what_is_late_is_taken_back_once_the_server_answers(acting: Acting) -> None:
+    """At the deadline the Job cannot be read: its start is not forgotten."""
+    acting.pod("guest", 8)
+    (node,) = running_on(acting).values()
+    uid = acting.plain_job("unheard", suspend=True, labels=OURS)
+    api = Deaf(acting.rights.access("admit"))
+    actuator, instruction = KubernetesActuator(api, acting), acting.instruction(uid, admit(node))
+    actuator.apply(instruction, acting.now_s)
+    acting.run(61)
+    api.deaf = True
+    assert actuator.advance(acting.now_s, 1, [instruction]) == ()
+    assert not acting.job("unheard")["spec"]["suspend"]
+    api.deaf = False
+    (outcome,) = actuator.advance(acting.now_s, 1, [instruction])
+    assert "it waits again" in outcome.reason
+    assert acting.job("unheard")["spec"]["suspend"]
+    acting.finish("unheard", "guest")
+
+
+def budget(acting: Acting, app: str, **amount: int) -> None:
+    """A PodDisruptionBudget on the pods of an app."""
+    spec = {"selector": {"matchLabels": {"app": app}}, **amount}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
+    acting.ask("POST", BUDGETS, body)
+
+
 def test_a_budget_that_forbids_keeps_every_pod(acting: Acting) -> None:
     """No pod of the gang is evicted where the budget refuses one; the Event names the budget."""
     acting.pod("k0", 8, group="kept")
     acting.pod("k1", 8, group="kept", app="kept")
-    budget = {"selector": {"matchLabels": {"app": "kept"}}, "maxUnavailable": 0}
-    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}, "spec": budget}
-    acting.ask("POST", path, body)
+    budget(acting, "kept", maxUnavailable=0)
     acting.run(2)
     outcome = acting.actuator().apply(acting.instruction("group/default/kept", evict()), acting.now_s)
     assert (outcome.kind, "a PodDisruptionBudget forbids it" in outcome.reason) == (OutcomeKind.CONFLICT, True)
     assert len(running_on(acting)) == 2
     assert ("EvictConflict", True) in [(reason, "PodDisruptionBudget" in note) for reason, note in acting.events("k0")]
-    acting.ask("DELETE", f"{path}/kept")
+    acting.ask("DELETE", f"{BUDGETS}/kept")
+    acting.finish()
+
+
+def test_a_budget_for_one_pod_lets_the_gang_stop_one_by_one(acting: Acting) -> None:
+    """A gang that has lost a pod is of no use: the rest follows, and the effect does not end half-way."""
+    for name in ("b0", "b1"):
+        acting.pod(name, 8, group="both", app="both")
+    budget(acting, "both", minAvailable=1)
+    acting.run(2)
+    actuator, instruction = acting.actuator(), acting.instruction("group/default/both", evict(grace_s=20.0))
+    outcome = actuator.apply(instruction, acting.now_s)
+    assert (outcome.kind, "a part of it stops" in outcome.reason) == (OutcomeKind.ACCEPTED, True)
+    assert len([each for each in acting.pods() if each["metadata"].get("deletionTimestamp")]) == 1
+    acting.pod("b2", 8, app="both")  # another pod of the service is healthy, so that the budget allows one again
+    acting.run(30)
+    actuator.advance(acting.now_s, 1, [instruction])
+    left = [each for each in acting.pods() if each["metadata"]["name"] in {"b0", "b1"}]
+    assert all(each["metadata"].get("deletionTimestamp") for each in left)
+    acting.ask("DELETE", f"{BUDGETS}/both")
     acting.finish()
 
 

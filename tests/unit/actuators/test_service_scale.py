@@ -49,8 +49,8 @@ class Scaling:
                     return Found(meta["generation"], (Identity(title, "default", meta["name"], uid),))
         return None
 
-    def marked(self) -> Iterator[tuple[str, Identity, str]]:
-        """Nothing is under way."""
+    def changing(self) -> Iterator[tuple[Identity, str]]:
+        """No node changes."""
         yield from ()
 
     def placed(self) -> Iterator[tuple[str, str, str]]:
