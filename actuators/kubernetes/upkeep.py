@@ -9,7 +9,7 @@ from math import inf
 
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import Obj, Ref
-from actuators.kubernetes.levers import mig_config
+from actuators.kubernetes.levers import mig_record
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.objects import conditions
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
@@ -94,7 +94,7 @@ class AbandonedRecuts:
         self._due_s = now_s + EVERY_S
         for node, text in tools.objects.changing():
             ref = Ref(node.kind, node.namespace, node.name, node.uid)
-            if mig_config.abandoned(text, under_way, now_s - GONE_S):
-                ended = mig_config.take_back(tools, ref, epoch)
+            if mig_record.abandoned(text, under_way, now_s - GONE_S):
+                ended = mig_record.take_back(tools, ref, epoch)
                 if ended is not None:
                     tools.events.say(ref, "RecutAbandoned", "Recut", ended.reason, now_s, warning=True)

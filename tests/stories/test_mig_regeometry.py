@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from actuators.kubernetes.levers.mig_config import CONFIG, CONFIG_MAP, STATE
+from actuators.kubernetes.levers.mig_config import CONFIG_MAP
+from actuators.kubernetes.levers.mig_record import CONFIG, STATE
 from autopilot.core.model.records import OutcomeKind
 from tests.unit.actuators.test_mig_config import HALVES, SMALL, SPACE, Scene
 

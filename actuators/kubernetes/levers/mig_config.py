@@ -12,16 +12,15 @@ come within one tick are carried out together.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 from urllib.parse import quote
 
 from actuators.kubernetes import mig_file
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.mig_record import CONFIG, NAME, STATE, Record, back, record_of
 from actuators.kubernetes.mig_file import BadFileError, Cuts, Layout
-from actuators.kubernetes.mig_node import DEPLOY, cuts_of, holds_gpu, offered, paused_clients, shown
+from actuators.kubernetes.mig_node import cuts_of, holds_gpu, offered, paused_clients, shown
 from actuators.kubernetes.objects import Target, annotation, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
@@ -29,7 +28,6 @@ from autopilot.core.hardware import mig
 from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Instruction, OutcomeKind
 
-CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 CONFIG_MAP = "gpu-autopilot-mig"
 """Name of the ConfigMap in the namespace of the GPU operator. Its entries may also be those of people."""
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -37,23 +35,6 @@ SPREAD_S = 120.0
 """How long the kubelet may take until the manager sees a new entry of the ConfigMap; an unknown entry fails."""
 STUCK_S = 1200.0
 """`pending` for longer is stuck: the manager waits up to 5 min for each client, and gives up without another state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """An effect on a node, as its annotation holds it."""
-
-    id: str
-    kind: str
-    lever: str
-    step: str  # cordoned | set
-    deadline: float
-    epoch: int
-    at: float  # when the step began
-    config: str  # the entry that is asked for
-    before: str  # value of the label before
-    cordoned: bool  # the node was open before
-    gpus: dict[str, str]  # instruction by index of the GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +67,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     read = tools.api.read(ref)
     if not read.ok:
         return ended_by(read, ref.shown)
-    record = _record(read.body)
+    record = record_of(read.body)
     if record is None:
         if effect.waits_for:
             return _after(tools, effect, operation, read.body)
@@ -119,7 +100,7 @@ def _begin(tools: Tools, effect: Effect, operation: RecutOperation, ref: Ref, no
     record = Record(
         effect.id,
         "recut",
-        LEVER.name,
+        NAME,
         "cordoned",
         effect.instruction.deadline_s,
         effect.epoch,
@@ -272,9 +253,9 @@ def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, n
         return _end(tools, effect, ref, record, Ended(OutcomeKind.CONFLICT, text))
     state = label(node, STATE)
     if state == "failed":
-        return _back(tools, effect.epoch, ref, record, "the MIG manager reports that it failed")
+        return back(tools, effect.epoch, ref, record, "the MIG manager reports that it failed")
     if state in {"pending", "rebooting"} and now_s >= record.at + STUCK_S:
-        return _back(
+        return back(
             tools, effect.epoch, ref, record, f"{state} for {now_s - record.at:.0f} s: the MIG manager is stuck"
         )
     if state != "success":
@@ -325,68 +306,23 @@ def _end(
     patch: Obj = {"metadata": {"annotations": notes}}
     if record.cordoned:
         patch["spec"] = {"unschedulable": None}
-    answer = tools.writer.change(ref, lambda found: patch if _record(found) else Stop("ended", done=True), effect.epoch)
+    answer = tools.writer.change(
+        ref, lambda found: patch if record_of(found) else Stop("ended", done=True), effect.epoch
+    )
     return ended if answer.ok else ended_by(answer, f"uncordon {ref.shown}")
-
-
-def _back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str) -> Ended:
-    """Ask for the geometry of before by another value, bring paused clients back, and end."""
-    back = record.before
-
-    def decide(found: Obj) -> Obj | Stop:
-        known = _record(found)
-        if known is None:
-            return Stop("ended", done=True)
-        patch: Obj = {"metadata": {"annotations": {EFFECT: None}}}
-        if known.step == "set" and label(found, CONFIG) == known.config:
-            patch["metadata"]["labels"] = {CONFIG: back, STATE: None}
-            # where the geometry is still that of before, the manager reports success and leaves its clients paused
-            patch["metadata"]["labels"] |= {DEPLOY + client: "true" for client in paused_clients(found)}
-        if known.cordoned:
-            patch["spec"] = {"unschedulable": None}
-        return patch
-
-    answer = tools.writer.change(ref, decide, epoch)
-    if not answer.ok:
-        return Ended(OutcomeKind.FAILED, f"{why}; and {ref.shown} stays cordoned: {answer.message}", retryable=True)
-    after = f"its node is asked to return to {back}" if record.step == "set" else "nothing was changed"
-    return Ended(OutcomeKind.FAILED, f"{why}; {after}")
-
-
-def abandoned(text: str, under_way: Collection[str], now_s: float) -> bool:
-    """Whether a record is of a change whose time is over and that no instruction stands for any more."""
-    record = _record({"metadata": {"annotations": {EFFECT: text}}})
-    return record is not None and now_s >= record.deadline and not set(record.gpus.values()) & set(under_way)
-
-
-def take_back(tools: Tools, ref: Ref, epoch: int) -> Ended | None:
-    """Open a node again that an abandoned change has left cordoned; None where it cannot be read or has no record."""
-    read = tools.api.read(ref)
-    record = _record(read.body) if read.ok else None
-    return None if record is None else _back(tools, epoch, ref, record, "its change was abandoned")
 
 
 def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every `undo`
     """At the deadline: the node is uncordoned; a label that was set goes back."""
     ref = target.first("Node")
     read = tools.api.read(ref) if ref is not None else Answer({}, Refusal.GONE, "its node is gone")
-    record = _record(read.body) if read.ok else None
+    record = record_of(read.body) if read.ok else None
     if ref is None or record is None or effect.id not in record.gpus.values():
         return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for or read.message or 'no progress'}")
-    return _back(tools, effect.epoch, ref, record, f"not done in time: {effect.waits_for or 'no progress'}")
+    return back(tools, effect.epoch, ref, record, f"not done in time: {effect.waits_for or 'no progress'}")
 
 
 # --- reading ----------------------------------------------------------------------------------------
-
-
-def _record(node: Obj) -> Record | None:
-    """Our effect on the node; None for none, and for a record of another lever."""
-    text = annotation(node, EFFECT)
-    try:
-        found: dict[str, Any] = json.loads(text) if text else {}
-        return Record(**found) if found.get("lever") == LEVER.name else None
-    except (ValueError, TypeError):
-        return None
 
 
 def _put(tools: Tools, effect: Effect, ref: Ref, record: Record, patch: Obj, *, without: bool = False) -> Answer:
@@ -408,7 +344,7 @@ def _at(layout: Layout, effect: Effect) -> str:
 
 
 LEVER = Lever(
-    "mig-config",
+    NAME,
     frozenset({"recut"}),
     "set the label nvidia.com/mig.config of a cordoned node without GPU pods, and follow the MIG manager",
     (

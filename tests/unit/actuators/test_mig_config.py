@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,8 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers.base import Tools
-from actuators.kubernetes.levers.mig_config import CONFIG, CONFIG_MAP, SPREAD_S, STATE, STUCK_S
+from actuators.kubernetes.levers.mig_config import CONFIG_MAP, SPREAD_S, STUCK_S
+from actuators.kubernetes.levers.mig_record import CONFIG, STATE, Record, abandoned
 from actuators.kubernetes.upkeep import GONE_S, AbandonedRecuts
 from actuators.kubernetes.writing import Writer
 from apiserver.actors.kubelet import KubeletOptions
@@ -400,6 +402,18 @@ def test_a_node_whose_change_was_abandoned_takes_work_again(scene: Scene) -> Non
     keep.run(tools, 1, scene.now_s, ())
     assert scene.is_open("n20")
     assert scene.labels("n20")[CONFIG] != before
+
+
+def test_a_record_that_somebody_edited_is_no_record() -> None:
+    """Other types, missing fields and other texts: the node is left to its person, and no tick fails."""
+    known = Record("i", "recut", "mig-config", "set", 1.0, 1, 0.0, "c", "b", cordoned=True, gpus={"0": "i"})
+    record = asdict(known)
+    assert abandoned(json.dumps(record), (), 2.0)
+    assert not abandoned(json.dumps(record), ("i",), 2.0)
+    for broken in ({"deadline": "soon"}, {"gpus": ["i"]}, {"lever": "unsuspend"}, {"at": None}):
+        assert not abandoned(json.dumps({**record, **broken}), (), 2.0)
+    for text in ("", "[]", "null", "{", "7"):
+        assert not abandoned(text, (), 2.0)
 
 
 def test_a_new_process_takes_back_what_is_late(scene: Scene) -> None:

@@ -1,0 +1,83 @@
+"""The record of a change of MIG geometry on its node, and how a change that did not come about is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import msgspec
+
+from actuators.kubernetes.api import Obj, Ref
+from actuators.kubernetes.levers.base import Ended, Tools
+from actuators.kubernetes.mig_node import DEPLOY, paused_clients
+from actuators.kubernetes.objects import annotation, label
+from actuators.kubernetes.writing import Stop
+from autopilot.contract.annotations import EFFECT
+from autopilot.core.model.records import OutcomeKind
+
+NAME = "mig-config"
+"""The lever that writes these records."""
+CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An effect on a node, as its annotation holds it."""
+
+    id: str
+    kind: str
+    lever: str
+    step: str  # cordoned | set
+    deadline: float
+    epoch: int
+    at: float  # when the step began
+    config: str  # the entry that is asked for
+    before: str  # value of the label before
+    cordoned: bool  # the node was open before
+    gpus: dict[str, str]  # instruction by index of the GPU
+
+
+def record_of(node: Obj) -> Record | None:
+    """Our effect on the node; None for none, for a record of another lever, and for a text that is no record."""
+    try:
+        found = msgspec.json.decode(annotation(node, EFFECT), type=Record)
+    except msgspec.DecodeError:
+        return None
+    return found if found.lever == NAME else None
+
+
+def back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str) -> Ended:
+    """Ask for the geometry of before by another value, bring paused clients back, and end."""
+    before = record.before
+
+    def decide(found: Obj) -> Obj | Stop:
+        known = record_of(found)
+        if known is None:
+            return Stop("ended", done=True)
+        patch: Obj = {"metadata": {"annotations": {EFFECT: None}}}
+        if known.step == "set" and label(found, CONFIG) == known.config:
+            patch["metadata"]["labels"] = {CONFIG: before, STATE: None}
+            # where the geometry is still that of before, the manager reports success and leaves its clients paused
+            patch["metadata"]["labels"] |= {DEPLOY + client: "true" for client in paused_clients(found)}
+        if known.cordoned:
+            patch["spec"] = {"unschedulable": None}
+        return patch
+
+    answer = tools.writer.change(ref, decide, epoch)
+    if not answer.ok:
+        return Ended(OutcomeKind.FAILED, f"{why}; and {ref.shown} stays cordoned: {answer.message}", retryable=True)
+    after = f"its node is asked to return to {before}" if record.step == "set" else "nothing was changed"
+    return Ended(OutcomeKind.FAILED, f"{why}; {after}")
+
+
+def abandoned(text: str, under_way: Collection[str], now_s: float) -> bool:
+    """Whether a record is of a change whose time is over and that no instruction stands for any more."""
+    record = record_of({"metadata": {"annotations": {EFFECT: text}}})
+    return record is not None and now_s >= record.deadline and not set(record.gpus.values()) & set(under_way)
+
+
+def take_back(tools: Tools, ref: Ref, epoch: int) -> Ended | None:
+    """Open a node again that an abandoned change has left cordoned; None where it cannot be read or has no record."""
+    read = tools.api.read(ref)
+    record = record_of(read.body) if read.ok else None
+    return None if record is None else back(tools, epoch, ref, record, "its change was abandoned")
