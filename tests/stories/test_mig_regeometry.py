@@ -16,7 +16,7 @@ import pytest
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP
 from actuators.kubernetes.levers.mig_record import CONFIG, STATE
 from autopilot.core.model.records import OutcomeKind
-from tests.unit.actuators.test_mig_config import HALVES, SMALL, SPACE, Scene
+from tests.kits.mig_kit import HALVES, SMALL, SPACE, Scene
 
 HALF = "nvidia.com/mig-3g.40gb"
 

@@ -9,6 +9,7 @@ import pytest
 
 from actuators.kubernetes.rights import kinds
 from tests.kits.acting_kit import Acting
+from tests.kits.mig_kit import Scene
 from tests.kits.rights_kit import Right, Rights, granted, without_names
 from tests.unit.actuators import (
     test_admission_check,
@@ -41,7 +42,7 @@ def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig
         test_service_scale.test_replicas_are_raised_and_given_back(scaling, plural)
     test_writing.test_our_check_is_kept_active(acting)
     test_node_cordon.test_a_condemned_node_is_closed_and_opened_again((acting, test_node_cordon.Nodes(acting)))
-    scene = test_mig_config.Scene(tmp_path_factory.mktemp("rights"))
+    scene = Scene(tmp_path_factory.mktemp("rights"))
     test_mig_config.test_a_gpu_is_cut_and_the_other_one_keeps_its_geometry(scene)
     scene.close()
     return acting.rights, scene.rights

@@ -1,0 +1,207 @@
+"""A cluster with the GPU operator and its MIG manager, for the tests of changes of MIG geometry."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Api
+from actuators.kubernetes.events import Events
+from actuators.kubernetes.levers.base import Tools
+from actuators.kubernetes.levers.mig_config import CONFIG_MAP
+from actuators.kubernetes.levers.mig_record import CONFIG, STATE
+from actuators.kubernetes.writing import Writer
+from apiserver.actors.kubelet import KubeletOptions
+from apiserver.actors.mig_manager import CLIENTS, DEPLOY, MigManager, MigOptions
+from apiserver.cluster import cluster
+from apiserver.http.serve import serve
+from apiserver.timeline import US, Timeline
+from apiserver.users import ADMIN
+from autopilot.contract.annotations import EFFECT
+from autopilot.core.model.objects import Geometry, Subject, SubjectKind
+from autopilot.core.model.operations import RecutOperation
+from autopilot.core.model.records import Instruction, Outcome
+from tests.kits.acting_kit import Found, Identity
+from tests.kits.rights_kit import Rights
+
+Obj = dict[str, Any]
+SPACE = "gpu-operator"
+FILE = """version: v1
+mig-configs:
+  all-disabled: [{devices: all, mig-enabled: false}]
+  small: [{devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}]
+"""
+SMALL: Geometry = tuple(("1g.10gb", start) for start in range(7))
+HALVES: Geometry = (("3g.40gb", 0), ("3g.40gb", 4))
+GROUP = {
+    "group": "nvidia.com",
+    "names": {"plural": "clusterpolicies", "singular": "clusterpolicy", "kind": "ClusterPolicy"},
+}
+OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class Scene:
+    """A cluster with the GPU operator; nodes of two H100, both cut into seven instances."""
+
+    def __init__(self, folder: Any) -> None:
+        self.timeline = Timeline(datetime(2026, 1, 1, tzinfo=UTC))
+        self.server = cluster(self.timeline, random.Random(1), kubelets=KubeletOptions(served=lambda _node: False))
+        self.client = self.server.client(ADMIN, "test")
+        self.options = MigOptions(config_map=(SPACE, CONFIG_MAP), may_reboot=True)
+        self.manager = MigManager(self.server, self.options)
+        self.client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+        meta = {"name": CONFIG_MAP, "namespace": SPACE}
+        data = {"config.yaml": FILE}
+        self.client.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": OPEN}}
+        crd = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "clusterpolicies.nvidia.com"},
+            "spec": {**GROUP, "scope": "Cluster", "versions": [version]},
+        }
+        self.client.create("customresourcedefinitions.apiextensions.k8s.io", crd)
+        self.timeline.run_for(5)
+        policy = {
+            "apiVersion": "nvidia.com/v1",
+            "kind": "ClusterPolicy",
+            "metadata": {"name": "cluster-policy"},
+            "spec": {"migManager": {"config": {"name": CONFIG_MAP}}},
+            "status": {"namespace": SPACE},
+        }
+        self.client.create("clusterpolicies.nvidia.com", policy)
+        self.running = serve(self.server)
+        self._hold = self.running.clock.hold()
+        self._hold.__enter__()
+        self.rights = Rights(self.server, self.running, folder)
+        self._uids: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._hold.__exit__(None, None, None)
+        self.running.close()
+
+    @property
+    def now_s(self) -> float:
+        """The time of the server."""
+        return self.timeline.now.timestamp()
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        with self.running.clock.lock:
+            self.timeline.run_until_us(self.timeline.now_us + round(seconds * US))
+
+    def add_node(self, name: str, **spec: Any) -> None:
+        """A node whose GPUs are cut into small instances."""
+        labels = {DEPLOY + each: "true" for each in CLIENTS} | {
+            "nvidia.com/mig.capable": "true",
+            "nvidia.com/mig.strategy": "mixed",
+            "nvidia.com/gpu.count": "2",
+            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+            CONFIG: "small",
+            STATE: "success",
+        }
+        amounts = {"cpu": "64", "nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "14"}
+        status = {"capacity": amounts, "allocatable": amounts}
+        with self.running.clock.lock:
+            found = self.client.create(
+                "nodes",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {"name": name, "labels": labels},
+                    "spec": spec,
+                    "status": status,
+                },
+            )
+            self._uids.setdefault(name, found["metadata"]["uid"])
+        self.run(1)
+
+    def node(self, name: str) -> Obj:
+        """A node now."""
+        found = self.server.store.get("nodes", "", name)
+        assert found is not None
+        return found
+
+    def labels(self, name: str) -> dict[str, str]:
+        """Its labels."""
+        found: dict[str, str] = self.node(name)["metadata"]["labels"]
+        return found
+
+    def offers(self, name: str) -> dict[str, str]:
+        """What of its GPUs can be allocated."""
+        amounts: dict[str, str] = self.node(name)["status"]["allocatable"]
+        return {key: each for key, each in amounts.items() if key.startswith("nvidia.com/") and each != "0"}
+
+    def is_open(self, name: str) -> bool:
+        """Whether it takes pods, and no effect is recorded on it."""
+        node = self.node(name)
+        return not node["spec"].get("unschedulable") and EFFECT not in node["metadata"].get("annotations", {})
+
+    def label(self, name: str, **labels: str | None) -> None:
+        """Set labels as a person would; `state` and `config` are those of the manager."""
+        keys = {"config": CONFIG, "state": STATE}
+        named = {keys.get(key, key): value for key, value in labels.items()}
+        with self.running.clock.lock:
+            self.client.patch("nodes", "", name, {"metadata": {"labels": named}})
+
+    def pod(self, name: str, node: str, limits: Obj, app: str = "") -> None:
+        """A pod on a node."""
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "app:1", "resources": {"limits": limits}}]}
+        meta = {"name": name, "namespace": "default", "labels": {"app": app}}
+        with self.running.clock.lock:
+            self.client.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    # --- the actuator -------------------------------------------------------------------------
+
+    def actuator(self) -> KubernetesActuator:
+        """A new process."""
+        return KubernetesActuator(Api(self.rights.access("recut")), self)
+
+    def tools(self) -> Tools:
+        """What the upkeep works with, with the rights of re-cuts."""
+        api = Api(self.rights.access("recut"))
+        return Tools(api, Writer(api), Events(api, "test"), self)
+
+    def find(self, kind: str, uid: str) -> Found | None:
+        """The node of a GPU, as the view showed it first (port `Objects`)."""
+        name = uid.partition(":")[0]
+        return Found(0, (Identity("Node", "", name, self._uids[name]),)) if kind == "gpu" else None
+
+    def changing(self) -> Iterator[tuple[Identity, str]]:
+        """Nodes with a record of an effect."""
+        for name, uid in self._uids.items():
+            text = self.node(name)["metadata"].get("annotations", {}).get(EFFECT)
+            if text:
+                yield Identity("Node", "", name, uid), text
+
+    def placed(self) -> Iterator[Any]:
+        """None."""
+        return iter(())
+
+    def uids(self) -> Iterator[str]:
+        """None."""
+        return iter(())
+
+    def recut(
+        self, node: str, index: int = 0, before: Geometry | None = SMALL, after: Geometry | None = HALVES, **more: Any
+    ) -> Instruction:
+        """An instruction about one GPU."""
+        scope = more.pop("scope", "node")
+        uid = f"{node}:gpu{index}"
+        operation = RecutOperation(before=before, after=after, scope=scope, node=node, index=index)
+        return Instruction(
+            f"1/p/{uid}", Subject(SubjectKind.GPU, uid, uid, 0), operation, self.now_s + 1500.0, 1, "p", **more
+        )
+
+    def follow(self, actuator: KubernetesActuator, *under_way: Instruction, most_s: float = 2000.0) -> list[Outcome]:
+        """Ticks until every effect has ended."""
+        ended: list[Outcome] = []
+        end_s = self.now_s + most_s
+        while len(ended) < len(under_way) and self.now_s < end_s:
+            self.run(20)
+            ended += actuator.advance(self.now_s, 1, under_way)
+        return ended
