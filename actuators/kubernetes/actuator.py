@@ -26,7 +26,7 @@ OUTAGE_S = 10.0
 MOST_KEPT = 10_000
 """Outcomes of ended effects that are kept, for instructions that come twice."""
 
-SAYS = {kind: kind.capitalize() for kind in ("admit", "evict", "resize", "scale", "recut", "cordon")}
+SAYS = {kind: kind.capitalize() for kind in ("admit", "evict", "resize", "scale", "recut", "cordon", "provision")}
 """Action of the Event for each kind of instruction; a notice is an Event itself and needs no other."""
 
 
@@ -127,10 +127,16 @@ class KubernetesActuator:
         if isinstance(located, Ended):
             return
         target, failed = target_of(self.api, located, instruction.subject.uid)
-        if failed is None and begun(self.api, target, instruction.id):
+        if failed is None and self._begun(instruction, target):
             self._running[instruction.id] = Effect(instruction, None, self._epoch, now_s)
         elif failed is None:
             self._ended[instruction.id] = Outcome(instruction.id, OutcomeKind.FAILED, now_s, "not begun", True)
+
+    def _begun(self, instruction: Instruction, target: Target) -> bool:
+        """Whether an object shows that somebody began the effect."""
+        levers = [each for each in self.levers if instruction.kind in each.kinds]
+        shown = any(each.shows(self._tools, target, instruction.id) for each in levers)
+        return shown or begun(self.api, target, instruction.id)
 
     def _continue(self, effect: Effect, located: Located, now_s: float) -> Outcome:
         """Read the objects, take the next step, and say what came of it."""
@@ -166,7 +172,8 @@ class KubernetesActuator:
         if failed is not None or effect.lever is None:
             return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for}", retryable=True)
         ended = effect.lever.undo(self._tools, effect, target, now_s)
-        self._say(effect, target, "GaveUp", ended.reason, now_s, warning=True)
+        done = ended.kind == OutcomeKind.DONE
+        self._say(effect, target, "Done" if done else "GaveUp", ended.reason, now_s, warning=not done)
         return ended
 
     def _choose(self, effect: Effect, target: Target) -> str:

@@ -119,6 +119,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "ClusterQueue": ("kueue.x-k8s.io/v1beta2", "clusterqueues"),
     "LocalQueue": ("kueue.x-k8s.io/v1beta2", "localqueues"),
     "ResourceFlavor": ("kueue.x-k8s.io/v1beta2", "resourceflavors"),
+    "PodTemplate": ("v1", "podtemplates"),
+    "ProvisioningRequest": ("autoscaling.x-k8s.io/v1", "provisioningrequests"),
     "AdmissionCheck": ("kueue.x-k8s.io/v1beta2", "admissionchecks"),
 }
 """Kinds that are read or written: their apiVersion and their name in paths."""

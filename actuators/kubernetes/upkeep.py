@@ -1,4 +1,4 @@
-"""What the actuator keeps in order beside the effects: our AdmissionCheck, labels of placements, abandoned re-cuts."""
+"""What the actuator keeps in order beside the effects: our check, labels of placements, what nobody follows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from math import inf
 
 from actuators.kubernetes import placement
-from actuators.kubernetes.api import Obj, Ref
-from actuators.kubernetes.levers import mig_record
+from actuators.kubernetes.api import Obj, Ref, path_of
+from actuators.kubernetes.effects import id_in
+from actuators.kubernetes.levers import mig_record, provisioning
 from actuators.kubernetes.levers.base import Tools
-from actuators.kubernetes.objects import conditions
+from actuators.kubernetes.objects import annotation, conditions
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
-from autopilot.contract.annotations import CHECK, CONTROLLER
+from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, REQUEST
 
 EVERY_S = 60.0
 """Time between two looks."""
@@ -98,3 +99,20 @@ class AbandonedRecuts:
                 ended = mig_record.take_back(tools, ref, epoch)
                 if ended is not None:
                     tools.events.say(ref, "RecutAbandoned", "Recut", ended.reason, now_s, warning=True)
+
+
+@dataclass(slots=True)
+class OldRequests:
+    """Removes requests for nodes that no instruction stands for, such as those of a process that ended."""
+
+    _due_s: float = -inf
+
+    def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
+        """Look at our requests. A cluster without the kind has none."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + EVERY_S
+        found = tools.api.get(path_of("ProvisioningRequest"), {"labelSelector": f"{REQUEST}=true"})
+        for each in found.body.get("items") or () if found.ok else ():
+            if id_in(annotation(each, EFFECT)) not in under_way:
+                provisioning.remove(tools, each)

@@ -78,6 +78,7 @@ CORE = (
         subresources={"status": STATUS},
     ),
     Kind("", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), subresources={"status": STATUS}),
+    Kind("", "v1", "podtemplates", "PodTemplate", generation=True),
     Kind("", "v1", "limitranges", "LimitRange", short_names=("limits",)),
     *EVENTS,
 )  # fmt: skip

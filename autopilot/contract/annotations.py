@@ -33,6 +33,9 @@ CORDONED = PREFIX + "cordoned"
 CONDEMNED = PREFIX + "condemned"
 """Taint (NoSchedule) on a node with an error that asks for its restart."""
 
+REQUEST = PREFIX + "capacity-request"
+"""Label `"true"` on the ProvisioningRequests and PodTemplates that we made."""
+
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
 """Annotation on pods: `{"id", "deadline"}`. Write a checkpoint before `deadline` (seconds since 1970)."""
 CHECKPOINT_ACK = PREFIX + "checkpoint-ack"

@@ -30,6 +30,7 @@ _UNKNOWN = {
     "recut": "cut it anew",
     "drain": "drain it: {victims}",
     "cordon": "cordon or uncordon it",
+    "provision": "ask for nodes for it",
 }
 """Words for proposals that no shipped action makes, by kind."""
 

@@ -13,7 +13,7 @@ from actuators.kubernetes.api import Api, Connections
 from actuators.kubernetes.levers import LEVERS
 from actuators.kubernetes.levers.base import Lever, Upkeep
 from actuators.kubernetes.objects import Objects
-from actuators.kubernetes.upkeep import AbandonedRecuts, ActiveCheck, OldPlacements
+from actuators.kubernetes.upkeep import AbandonedRecuts, ActiveCheck, OldPlacements, OldRequests
 from autopilot.core.model.policy import Policy
 from autopilot.service.capping import Capped, further_modes, kinds_of
 from autopilot.service.settings import Kubernetes
@@ -33,8 +33,10 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
 def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     """What is kept in order: only what the rights of the levers suffice for."""
     kinds = frozenset(kind for lever in levers for kind in lever.kinds)
-    admits: tuple[Upkeep, ...] = (ActiveCheck(), OldPlacements()) if "admit" in kinds else ()
-    return (*admits, AbandonedRecuts()) if "recut" in kinds else admits
+    kept: list[Upkeep] = [ActiveCheck(), OldPlacements()] if "admit" in kinds else []
+    kept += [AbandonedRecuts()] if "recut" in kinds else []
+    kept += [OldRequests()] if "provision" in kinds else []
+    return tuple(kept)
 
 
 def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:

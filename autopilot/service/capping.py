@@ -24,6 +24,7 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
     Effect.FLOOR: frozenset({"scale"}),
     Effect.STOP: frozenset({"evict"}),
     Effect.CORDON: frozenset({"cordon"}),
+    Effect.PROVISION: frozenset({"provision"}),
     Effect.SUSPEND: frozenset({"evict"}),
     Effect.RECUT: frozenset({"recut"}),
     Effect.DRAIN: _BOTH,

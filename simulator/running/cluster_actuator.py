@@ -13,6 +13,7 @@ from autopilot.core.model.operations import (
     CordonOperation,
     EvictOperation,
     NotifyOperation,
+    ProvisionOperation,
     RecutOperation,
     ScaleOperation,
     StopReason,
@@ -93,6 +94,9 @@ class ClusterActuator:
             return self._remember(self._recut(instruction, instruction.operation, gpu, now_s))
         if isinstance(instruction.operation, CordonOperation):
             return self._remember(self._cordon(instruction, instruction.operation, node, now_s))
+        if isinstance(instruction.operation, ProvisionOperation):
+            reason = "this cluster has no autoscaler of nodes"
+            return self._remember(Outcome(instruction.id, OutcomeKind.CONFLICT, now_s, reason))
         if job is None:
             refusal: Refusal | None = Refusal.NOT_PENDING
         elif subject.uid != uid_of("job", job):

@@ -169,6 +169,9 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("scale_ahead", "scale", "give_back"): _no_floor,
     ("scale_ahead", "scale", "lapsed"): _lapsed_floor,
     ("defragment_ahead", "move", ""): lambda: decide(island_expected(), PATIENT),
+    ("request_capacity", "provision", ""): lambda: decide(
+        world("2x8", [waits("g", 32)], 600.0), with_policy(EAGER, capacity={"pools": {"pool": 8}})
+    ),
     ("recover", "evict", "broken"): lambda: _narrow(min_gpus=8, stale_since_s=100.0),
     ("recover", "evict", "bad_gpu"): lambda: _on_one_node([holds("g", 8)], xids={3: 79}),
     ("recover", "cordon", "condemned"): lambda: _on_one_node([], xids={3: 79}),

@@ -23,6 +23,7 @@ DEFAULTS: dict[str, Any] = {
     "index": 0,
     "cuts": (),
     "on": True,
+    "nodes": 1,
     "gpus": 1.0,
     "idle_s": 3600.0,
     "grace_s": 900.0,

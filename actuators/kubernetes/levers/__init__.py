@@ -13,6 +13,7 @@ from actuators.kubernetes.levers import (
     mig_config,
     node_cordon,
     notice,
+    provisioning,
     scheduling_gates,
     service_scale,
     suspension,
@@ -36,6 +37,7 @@ LEVERS: tuple[Lever, ...] = (
     mig_config.LEVER,
     notice.LEVER,
     node_cordon.LEVER,
+    provisioning.LEVER,
 )
 
 EVENTS = Rule("events.k8s.io", "events", ("create",))

@@ -92,13 +92,18 @@ def _give_up(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ende
     return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for or 'no progress'}", retryable=True)
 
 
+def _shows_nothing(_tools: Tools, _target: Target, _effect: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Lever:
     """One row of the table of levers.
 
     `suits` answers "" where the lever fits the objects of the instruction, else why not. `undo` takes back what was
     begun, where the deadline has passed or the controller does not wait for the effect any more; it leaves an effect
-    that has come about as it is.
+    that has come about as it is. `shows` answers whether an object beside those of the subject shows that this
+    instruction (id) was begun.
     """
 
     name: str
@@ -108,6 +113,7 @@ class Lever:
     suits: Callable[[Instruction, Target], str]
     step: Step
     undo: Callable[[Tools, Effect, Target, float], Ended] = _give_up
+    shows: Callable[[Tools, Target, str], bool] = _shows_nothing
 
 
 def ended_by(answer: Answer, what: str) -> Progress:

@@ -19,7 +19,7 @@ from autopilot.core.fragmentation.measure import fragmentation_of
 from autopilot.core.model.changes import MarkChange, PipelineChange, ReserveChange
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ResizeOperation
+from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
 from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
 from autopilot.core.model.units import counted, format_duration
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
@@ -363,6 +363,9 @@ class _Past:
         if isinstance(effect.operation, NotifyOperation):
             idle, grace = format_duration(effect.operation.idle_s), format_duration(effect.operation.grace_s)
             return f"{again}notify its owner: nothing done for {idle}, grace {grace}: {by}"
+        if isinstance(effect.operation, ProvisionOperation):
+            nodes = counted(effect.operation.nodes, "node")
+            return f"{again}ask the autoscaler for {nodes} of pool {effect.operation.pool}: {by}"
         if isinstance(effect.operation, ResizeOperation):
             return f"{again}go on with {where(slots)} ({by_node(slots, 4)}): {by}"
         return f"{again}stopped ({effect.operation.takes or 'evicted'}): {by}"

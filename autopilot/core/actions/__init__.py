@@ -15,6 +15,7 @@ from autopilot.core.actions import (
     reclaim_borrowed,
     recover,
     regeometry,
+    request_capacity,
     resize,
     scale_ahead,
     suspend_idle,
@@ -35,6 +36,7 @@ ACTIONS: tuple[Action, ...] = (
     resize.ACTION,  # grow elastic gangs into what is left
     scale_ahead.ACTION,  # replicas before the load that is foreseen
     defragment_ahead.ACTION,  # move running gangs before the gang that is foreseen comes
+    request_capacity.ACTION,  # ask for nodes for what does not fit
     recover.ACTION,  # stop what cannot go on where it is
     enforce_limit.ACTION,  # suspend what goes on for too long
 )

@@ -12,6 +12,7 @@ from autopilot.core.model.changes import (
     MoveChange,
     NotifyChange,
     PipelineChange,
+    ProvisionChange,
     RecutChange,
     ScaleChange,
 )
@@ -23,6 +24,7 @@ from autopilot.core.model.operations import (
     EvictOperation,
     NotifyOperation,
     Operation,
+    ProvisionOperation,
     RecutOperation,
     ResizeOperation,
     ScaleOperation,
@@ -130,6 +132,10 @@ def effects_of(
         case CordonChange(on=on):
             facts = {each.name: each.value for each in proposal.evidence}
             operation = CordonOperation(on=on, reason=f"{facts.get('error', 'repaired')} on {facts.get('gpu', 'it')}")
+        case ProvisionChange(pool=pool, nodes=nodes):
+            asked = policy.capacity.provisioning_class
+            operation = ProvisionOperation(pool=pool, nodes=nodes, provisioning_class=asked)
+            deadline_s = observation.now_s + policy.capacity.deadline_s
         case NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=noticed_s):
             operation = NotifyOperation(gpus=gpus, idle_s=idle_s, grace_s=noticed_s)
     if operation is not None:

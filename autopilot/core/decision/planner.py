@@ -27,6 +27,7 @@ from autopilot.core.model.changes import (
     MoveChange,
     NotifyChange,
     PipelineChange,
+    ProvisionChange,
     RecutChange,
     ReserveChange,
     ScaleChange,
@@ -60,6 +61,7 @@ from autopilot.core.planning.draft import (
     MoveDraft,
     NotifyDraft,
     PipelineDraft,
+    ProvisionDraft,
     RecutDraft,
     ReserveDraft,
     ScaleDraft,
@@ -338,6 +340,8 @@ def _change(draft: Draft, ctx: Context) -> Change:
             return DrainChange(pool=pool, scope=scope, gpus=uuids, cuts=cuts, victims=victims, until_s=until_s)
         case CordonDraft(on=on):
             return CordonChange(on=on)
+        case ProvisionDraft(pool=pool, nodes=nodes):
+            return ProvisionChange(pool=pool, nodes=nodes)
         case NotifyDraft(gpus=gpus, idle_s=idle_s, grace_s=grace_s):
             return NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=grace_s)
         case MarkDraft():
@@ -364,6 +368,8 @@ def _state_digest(draft: Draft, subject: Subject, change: Change, ctx: Context) 
             digest.update(f">{_place(slot)}".encode())
     if isinstance(draft, CordonDraft):
         digest.update(b"cordon" if draft.on else b"uncordon")
+    if isinstance(draft, ProvisionDraft):
+        digest.update(f"|+{draft.nodes} {draft.pool}".encode())
     if isinstance(draft, DrainDraft):
         digest.update(f"{draft.scope}:{draft.cuts}".encode())
     for node in draft.nodes if isinstance(draft, EvictDraft | ReserveDraft) else ():

@@ -59,6 +59,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import enter_in_ledger, proposal_key
 from autopilot.core.quota.past_use import remember_use
 from autopilot.core.quota.spending import remember_spending
+from autopilot.core.tracking.capacity_requests import follow_requests, with_requests
 from autopilot.core.tracking.cordons import follow_cordons, with_cordons
 from autopilot.core.tracking.lifecycle import absorb, halted
 from autopilot.core.tracking.promises import cap_notes, follow_promises, judge_promises, remember_promises
@@ -88,7 +89,7 @@ def reconcile(
         return _blind(memory, observation, policy, sight, notes, resumed=obeyed.resumed)
     memory = absorb(memory, observation, policy, resumed=obeyed.resumed)
     memory, recut_notes = follow_recuts(before, memory, observation, policy)
-    memory = follow_cordons(memory, observation)
+    memory = follow_requests(follow_cordons(memory, observation), observation, policy)
     stops = memory.stops
     memory, losses = settle_stops(memory, observation)
     memory, realised = follow_promises(memory, stops, losses, observation, policy)
@@ -232,6 +233,7 @@ def _commit(
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
     memory = with_marks(remember_stops(memory, in_turns, chosen.proposals, observation), chosen.proposals, now_s)
     memory = with_cordons(remember_promises(memory, planner.promises), chosen.proposals, now_s)
+    memory = with_requests(memory, chosen.proposals, now_s)
     memory = replace(
         memory,
         in_flight=in_flight,

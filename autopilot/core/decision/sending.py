@@ -22,6 +22,7 @@ from autopilot.core.model.operations import (
     CordonOperation,
     EvictOperation,
     NotifyOperation,
+    ProvisionOperation,
     RecutOperation,
     ResizeOperation,
     ScaleOperation,
@@ -112,7 +113,7 @@ class Sender:
                 takings.setdefault(effect.proposal_id, []).append(entry)
             elif isinstance(effect.operation, ScaleOperation):
                 answers[effect.id] = self._scaling(entry, effect.operation)
-            elif isinstance(effect.operation, RecutOperation | CordonOperation):
+            elif isinstance(effect.operation, RecutOperation | CordonOperation | ProvisionOperation):
                 answers[effect.id] = Code.CHANGED  # it is planned anew
             elif isinstance(effect.operation, NotifyOperation):
                 answers[effect.id] = self._notice(entry, effect.operation)

@@ -14,7 +14,7 @@ import numpy as np
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.guards.base import Check
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
-from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ResizeOperation
+from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Instruction, Note, Observation, Subject, SubjectKind
 from autopilot.core.placement.whatif import WhatIf
@@ -104,7 +104,7 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
     for entry in memory.in_flight.values():
         effect = entry.instruction
         row = names.workload.get(effect.subject.uid)
-        if row is None or isinstance(effect.operation, NotifyOperation):
+        if row is None or isinstance(effect.operation, NotifyOperation | ProvisionOperation):
             continue
         busy.add(row)
         slots = effect.operation.slots

@@ -47,6 +47,7 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     ControllerMemory: (
         "now_s",
         "cooled_until_s",
+        "requested_s",
         "no_pipelined_until_s",
         "proposed_since_s",
         "spent_until_s",

@@ -148,6 +148,15 @@ class CordonChange(Change):
     kind: Literal["cordon"] = field(default="cordon", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisionChange(Change):
+    """Ask for nodes for a gang that waits."""
+
+    pool: str
+    nodes: int
+    kind: Literal["provision"] = field(default="provision", init=False)
+
+
 CHANGES: Mapping[str, type[Change]] = {
     "admit": AdmitChange,
     "pipeline": PipelineChange,
@@ -159,6 +168,7 @@ CHANGES: Mapping[str, type[Change]] = {
     "recut": RecutChange,
     "drain": DrainChange,
     "cordon": CordonChange,
+    "provision": ProvisionChange,
     "notify": NotifyChange,
     "mark": MarkChange,
 }

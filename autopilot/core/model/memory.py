@@ -284,6 +284,7 @@ class ControllerMemory:
     workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     recuts: Mapping[str, RecutRecord] = field(default_factory=dict)  # by UUID of the GPU
     cordons: Mapping[str, CordonRecord] = field(default_factory=dict)  # by name of the node
+    requested_s: Mapping[str, float] = field(default_factory=dict)  # uid -> when nodes were last asked for
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill
     last_kill: Command | None = None  # as received, to recognize a repeat

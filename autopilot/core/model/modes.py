@@ -34,6 +34,7 @@ class Effect(StrEnum):
     FLOOR = "floor"  # set the floor of a service
     STOP = "stop"  # stop work that cannot continue where it is
     CORDON = "cordon"  # keep every scheduler off a node, and end that
+    PROVISION = "provision"  # ask the autoscaler of the cluster for nodes
     SUSPEND = "suspend"  # stop work and keep it away
     RECUT = "recut"  # change the MIG geometry of idle capacity
     DRAIN = "drain"  # move work off a GPU or node whose MIG geometry is to change
@@ -111,6 +112,11 @@ class Modes:
         Mode,
         Does(Effect.CLEAR),
         Doc("move running gangs so that a gang which the demand mix expects fits when it comes"),
+    ] = Mode.RECOMMEND
+    request_capacity: Annotated[
+        Mode,
+        Does(Effect.PROVISION),
+        Doc("ask the autoscaler of the cluster for nodes of the pools in `capacity.pools`, for gangs that do not fit"),
     ] = Mode.RECOMMEND
     recover: Annotated[
         Mode,

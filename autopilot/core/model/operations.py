@@ -171,6 +171,16 @@ class CordonOperation(Operation):
     kind: Literal["cordon"] = field(default="cordon", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisionOperation(Operation):
+    """Ask the autoscaler of the cluster for the nodes of a gang that waits. It is done when the gang has started."""
+
+    pool: str
+    nodes: int  # that the gang needs
+    provisioning_class: str  # of the request
+    kind: Literal["provision"] = field(default="provision", init=False)
+
+
 OPERATIONS: Mapping[str, type[Operation]] = {
     "admit": AdmitOperation,
     "evict": EvictOperation,
@@ -178,6 +188,7 @@ OPERATIONS: Mapping[str, type[Operation]] = {
     "scale": ScaleOperation,
     "recut": RecutOperation,
     "cordon": CordonOperation,
+    "provision": ProvisionOperation,
     "notify": NotifyOperation,
 }
 """The kinds of instructions. A new kind is a class above and a row here."""

@@ -39,6 +39,7 @@ from autopilot.core.model.policy_bounds import (
     RoomRules,
     Views,
 )
+from autopilot.core.model.policy_capacity import Capacity
 from autopilot.core.model.policy_geometry import Regeometry
 from autopilot.core.model.policy_idle import Idle
 from autopilot.core.model.policy_promises import Promises
@@ -372,6 +373,7 @@ class Policy:
     defragment_ahead: Annotated[DefragmentAhead, Doc("moves ahead of the demand")] = field(
         default_factory=DefragmentAhead
     )
+    capacity: Annotated[Capacity, Doc("nodes that an autoscaler adds and removes")] = field(default_factory=Capacity)
     storms: Annotated[Storms, Doc("storms")] = field(default_factory=Storms)
     promises: Annotated[Promises, Doc("promised and realised gain")] = field(default_factory=Promises)
     recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
@@ -410,6 +412,9 @@ def check_policy(policy: Policy) -> None:
     parse_hours(policy.defragment_ahead.peak_hours, "defragment_ahead.peak_hours")
     if not policy.tenancy.fair_preemption_rules:
         raise InputError("tenancy.fair_preemption_rules: the list is empty; name final_share, initial_share or both")
+    for pool, most in policy.capacity.pools.items():
+        if most < 0 or most != int(most):
+            raise InputError(f"capacity.pools.{pool}: {most:g} is no number of nodes; write a whole number from 0 on")
     for model, weight in policy.price_weight.items():
         if not 0 < weight < 1000:
             raise InputError(f"price_weight.{model}: {weight:g} is out of range; write a number above 0 and below 1000")

@@ -135,6 +135,18 @@ def shape_classes(snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] 
     return codes.astype(np.int32)
 
 
+def suitable_models(nodes: NodeTable, shape: Shape, memory_mib_of_model: F64, at: I32 | slice) -> Bools:
+    """Nodes whose GPU model, GPU memory and labels suit a member. Shape [nodes at `at`]."""
+    mask = np.ones(nodes.gpu_model[at].shape, np.bool_)
+    if shape.models:
+        mask &= ((shape.models >> nodes.gpu_model[at].astype(np.int64)) & 1) == 1
+    if shape.selector:
+        mask &= (nodes.labels[at] & shape.selector) == shape.selector
+    if shape.memory_mib:
+        mask &= memory_mib_of_model[nodes.gpu_model[at]] >= shape.memory_mib
+    return mask
+
+
 def suitable_nodes(
     whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False, rows: I32 | None = None
 ) -> Bools:
@@ -143,13 +155,7 @@ def suitable_nodes(
     With `rows`, these nodes alone are looked at. Shape [rows].
     """
     nodes, at = whatif.snapshot.nodes, slice(None) if rows is None else rows
-    mask = whatif.node_ok[at]
-    if shape.models:
-        mask = mask & (((shape.models >> nodes.gpu_model[at].astype(np.int64)) & 1) == 1)
-    if shape.selector:
-        mask = mask & ((nodes.labels[at] & shape.selector) == shape.selector)
-    if shape.memory_mib:
-        mask = mask & (memory_mib_of_model[nodes.gpu_model[at]] >= shape.memory_mib)
+    mask = whatif.node_ok[at] & suitable_models(nodes, shape, memory_mib_of_model, at)
     for asked, stated, free in (
         (shape.cpu_milli, nodes.cpu_milli, whatif.node_cpu),
         (shape.host_memory_mib, nodes.memory_mib, whatif.node_memory),

@@ -29,6 +29,7 @@ class Case:
 
     action: str
     kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut | drain | cordon
+    # | provision
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -329,6 +330,16 @@ class CordonDraft(Draft):
 
     node: int  # row
     on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisionDraft(WorkloadDraft):
+    """Ask for nodes for a gang that waits. It has no place yet, and waits on."""
+
+    kind: ClassVar[str] = "provision"
+
+    pool: str
+    nodes: int
 
 
 def stop_draft(

@@ -28,6 +28,7 @@ from autopilot.core.model.operations import (
     AdmitOperation,
     CordonOperation,
     EvictOperation,
+    ProvisionOperation,
     RecutOperation,
     ScaleOperation,
 )
@@ -152,8 +153,8 @@ def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Po
     if outcome.kind == OutcomeKind.FAILED:
         if not outcome.retryable:
             return step_to(entry, "failed", now_s)
-        if isinstance(entry.instruction.operation, RecutOperation | CordonOperation):
-            return step_to(entry, "conflict", now_s)  # it is planned anew, on the geometry that there is
+        if isinstance(entry.instruction.operation, RecutOperation | CordonOperation | ProvisionOperation):
+            return step_to(entry, "conflict", now_s)  # it is planned anew, on what there is then
         return entry if entry.state in {"held", "withdrawn"} else _again(entry, now_s, policy)
     return step_to(entry, "accepted", now_s) if entry.state in {"issued", "held"} else entry
 
@@ -227,6 +228,8 @@ def _seen(effect: Instruction, world: _World) -> bool:
         nodes = world.observation.snapshot.nodes
         return bool((nodes.cordoned[nodes.id == subject.uid] == effect.operation.on).all())
     row = world.rows.get(subject.uid)
+    if isinstance(effect.operation, ProvisionOperation):
+        return row is None or int(work.state[row]) != State.PENDING or int(work.incarnation[row]) != subject.revision
     if isinstance(effect.operation, AdmitOperation):
         return row is not None and (
             int(work.incarnation[row]) > subject.revision or int(work.state[row]) != State.PENDING

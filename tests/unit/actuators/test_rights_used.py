@@ -9,6 +9,7 @@ import pytest
 
 from actuators.kubernetes.rights import kinds
 from tests.kits.acting_kit import Acting
+from tests.kits.autoscaler_kit import Autoscaler
 from tests.kits.mig_kit import Scene
 from tests.kits.rights_kit import Right, Rights, granted, without_names
 from tests.unit.actuators import (
@@ -18,6 +19,7 @@ from tests.unit.actuators import (
     test_node_cordon,
     test_notice,
     test_plain_levers,
+    test_provisioning,
     test_saving,
     test_service_scale,
     test_writing,
@@ -40,6 +42,11 @@ def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig
     test_service_scale.test_the_minimum_of_an_autoscaler_is_raised_and_given_back(scaling)
     for plural in ("deployments", "statefulsets"):
         test_service_scale.test_replicas_are_raised_and_given_back(scaling, plural)
+    autoscaler = Autoscaler(acting)
+    autoscaler.install()
+    test_provisioning.test_a_gang_of_kueue_asks_until_it_starts(acting, autoscaler)
+    test_provisioning.test_a_request_is_removed_at_its_deadline(acting, autoscaler)
+    test_provisioning.test_where_kueue_asks_itself_nothing_is_asked_for(acting, autoscaler)
     test_writing.test_our_check_is_kept_active(acting)
     test_node_cordon.test_a_condemned_node_is_closed_and_opened_again((acting, test_node_cordon.Nodes(acting)))
     scene = Scene(tmp_path_factory.mktemp("rights"))

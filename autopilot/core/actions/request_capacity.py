@@ -1,0 +1,145 @@
+"""Ask the autoscaler of the cluster for nodes, for gangs that do not fit on those that there are.
+
+A gang asks once it has waited `capacity.after_s`, its quota allows its start, and no start is planned for it before new
+nodes would arrive. Only pools that `capacity.pools` names grow, up to the number of nodes given there. What a new node
+of a pool offers is known from the nodes of the pool that exist. A request is for the whole gang.
+
+Replicas of services do not ask: their pods exist, and an autoscaler sees pods that find no node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.snapshot import State, Topology
+from autopilot.core.placement.shapes import Shape, host_members, shape_of, suitable_models
+from autopilot.core.planning.action import Action
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Case, ProvisionDraft, Submit
+from autopilot.core.tracking.capacity_requests import open_requests
+
+NAME = "request_capacity"
+ASK = Case(
+    NAME,
+    "provision",
+    words="ask the autoscaler for {nodes:node} of pool {pool}: it has waited {waited} for {gpus:GPU}, and the nodes "
+    "that there are do not take it; a new one takes {per_node:GPU} of it",
+)
+NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.RESERVED})
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A pool that can grow: a node of it as the pattern of new ones, and the nodes that may still come."""
+
+    pool: str
+    pattern: int  # row
+    left: int
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """One request for each gang that a pool could serve, in the order of service."""
+    rules, under_way = ctx.policy.capacity, open_requests(ctx.memory)
+    left = rules.most_requests - len(under_way)
+    growths = _growths(ctx) if rules.pools and left > 0 else []
+    if not growths:
+        return
+    work = ctx.observation.snapshot.workloads
+    for at in ctx.waiting(NO_ROOM):
+        row = int(ctx.pending[at])
+        uid, waited_s = str(work.uid[row]), ctx.now_s - float(work.submit_s[row])
+        if left <= 0 or work.service[row] >= 0 or work.excluded[row] or uid in ctx.memory.requested_s:
+            continue
+        if waited_s < rules.after_s or uid in under_way or not ctx.is_uniform(row) or _starts_soon(ctx, row):
+            continue
+        shape = shape_of(ctx.observation.snapshot, row, ctx.pending_table.least_gpus[at])
+        if ctx.may_start(at, shape.gpus) is not None:
+            continue
+        for place, growth in enumerate(growths):
+            members = _members_on_new(ctx, shape, growth)
+            nodes = -(-(shape.members + (shape.tail > 0)) // members) if members else 0
+            if 0 < nodes <= growth.left and _may_span(shape, nodes):
+                left -= 1
+                growths[place] = Growth(growth.pool, growth.pattern, growth.left - nodes)
+                submit(_draft(ctx, row, shape, growth.pool, nodes, waited_s))
+                break
+
+
+def _growths(ctx: Context) -> list[Growth]:
+    """Pools of the policy with room for more nodes, in its order.
+
+    Nodes that are ready, and those that are asked for already, count.
+    """
+    nodes, names = ctx.observation.snapshot.nodes, ctx.observation.snapshot.names.pools
+    asked: Counter[str] = Counter()
+    for operation in open_requests(ctx.memory).values():
+        asked[operation.pool] += operation.nodes
+    found = []
+    for pool, most in ctx.policy.capacity.pools.items():
+        rows = np.flatnonzero(nodes.pool == names.index(pool)) if pool in names else np.empty(0, np.int32)
+        left = int(most) - int(nodes.ready[rows].sum()) - asked[pool]
+        if len(rows) and left > 0:
+            found.append(Growth(pool, int(rows[np.argmax(nodes.gpus[rows])]), left))
+    return found
+
+
+def _members_on_new(ctx: Context, shape: Shape, growth: Growth) -> int:
+    """Members of a gang that an empty node like those of the pool takes."""
+    nodes, at = ctx.observation.snapshot.nodes, np.array([growth.pattern], np.int32)
+    if not suitable_models(nodes, shape, ctx.gpu_memory_mib, at)[0]:
+        return 0
+    most = int(nodes.gpus[growth.pattern]) // shape.unit_gpus
+    if shape.topology == Topology.SPREAD:
+        most = min(most, 1)
+    stated = [nodes.cpu_milli[at], nodes.memory_mib[at]]
+    empty = [np.where(each < 0, np.iinfo(np.int64).max, each) for each in stated]
+    return min(most, int(host_members(shape, empty[0], empty[1])[0])) if shape.asks_hosts else most
+
+
+def _may_span(shape: Shape, nodes: int) -> bool:
+    """Whether new nodes can be promised to be in one domain: only one node is."""
+    return nodes == 1 or shape.topology in {Topology.NONE, Topology.SPREAD}
+
+
+def _starts_soon(ctx: Context, row: int) -> bool:
+    """Whether room is held for the gang, for a start before new nodes would take work."""
+    soon_s = ctx.now_s + ctx.policy.capacity.arrives_s
+    starts_s = min((held.start_s for held in ctx.plan.held if held.row == row), default=inf)
+    return starts_s <= soon_s
+
+
+def _draft(ctx: Context, row: int, shape: Shape, pool: str, nodes: int, waited_s: float) -> ProvisionDraft:
+    """It is worth the use of the gang's GPUs up to the horizon."""
+    return ProvisionDraft(
+        case=ASK,
+        row=row,
+        benefit_gpu_s=shape.gpus * ctx.policy.horizon_s,
+        cost_gpu_s=0.0,
+        evidence=(
+            Evidence("pool", pool),
+            Evidence("nodes", nodes, "nodes"),
+            Evidence("gpus", shape.gpus, "GPUs of the gang"),
+            Evidence("per_node", -(-shape.gpus // nodes), "GPUs of the gang on each node"),
+            Evidence("waited", round(waited_s, 3), "s"),
+        ),
+        pool=pool,
+        nodes=nodes,
+    )
+
+
+def timers(ctx: Context) -> list[float]:
+    """When a gang has waited long enough, and when one may ask again."""
+    rules = ctx.policy.capacity
+    if not rules.pools:
+        return []
+    work = ctx.observation.snapshot.workloads
+    times_s: list[float] = (work.submit_s[work.state == State.PENDING] + rules.after_s).tolist()
+    return times_s + [since_s + rules.retry_s for since_s in ctx.memory.requested_s.values()]
+
+
+ACTION = Action(NAME, "ask for nodes for gangs that do not fit", propose, (ASK,), timers=timers)

@@ -1,0 +1,47 @@
+"""The section `capacity` of the policy: nodes that an autoscaler of the cluster adds and removes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Interval
+from typing_extensions import Doc
+
+from autopilot.core.model.policy_bounds import DAY_S
+
+CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+"""Provisioning class of cluster-autoscaler that adds all nodes of a request or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Pools that can grow, and when nodes are asked for. A pool that is not named is never asked for nodes."""
+
+    pools: Annotated[
+        dict[str, float], Doc("pools that an autoscaler can grow, with the most nodes that each may have; empty: none")
+    ] = field(default_factory=dict)
+    provisioning_class: Annotated[
+        str,
+        Doc(
+            "class of the ProvisioningRequests; `check-capacity.autoscaling.x-k8s.io` adds no nodes, it books what "
+            "the autoscaler finds free"
+        ),
+    ] = CLASS
+    after_s: Annotated[
+        float, Interval(ge=0, le=7 * DAY_S), Doc("a gang must have waited this long before nodes are asked for")
+    ] = 300.0
+    arrives_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc("time until new nodes take work; a gang that is planned to start sooner asks for none"),
+    ] = 600.0
+    deadline_s: Annotated[
+        float,
+        Interval(ge=60, le=30 * DAY_S),
+        Doc("a request whose gang has not started after this time is removed"),
+    ] = 3600.0
+    retry_s: Annotated[
+        float, Interval(ge=60, le=30 * DAY_S), Doc("time from one request for a gang to the next one")
+    ] = 2 * 3600.0
+    most_requests: Annotated[int, Interval(ge=1, le=1000), Doc("requests that are open at once")] = 4

@@ -1,0 +1,39 @@
+"""Requests for nodes: what is open, and when a gang may ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from autopilot.core.model.changes import ProvisionChange
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import ProvisionOperation
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Observation, Proposal
+from autopilot.core.model.snapshot import State
+
+
+def open_requests(memory: ControllerMemory) -> Mapping[str, ProvisionOperation]:
+    """Requests under way, by the uid of their gang."""
+    effects = (entry.instruction for entry in memory.in_flight.values())
+    return {each.subject.uid: each.operation for each in effects if isinstance(each.operation, ProvisionOperation)}
+
+
+def follow_requests(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
+    """Memory after a fresh and complete view: without gangs that wait no more, or that may ask again."""
+    if not memory.requested_s:
+        return memory
+    work = observation.snapshot.workloads
+    waiting = set(work.uid[work.state == State.PENDING].tolist())
+    kept = {
+        uid: since_s
+        for uid, since_s in memory.requested_s.items()
+        if uid in waiting and observation.now_s < since_s + policy.capacity.retry_s
+    }
+    return replace(memory, requested_s=kept)
+
+
+def with_requests(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
+    """Memory with the gangs for which nodes are asked for from now on."""
+    new = {each.subject.uid: now_s for each in proposals if each.accepted and isinstance(each.change, ProvisionChange)}
+    return replace(memory, requested_s={**memory.requested_s, **new}) if new else memory
