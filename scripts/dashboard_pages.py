@@ -125,6 +125,9 @@ FLEET = Page(
     ALERTS,
 )
 
+GAP = f"max by (tenant) (gpu_autopilot_tenant_held_gpus{{{T}}} * (1 - gpu_autopilot_tenant_hardware_ratio{{{T}}}))"
+SHARE = f"{by('tenant', 'tenant_held_gpus', T)} / scalar({top('fleet_capacity_gpus')})"
+
 TENANTS = Page(
     "gpu-autopilot-tenants",
     "GPU tenants",
@@ -138,7 +141,7 @@ TENANTS = Page(
             (
                 Target(by("tenant", "tenant_held_gpus", T), "held"),
                 Target(by("tenant", "tenant_hardware_ratio", T), "SM-active"),
-                Target(by("tenant", "tenant_gap_gpus", T), "gap"),
+                Target(GAP, "gap"),
                 Target(by("tenant", "tenant_hoarding_ratio", T), "hoarding"),
                 Target(by("tenant", "tenant_pending_gpus", T), "waiting"),
             ),
@@ -153,7 +156,7 @@ TENANTS = Page(
             "Gap in GPUs",
             "Held and not used, by tenant.",
             "none",
-            Target(by("tenant", "tenant_gap_gpus", T), "{{tenant}}"),
+            Target(GAP, "{{tenant}}"),
             empty=NO_MEASURE,
             kind="stacked",
         ),
@@ -161,7 +164,7 @@ TENANTS = Page(
             "Share of the fleet",
             "GPUs held by a tenant over the capacity of the fleet.",
             "percentunit",
-            Target(by("tenant", "tenant_allocation_ratio", T), "{{tenant}}"),
+            Target(SHARE, "{{tenant}}"),
         ),
         lines(
             "Hoarding score",

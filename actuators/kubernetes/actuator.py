@@ -7,18 +7,32 @@ instruction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
-from actuators.kubernetes.api import Api
+from actuators.kubernetes import placement
+from actuators.kubernetes.api import Api, Ref, Refusal
 from actuators.kubernetes.effects import begun, lever_in
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers import LEVERS
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Tools, Upkeep, Waiting, ended_by
+from actuators.kubernetes.levers.base import (
+    Effect,
+    Ended,
+    Lever,
+    Progress,
+    Tools,
+    Upkeep,
+    Waiting,
+    changed,
+    ended_by,
+    gone,
+    late,
+)
 from actuators.kubernetes.objects import Located, Objects, Target, target_of
 from actuators.kubernetes.writing import Writer
+from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import OPERATIONS
-from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
 
 OUTAGE_S = 10.0
 """Time without requests after the server or a webhook did not answer: each such request may take that long itself."""
@@ -64,7 +78,7 @@ class KubernetesActuator:
             return known
         if instruction.fence < self._epoch:
             reason = f"the instruction is of epoch {instruction.fence}, and epoch {self._epoch} acts already"
-            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, reason)
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, reason, cause=Cause.EPOCH)
         self._epoch = instruction.fence
         located = self._located(instruction)
         if isinstance(located, Ended):
@@ -96,8 +110,10 @@ class KubernetesActuator:
             located = self._located(effect.instruction)
             if isinstance(located, Ended):  # the view has it already: the controller sees what became of it
                 self._running.pop(effect.id)
+                replaced = self._replaced(effect, now_s) if effect.id in wanted else None
+                outcomes += [replaced] if replaced is not None else []
             elif effect.id not in wanted:
-                self._take_back(effect, located, now_s)
+                self._let_go(effect, located, now_s)
             elif now_s >= effect.instruction.deadline_s:
                 ended = self._take_back(effect, located, now_s)
                 outcomes += [self._answer(effect.instruction, ended, now_s)] if ended is not None else []
@@ -113,11 +129,28 @@ class KubernetesActuator:
         subject = instruction.subject
         located = self.objects.find(subject.kind.value, subject.uid)
         if located is None:
-            return Ended(OutcomeKind.CONFLICT, f"{subject.name} is gone")
+            return gone(f"{subject.name} is gone")
         if located.incarnation != subject.revision:
-            reason = f"{subject.name} changed meanwhile: revision {located.incarnation}, not {subject.revision}"
-            return Ended(OutcomeKind.CONFLICT, reason)
+            number = "incarnation" if subject.kind == SubjectKind.WORKLOAD else "generation"
+            found = f"{number} {located.incarnation}, not {subject.revision}"
+            return changed(f"{subject.name} changed since the decision: {found}")
         return located
+
+    def _replaced(self, effect: Effect, now_s: float) -> Outcome | None:
+        """The end of an admission whose object was replaced under its name meanwhile, said on the new object.
+
+        Work that was to be stopped is gone, so its eviction has come about: the view says so.
+        """
+        about = effect.about
+        if about is None or not effect.instruction.operation.needs_room:
+            return None
+        read = self.api.read(about)
+        if read.refusal != Refusal.OTHER_OBJECT:
+            return None
+        ended = gone(f"{about.shown} was replaced by another object of its name, which is left alone")
+        new = replace(about, uid=str(read.body.get("metadata", {}).get("uid", "")))
+        self._say(effect, new, "Conflict", ended.reason, now_s, warning=True)
+        return self._answer(effect.instruction, ended, now_s)
 
     def _resume(self, instruction: Instruction, now_s: float) -> None:
         """Follow an effect that another process began: its objects show the id of the instruction."""
@@ -130,7 +163,9 @@ class KubernetesActuator:
         if failed is None and self._begun(instruction, target):
             self._running[instruction.id] = Effect(instruction, None, self._epoch, now_s)
         elif failed is None:
-            self._ended[instruction.id] = Outcome(instruction.id, OutcomeKind.FAILED, now_s, "not begun", True)
+            self._ended[instruction.id] = Outcome(
+                instruction.id, OutcomeKind.FAILED, now_s, "not begun", retryable=True, cause=Cause.LATE
+            )
 
     def _begun(self, instruction: Instruction, target: Target) -> bool:
         """Whether an object shows that somebody began the effect."""
@@ -143,23 +178,34 @@ class KubernetesActuator:
         if now_s < self._again_s:
             return self._answer(effect.instruction, Waiting(self._outage, outage=True), now_s)
         target, failed = target_of(self.api, located, effect.instruction.subject.uid)
+        effect.about = target.main
         progress: Progress
         if failed is not None:
             progress = ended_by(failed, f"reading {effect.instruction.subject.name}")
         else:
             why_not = self._choose(effect, target)
             if effect.lever is None:
-                progress = Ended(OutcomeKind.FAILED, why_not)
+                progress = Ended(OutcomeKind.FAILED, why_not, cause=Cause.LEVER)
             else:
-                self._say(effect, target, "Begun", effect.lever.words, now_s)
+                self._say(effect, target.main, "Begun", effect.lever.words, now_s)
                 progress = effect.lever.step(self._tools, effect, target, now_s)
         self._note_outage(progress, now_s)
         if isinstance(progress, Waiting):
             effect.waits_for = progress.reason
         else:
             warning = progress.kind != OutcomeKind.DONE
-            self._say(effect, target, progress.kind.value.capitalize(), progress.reason, now_s, warning=warning)
+            self._say(effect, target.main, progress.kind.value.capitalize(), progress.reason, now_s, warning=warning)
         return self._answer(effect.instruction, progress, now_s)
+
+    def _let_go(self, effect: Effect, located: Located, now_s: float) -> None:
+        """The controller does not wait for the effect any more: it was seen to come about, or was given up."""
+        if effect.instruction.operation.needs_room:
+            target, failed = target_of(self.api, located, effect.instruction.subject.uid)
+            if failed is None and placement.bound(self.api, target):
+                self._running.pop(effect.id, None)
+                self._say(effect, target.main, "Done", "its pods have their nodes", now_s)
+                return
+        self._take_back(effect, located, now_s)
 
     def _take_back(self, effect: Effect, located: Located, now_s: float) -> Ended | None:
         """Undo what was begun and has not come about. None: its objects cannot be read now, so it is tried again."""
@@ -170,10 +216,10 @@ class KubernetesActuator:
         if failed is None:
             self._choose(effect, target)
         if failed is not None or effect.lever is None:
-            return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for}", retryable=True)
+            return late(f"not done in time: {effect.waits_for or 'no progress'}")
         ended = effect.lever.undo(self._tools, effect, target, now_s)
         done = ended.kind == OutcomeKind.DONE
-        self._say(effect, target, "Done" if done else "GaveUp", ended.reason, now_s, warning=not done)
+        self._say(effect, target.main, "Done" if done else "GaveUp", ended.reason, now_s, warning=not done)
         return ended
 
     def _choose(self, effect: Effect, target: Target) -> str:
@@ -216,7 +262,10 @@ class KubernetesActuator:
         """The outcome of the progress; an effect that ended is followed no more."""
         if isinstance(progress, Waiting):
             return Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s, progress.reason)
-        outcome = Outcome(instruction.id, progress.kind, now_s, progress.reason, progress.retryable)
+        cause = progress.cause
+        if progress.kind != OutcomeKind.DONE and cause == Cause.NONE:
+            cause = Cause.OTHER
+        outcome = Outcome(instruction.id, progress.kind, now_s, progress.reason, progress.retryable, cause)
         self._running.pop(instruction.id, None)
         self._ended[instruction.id] = outcome
         while len(self._ended) > MOST_KEPT:
@@ -224,10 +273,10 @@ class KubernetesActuator:
         return outcome
 
     def _say(
-        self, effect: Effect, target: Target, word: str, note: str, now_s: float, *, warning: bool = False
+        self, effect: Effect, about: Ref | None, word: str, note: str, now_s: float, *, warning: bool = False
     ) -> None:
         """An Event on the object that people look at, once for each word and text of an effect."""
-        action, about = SAYS.get(effect.instruction.kind), target.main
+        action = SAYS.get(effect.instruction.kind)
         if action is None or about is None or f"{word} {note}" in effect.said:
             return
         effect.said.add(f"{word} {note}")

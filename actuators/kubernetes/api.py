@@ -28,6 +28,7 @@ class Refusal(StrEnum):
     GONE = "gone"  # there is no such object
     OTHER_OBJECT = "other-object"  # the name now belongs to another object: the uid is not that of the instruction
     CHANGED = "changed"  # somebody wrote the object since it was read
+    TAKEN = "taken"  # somebody else wrote the object, and wants something else than the instruction
     FENCED = "fenced"  # a newer controller has taken over, and the policy of the cluster says so
     WEBHOOK = "webhook"  # an admission webhook or an admission policy of the cluster denied the write
     RIGHT = "right"  # the account has no right
@@ -42,8 +43,8 @@ class Refusal(StrEnum):
 RETRYABLE = frozenset({Refusal.CHANGED, Refusal.BUDGET, Refusal.BUSY, Refusal.WEBHOOK_DOWN, Refusal.UNREACHABLE})
 """Refusals of requests that may succeed later without any other change."""
 
-CONFLICTS = frozenset({Refusal.GONE, Refusal.OTHER_OBJECT})
-"""Refusals that say that the object of the instruction is no longer there."""
+CONFLICTS = frozenset({Refusal.GONE, Refusal.OTHER_OBJECT, Refusal.TAKEN})
+"""Refusals that say that the instruction does not apply any more."""
 
 FENCE_POLICY = "gpu-autopilot-fence"
 """Name of the shipped ValidatingAdmissionPolicy that refuses writes of an older epoch."""

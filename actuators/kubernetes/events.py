@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from actuators.kubernetes.api import KINDS, Api, Ref
+from actuators.kubernetes.api import KINDS, Api, Obj, Ref
 
 REPORTER = "gpu-autopilot.io/controller"
 NOTE_BYTES = 1024
@@ -23,30 +24,39 @@ class Events:
 
     def say(self, about: Ref, reason: str, action: str, note: str, now_s: float, *, warning: bool = False) -> bool:
         """One Event on `about`; whether it was written. `reason` and `action` are words of at most 128 letters."""
-        space = about.namespace or "default"
-        stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": f"{about.name[:200]}.{secrets.token_hex(8)}", "namespace": space},
-            "eventTime": stamp,
-            "reportingController": REPORTER,
-            "reportingInstance": self._instance,
-            "action": action[:128],
-            "reason": reason[:128],
-            "regarding": {
-                "apiVersion": KINDS[about.kind][0],
-                "kind": about.kind,
-                "namespace": about.namespace,
-                "name": about.name,
-                "uid": about.uid,
-            },
-            "note": _cut(note),
-            "type": WARNING if warning else NORMAL,
+        regarding = {
+            "apiVersion": KINDS[about.kind][0],
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
         }
-        written = self._api.post(f"/apis/events.k8s.io/v1/namespaces/{space}/events", body).ok
+        path, body = event_of(regarding, reason, action, note, now_s, instance=self._instance, warning=warning)
+        written = self._api.post(path, body).ok
         self.lost += not written
         return written
+
+
+def event_of(
+    regarding: Mapping[str, str], reason: str, action: str, note: str, now_s: float, *, instance: str, warning: bool
+) -> tuple[str, Obj]:
+    """The path to which an Event is posted, and the Event. `regarding`: kind, name and uid of its object."""
+    space = regarding.get("namespace") or "default"
+    stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    body = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{regarding['name'][:200]}.{secrets.token_hex(8)}", "namespace": space},
+        "eventTime": stamp,
+        "reportingController": REPORTER,
+        "reportingInstance": instance,
+        "action": action[:128],
+        "reason": reason[:128],
+        "regarding": dict(regarding),
+        "note": _cut(note),
+        "type": WARNING if warning else NORMAL,
+    }
+    return f"/apis/events.k8s.io/v1/namespaces/{space}/events", body
 
 
 def _cut(note: str) -> str:

@@ -42,7 +42,7 @@ class Located(Protocol):
 
     @property
     def incarnation(self) -> int:
-        """How often the work was stopped, as the view counts."""
+        """How often work was stopped, as the view counts; the generation of a service; 0 for a node or a GPU."""
         ...
 
     @property

@@ -22,7 +22,7 @@ from autopilot.explain.proposals import (
     where,
 )
 from autopilot.service.changes import what_changed
-from autopilot.service.published import Published
+from autopilot.service.published import FailedEffect, Published
 
 Obj = dict[str, Any]
 CONFIDENCE = "confidence"
@@ -35,11 +35,20 @@ class State:
 
     name: str
     message: str = ""
+    news: bool = False  # the message is worth a write of its own
 
     @property
     def open(self) -> bool:
         """True while a person may decide."""
         return self.name in {"NeedsApproval", "Recommended"}
+
+
+def with_failure(state: State, failed: FailedEffect | None) -> State:
+    """The state, with why the last attempt at an effect of the proposal did not come about."""
+    if failed is None or state.name == "Rejected":
+        return state
+    before = f"{state.message}; " if state.message else ""
+    return State(state.name, f"{before}last attempt: {failed.words}", news=True)
 
 
 def state_of(proposal: Proposal, latest: Published) -> State:

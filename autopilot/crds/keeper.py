@@ -6,6 +6,7 @@ Its writes are bounded: `PER_MINUTE`, and at most `BURST` at once.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from actuators.kubernetes.events import event_of
 from autopilot.contract.annotations import APPROVE, EPOCH, REJECT
 from autopilot.crds.approvals import VERBS, Answered, Approvals, Failures, asked_of
 from autopilot.crds.names import (
@@ -42,6 +44,7 @@ LOOK_S = 2.0
 """It looks at least this often."""
 RETRY_S = 5.0
 """After a write that failed."""
+ANSWERS = ("approved", "rejected", "refused")
 LABELS = {"app.kubernetes.io/managed-by": MANAGER}
 
 log: Any = structlog.get_logger("control-resources")
@@ -108,6 +111,8 @@ class Keeper:
         self.health = CollectorHealth(NAME)
         self.closers: list[Callable[[], None]] = []
         self.writes = 0  # sent since the start
+        self.refused = 0  # of these, refused by the API server
+        self._answers = dict.fromkeys(ANSWERS, 0)
         self.due = 0  # writes that the last look left for later
 
     # --- life -----------------------------------------------------------------------------
@@ -205,7 +210,8 @@ class Keeper:
         if not self._stale and not self.due:
             return problem
         self._planned, self._stale = latest, False
-        writes = plan(latest, self._there, self._most, self._steady_s(), self._publisher.shown)
+        shown, failed = self._publisher.shown, self._publisher.failed_of
+        writes = plan(latest, self._there, self._most, self._steady_s(), shown, failed)
         for number, write in enumerate(writes):
             if not self._may_write() or self._stopped.is_set() or not self._leads():
                 self.due = len(writes) - number
@@ -241,10 +247,12 @@ class Keeper:
 
     def _settle(self, there: There, answered: Answered, latest: Published) -> str:
         """Write the answer into the status, then take the annotation off, if it is still the same."""
-        log.info("answered", recommendation=there.name, verdict=answered.verdict, message=answered.message)
         refused = self._status(there, {"decision": answered.document}, latest)
         if refused:
             return refused
+        if there.answered != answered:  # else only its annotation could not be taken off before
+            there.answered = answered
+            self._tell(there, answered)
         pointer = "/metadata/annotations/" + VERBS[answered.asked.kind].replace("/", "~1")
         body = [
             {"op": "test", "path": "/metadata/uid", "value": there.uid},
@@ -313,6 +321,25 @@ class Keeper:
 
     # --- writes ---------------------------------------------------------------------------
 
+    def _tell(self, there: There, answered: Answered) -> None:
+        """What became of an annotation: in the log, as an Event on the object, and in the metrics."""
+        log.info("answered", recommendation=there.name, verdict=answered.verdict, message=answered.message)
+        self._answers[answered.verdict.lower()] += 1
+        about = {"apiVersion": API_VERSION, "kind": RECOMMENDATION_KIND, "name": there.name, "uid": there.uid}
+        verb = answered.asked.kind.value.capitalize()
+        reason = answered.verdict if answered.verdict != "Refused" else f"{verb}Refused"
+        warning, note = answered.verdict == "Refused", f"{answered.asked.manager}: {answered.message}"
+        made = event_of(about, reason, verb, note, time.time(), instance=socket.gethostname(), warning=warning)
+        if self._api.send("POST", *made, JSON).status != 201:
+            log.warning("no Event was written", recommendation=there.name, fix="`autopilot check` lists missing rights")
+
+    def counts(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """Writes and answers since the start, as metrics."""
+        written: dict[tuple[str, ...], float] = {("written",): float(self.writes - self.refused)}
+        written[("refused",)] = float(self.refused)
+        answers: dict[tuple[str, ...], float] = {(verdict,): float(count) for verdict, count in self._answers.items()}
+        return {"recommendation_writes_total": written, "recommendation_answers_total": answers}
+
     def _leads(self) -> bool:
         latest = self._publisher.latest
         return latest is not None and latest.leads
@@ -326,4 +353,6 @@ class Keeper:
     def _send(self, method: str, target: str, body: Any, media: str) -> Answer:
         self._left -= 1.0
         self.writes += 1
-        return self._api.send(method, f"{target}?fieldManager={MANAGER}", body, media)
+        answer = self._api.send(method, f"{target}?fieldManager={MANAGER}", body, media)
+        self.refused += answer.status not in {200, 201, 202}
+        return answer

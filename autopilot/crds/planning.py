@@ -9,11 +9,11 @@ from typing import Any
 
 from autopilot.core.model.records import Proposal
 from autopilot.crds.definitions import LONG_TEXT
-from autopilot.crds.documents import State, cut, spec_of, state_of, state_without, status_of
+from autopilot.crds.documents import State, cut, spec_of, state_of, state_without, status_of, with_failure
 from autopilot.crds.names import object_name
 from autopilot.explain.proposals import Answer, answer_of
 from autopilot.service.deciding import OPEN
-from autopilot.service.published import Published
+from autopilot.service.published import FailedEffect, Published
 
 Obj = dict[str, Any]
 
@@ -59,6 +59,7 @@ class There:
     annotations: Mapping[str, str]
     written_s: float  # last write of its status, or when it was first seen
     ended_s: float | None = None
+    answered: object = None  # the last annotation that was answered, with its verdict
 
 
 def plan(
@@ -67,8 +68,12 @@ def plan(
     most: int,
     now_s: float,
     shown: Callable[[str], Proposal | None],
+    failed: Callable[[str], FailedEffect | None] = lambda _: None,
 ) -> list[Write]:
-    """The writes that are due. `most`: objects of open recommendations that are kept."""
+    """The writes that are due. `most`: objects of open recommendations that are kept.
+
+    `shown` and `failed`: a proposal as it was made last, and its last failed effect, by its id.
+    """
     proposals = {object_name(each.id): each for each in latest.decision.plan.proposals}
     if latest.decision.halted and not proposals:
         return []  # nothing is known about what would be proposed
@@ -78,17 +83,16 @@ def plan(
     for name, found in there.items():
         proposal = proposals.get(name)
         if proposal is not None:
-            state = state_of(proposal, latest)
+            state = with_failure(state_of(proposal, latest), failed(proposal.id))
             beyond = state.open and name not in kept
             writes += [Write(Kind.DELETE, name, found.uid)] if beyond else _update(found, proposal, state, now_s)
         else:
-            writes += _end(
-                found, state_without(str(found.spec.get("id", "")), shown(found.spec.get("id", "")), latest), now_s
-            )
+            id_ = str(found.spec.get("id", ""))
+            writes += _end(found, with_failure(state_without(id_, shown(id_), latest), failed(id_)), now_s)
     for name in ranked[:most]:
         if name not in there:
             each = proposals[name]
-            status = status_of(each, state_of(each, latest))
+            status = status_of(each, with_failure(state_of(each, latest), failed(each.id)))
             writes.append(Write(Kind.CREATE, name, spec=spec_of(each), status=status, gain_gpu_s=each.benefit_gpu_s))
     return sorted(writes, key=lambda each: (each.kind, -each.gain_gpu_s, each.name))
 
@@ -117,6 +121,8 @@ def _update(found: There, proposal: Proposal, state: State, now_s: float) -> lis
         or _moved(before.get("costGPUSeconds"), status.get("costGPUSeconds"))
         or (state.name == "Approved" and before.get("message") != status["message"])
     )
+    if state.news and before.get("message") != status["message"] and before.get("state") == "UnderWay":
+        return [Write(Kind.STATE, found.name, found.uid, status=status, gain_gpu_s=proposal.benefit_gpu_s)]
     changed = any(before.get(key) != value for key, value in status.items())
     if (moved and age_s >= MOVED_S) or (changed and age_s >= DETAIL_S):
         return [Write(Kind.STATUS, found.name, found.uid, status=status, gain_gpu_s=proposal.benefit_gpu_s)]
@@ -129,6 +135,11 @@ def _moved(before: Any, now: Any) -> bool:
     return abs(now - before) > MOVED_RATIO * max(abs(before), 1.0)
 
 
+def cut_message(state: State) -> str:
+    """The message of a state as it is stored."""
+    return cut(state.message, LONG_TEXT)
+
+
 def _end(found: There, state: State, now_s: float) -> list[Write]:
     """An object whose proposal the latest tick did not make."""
     if state.name != "Ended":
@@ -137,8 +148,7 @@ def _end(found: There, state: State, now_s: float) -> list[Write]:
         found.ended_s = now_s if found.ended_s is None else found.ended_s
         if now_s - found.ended_s >= KEPT_S:
             return [Write(Kind.DELETE, found.name, found.uid)]
-    if found.status.get("state") == state.name:
+    told = found.status.get("state") == state.name
+    if told and not (state.news and state.name == "UnderWay" and found.status.get("message") != cut_message(state)):
         return []  # the first words about its end stay
-    return [
-        Write(Kind.STATE, found.name, found.uid, status={"state": state.name, "message": cut(state.message, LONG_TEXT)})
-    ]
+    return [Write(Kind.STATE, found.name, found.uid, status={"state": state.name, "message": cut_message(state)})]

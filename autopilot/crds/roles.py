@@ -17,8 +17,9 @@ SERVICE_RULES: list[dict[str, Any]] = [
         "verbs": ["get", "list", "watch", "create", "patch", "delete"],
     },
     {"apiGroups": [GROUP], "resources": [f"{POLICIES}/status", f"{RECOMMENDATIONS}/status"], "verbs": ["patch"]},
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
 ]
-"""All that the service asks for in the group."""
+"""All that the service asks for in the group, and Events on its objects."""
 
 APPROVER_RULES: list[dict[str, Any]] = [
     {"apiGroups": [GROUP], "resources": [RECOMMENDATIONS], "verbs": ["get", "list", "watch", "patch", "update"]},

@@ -24,6 +24,7 @@ def open_keeper(service: Service) -> Keeper | None:
     listing = service.lists(KIND)
     keeper = Keeper(listing, service.api, service.publisher, approvals, given.recommendations, extra=extra)
     service.health_of.append(lambda: keeper.health)
+    service.exposed.counts.append(keeper.counts)
     if given.recommendations:
         listing.on_change = keeper.wake
         listing.start()

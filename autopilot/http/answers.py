@@ -139,6 +139,21 @@ class WhoAsks(TypedDict):
     role: str
 
 
+class FailedAttempt(TypedDict):
+    """An attempt at an effect that failed, met a conflict or was declined. `cause` as in docs/operations.md."""
+
+    at_s: float
+    at: str | None
+    instruction: str
+    proposal: str
+    operation: str
+    object: str
+    outcome: str
+    cause: str
+    reason: str
+    retried: bool
+
+
 class ControllerState(TypedDict):
     """What the controller knows, whether it may act, and how its sources answer."""
 
@@ -156,6 +171,7 @@ class ControllerState(TypedDict):
     reservations: list[HeldFor]
     notes: list[Remark]
     in_flight: int
+    failed_effects: list[FailedAttempt]
     collectors: list[SourceHealth]
     gaps: list[Missing]
     gaps_in_total: int

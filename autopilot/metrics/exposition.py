@@ -104,11 +104,12 @@ class Exposition:
         leads: bool = True,
         collected_s: Mapping[str, float] | None = None,
         audit_head: tuple[int, str] | None = None,
+        shell: Mapping[str, Mapping[Labels, float]] | None = None,
     ) -> tuple[Samples, Counted]:
         """The samples at `now_s`. `collected_s`: when each collector last answered, by the shell's record.
 
-        `audit_head`: sequence and digest of the last line of the audit log. A process that does not lead shows its own
-        state only: the cluster is that of the leader.
+        `shell`: counters of the process beside the ticks, by name. `audit_head`: sequence and digest of the last line
+        of the audit log. A process that does not lead shows its own state only: the cluster is that of the leader.
         """
         kept, moment, counted = self._prepared() if leads else (None, None, self._counted)
         out = Samples()
@@ -118,6 +119,8 @@ class Exposition:
         out.put("build_info", 1.0, self._version)
         if audit_head is not None:
             out.put("audit_head", float(audit_head[0]), audit_head[1])
+        if shell:
+            counted = Counted({**counted.counters, **shell}, counted.histograms)
         return out, counted
 
     def families(
@@ -127,9 +130,10 @@ class Exposition:
         leads: bool = True,
         collected_s: Mapping[str, float] | None = None,
         audit_head: tuple[int, str] | None = None,
+        shell: Mapping[str, Mapping[Labels, float]] | None = None,
     ) -> Iterator[Family]:
         """The metric families at `now_s`, as prometheus-client has them."""
-        samples, counted = self.samples(now_s, leads=leads, collected_s=collected_s, audit_head=audit_head)
+        samples, counted = self.samples(now_s, leads=leads, collected_s=collected_s, audit_head=audit_head, shell=shell)
         return families_of([(None, samples, counted)])
 
     def render(
@@ -139,12 +143,13 @@ class Exposition:
         leads: bool = True,
         collected_s: Mapping[str, float] | None = None,
         audit_head: tuple[int, str] | None = None,
+        shell: Mapping[str, Mapping[Labels, float]] | None = None,
     ) -> bytes:
         """The text of a scrape (`CONTENT_TYPE`)."""
         from prometheus_client import generate_latest
 
         return generate_latest(
-            _Registry(self.families(now_s, leads=leads, collected_s=collected_s, audit_head=audit_head))
+            _Registry(self.families(now_s, leads=leads, collected_s=collected_s, audit_head=audit_head, shell=shell))
         )
 
 

@@ -31,6 +31,7 @@ LARGE: dict[str, int] = {
     "action": 20,
     "judged action": 7,  # those that weigh what they take from running work, and `regeometry`
     "operation": 8,
+    "failure cause": 15,
     "recommendation": MOST_RECOMMENDATIONS,
     "spender": MOST_SPENDERS,
     "collector": 8,
@@ -91,8 +92,8 @@ USE: tuple[tuple[str, str, str], ...] = (
 )
 """Measures of use, for the fleet and each pool."""
 
-TENANT_USE = ("held_gpus", "gap_gpus", "allocation_ratio", "hardware_ratio")
-"""Those that each tenant has; capacity is that of the fleet."""
+TENANT_USE = ("held_gpus", "hardware_ratio")
+"""Those that each tenant has; the others follow from them: gap = held x (1 - hardware ratio)."""
 
 
 def _use() -> tuple[Metric, ...]:
@@ -179,6 +180,9 @@ METRICS: tuple[Metric, ...] = (
     _gauge("effects_in_flight", "", ("operation", "state"), "effects that have not ended", "operation", "5"),
     _counter("effects_total", "", ("operation", "result"), "ended effects: `done`, `conflict`, `failed`", "operation",
              "3"),
+    _counter("effect_failures_total", "", ("operation", "cause"), "attempts at effects that failed, met a conflict or "
+             "were declined, by cause (docs/operations.md); an effect may take several attempts", "operation",
+             "failure cause"),
     Metric("effect_duration_seconds", "histogram", "s", ("operation",), "from the instruction to its end",
            ("operation",)),
     # the controller
@@ -204,6 +208,14 @@ METRICS: tuple[Metric, ...] = (
     _gauge("kill_switch", "", (), "1: no effect leaves, also when the switch cannot be read"),
     _gauge("policy_problem", "", (), "1: the policy file or ConfigMap is gone or invalid"),
     _gauge("paused", "", ("by",), "1: paused by the `autopilot` or a `person`", "2"),
+    _counter("recommendation_writes_total", "", ("result",), "writes of the objects Recommendation: `written`, or "
+             "`refused` by the API server", "2"),
+    _counter("recommendation_answers_total", "", ("verdict",), "approvals and rejections by annotation: `approved`, "
+             "`rejected`, `refused`", "3"),
+    _counter("denied_requests_total", "", ("reason",), "requests to the HTTP API that were denied: `token` missing or "
+             "unknown, `role` too low", "2"),
+    _counter("identity_conflicts_total", "", (), "times that another process renewed the Lease under the identity of "
+             "this one"),
     _gauge("leader", "", (), "1: this process decides; 0: another one does"),
     _gauge("fence", "", (), "fencing token of the leadership"),
     _gauge("build_info", "", ("version",), "1, with the version"),

@@ -10,7 +10,7 @@ from math import isfinite
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Decision, Observation
+from autopilot.core.model.records import Cause, Decision, Observation, OutcomeKind
 from autopilot.core.tracking.lifecycle import ENDED, followed
 from autopilot.explain.proposals import answer_of
 from autopilot.metrics.samples import Labels
@@ -69,6 +69,11 @@ class Tally:
             self._add("lost_gpu_seconds_total", max(loss.lost_gpu_s, 0.0) if isfinite(loss.lost_gpu_s) else 0.0)
         for case in decision.realised:
             self._add("promise_unknown_cases_total", float(bool(case.unknown)), case.action)
+        for outcome in observation.outcomes:
+            if outcome.kind not in {OutcomeKind.DONE, OutcomeKind.ACCEPTED}:
+                entry = self._memory.in_flight.get(outcome.instruction_id)
+                operation = entry.instruction.kind if entry is not None else "ended"
+                self._add("effect_failures_total", 1, operation, str(outcome.cause or Cause.OTHER))
         self._effects(observation, memory, policy)
 
     def stages(self, durations_s: Mapping[str, float]) -> None:

@@ -78,6 +78,7 @@ LEADING_RULES: list[dict[str, Any]] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"], "resourceNames": ["gpu-autopilot-watchdog"]},
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
 ]
-"""In the namespace of the service, where several controllers elect their leader: the Lease, memory and commands, and
-the mark of the watchdog, which `autopilot rearm` takes away."""
+"""In the namespace of the service, where several controllers elect their leader: the Lease and Events on it, memory and
+commands, and the mark of the watchdog, which `autopilot rearm` takes away."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.metrics.exposition import Exposition
+from autopilot.metrics.samples import Labels
 from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
 
@@ -30,6 +31,8 @@ class Exposed:
         self._waiting = waiting
         self._publisher, self._clock_s, self._record = publisher, clock_s, record
         self._exposition = Exposition(memory, version)
+        self.counts: list[Callable[[], Mapping[str, Mapping[Labels, float]]]] = [record.counts]
+        """Counters of parts beside the loop, by metric."""
 
     def tick(self, published: Published) -> None:
         """One tick of this controller ended."""
@@ -50,7 +53,9 @@ class Exposed:
         collectors = latest.collectors if latest is not None else ()
         collected_s = {each.name: each.fresh_s for each in collectors if isfinite(each.fresh_s)}
         leads = not self._waiting() and (latest is None or latest.leads)
-        head = self._record.head
+        head, shell = self._record.head, dict[str, Mapping[Labels, float]]()
+        for each in self.counts:
+            shell.update(each())
         return self._exposition.render(
-            self._clock_s(), leads=leads, collected_s=collected_s, audit_head=(head.sequence, head.digest)
+            self._clock_s(), leads=leads, collected_s=collected_s, audit_head=(head.sequence, head.digest), shell=shell
         )

@@ -11,13 +11,16 @@ from autopilot.app.decisions.decision_rows import Fresh, Row
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Collector
-from autopilot.core.model.records import Batch, Decision, Observation, Proposal
+from autopilot.core.model.records import Batch, Decision, Instruction, Observation, Outcome, OutcomeKind, Proposal
 
 RECENT = 2000
 """Decisions kept for the API; the journal has all."""
 
 REMEMBERED = 5000
-"""Proposals kept after they are gone, to say what changed since a person saw them."""
+"""Proposals and instructions kept after they are gone, to say what changed since a person saw them, and what failed."""
+
+MOST_FAILED = 50
+"""Failed effects kept for the API and the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,20 @@ class CollectorHealth:
     took_s: float = float("nan")  # wall time of the last read
     gaps: int = 0
     problem: str = ""  # the first gap of the whole source; "" while it answers
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEffect:
+    """An attempt at an effect that failed, met a conflict or was declined."""
+
+    instruction: Instruction
+    outcome: Outcome
+
+    @property
+    def words(self) -> str:
+        """What was tried and why it did not come about."""
+        again = "; it is tried again" if self.outcome.retryable else ""
+        return f"{self.instruction.kind} {self.instruction.subject.name}: {self.outcome.reason}{again}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +74,9 @@ class Publisher:
     def __init__(self) -> None:
         self._latest: Published | None = None
         self._shown: OrderedDict[str, Proposal] = OrderedDict()
+        self._sent: OrderedDict[str, Instruction] = OrderedDict()
+        self._failed_of: OrderedDict[str, FailedEffect] = OrderedDict()  # the last one, by proposal
+        self._failed: deque[FailedEffect] = deque(maxlen=MOST_FAILED)
         self._fresh = Fresh()
         self._recent: deque[Row] = deque(maxlen=RECENT)
         self._news = threading.Condition()
@@ -78,14 +98,38 @@ class Publisher:
             for proposal in published.decision.plan.proposals:
                 self._shown[proposal.id] = proposal
                 self._shown.move_to_end(proposal.id)
-            while len(self._shown) > REMEMBERED:
-                self._shown.popitem(last=False)
             if self._latest is None or self._latest.decision is not published.decision:
                 self._recent.extend(self._fresh.of(published.decision))
+                self._take_outcomes(published)
+            self._sent.update((key, entry.instruction) for key, entry in published.memory.in_flight.items())
+            for kept in (self._shown, self._sent, self._failed_of):
+                while len(kept) > REMEMBERED:
+                    kept.popitem(last=False)
             self._latest = published
             self._news.notify_all()
         for take in self._followers:
             take(published)
+
+    def _take_outcomes(self, published: Published) -> None:
+        """Keep why effects did not come about."""
+        for outcome in published.observation.outcomes:
+            sent = self._sent.get(outcome.instruction_id)
+            if sent is None or outcome.kind in {OutcomeKind.DONE, OutcomeKind.ACCEPTED}:
+                continue
+            failed = FailedEffect(sent, outcome)
+            self._failed.append(failed)
+            self._failed_of[sent.proposal_id] = failed
+            self._failed_of.move_to_end(sent.proposal_id)
+
+    def failed(self) -> list[FailedEffect]:
+        """The latest failed effects, newest first."""
+        with self._news:
+            return list(reversed(self._failed))
+
+    def failed_of(self, proposal_id: str) -> FailedEffect | None:
+        """The last failed effect of a proposal, since this process started."""
+        with self._news:
+            return self._failed_of.get(proposal_id)
 
     def recent(self) -> list[Row]:
         """The latest decisions, newest first; one that repeats at the next tick is listed once."""

@@ -35,6 +35,7 @@ class Record:
         self._log = AuditLog(folder, signing_key(folder.with_name(f"{folder.name}.key")), now_s)
         self._sealed_s = now_s()
         self._denied: dict[tuple[str, str], tuple[float, int]] = {}  # (origin, reason) -> last line, requests since
+        self._denials = {"token": 0, "role": 0}  # since the start
         self._policy = ""
 
     @property
@@ -81,8 +82,13 @@ class Record:
         """An effect on the cluster, or its outcome. Raises `AuditError`."""
         self._log.record(Event(kind, subject=subject, facts=facts))
 
+    def counts(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """Denied requests, as a metric."""
+        return {"denied_requests_total": {(reason,): float(count) for reason, count in self._denials.items()}}
+
     def denied(self, who: str, role: str, origin: str, path: str, reason: str) -> None:
         """A refused request. It is refused in any case, so a log that fails is only reported."""
+        self._denials["role" if who else "token"] += 1
         now_s, key = self._now_s(), (origin, reason)
         last_s, count = self._denied.get(key, (-DENIALS_EVERY_S, 0))
         if now_s - last_s < DENIALS_EVERY_S:
@@ -144,6 +150,7 @@ class RecordedActuator:
 
     def _keep(self, outcome: Outcome, subject: str, kind: str) -> None:
         facts: dict[str, Fact] = {"id": outcome.instruction_id, "operation": kind, "outcome": outcome.kind.value}
+        facts |= {"cause": outcome.cause.value} if outcome.cause else {}
         try:
             self._record.effect(Kind.OUTCOME, subject, {**facts, "reason": outcome.reason})
         except AuditError as error:

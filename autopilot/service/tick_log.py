@@ -28,7 +28,8 @@ class TickLog:
         for outcome in published.observation.outcomes:
             if outcome.reason:
                 kind = outcome.kind.value
-                log.warning("effect", id=outcome.instruction_id, outcome=kind, reason=outcome.reason)
+                cause = {"cause": outcome.cause.value} if outcome.cause else {}
+                log.warning("effect", id=outcome.instruction_id, outcome=kind, **cause, reason=outcome.reason)
         holds = {"halted": decision.halted, "policy": published.policy_problem, "kill switch": published.kill_reason}
         holds |= {f"collector {each.name}": each.problem for each in published.collectors}
         self._say(holds, decision.tick)

@@ -157,6 +157,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         )
         ticks.controller, ticks.concluded = controller, site.conclude
         ticks.led = kept.shared.leadership.decided if kept.shared is not None else None
+        if kept.shared is not None:
+            exposed.counts.append(kept.shared.elector.counts)
         opened.pop_all()
     loop = _loop(settings, site, controller, ticks)
     end_watch = site.watch(loop.wake)

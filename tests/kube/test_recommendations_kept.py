@@ -21,11 +21,13 @@ from autopilot.crds.policy_status import PolicyStatus
 from autopilot.service.capping import Capped
 from autopilot.service.cluster_api import JSON
 from autopilot.service.cluster_policy import EVERY_S, ClusterPolicySource, PolicyObject
+from autopilot.service.settings import Role
 from collectors.kubernetes.reflector import Timing
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.transport import Transport
 from scripts.generate_crds import FOLDER, files
 from tests.kits.core_world import holds, waits
+from tests.kits.http_kit import client, desk_over
 from tests.kits.kubectl_kit import Kubectl
 from tests.kits.recommendations_kit import ASKS, TELLS, Desk
 
@@ -131,6 +133,31 @@ def test_an_outdated_approval_is_refused_with_what_changed(
     assert decision["verdict"] == "Refused"
     assert decision["message"].endswith("is no longer what was shown: a is running now")
     assert desk.inbox.drain(0.0) == ()
+    assert desk.keeper.counts()["recommendation_answers_total"][("refused",)] == 1.0
+    events = json.loads(cluster.done("get", "events", "-o", "json"))["items"]
+    (event,) = [each for each in events if each["involvedObject"].get("uid") == get(name)["metadata"]["uid"]]
+    assert (event["reason"], event["type"]) == ("ApproveRefused", "Warning")
+    assert "a is running now" in event["message"]
+
+
+def test_an_approval_by_a_user_without_the_role_changes_nothing(
+    desk: Desk, cluster: Kubectl, get: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """The API server refuses kubectl, and the service refuses its own API; both name the user and what is missing."""
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    before = get(name)
+    refused = cluster.refused("annotate", "recommendation", name, "gpu-autopilot.io/approve=yes", "--as=guest")
+    assert 'User "guest" cannot get resource "recommendations"' in refused
+    assert desk.tick(waits("a", 4)) == ()
+    assert get(name) == before
+    asked = desk_over(tmp_path, *([desk.publisher.latest] if desk.publisher.latest is not None else []))
+    answer = client(asked, Role.VIEWER).post(f"/api/v1/recommendations/{name}/approve", json={"digest": "x"})
+    assert (answer.status_code, "this needs approver" in answer.json()["detail"]) == (403, True)
+    assert client(asked).get("/api/v1/state").status_code == 401
+    assert asked.record.counts()["denied_requests_total"] == {("token",): 1.0, ("role",): 1.0}
+    assert asked.inbox.drain(0.0) == ()
+    asked.inbox.close()
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,26 @@ from typing import Any
 
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.base import (
+    Effect,
+    Ended,
+    Lever,
+    Progress,
+    Rule,
+    Tools,
+    Waiting,
+    changed,
+    ended_by,
+    gone,
+    late,
+    no_place,
+)
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK
 from autopilot.core.model.operations import AdmitOperation
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 KUEUE = "kueue.x-k8s.io"
 READY, RETRY, PENDING = "Ready", "Retry", "Pending"
@@ -52,11 +65,11 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     """Wait for the reservation, then say Ready; afterwards wait until the view shows the gang."""
     operation, workload, ref = effect.instruction.operation, target.workload, target.first("Workload")
     if ref is None or not isinstance(operation, AdmitOperation):
-        return Ended(OutcomeKind.CONFLICT, "its Workload is gone")
+        return gone("its Workload is gone")
     if workload["spec"].get("active", True) is False:
-        return Ended(OutcomeKind.CONFLICT, "its Workload was deactivated meanwhile")
+        return changed("its Workload was deactivated meanwhile")
     if holds(workload, "Finished"):
-        return Ended(OutcomeKind.CONFLICT, "its Workload has ended")
+        return changed("its Workload has ended")
     check = our_check(workload)
     if check["state"] == READY:
         if effect.id in check.get("message", ""):
@@ -92,7 +105,7 @@ def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOpera
     place = placement.place_of(tools.api, target.uid, operation.slots)
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
-            return Ended(OutcomeKind.CONFLICT, f"its place is gone: {place.message}")
+            return no_place(f"its place is gone: {place.message}")
         return ended_by(place, "its nodes")
     bases = base_selectors(tools.api, target.workload)
     if isinstance(bases, str):
@@ -104,10 +117,11 @@ def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOpera
             continue
         merged = merge([*parts, ("the placement", place.selector)])
         if isinstance(merged, Contradiction):
-            return Ended(OutcomeKind.FAILED, f"pod set {name}: {merged}; nothing was written, since Kueue would end it")
+            why = f"pod set {name}: {merged}; nothing was written, since Kueue would end it"
+            return Ended(OutcomeKind.FAILED, why, cause=Cause.PLACE)
         lacks = place.lacks({key: value for key, value in merged.selector.items() if key not in place.selector})
         if lacks:
-            return Ended(OutcomeKind.CONFLICT, f"pod set {name} cannot run there: {lacks}")
+            return no_place(f"pod set {name} cannot run there: {lacks}")
         updates.append({"name": name, "nodeSelector": dict(place.selector)})
     if not updates:
         return updates
@@ -126,7 +140,7 @@ def _placed_by_kueue(workload: Obj) -> set[str]:
 def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """An earlier admission did not start at its place: its reservation is given back, and it is admitted anew."""
     if placement.bound(tools.api, target):
-        return Ended(OutcomeKind.CONFLICT, f"its check {CHECK} is Ready already, and its pods start")
+        return changed(f"its check {CHECK} is Ready already, and its pods start")
     answer = _retry(tools, effect, target, now_s, "it did not start at its earlier place")
     return Waiting("Kueue takes its earlier admission back") if answer.ok else ended_by(answer, f"check {CHECK} Retry")
 
@@ -148,14 +162,14 @@ def _retry(tools: Tools, effect: Effect, target: Target, now_s: float, why: str)
 
 def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:
     """Take an admission back that did not come about: the node filled up, or the decision was withdrawn."""
-    check, late = our_check(target.workload), "its pods did not start at their place in time"
+    check, why = our_check(target.workload), "its pods did not start at their place in time"
     if check.get("state") != READY or effect.id not in check.get("message", ""):
-        return Ended(OutcomeKind.FAILED, f"not admitted in time: {effect.waits_for or 'no progress'}", retryable=True)
+        return late(f"not admitted in time: {effect.waits_for or 'no progress'}")
     if placement.bound(tools.api, target):
-        return Ended(OutcomeKind.FAILED, "some of its pods have not started in time", retryable=True)
-    answer = _retry(tools, effect, target, now_s, late)
+        return late("some of its pods have not started in time")
+    answer = _retry(tools, effect, target, now_s, why)
     after = "its reservation was given back" if answer.ok else f"and its reservation stays: {answer.message}"
-    return Ended(OutcomeKind.CONFLICT, f"{late}; {after}")
+    return no_place(f"{why}; {after}")
 
 
 LEVER = Lever(

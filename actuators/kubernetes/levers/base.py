@@ -7,15 +7,15 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from actuators.kubernetes.api import CONFLICTS, Answer, Api, Refusal
+from actuators.kubernetes.api import CONFLICTS, Answer, Api, Ref, Refusal
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.objects import Objects, Target
 from actuators.kubernetes.writing import Writer
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,12 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Nothing is left to do for this lever."""
+    """Nothing is left to do for this lever. `cause`: why the effect did not come about; `NONE` with `DONE`."""
 
     kind: OutcomeKind
     reason: str
     retryable: bool = False
+    cause: Cause = Cause.NONE
 
 
 Progress = Waiting | Ended
@@ -58,6 +59,7 @@ class Effect:
     epoch: int
     begun_s: float
     waits_for: str = ""
+    about: Ref | None = None  # the object that people look at, as it was last found
     said: set[str] = field(default_factory=set)  # Events written for it
 
     @property
@@ -88,8 +90,33 @@ Step = Callable[[Tools, Effect, Target, float], Progress]
 """(tools, effect, target, now_s) -> what came of it. The target was read just before."""
 
 
+def gone(what: str) -> Ended:
+    """The object of the instruction is gone, or another object has its name. `what` names it."""
+    return Ended(OutcomeKind.CONFLICT, what, cause=Cause.REPLACED)
+
+
+def changed(what: str) -> Ended:
+    """Somebody else changed the object so that the instruction does not apply any more."""
+    return Ended(OutcomeKind.CONFLICT, what, cause=Cause.CHANGED)
+
+
+def no_place(what: str) -> Ended:
+    """The place of the instruction cannot be used."""
+    return Ended(OutcomeKind.CONFLICT, what, cause=Cause.PLACE)
+
+
+def not_set_up(what: str, kind: OutcomeKind = OutcomeKind.FAILED) -> Ended:
+    """The cluster is not configured for it, or the component that does it failed."""
+    return Ended(kind, what, cause=Cause.CONFIG)
+
+
+def late(what: str) -> Ended:
+    """The deadline has passed."""
+    return Ended(OutcomeKind.FAILED, what, retryable=True, cause=Cause.LATE)
+
+
 def _give_up(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every `undo`
-    return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for or 'no progress'}", retryable=True)
+    return late(f"not done in time: {effect.waits_for or 'no progress'}")
 
 
 def _shows_nothing(_tools: Tools, _target: Target, _effect: str) -> bool:
@@ -116,13 +143,28 @@ class Lever:
     shows: Callable[[Tools, Target, str], bool] = _shows_nothing
 
 
+CAUSES: Mapping[Refusal | None, Cause] = {
+    Refusal.GONE: Cause.REPLACED,
+    Refusal.OTHER_OBJECT: Cause.REPLACED,
+    Refusal.CHANGED: Cause.CHANGED,
+    Refusal.TAKEN: Cause.CHANGED,
+    Refusal.FENCED: Cause.EPOCH,
+    Refusal.WEBHOOK: Cause.WEBHOOK,
+    Refusal.RIGHT: Cause.RIGHT,
+    Refusal.BUDGET: Cause.BUDGET,
+    Refusal.INVALID: Cause.INVALID,
+    Refusal.SERVER: Cause.SERVER,
+}
+"""The cause of an effect that ended by a refusal. The others are waited out."""
+
+
 def ended_by(answer: Answer, what: str) -> Progress:
     """The progress after a request that failed. `what` names the request."""
-    text = f"{what}: {answer.message}"
+    text, cause = f"{what}: {answer.message}", CAUSES.get(answer.refusal, Cause.OTHER)
     if answer.refusal in CONFLICTS:
-        return Ended(OutcomeKind.CONFLICT, text)
+        return Ended(OutcomeKind.CONFLICT, text, cause=cause)
     if answer.refusal == Refusal.BUDGET:
-        return Ended(OutcomeKind.CONFLICT, f"{what}: a PodDisruptionBudget forbids it: {answer.message}")
+        return Ended(OutcomeKind.CONFLICT, f"{what}: a PodDisruptionBudget forbids it: {answer.message}", cause=cause)
     if answer.refusal == Refusal.WEBHOOK_DOWN:
         return Waiting(
             f"an admission webhook does not answer, so the server refuses writes: {answer.message}", outage=True
@@ -132,7 +174,7 @@ def ended_by(answer: Answer, what: str) -> Progress:
     if answer.refusal == Refusal.BUSY:
         return Waiting(text)
     if answer.refusal == Refusal.RIGHT:
-        return Ended(OutcomeKind.FAILED, f"{text}; apply the rights that `autopilot run --check` lists")
+        return Ended(OutcomeKind.FAILED, f"{text}; `autopilot check` lists the rights that are missing", cause=cause)
     if answer.refusal == Refusal.FENCED:
-        return Ended(OutcomeKind.FAILED, f"{text}; another controller leads now")
-    return Ended(OutcomeKind.FAILED, text, retryable=answer.retryable)
+        return Ended(OutcomeKind.FAILED, f"{text}; another controller leads now", cause=cause)
+    return Ended(OutcomeKind.FAILED, text, retryable=answer.retryable, cause=cause)

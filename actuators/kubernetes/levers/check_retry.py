@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from actuators.kubernetes.api import Obj, Refusal
 from actuators.kubernetes.levers.admission_check import KUEUE, RETRY, message, our_check, state_of
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.core.model.operations import EvictOperation
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Instruction
 
 
 def suits(instruction: Instruction, target: Target) -> str:
@@ -32,7 +32,7 @@ def suits(instruction: Instruction, target: Target) -> str:
 def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     operation, ref = effect.instruction.operation, target.first("Workload")
     if ref is None or not isinstance(operation, EvictOperation):
-        return Ended(OutcomeKind.CONFLICT, "its Workload is gone")
+        return gone("its Workload is gone")
     text = message(effect.epoch, effect.id, f"stopped: {operation.reason.value}")
 
     def decide(found: Obj) -> Obj | Stop:
@@ -40,7 +40,7 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
         if effect.id in check.get("message", "") or holds(found, "Evicted"):
             return Stop("it is on its way", done=True)
         if not holds(found, "Admitted"):
-            return Stop("it is not admitted any more", refusal=Refusal.GONE)
+            return Stop("it is not admitted any more", refusal=Refusal.TAKEN)
         return state_of(RETRY, text, now_s)
 
     answer = tools.writer.apply_status(ref, decide, CHECK_MANAGER)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from actuators.kubernetes.api import Obj, Refusal
 from actuators.kubernetes.effects import record_of
 from actuators.kubernetes.levers.admission_check import KUEUE
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.stopped import mark_for, mark_of
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import STOPPED
 from autopilot.core.model.operations import EvictOperation
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Instruction
 
 RULES = (Rule(KUEUE, "workloads", ("get", "patch")),)
 
@@ -37,16 +37,16 @@ def _suits_stop(instruction: Instruction, target: Target) -> str:
 def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
     operation, ref = effect.instruction.operation, target.first("Workload")
     if ref is None or not isinstance(operation, EvictOperation):
-        return Ended(OutcomeKind.CONFLICT, "its Workload is gone")
+        return gone("its Workload is gone")
 
     def decide(found: Obj) -> Obj | Stop:
         if found["spec"].get("active", True) is False:
             mark = mark_of(found)
             if mark is not None and mark.id == effect.id:
                 return Stop("it is on its way", done=True)
-            return Stop("somebody else has deactivated it", refusal=Refusal.GONE)
+            return Stop("somebody else has deactivated it", refusal=Refusal.TAKEN)
         if holds(found, "Finished"):
-            return Stop("it has ended", refusal=Refusal.GONE)
+            return Stop("it has ended", refusal=Refusal.TAKEN)
         return {"metadata": {"annotations": mark_for(found, effect.id, operation.reason)}, "spec": {"active": False}}
 
     answer = tools.writer.change(ref, decide, effect.epoch)
@@ -68,14 +68,14 @@ def _suits_resume(_instruction: Instruction, target: Target) -> str:
 def _resume(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
     ref = target.first("Workload")
     if ref is None:
-        return Ended(OutcomeKind.CONFLICT, "its Workload is gone")
+        return gone("its Workload is gone")
 
     def decide(found: Obj) -> Obj | Stop:
         if found["spec"].get("active", True) is not False:
             return Stop("it is active", done=True)
         mark = mark_of(found)
         if mark is None or not mark.returns:
-            return Stop("a person keeps it out", refusal=Refusal.GONE)
+            return Stop("a person keeps it out", refusal=Refusal.TAKEN)
         notes = {**record_of(effect, "reactivated"), STOPPED: None}
         return {"metadata": {"annotations": notes}, "spec": {"active": True}}
 

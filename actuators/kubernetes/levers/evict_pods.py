@@ -14,7 +14,7 @@ from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.objects import Target
 from actuators.kubernetes.writing import each
 from autopilot.core.model.operations import EvictOperation, Save, StopReason
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 BACKOFF_LIMIT = 6
 """`backoffLimit` of a Job that states none."""
@@ -40,7 +40,7 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     for pod in pods:
         why_not = _left_alone(tools.api, pod, operation.reason)
         if why_not:
-            return Ended(OutcomeKind.DECLINED, why_not)
+            return Ended(OutcomeKind.DECLINED, why_not, cause=Cause.HARM)
     grace_s = operation.grace_s if operation.save != Save.SKIP and operation.grace_s > 0 else None
     refs = [Ref("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
     begun = any(each.ok and each.body["metadata"].get("deletionTimestamp") for each in answers)

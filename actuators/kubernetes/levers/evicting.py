@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from actuators.kubernetes.levers import saving
-from actuators.kubernetes.levers.base import Effect, Ended, Progress, Step, Tools
+from actuators.kubernetes.levers.base import Effect, Ended, Progress, Step, Tools, late
 from actuators.kubernetes.objects import Target
-from autopilot.core.model.records import OutcomeKind
 
 
 def after_saving(stop: Step) -> Step:
@@ -21,4 +20,4 @@ def after_saving(stop: Step) -> Step:
 def take_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every `undo`
     """Take the request for a checkpoint back. A stop that was written stays: the work is on its way out."""
     saving.forget(tools, effect, target)
-    return Ended(OutcomeKind.FAILED, f"not stopped in time: {effect.waits_for or 'no progress'}", retryable=True)
+    return late(f"not stopped in time: {effect.waits_for or 'no progress'}")

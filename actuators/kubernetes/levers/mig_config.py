@@ -17,7 +17,19 @@ from urllib.parse import quote
 
 from actuators.kubernetes import mig_file
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.base import (
+    Effect,
+    Ended,
+    Lever,
+    Progress,
+    Rule,
+    Tools,
+    Waiting,
+    changed,
+    ended_by,
+    gone,
+    not_set_up,
+)
 from actuators.kubernetes.levers.mig_record import CONFIG, NAME, STATE, Record, back, record_of
 from actuators.kubernetes.mig_file import BadFileError, Cuts, Layout
 from actuators.kubernetes.mig_node import cuts_of, holds_gpu, offered, paused_clients, shown
@@ -26,7 +38,7 @@ from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
 from autopilot.core.hardware import mig
 from autopilot.core.model.operations import RecutOperation
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 CONFIG_MAP = "gpu-autopilot-mig"
 """Name of the ConfigMap in the namespace of the GPU operator. Its entries may also be those of people."""
@@ -63,7 +75,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     """Cordon the node, wait until no pod holds a GPU, set the label, and follow the state to its end."""
     operation, ref = effect.instruction.operation, target.first("Node")
     if ref is None or not isinstance(operation, RecutOperation):
-        return Ended(OutcomeKind.CONFLICT, "its node is gone")
+        return gone("its node is gone")
     read = tools.api.read(ref)
     if not read.ok:
         return ended_by(read, ref.shown)
@@ -75,7 +87,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     if effect.id not in record.gpus.values():
         if record.step == "cordoned" and record.epoch == effect.epoch and str(operation.index) not in record.gpus:
             return _join(tools, effect, operation, ref, read.body, record)
-        return Ended(OutcomeKind.CONFLICT, f"another change of {ref.shown} is under way: {record.id}")
+        return changed(f"another change of {ref.shown} is under way: {record.id}")
     if record.step == "cordoned":
         return _set(tools, effect, ref, record, now_s)
     return _follow(tools, effect, ref, read.body, record, now_s)
@@ -122,7 +134,7 @@ def _join(tools: Tools, effect: Effect, operation: RecutOperation, ref: Ref, nod
     try:
         (layout,) = mig_file.layouts_of(ground.configs, record.config, len(ground.layout))
     except (BadFileError, ValueError) as error:
-        return Ended(OutcomeKind.CONFLICT, str(error))
+        return not_set_up(str(error), OutcomeKind.CONFLICT)
     mixed = tuple(each if str(index) in record.gpus else ground.layout[index] for index, each in enumerate(layout))
     wanted = _wanted(node, mixed, operation)
     if not isinstance(wanted, tuple):
@@ -139,9 +151,9 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
     """The ConfigMap of the manager and the present geometry; or why nothing can be done here."""
     name = node["metadata"]["name"]
     if label(node, "nvidia.com/mig.capable") != "true":
-        return Ended(OutcomeKind.FAILED, f"node {name} is not labelled nvidia.com/mig.capable=true: no MIG manager")
+        return not_set_up(f"node {name} is not labelled nvidia.com/mig.capable=true: no MIG manager")
     if label(node, "nvidia.com/mig.strategy") != "mixed":
-        return Ended(OutcomeKind.FAILED, f"node {name}: set the MIG strategy of the ClusterPolicy to mixed")
+        return not_set_up(f"node {name}: set the MIG strategy of the ClusterPolicy to mixed")
     policies = tools.api.get(POLICIES)
     if not policies.ok:
         return ended_by(policies, "ClusterPolicy of the GPU operator")
@@ -150,28 +162,27 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
     named = (manager.get("config") or {}).get("name") or ""
     space = (items[0].get("status") or {}).get("namespace") or "gpu-operator"
     if named != CONFIG_MAP:
-        return Ended(
-            OutcomeKind.FAILED,
+        return not_set_up(
             f"the ClusterPolicy names the MIG configuration {named!r}: set spec.migManager.config.name to "
-            f"{CONFIG_MAP}, a ConfigMap in namespace {space} with the entries in use under config.yaml",
+            f"{CONFIG_MAP}, a ConfigMap in namespace {space} with the entries in use under config.yaml"
         )
     config_map = Ref("ConfigMap", space, CONFIG_MAP)
     found = tools.api.read(config_map)
     if found.refusal == Refusal.GONE:
-        return Ended(OutcomeKind.FAILED, f"create {config_map.shown} with the MIG configurations in use as config.yaml")
+        return not_set_up(f"create {config_map.shown} with the MIG configurations in use as config.yaml")
     if not found.ok:
         return ended_by(found, config_map.shown)
     state = label(node, STATE)
     if state not in {"success", ""}:
-        return Ended(OutcomeKind.CONFLICT, f"node {name}: {STATE} is {state}, not success")
+        return not_set_up(f"node {name}: {STATE} is {state}, not success", OutcomeKind.CONFLICT)
     try:
         configs = mig_file.entries_of(str((found.body.get("data") or {}).get("config.yaml", "")))
         layouts = _present(node, configs)
     except BadFileError as error:
-        return Ended(OutcomeKind.FAILED, f"{config_map.shown}: {error}")
+        return not_set_up(f"{config_map.shown}: {error}")
     if len(set(map(repr, layouts))) != 1:
         named = label(node, CONFIG) or "no configuration"
-        return Ended(OutcomeKind.CONFLICT, f"node {name} offers {shown(offered(node))}, which {named} does not give")
+        return changed(f"node {name} offers {shown(offered(node))}, which {named} does not give")
     ref = Ref("ConfigMap", space, CONFIG_MAP, found.body["metadata"]["uid"])
     return _Ground(ref, configs, layouts[0])
 
@@ -190,18 +201,18 @@ def _wanted(node: Obj, layout: Layout, operation: RecutOperation) -> Layout | En
     """The layout with this GPU changed; or why the manager cannot make it."""
     index, name = operation.index, node["metadata"]["name"]
     if not 0 <= index < len(layout):
-        return Ended(OutcomeKind.CONFLICT, f"node {name} has {len(layout)} GPUs, and the change is of GPU {index}")
+        return changed(f"node {name} has {len(layout)} GPUs, and the change is of GPU {index}")
     before, after = cuts_of(operation.before), cuts_of(operation.after)
     wanted = (*layout[:index], after, *layout[index + 1 :])
     if layout[index] == after:
         return wanted
     if layout[index] != before:
         found = f"GPU {index} of node {name} is {layout[index].shown}, not {before.shown}"
-        return Ended(OutcomeKind.CONFLICT, f"{found}: it changed since the decision, or its GPUs are not told apart")
+        return changed(f"{found}: it changed since the decision, or its GPUs are not told apart")
     model = mig.find_gpu_model(label(node, "nvidia.com/gpu.product"))
     names = [profile for profile, count in (after.instances or {}).items() for _ in range(count)]
     if model is None or mig.fits(model, (), names) is None:
-        return Ended(OutcomeKind.FAILED, f"the MIG manager cannot make {after.shown} on GPU {index} of node {name}")
+        return not_set_up(f"the MIG manager cannot make {after.shown} on GPU {index} of node {name}")
     return wanted
 
 
@@ -250,7 +261,7 @@ def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, n
     """The state that the manager reports, down to what the node offers."""
     if label(node, CONFIG) != record.config:
         text = f"{CONFIG} was set to {label(node, CONFIG)!r} by somebody else meanwhile"
-        return _end(tools, effect, ref, record, Ended(OutcomeKind.CONFLICT, text))
+        return _end(tools, effect, ref, record, changed(text))
     state = label(node, STATE)
     if state == "failed":
         return back(tools, effect.epoch, ref, record, "the MIG manager reports that it failed")
@@ -284,7 +295,7 @@ def _asked(tools: Tools, node: Obj, record: Record) -> Layout | Progress:
         gpus = int(label(node, "nvidia.com/gpu.count") or 0)
         return mig_file.layouts_of(configs, record.config, gpus)[0]
     except (BadFileError, ValueError) as error:
-        return Ended(OutcomeKind.FAILED, str(error))
+        return not_set_up(str(error))
 
 
 def _after(tools: Tools, effect: Effect, operation: RecutOperation, node: Obj) -> Ended:
@@ -293,7 +304,7 @@ def _after(tools: Tools, effect: Effect, operation: RecutOperation, node: Obj) -
     as_asked = isinstance(ground, _Ground) and ground.layout[operation.index] == cuts_of(operation.after)
     if as_asked:
         return Ended(OutcomeKind.DONE, "its node has changed")
-    return Ended(OutcomeKind.CONFLICT, f"the change of its node ended otherwise: {effect.waits_for}")
+    return changed(f"the change of its node ended otherwise: {effect.waits_for}")
 
 
 def _end(
@@ -318,8 +329,10 @@ def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  
     read = tools.api.read(ref) if ref is not None else Answer({}, Refusal.GONE, "its node is gone")
     record = record_of(read.body) if read.ok else None
     if ref is None or record is None or effect.id not in record.gpus.values():
-        return Ended(OutcomeKind.FAILED, f"not done in time: {effect.waits_for or read.message or 'no progress'}")
-    return back(tools, effect.epoch, ref, record, f"not done in time: {effect.waits_for or 'no progress'}")
+        text = f"not done in time: {effect.waits_for or read.message or 'no progress'}"
+        return Ended(OutcomeKind.FAILED, text, cause=Cause.LATE)
+    why = f"not done in time: {effect.waits_for or 'no progress'}"
+    return back(tools, effect.epoch, ref, record, why, Cause.LATE)
 
 
 # --- reading ----------------------------------------------------------------------------------------

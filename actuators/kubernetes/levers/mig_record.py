@@ -13,7 +13,7 @@ from actuators.kubernetes.mig_node import DEPLOY, paused_clients
 from actuators.kubernetes.objects import annotation, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT
-from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.records import Cause, OutcomeKind
 
 NAME = "mig-config"
 """The lever that writes these records."""
@@ -46,7 +46,7 @@ def record_of(node: Obj) -> Record | None:
     return found if found.lever == NAME else None
 
 
-def back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str) -> Ended:
+def back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str, cause: Cause = Cause.CONFIG) -> Ended:
     """Ask for the geometry of before by another value, bring paused clients back, and end."""
     before = record.before
 
@@ -65,9 +65,9 @@ def back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str) -> Ended:
 
     answer = tools.writer.change(ref, decide, epoch)
     if not answer.ok:
-        return Ended(OutcomeKind.FAILED, f"{why}; and {ref.shown} stays cordoned: {answer.message}", retryable=True)
+        return Ended(OutcomeKind.FAILED, f"{why}; and {ref.shown} stays cordoned: {answer.message}", True, cause)
     after = f"its node is asked to return to {before}" if record.step == "set" else "nothing was changed"
-    return Ended(OutcomeKind.FAILED, f"{why}; {after}")
+    return Ended(OutcomeKind.FAILED, f"{why}; {after}", cause=cause)
 
 
 def abandoned(text: str, under_way: Collection[str], now_s: float) -> bool:
@@ -80,4 +80,4 @@ def take_back(tools: Tools, ref: Ref, epoch: int) -> Ended | None:
     """Open a node again that an abandoned change has left cordoned; None where it cannot be read or has no record."""
     read = tools.api.read(ref)
     record = record_of(read.body) if read.ok else None
-    return None if record is None else back(tools, epoch, ref, record, "its change was abandoned")
+    return None if record is None else back(tools, epoch, ref, record, "its change was abandoned", Cause.LATE)

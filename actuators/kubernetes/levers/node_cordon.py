@@ -10,7 +10,7 @@ import json
 
 from actuators.kubernetes.api import Obj
 from actuators.kubernetes.effects import fields_of
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by, gone
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import CONDEMNED, CORDONED
@@ -27,7 +27,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     """One write: cordon, taint and annotation, or what is left of them."""
     operation, ref = effect.instruction.operation, target.first("Node")
     if ref is None or not isinstance(operation, CordonOperation):
-        return Ended(OutcomeKind.CONFLICT, "its node is gone")
+        return gone("its node is gone")
 
     def decide(found: Obj) -> Obj | Stop:
         return _close(found, effect.id, operation.reason) if operation.on else _open(found)

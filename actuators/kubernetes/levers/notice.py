@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from actuators.kubernetes.api import KINDS, Ref
 from actuators.kubernetes.levers.admission_check import KUEUE
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by, gone
 from actuators.kubernetes.objects import Target
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.operations import NotifyOperation
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.units import counted, format_duration
 
 REASON, ACTION = "GpusIdle", "Notify"
@@ -26,7 +26,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     """One Event on the object, then one on its controller."""
     operation, main = effect.instruction.operation, target.main
     if main is None or not isinstance(operation, NotifyOperation):
-        return Ended(OutcomeKind.CONFLICT, "its object is gone")
+        return gone("its object is gone")
     read = tools.api.read(main)
     if not read.ok:
         return ended_by(read, main.shown)
@@ -34,7 +34,9 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     lost = tools.events.lost
     tools.events.say(main, REASON, ACTION, text, now_s, warning=True)
     if tools.events.lost > lost:
-        return Ended(OutcomeKind.FAILED, f"the Event on {main.shown} could not be written", retryable=True)
+        return Ended(
+            OutcomeKind.FAILED, f"the Event on {main.shown} could not be written", retryable=True, cause=Cause.SERVER
+        )
     for owner in read.body["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner["kind"] in KINDS:
             about = Ref(owner["kind"], main.namespace, owner["name"], owner["uid"])

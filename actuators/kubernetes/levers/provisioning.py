@@ -14,12 +14,24 @@ from dataclasses import replace
 from actuators.kubernetes.api import KINDS, Answer, Obj, Ref, Refusal
 from actuators.kubernetes.effects import record_of, wrote
 from actuators.kubernetes.levers.admission_check import KUEUE
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.base import (
+    Effect,
+    Ended,
+    Lever,
+    Progress,
+    Rule,
+    Tools,
+    Waiting,
+    changed,
+    ended_by,
+    late,
+    not_set_up,
+)
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.objects import Target, conditions, holds, label
 from autopilot.contract.annotations import EPOCH, REQUEST
 from autopilot.core.model.operations import ProvisionOperation
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 GROUP = "autoscaling.x-k8s.io"
 KUEUE_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
@@ -42,18 +54,18 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     """Make the request, then report what the autoscaler says of it."""
     owner, operation = _owner(target), effect.instruction.operation
     if owner is None or not isinstance(operation, ProvisionOperation):
-        return Ended(OutcomeKind.CONFLICT, "its object is gone")
+        return Ended(OutcomeKind.CONFLICT, "its object is gone", cause=Cause.REPLACED)
     ref = _request(owner, target.uid)
     found = tools.api.read(ref)
     if not found.ok and found.refusal != Refusal.GONE:
         return ended_by(found, f"reading {ref.shown}")
     if not found.ok:
         if not _is_served(found):
-            return Ended(OutcomeKind.CONFLICT, "the cluster has no ProvisioningRequests (autoscaling.x-k8s.io/v1)")
+            return not_set_up("the cluster has no ProvisioningRequests (autoscaling.x-k8s.io/v1)", OutcomeKind.CONFLICT)
         return _make(tools, effect, target, owner, operation)
     if not wrote(found.body, effect.id):
         if label(found.body, REQUEST) != "true":
-            return Ended(OutcomeKind.CONFLICT, f"{ref.shown} is of somebody else")
+            return changed(f"{ref.shown} is of somebody else")
         removed = remove(tools, found.body)
         return Waiting("an earlier request is removed") if removed.ok else ended_by(removed, f"remove {ref.shown}")
     if TEMPLATES not in effect.said and not conditions(found.body):
@@ -67,7 +79,7 @@ def _make(tools: Tools, effect: Effect, target: Target, owner: Ref, operation: P
     if isinstance(asks, Answer):
         return ended_by(asks, "the checks of its queue")
     if asks:
-        return Ended(OutcomeKind.CONFLICT, f"Kueue asks for its capacity itself (check {asks})")
+        return changed(f"Kueue asks for its capacity itself (check {asks})")
     sets = _pod_sets(tools, target)
     if not isinstance(sets, list):
         return sets
@@ -105,7 +117,7 @@ def _follow(tools: Tools, effect: Effect, target: Target, found: Obj, now_s: flo
             if not removed.ok:
                 return ended_by(removed, f"remove ProvisioningRequest {name}")
             said = known[kind].get("message") or known[kind].get("reason") or "no reason given"
-            return Ended(OutcomeKind.CONFLICT, f"ProvisioningRequest {name} is {kind}: {said}")
+            return Ended(OutcomeKind.CONFLICT, f"ProvisioningRequest {name} is {kind}: {said}", cause=Cause.PLACE)
     reached = next((kind for kind in REACHED if holds(found, kind)), "")
     last = known.get(reached or "Provisioned", {})
     words = f"ProvisioningRequest {name} is {reached or 'not answered'}"
@@ -124,10 +136,10 @@ def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:
     if found.ok and wrote(found.body, effect.id):
         found = remove(tools, found.body)
     if not found.ok and found.refusal != Refusal.GONE:
-        return Ended(OutcomeKind.FAILED, f"the request cannot be removed: {found.message}", retryable=True)
+        return late(f"the request cannot be removed: {found.message}")
     if now_s < effect.instruction.deadline_s:
         return Ended(OutcomeKind.DONE, "it needs no more nodes; the request is removed")
-    return Ended(OutcomeKind.FAILED, f"not served in time, the request is removed: {effect.waits_for}", retryable=True)
+    return late(f"not served in time, the request is removed: {effect.waits_for}")
 
 
 def shows(tools: Tools, target: Target, effect: str) -> bool:
@@ -195,7 +207,7 @@ def _pod_sets(tools: Tools, target: Target) -> list[tuple[int, Obj]] | Progress:
     for each in workload["spec"]["podSets"]:
         merged = merge(bases[each["name"]])
         if isinstance(merged, Contradiction):
-            return Ended(OutcomeKind.CONFLICT, f"no node can have both: {merged}")
+            return Ended(OutcomeKind.CONFLICT, f"no node can have both: {merged}", cause=Cause.PLACE)
         found.append((int(each.get("count") or 1), _bare(each["template"], dict(merged.selector))))
     return found
 

@@ -17,7 +17,7 @@ from actuators.kubernetes.writing import Stop, each
 from autopilot.contract import PREFIX
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
 from autopilot.core.model.operations import EvictOperation, Save
-from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.records import Cause, OutcomeKind
 from autopilot.core.model.units import parse_duration_s
 
 LEAST_S = 180.0
@@ -37,7 +37,7 @@ def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Wa
     if not pods:
         return None
     if _declared(target, pods, ON_REQUEST) != "true":
-        return Ended(OutcomeKind.DECLINED, "it does not save on request, and must not lose progress") if must else None
+        return declined("it does not save on request, and must not lose progress") if must else None
     if operation.grace_s < LEAST_S:
         return _by_signal(target, pods, operation.grace_s) if must else None
     asked = {pod["metadata"]["uid"]: _request(pod, effect.id) for pod in pods}
@@ -49,13 +49,18 @@ def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Wa
         if not must:
             return None
         forget(tools, effect, target)
-        return Ended(OutcomeKind.DECLINED, f"{late}, and must not lose progress")
+        return declined(f"{late}, and must not lose progress")
     missing = [pod for pod in pods if asked[pod["metadata"]["uid"]] is None]
     failed = _ask(tools, effect, missing, deadline_s)
     if failed:
         why = f"the request for a checkpoint cannot be written: {failed}"
-        return Ended(OutcomeKind.DECLINED, f"{why}; it keeps its place") if must else None
+        return declined(f"{why}; it keeps its place") if must else None
     return Waiting(f"it was asked for a checkpoint and has {deadline_s - now_s:.0f} s")
+
+
+def declined(why: str) -> Ended:
+    """The work keeps its place."""
+    return Ended(OutcomeKind.DECLINED, why, cause=Cause.UNSAVED)
 
 
 def running_pods(api: Api, target: Target) -> list[Obj]:
@@ -107,7 +112,7 @@ def _by_signal(target: Target, pods: list[Obj], grace_s: float) -> Ended | None:
         return None
     needs = "does not declare how long a checkpoint takes" if write_s is None else f"needs {write_s:g} s to save"
     text = f"it {needs}, its pods get {term_s:g} s after SIGTERM, and {grace_s:g} s are too short for a request"
-    return Ended(OutcomeKind.DECLINED, text)
+    return declined(text)
 
 
 def _declared(target: Target, pods: list[Obj], key: str) -> str:

@@ -11,12 +11,23 @@ from collections.abc import Mapping
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Ref, Refusal
 from actuators.kubernetes.effects import record_of, wrote
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.base import (
+    Effect,
+    Ended,
+    Lever,
+    Progress,
+    Rule,
+    Tools,
+    Waiting,
+    changed,
+    ended_by,
+    no_place,
+)
 from actuators.kubernetes.objects import Target
 from actuators.kubernetes.writing import Decide, Stop, each
 from autopilot.contract.annotations import CONTROLLER
 from autopilot.core.model.operations import AdmitOperation
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 
@@ -44,18 +55,18 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     if not gated:
         if any(wrote(pod, effect.id) for pod in pods):
             return Waiting("the scheduler binds its pods")
-        return Ended(OutcomeKind.FAILED, f"its pods do not have our scheduling gate {CONTROLLER}")
+        return Ended(OutcomeKind.FAILED, f"its pods do not have our scheduling gate {CONTROLLER}", cause=Cause.LEVER)
     others = {name for pod in gated for name in gates_of(pod)} - {CONTROLLER}
     if others:
         return Waiting(f"its pods wait for other gates too: {', '.join(sorted(others))}")
     place = placement.place_of(tools.api, target.uid, operation.slots)
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
-            return Ended(OutcomeKind.CONFLICT, f"its place is gone: {place.message}")
+            return no_place(f"its place is gone: {place.message}")
         return ended_by(place, "its nodes")
     node_of = _spread(pods, placement.by_node(operation.slots))
     if node_of is None:
-        return Ended(OutcomeKind.CONFLICT, "its pods do not fit the GPUs of the instruction any more")
+        return changed("its pods do not fit the GPUs of the instruction any more")
     return _open(tools, effect, gated, {uid: _host(place.nodes[node]) for uid, node in node_of.items()})
 
 

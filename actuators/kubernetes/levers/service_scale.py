@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal, path_of
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, changed, ended_by, gone
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.scaling import FLOOR, Floor, Scaling, Way, follows_floor, read_floor, read_scaling
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.operations import ScaleOperation
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 AUTOSCALER = "HorizontalPodAutoscaler"
 SERVICES = ("Deployment", "StatefulSet")
@@ -52,7 +52,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     """Record the floor, then change the number of replicas where there is one to change."""
     operation, ref = effect.instruction.operation, _service(target)
     if ref is None or not isinstance(operation, ScaleOperation):
-        return Ended(OutcomeKind.CONFLICT, "its service is gone")
+        return gone("its service is gone")
     read = tools.api.read(ref)
     if not read.ok:
         return ended_by(read, ref.shown)
@@ -63,12 +63,12 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     if operation.replicas == 0:
         return _give_back(tools, effect, ref, record, lift)
     if isinstance(lift, str):
-        return Ended(OutcomeKind.FAILED, f"{ref.shown}: {lift}")
+        return Ended(OutcomeKind.FAILED, f"{ref.shown}: {lift}", cause=Cause.LEVER)
     wanted = settle(effect.id, operation, record, lift, now_s)
     if isinstance(wanted, str):
-        return Ended(OutcomeKind.CONFLICT, f"{ref.shown}: {wanted}")
+        return changed(f"{ref.shown}: {wanted}")
     if wanted.until_s <= now_s:
-        return Ended(OutcomeKind.CONFLICT, f"{ref.shown}: its floor would have ended already")
+        return Ended(OutcomeKind.CONFLICT, f"{ref.shown}: its floor would have ended already", cause=Cause.LATE)
     answer = _record(tools, effect, ref, record, wanted)
     if answer.ok and lift.held is not None and wanted.ours is not None:
         answer = _write(tools, effect, lift, wanted.ours)

@@ -12,7 +12,19 @@ from typing import Any
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
 from actuators.kubernetes.effects import fields_of, record_of, wrote
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.base import (
+    Effect,
+    Ended,
+    Lever,
+    Progress,
+    Rule,
+    Tools,
+    Waiting,
+    ended_by,
+    gone,
+    late,
+    no_place,
+)
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.stopped import mark_for, mark_of
 from actuators.kubernetes.merging import Contradiction, merge
@@ -20,7 +32,7 @@ from actuators.kubernetes.objects import Target, annotation, conditions, label
 from actuators.kubernetes.writing import MANAGER, Stop
 from autopilot.contract.annotations import EFFECT, MANAGE, STOPPED
 from autopilot.core.model.operations import AdmitOperation, EvictOperation, StopReason
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 OVER = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
@@ -84,21 +96,21 @@ def _times(job: Obj, path: tuple[str, ...]) -> set[str]:
 def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
     operation, ref = effect.instruction.operation, target.first("Job")
     if ref is None or not isinstance(operation, AdmitOperation):
-        return Ended(OutcomeKind.CONFLICT, "its Job is gone")
+        return gone("its Job is gone")
     if wrote(target.job, effect.id) and not target.job["spec"].get("suspend"):
         return Waiting("the scheduler binds its pods")
     place = placement.place_of(tools.api, target.uid, operation.slots)
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
-            return Ended(OutcomeKind.CONFLICT, f"its place is gone: {place.message}")
+            return no_place(f"its place is gone: {place.message}")
         return ended_by(place, "its nodes")
     selector = _foreign(target.job)
     merged = merge([("its template", selector), ("the placement", place.selector)])
     if isinstance(merged, Contradiction):
-        return Ended(OutcomeKind.FAILED, f"{merged}; nothing was written")
+        return Ended(OutcomeKind.FAILED, f"{merged}; nothing was written", cause=Cause.PLACE)
     lacks = place.lacks(selector)
     if lacks:
-        return Ended(OutcomeKind.CONFLICT, f"it cannot run there: {lacks}")
+        return no_place(f"it cannot run there: {lacks}")
     marked = placement.mark(tools.writer, place, effect.epoch)
     if not marked.ok:
         return ended_by(marked, f"label {place.label} of its nodes")
@@ -107,10 +119,10 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
         if not found["spec"].get("suspend"):
             if wrote(found, effect.id):
                 return Stop("it is started", done=True)
-            return Stop("somebody else has started it", refusal=Refusal.GONE)
+            return Stop("somebody else has started it", refusal=Refusal.TAKEN)
         why_not = startable(found)
         if why_not:
-            return Stop(why_not, refusal=Refusal.GONE)
+            return Stop(why_not, refusal=Refusal.TAKEN)
         held = found["spec"]["template"]["spec"].get("nodeSelector") or {}
         ours = dict.fromkeys(held.keys() - _foreign(found).keys())
         notes = {**record_of(effect, "started", selector=dict(place.selector)), STOPPED: None}
@@ -142,7 +154,7 @@ def _suits_stop(instruction: Instruction, target: Target) -> str:
 def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
     operation, ref = effect.instruction.operation, target.first("Job")
     if ref is None or not isinstance(operation, EvictOperation):
-        return Ended(OutcomeKind.CONFLICT, "its Job is gone")
+        return gone("its Job is gone")
     return suspend(tools, effect, target, operation.reason)
 
 
@@ -150,14 +162,14 @@ def suspend(tools: Tools, effect: Effect, target: Target, reason: StopReason) ->
     """Suspend a Job and mark it as suspended by the controller."""
     ref = target.first("Job")
     if ref is None:
-        return Ended(OutcomeKind.CONFLICT, "its Job is gone")
+        return gone("its Job is gone")
 
     def decide(found: Obj) -> Obj | Stop:
         if found["spec"].get("suspend"):
             mark = mark_of(found)
             if mark is not None and mark.id == effect.id:
                 return Stop("it is suspended", done=True)
-            return Stop("somebody else has suspended it", refusal=Refusal.GONE)
+            return Stop("somebody else has suspended it", refusal=Refusal.TAKEN)
         return {"metadata": {"annotations": mark_for(found, effect.id, reason)}, "spec": {"suspend": True}}
 
     answer = tools.writer.change(ref, decide, effect.epoch)
@@ -166,12 +178,12 @@ def suspend(tools: Tools, effect: Effect, target: Target, reason: StopReason) ->
 
 def _undo_start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every undo
     """Suspend the Job again where none of its pods was bound: it did not start at its place."""
-    late = f"not started in time: {effect.waits_for or 'no progress'}"
+    why = f"not started in time: {effect.waits_for or 'no progress'}"
     begun = wrote(target.job, effect.id) and not target.job["spec"].get("suspend")
     if not begun or placement.bound(tools.api, target):
-        return Ended(OutcomeKind.FAILED, late, retryable=True)
+        return late(why)
     done = suspend(tools, effect, target, StopReason.MOVE)
-    return Ended(OutcomeKind.CONFLICT, f"{late}; {'it waits again' if isinstance(done, Waiting) else done.reason}")
+    return no_place(f"{why}; {'it waits again' if isinstance(done, Waiting) else done.reason}")
 
 
 START = Lever(

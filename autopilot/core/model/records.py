@@ -244,6 +244,27 @@ class OutcomeKind(StrEnum):
     DONE = "done"
 
 
+class Cause(StrEnum):
+    """Why an effect did not come about. `docs/operations.md` says what to do about each."""
+
+    NONE = ""  # it came about or is under way
+    BUDGET = "budget"  # a PodDisruptionBudget forbids it
+    WEBHOOK = "webhook"  # an admission webhook or admission policy of the cluster refused the write
+    RIGHT = "right"  # the account of the controller has no right
+    INVALID = "invalid"  # the server does not accept the write
+    SERVER = "server"  # the server failed, or did not answer
+    REPLACED = "replaced"  # its object is gone, or another object has its name now
+    CHANGED = "changed"  # somebody else wrote the object, or its check, and wants something else
+    PLACE = "place"  # its place cannot be used any more
+    EPOCH = "epoch"  # another controller leads now
+    UNSAVED = "unsaved"  # the work cannot save, and must not lose progress
+    HARM = "harm"  # it would end work that nobody starts again
+    CONFIG = "config"  # the cluster is not configured for it, or the MIG manager failed
+    LEVER = "lever"  # no lever fits the objects
+    LATE = "late"  # it did not come about before its deadline
+    OTHER = "other"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of one instruction."""
@@ -253,6 +274,7 @@ class Outcome:
     at_s: float
     reason: str = ""
     retryable: bool = False
+    cause: Cause = Cause.NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from autopilot.app.decisions.decision_rows import known, signals_document, tick_document
+from autopilot.core.model.records import Cause
 from autopilot.http.answers import ControllerState, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
@@ -38,6 +39,21 @@ def state(desk: Asked, caller: Viewer) -> dict[str, Any]:
         "reservations": tick["reservations"],
         "notes": tick["notes"],
         "in_flight": len(memory.in_flight),
+        "failed_effects": [
+            {
+                "at_s": each.outcome.at_s,
+                "at": desk.when.stamp(each.outcome.at_s),
+                "instruction": each.instruction.id,
+                "proposal": each.instruction.proposal_id,
+                "operation": each.instruction.kind,
+                "object": each.instruction.subject.name,
+                "outcome": each.outcome.kind.value,
+                "cause": each.outcome.cause.value or Cause.OTHER.value,
+                "reason": each.outcome.reason,
+                "retried": each.outcome.retryable,
+            }
+            for each in desk.publisher.failed()
+        ],
         "collectors": [
             {key: known(value) if isinstance(value, float) else value for key, value in asdict(each).items()}
             for each in latest.collectors

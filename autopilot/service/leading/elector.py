@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from actuators.kubernetes.events import event_of
 from autopilot.core.model.errors import InputError
 from autopilot.readiness.line import Answer
 from autopilot.service.leading.lease import LeaseName, LeaseRecord, Terms, micro_time, read_lease
@@ -100,6 +101,8 @@ class Elector:
         self._seen_s = 0.0  # when it was first seen
         self._absent_s: float | None = None  # when the Lease was first found missing
         self._highest = 0  # the highest fence that was ever seen
+        self._uid = ""  # of the Lease, as it was last read
+        self.impostors = 0  # times that another process wrote the Lease under our identity
 
     def fence(self) -> int | None:
         """The fence of this term; None from `renew_s` after the last renewal on."""
@@ -160,6 +163,7 @@ class Elector:
             return
         self.problem, self._absent_s = "", None
         record, version = read_lease(answer.document)
+        self._uid = uid_of(answer)
         self._highest = max(self._highest, record.transitions)
         self.holder = record.holder
         if self._term is not None and record in self._ours:  # a renewal whose answer was lost
@@ -218,6 +222,7 @@ class Elector:
             self._acquired, self._term = now, _Term(fence, sent_s)
             self._hold(record, answer, sent_s)
             log.info("this controller leads", lease=str(self.name), fence=fence, identity=self.identity)
+            self._tell("LeaderElection", f"{self.identity} leads with fence {fence}")
         elif answer.status == CONFLICT:
             self._seen = None  # somebody was faster: look again
         else:
@@ -236,6 +241,7 @@ class Elector:
     def _hold(self, record: LeaseRecord, answer: Answer, sent_s: float) -> None:
         """A write succeeded: the term lasts `renew_s` from when it was sent."""
         _, self._version = read_lease(answer.document)
+        self._uid = uid_of(answer)
         self._ours = {record: sent_s}
         self._highest = max(self._highest, record.transitions)
         self._extend(sent_s)
@@ -259,15 +265,43 @@ class Elector:
             renewed=record.renewed,
             fix="start each controller as a process of its own; this one takes a new identity and waits",
         )
+        self.impostors += 1
         if self._term is not None:
             self._end("another controller renews the Lease under the same identity")
-        self.identity, self._ours = self._new_identity(), {}
+        before, self._ours = self.identity, {}
+        self.identity = self._new_identity()
+        self._tell(
+            "IdentityConflict",
+            f"another process renews the Lease as {before}; this one stopped acting and waits as {self.identity}",
+            warning=True,
+        )
+
+    def counts(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """What happened since the start, as metrics."""
+        return {"identity_conflicts_total": {(): float(self.impostors)}}
+
+    def _tell(self, reason: str, note: str, *, warning: bool = False) -> None:
+        """An Event on the Lease. It is for people: one that cannot be written changes nothing."""
+        about = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "namespace": self.name.namespace,
+            "name": self.name.name,
+            "uid": self._uid,
+        }
+        instance = socket.gethostname()[:128]
+        self._api.post(*event_of(about, reason, "Lead", note, self._wall_s(), instance=instance, warning=warning))
 
     def _not_told(self, answer: Answer) -> None:
         self.problem = f"{self.name}: {answer.reason if answer.status else answer.text}"
 
     def _now(self) -> str:
         return micro_time(self._wall_s())
+
+
+def uid_of(answer: Answer) -> str:
+    """The uid of the object that was answered; "" for none."""
+    return str((answer.document.get("metadata") or {}).get("uid", ""))
 
 
 class ElectorThread:

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from autopilot.core.model.ports import Actuator, Following
-from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
 from autopilot.service.leading.elector import Elector
 from autopilot.service.leading.inbox import ClusterInbox
 from autopilot.service.leading.memory import ClusterMemory
@@ -90,7 +90,7 @@ class FencedActuator:
         """Carry out one instruction of this term."""
         reason = self._leadership.why_not(instruction.fence)
         if reason:
-            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"not sent: {reason}", retryable=True)
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"not sent: {reason}", True, Cause.EPOCH)
         return self._inner.apply(instruction, now_s)
 
 

@@ -79,7 +79,7 @@ def test_the_numbers_of_a_small_world_are_exposed() -> None:
         "pool_gap_gpus{pool=pool}": 8.0,
         "tenant_held_gpus{tenant=t0}": 8.0,
         "tenant_hardware_ratio{tenant=t0}": 0.5,
-        "tenant_gap_gpus{tenant=t1}": 4.0,
+        "tenant_hardware_ratio{tenant=t1}": 0.0,
         "tenant_hoarding_ratio{tenant=t0}": 0.0,
         "tenant_hoarding_ratio{tenant=t1}": 1.0,
         "queue_guaranteed_gpus{queue=q0}": 4.0,
@@ -361,8 +361,8 @@ def test_a_large_cluster_stays_below_the_bound() -> None:
 
 
 def test_the_bounds_of_all_metrics_stay_below_the_limit() -> None:
-    """The sum of the bounds is below 5,000: the table cannot grow past it unnoticed."""
-    assert sum(metric.bound for metric in METRICS) < MOST_SERIES
+    """The sum of the bounds is below 5,000, with room for metrics to come."""
+    assert sum(metric.bound for metric in METRICS) <= MOST_SERIES - 300
 
 
 def test_the_stages_are_those_of_the_controller() -> None:

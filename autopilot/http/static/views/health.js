@@ -40,6 +40,14 @@ const PROMISES = [
       h("button", { type: "button", "data-do": "lift", "data-action": row.action, "data-key": `lift ${row.action}`, disabled: !may("admin") }, "Lift the cap")]) },
 ];
 
+const FAILED = [
+  { head: "At", cell: (row) => clock.short(row.at_s) },
+  { head: "Object", cell: (row) => row.object },
+  { head: "Effect", cell: (row) => words(row.operation) },
+  { head: "Cause", cell: (row) => h("span", { class: "pill gap" }, row.cause) },
+  { head: "Reason", cell: (row) => `${sentence(row.reason)}${row.retried ? " It is tried again." : ""}` },
+];
+
 const button = (what, role, tone) => h("button", { type: "button", class: tone, "data-do": what, "data-key": what, disabled: !may(role) }, QUESTIONS[what].verb);
 
 export const health = {
@@ -69,6 +77,8 @@ export const health = {
       promises.actions.length ? h("section", { class: "card", "data-key": "promises" }, table({ caption: "Promised and realised", name: "promises", columns: PROMISES, rows: promises.actions, key: (row) => row.action,
         note: ` An action that realises less than ${Math.round(100 * promises.least_ratio)} % of its promise over ${promises.least_cases} cases or more only recommends.` }))
         : h("p", { class: "card empty", "data-key": "nopromises" }, "No action has promised anything yet: nothing was stopped or moved for other work."),
+      data.failed_effects.length ? h("section", { class: "card", "data-key": "failed" }, table({ caption: "Effects that did not come about", name: "failed", columns: FAILED, rows: data.failed_effects, key: (row) => `${row.instruction} ${row.at_s}`,
+        note: " The newest first, since the start of this process." })) : null,
       data.notes.length ? h("section", { class: "card", "data-key": "notes" }, h("h2", null, "Notes of the last tick"),
         h("ul", null, data.notes.map((note, place) => h("li", { "data-key": place }, `${note.subject && !note.words.includes(note.subject) ? `${note.subject}: ` : ""}${sentence(note.words)}`)))) : null,
       data.gaps.length ? h("section", { class: "card", "data-key": "gaps" }, table({ caption: "Missing values", name: "gaps", columns: GAPS, rows: data.gaps, key: (row) => `${row.source} ${row.object_id} ${row.signal}`,

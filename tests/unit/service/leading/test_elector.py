@@ -142,6 +142,14 @@ def test_a_foreign_renewal_of_our_own_lease_ends_the_term(server: Server) -> Non
     client.patch("leases.coordination.k8s.io", NAME.namespace, NAME.name, {"spec": {"renewTime": micro_time(0.0)}})
     one.elector.step()
     assert (one.elector.fence(), one.elector.identity) == (None, "one-again")
+    assert one.elector.counts() == {"identity_conflicts_total": {(): 1.0}}
+    lease = client.get("leases.coordination.k8s.io", NAME.namespace, NAME.name)
+    said = {each["reason"]: each for each in client.list("events", NAME.namespace)}
+    assert set(said) == {"LeaderElection", "IdentityConflict"}
+    conflict = said["IdentityConflict"]
+    assert lease is not None
+    assert (conflict["type"], conflict["involvedObject"]["uid"]) == ("Warning", lease["metadata"]["uid"])
+    assert "another process renews the Lease as one; this one stopped acting" in conflict["message"]
 
 
 @pytest.mark.parametrize("again", [False, True])
