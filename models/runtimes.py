@@ -25,6 +25,7 @@ from autopilot.core.model.snapshot import F64, I64, Bools, ClusterSnapshot, Stat
 from autopilot.core.model.work import holding_mask, progress_s
 from models.backtest import FreshRng
 from models.censoring import completion_weights
+from models.hazard_index import Hazards
 from models.intervals import Intervals, groups_of
 from models.lasting import Lasting
 from models.opinions import KIND, SIBLINGS, Mixer, add_boosted, corrected, ordered, recent_opinions
@@ -124,7 +125,7 @@ class Runtimes:
         self.rules, self._seed, self._gate = rules or Forecasting(), seed, gate
         self._recent, self._mixer, self._with_siblings = Recent(), Mixer(), Mixer(SIBLINGS)
         self._siblings, self._lasting = Siblings(), Lasting()
-        self._intervals = Intervals()
+        self._intervals, self.hazards = Intervals(), Hazards()
         self._jobs: dict[str, Job] = {}
         self._missing: dict[str, float] = {}  # jobs missing from the last snapshots, and since when
         self._log_total = np.full((TABLE_ROWS, len(LEVELS)), np.nan)
@@ -151,6 +152,7 @@ class Runtimes:
         self._intervals.settle(now_s)
         self._siblings.ran(names, self._ran_s)
         self._lasting.ran(names, self._ran_s)
+        self.hazards.update(now_s, snapshot)
 
     def _miss(self, names: set[str], now_s: float) -> None:
         """Drop jobs that were missing for `MISSING_S`: withdrawn, or ended unobserved."""
@@ -243,7 +245,8 @@ class Runtimes:
         rows = np.fromiter((known[name].row if name in known else 0 for name in names), np.int64, len(names))
         total_s = np.exp(self._log_total[rows])
         certain = ~np.isnan(total_s[:, 0])
-        return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, certain, self._history[rows]))
+        index = self.hazards.index_per_s(now_s, snapshot)
+        return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, certain, self._history[rows], index))
 
     def _calibrated(self, said: Mapping[Hashable, F64]) -> dict[Hashable, F64]:
         """The corrections by siblings, with the margins of the job's submission: log quantiles, none below the run time

@@ -1,0 +1,197 @@
+"""The forecaster of hazards: it follows the jobs of the snapshots, and says quantiles and the index of each.
+
+A job is followed from the age at which it is first seen. It ends where a snapshot shows it as ended. One that failed or
+is missing is kept for `RESTART_S`: where its name comes back in that time it is the same job and did not end; else a
+failed one counts as ended, and a missing one as followed so far. The age is the most progress of any incarnation of an
+object, added up over the objects of one name, so a restart makes nothing younger.
+
+With a gate nothing is said until counts have passed it (models/hazard_proving.py), or a stored version serves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot, State
+from autopilot.core.model.work import gpu_parts, progress_s
+from models.hazards import (
+    BINS,
+    EDGES_S,
+    LEAST_ENDED,
+    MOST_GROUPS,
+    NEW_GROUP_S,
+    REFRESH_S,
+    Groups,
+    bins_of,
+    index_per_s,
+    known_age_s,
+    total_quantiles_s,
+)
+
+RESTART_S = 3600.0
+"""How long a job that failed or is missing may come back: as MISSING_S of models/runtimes.py."""
+
+SHORTEST_S = 1.0
+"""A job that ended below a second did no work and is no end."""
+
+WIDTH_MILLI = 1000
+
+
+class Hazards:
+    """Forecaster of run times by hazards of (tenant, width)."""
+
+    name = "hazard"
+
+    def __init__(self) -> None:
+        self.groups = Groups()
+        self._place: dict[str, int] = {}  # of jobs that are followed
+        self._free: list[int] = []
+        self._name = np.zeros(0, object)
+        self._uid = np.zeros(0, object)
+        self._group = np.zeros(0, np.int64)
+        self._entry_s = np.zeros(0)
+        self._age_s = np.zeros(0)
+        self._before_s = np.zeros(0)  # age that earlier objects of the name reached
+        self._seen_s = np.zeros(0)
+        self._followed = np.zeros(0, np.bool_)
+        self._failed = np.zeros(0, np.bool_)
+        self._renewed_s = -np.inf
+        self._hazard = np.zeros((0, BINS))  # in use
+        self._index = np.zeros((0, BINS))  # under them, NaN: not computed yet
+
+    # --- learning ---------------------------------------------------------------------------
+
+    def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
+        """Follow the jobs of the snapshot, count those that ended, and renew the hazards when they are due."""
+        work = snapshot.workloads
+        rows = np.flatnonzero(work.service < 0).astype(np.int32)
+        ended = work.state[rows] >= State.SUCCEEDED
+        names = work.id[rows].tolist()
+        places = np.fromiter((self._place.get(name, -1) for name in names), np.int64, len(names))
+        age_s = known_age_s(np.where(ended, work.served_s[rows], progress_s(work, rows, now_s)[1]))
+        fresh = (places < 0) & ~ended
+        if fresh.any():
+            places[fresh] = self._follow(snapshot, rows[fresh], np.nan_to_num(age_s[fresh]))
+        known = places >= 0
+        places, age_s, state = places[known], age_s[known], work.state[rows][known]
+        again = self._uid[places] != work.uid[rows][known]
+        self._before_s[places[again]] = self._age_s[places[again]]
+        self._uid[places] = work.uid[rows][known]
+        self._age_s[places] = np.fmax(self._age_s[places], self._before_s[places] + age_s)
+        self._seen_s[places] = now_s
+        self._failed[places] = state == State.FAILED
+        done = state == State.SUCCEEDED
+        self._close(places[done], (age_s[done] >= SHORTEST_S).astype(float))
+        gone = np.flatnonzero(self._followed & (now_s - self._seen_s >= RESTART_S))
+        self._close(gone, (self._failed[gone] & (self._age_s[gone] >= SHORTEST_S)).astype(float))
+        if len(self.groups) > MOST_GROUPS:
+            self._forget()
+        self._renew(now_s)
+
+    def _follow(self, snapshot: ClusterSnapshot, rows: I32, age_s: F64) -> I64:
+        """Places of new jobs."""
+        work, tenants = snapshot.workloads, snapshot.names.tenants
+        while len(self._free) < len(rows):
+            self._grow()
+        places = np.array([self._free.pop() for _ in rows], np.int64)
+        widths = np.rint(work.gpus[rows] * gpu_parts(work, rows) * WIDTH_MILLI)
+        widths = np.where(work.mig_profile[rows] >= 0, work.gpus[rows], widths).astype(np.int64)
+        codes = work.tenant[rows].tolist()
+        self._group[places] = [
+            self.groups.row_of(tenants[code] if 0 <= code < len(tenants) else "?", max(width, 1))
+            for code, width in zip(codes, widths.tolist(), strict=True)
+        ]
+        self._entry_s[places] = self._age_s[places] = age_s
+        self._followed[places] = True
+        self._name[places], self._uid[places], self._before_s[places] = work.id[rows], work.uid[rows], 0.0
+        self._place.update(zip(work.id[rows].tolist(), places.tolist(), strict=True))
+        return places
+
+    def _grow(self) -> None:
+        size, more = len(self._group), max(len(self._group), 256)
+        for name in ("_name", "_uid", "_group", "_entry_s", "_age_s", "_before_s", "_seen_s", "_followed", "_failed"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros(more, old.dtype)]))
+        self._free += range(size + more - 1, size - 1, -1)
+
+    def _close(self, places: I64, ended: F64) -> None:
+        """Count jobs that are followed no longer; `ended` is 1 where they ended."""
+        if not len(places):
+            return
+        self.groups.count(self._group[places], self._entry_s[places], self._age_s[places], ended)
+        self._followed[places] = self._failed[places] = False
+        self._free += places.tolist()
+        for name in self._name[places].tolist():
+            del self._place[name]
+
+    def _forget(self) -> None:
+        """Keep the groups within their bound; those of followed jobs stay."""
+        place = self.groups.forget(np.unique(self._group[self._followed]))
+        self._group = np.where(self._followed, place[self._group], 0)
+        self._renewed_s = -np.inf
+
+    def _renew(self, now_s: float) -> None:
+        old_s = now_s - self._renewed_s
+        due = old_s >= (REFRESH_S if len(self.groups) == len(self._hazard) else NEW_GROUP_S)
+        if not due or self.groups.ended_jobs < LEAST_ENDED:
+            return
+        self._renewed_s = now_s
+        self.groups.fade(now_s)
+        followed = np.flatnonzero(self._followed)
+        counts = self.groups.with_open(self._group[followed], self._entry_s[followed], self._age_s[followed])
+        self._hazard = counts.hazards()
+        self._index = np.full(self._hazard.shape, np.nan)
+
+    # --- forecasting ------------------------------------------------------------------------
+
+    def index_per_s(self, now_s: float, snapshot: ClusterSnapshot) -> F64:
+        """The hazard index of every workload, in 1/s; NaN where unknown. Shape [workloads]."""
+        rows, group, bins = self._asked(snapshot)
+        answer = np.full(len(snapshot.workloads.id), np.nan)
+        found = self._index[group, bins]
+        missing = np.isnan(found)
+        if missing.any():
+            pairs = np.unique(group[missing] * BINS + bins[missing])
+            self._index[pairs // BINS, pairs % BINS] = index_per_s(self._hazard[pairs // BINS], EDGES_S[pairs % BINS])
+            found = self._index[group, bins]
+        done_s, outlived_s = progress_s(snapshot.workloads, rows, now_s)
+        # in steps, like the age
+        again_s = EDGES_S[bins_of(np.maximum(np.nan_to_num(outlived_s - done_s), 0.0))]
+        behind = again_s > 0.0
+        if behind.any():
+            found[behind] = index_per_s(self._hazard[group[behind]], EDGES_S[bins[behind]], again_s[behind])
+        answer[rows] = found
+        return answer
+
+    def _asked(self, snapshot: ClusterSnapshot) -> tuple[I32, I64, I64]:
+        """Rows of jobs that something is known of, their groups, and the bins of their age."""
+        names = snapshot.workloads.id.tolist()
+        places = np.fromiter((self._place.get(name, -1) for name in names), np.int64, len(names))
+        open_now = (snapshot.workloads.state < State.SUCCEEDED) & (places >= 0)
+        rows = np.flatnonzero(open_now)
+        rows = rows[self._group[places[rows]] < len(self._hazard)]
+        return rows.astype(np.int32), self._group[places[rows]], bins_of(self._age_s[places[rows]])
+
+    def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
+        """Quantiles of the total run time, given the age, and the index; services and unknown jobs abstain."""
+        work = snapshot.workloads
+        rows, group, bins = self._asked(snapshot)
+        total_s = np.full((len(work.id), len(LEVELS)), np.nan)
+        history = np.zeros(len(work.id), np.int32)
+        if len(rows):
+            pairs, place = np.unique(group * BINS + bins, return_inverse=True)
+            said_s = total_quantiles_s(self._hazard[pairs // BINS], EDGES_S[pairs % BINS], LEVELS)[place]
+            age_s = np.nan_to_num(progress_s(work, rows, now_s)[1])
+            total_s[rows] = np.maximum(np.maximum(said_s, age_s[:, None]), SHORTEST_S)
+            history[rows] = np.rint(self.groups.ended_of(group)).astype(np.int32)
+        known: Bools = ~np.isnan(total_s[:, 0])
+        index = self.index_per_s(now_s, snapshot)
+        return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, known, history, index))
+
+    def hazard_of(self, job: str) -> tuple[F64, float] | None:
+        """Hazards in use by age bin, 1/s, and the age in s, of a job that is followed; None where unknown."""
+        place = self._place.get(job, -1)
+        if place < 0 or self._group[place] >= len(self._hazard):
+            return None
+        return self._hazard[self._group[place]], float(self._age_s[place])
