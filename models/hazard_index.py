@@ -189,9 +189,13 @@ class Hazards:
         index = self.index_per_s(now_s, snapshot)
         return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, known, history, index))
 
-    def hazard_of(self, job: str) -> tuple[F64, float] | None:
-        """Hazards in use by age bin, 1/s, and the age in s, of a job that is followed; None where unknown."""
+    def hazard_of(self, job: str) -> tuple[F64, float, float] | None:
+        """Hazards in use by age bin, 1/s, the age in s, and the ended jobs behind them, of a job that is followed.
+
+        None where unknown.
+        """
         place = self._place.get(job, -1)
         if place < 0 or self._group[place] >= len(self._hazard):
             return None
-        return self._hazard[self._group[place]], float(self._age_s[place])
+        group = self._group[place : place + 1]
+        return self._hazard[group[0]], float(self._age_s[place]), float(self.groups.ended_of(group)[0])

@@ -79,13 +79,14 @@ def bins_of(age_s: F64) -> I64:
 
 def at_risk_s(age_s: F64) -> F64:
     """Time that jobs of this age have spent in each bin. Shape [jobs, bins]."""
-    return np.clip(age_s[:, None] - EDGES_S, 0.0, WIDTH_S)
+    return np.asarray(np.clip(age_s[:, None] - EDGES_S, 0.0, WIDTH_S))
 
 
 def known_age_s(age_s: F64) -> F64:
     """Ages that can be true; NaN for the others. Shape of `age_s`."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where((age_s >= 0.0) & (age_s <= MOST_AGE_S), age_s, np.nan), float)
+        known: F64 = np.where((age_s >= 0.0) & (age_s <= MOST_AGE_S), age_s, np.nan)
+    return known
 
 
 @dataclass(frozen=True, slots=True)

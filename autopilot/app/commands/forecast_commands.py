@@ -11,16 +11,18 @@ import numpy as np
 
 from autopilot.app.commands.ask_commands import check_place, print_lines
 from autopilot.app.commands.json_out import STDOUT, write_json
-from autopilot.app.commands.run_commands import journal_to_read, progress_bar, state_folder
+from autopilot.app.commands.run_commands import journal_to_read, print_rows, progress_bar, state_folder
 from autopilot.app.decisions.foreseen import (
     Coverage,
     DemandRecord,
+    JobNow,
     JobPromise,
     JobRecord,
     coverage,
     read_foreseen,
     span_words,
 )
+from autopilot.app.decisions.hazards_seen import HEADINGS, JobHazards, hazard_document, hazard_rows
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import REQUESTS
 from autopilot.core.model.snapshot import State
@@ -62,6 +64,8 @@ def run_forecast(name: str, at: str | None, picture: Path | None, json_out: Path
     if json_out is not None:
         write_json(json_out, {"schema": "gpu-autopilot/forecast/1", "name": name, **document})
     print_lines(lines, json_out)
+    if isinstance(found, JobRecord) and found.hazards is not None and json_out != STDOUT:
+        print_rows(HEADINGS, hazard_rows(found.hazards), figures=True)
 
 
 def _picture_place(given: Path | None, journal: Path) -> Path | None:
@@ -124,6 +128,7 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
     beyond = sum(not np.isfinite(each.came_s) for each in found.promises)
     if beyond:
         lines.append(f"  {beyond} more forecasts are open: those jobs have not ended, and long jobs end last")
+    lines += _hazard_lines(found.hazards, now)
     document = {
         "kind": "job",
         "state": now.state.name.lower(),
@@ -138,8 +143,25 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
         "came_s": own.came_s if own is not None and np.isfinite(own.came_s) else None,
         "delivered": {group: _plain(each) for group, each in kept.items()},
         "open_promises": beyond,
+        "hazard_index_per_s": _finite(now.index_per_s),
+        "hazards": None if found.hazards is None else hazard_document(found.hazards),
     }
     return document, lines, _jobs_picture(found.promises, now.job)
+
+
+def _hazard_lines(found: JobHazards | None, now: JobNow) -> list[str]:
+    """The recorded hazard index, and what stands above the table of hazards."""
+    lines = []
+    if np.isfinite(now.index_per_s):
+        lines.append(f"hazard index in the run: {3600.0 * now.index_per_s:.3g} per hour")
+    if found is None:
+        return [*lines, "hazards by age: unknown, too few jobs have ended in this journal"]
+    width = counted(now.gpus, "GPU")
+    return [
+        *lines,
+        f"hazards by age of {now.tenant}, {width}, counted from this journal at {format_duration(found.at_s)} "
+        f"({found.ended} of its jobs have ended); reached: share of jobs of this age that run so long:",
+    ]
 
 
 def _kept_jobs(promises: list[JobPromise]) -> list[Coverage]:

@@ -1,6 +1,7 @@
 """Forecasts in a journal: the predictions of the time, and the outcomes.
 
-This module runs no model: it reads predictions as they were recorded, and outcomes from later observations.
+Predictions are read as they were recorded, and outcomes from later observations. Only hazards by age, which a journal
+does not hold, are counted again from its jobs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autopilot.app.decisions.hazards_seen import JobHazards, job_hazards
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import REQUESTS, Forecast, RuntimeForecast, remaining_quantiles_s
 from autopilot.core.model.records import Observation
@@ -18,6 +20,7 @@ from autopilot.core.model.units import format_duration
 from autopilot.core.model.work import progress_s
 from autopilot.journal import JournalReader
 from autopilot.replay.again import Progress
+from models.hazard_index import Hazards
 
 MINUTE_S = 60.0
 """The length of the interval, a minute, that the rate in an observation covers."""
@@ -63,6 +66,7 @@ class JobNow:
     total_s: tuple[float, ...]  # empty where the model abstains
     left_s: tuple[float, ...]
     history: int
+    index_per_s: float  # the recorded hazard index; NaN where the run gave none
 
 
 @dataclass(slots=True)
@@ -70,6 +74,7 @@ class JobRecord:
     """What a journal holds on the run times of its jobs, and of one of them."""
 
     now: JobNow | None = None
+    hazards: JobHazards | None = None  # when the job was last seen before its end
     promises: list[JobPromise] = field(default_factory=list)
 
 
@@ -229,6 +234,7 @@ class _Jobs:
         self._seen: set[str] = set()
         self._work: object = None
         self._runtimes: object = None
+        self._hazards = Hazards()
         self.found = JobRecord()
 
     def see(self, observation: Observation) -> None:
@@ -237,6 +243,7 @@ class _Jobs:
         if work is self._work and runtimes is self._runtimes:
             return
         self._work, self._runtimes = work, runtimes
+        self._hazards.update(observation.now_s, observation.snapshot)
         if runtimes is not None and len(runtimes.known) == len(work.id):
             self._promise(observation, runtimes)
         for row in np.flatnonzero((work.state >= State.SUCCEEDED) & (work.service < 0)).tolist():
@@ -274,6 +281,11 @@ class _Jobs:
         done_s, outlived_s = progress_s(work, np.array([row], np.int32), observation.now_s)
         ran_s = float(done_s[0])
         before = self.found.now
+        index = before.index_per_s if before is not None else float("nan")
+        if state < State.SUCCEEDED:
+            given = runtimes is not None and len(runtimes.hazard_index_per_s) == len(work.id)
+            index = float(runtimes.hazard_index_per_s[row]) if runtimes is not None and given else float("nan")
+            self.found.hazards = job_hazards(self._hazards, self._name, observation.now_s)
         known = runtimes is not None and len(runtimes.known) == len(work.id) and bool(runtimes.known[row])
         if known and runtimes is not None and state < State.SUCCEEDED:
             total = runtimes.total_s[row : row + 1]
@@ -298,6 +310,7 @@ class _Jobs:
             observation.now_s,
             ran_s,
             *said,
+            index,
         )
 
     def done(self) -> JobRecord:

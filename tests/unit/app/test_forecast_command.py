@@ -177,6 +177,37 @@ def test_an_unknown_name_and_bad_places_are_refused(path: Path, capsys: pytest.C
         read_foreseen(path, "", None)
 
 
+def test_the_hazards_of_a_job_are_counted_and_printed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twelve jobs ended after ten minutes, one runs on: by age what it risks, who gets there, and the index."""
+    before = jobs(10.0, *(holds(f"j{at}", 1, start_s=0.0) for at in range(12)), holds("on", 1, start_s=0.0))
+    ends = jobs(700.0, *(ended(f"j{at}", 600.0) for at in range(12)), holds("on", 1, start_s=0.0))
+    later = jobs(1500.0, holds("on", 1, start_s=0.0))
+    given = later.forecasts.runtimes
+    assert given is not None
+    told = replace(given, hazard_index_per_s=np.array([1.0 / 7200.0]))
+    record(path, [before, ends, replace(later, forecasts=replace(later.forecasts, runtimes=told))])
+    assert call("forecast", "on", "--journal", str(path), "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["hazard_index_per_s"] == pytest.approx(1.0 / 7200.0)
+    hazards = found["hazards"]
+    assert (hazards["age_s"], hazards["ended"], hazards["at_s"]) == (1500.0, 12, 1500.0)
+    busiest = int(np.argmax(hazards["hazard_per_s"]))
+    assert hazards["from_s"][busiest] <= 600.0 < hazards["from_s"][busiest + 1]
+    assert hazards["lasting_ratio"][busiest] == 1.0
+    assert call("forecast", "on", "--journal", str(path)) == 0
+    text = capsys.readouterr().out
+    assert "hazard index in the run: 0.5 per hour" in text
+    assert "hazards by age of t0, 1 GPU, counted from this journal at 25 min (12 of its jobs have ended)" in text
+    assert "23 min <- now" in text
+
+
+def test_without_ends_hazards_are_unknown(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of guesses is not printed."""
+    record(path, [jobs(10.0, holds("a", 1, start_s=0.0))])
+    assert call("forecast", "a", "--journal", str(path)) == 0
+    assert "hazards by age: unknown, too few jobs have ended in this journal" in capsys.readouterr().out
+
+
 # --- services ---------------------------------------------------------------------------------------
 
 
