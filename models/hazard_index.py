@@ -10,11 +10,16 @@ With a gate nothing is said until counts have passed it (models/hazard_proving.p
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.model.policy_bounds import Forecasting
 from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import gpu_parts, progress_s
+from models.backtest import FreshRng
+from models.hazard_proving import Followed, HazardFit, HazardWork, Pair, StoredCounts
 from models.hazards import (
     BINS,
     EDGES_S,
@@ -28,6 +33,8 @@ from models.hazards import (
     known_age_s,
     total_quantiles_s,
 )
+from models.runtime_boosting import LEAST_ROWS
+from models.runtime_proving import WINDOW_PART
 
 RESTART_S = 3600.0
 """How long a job that failed or is missing may come back: as MISSING_S of models/runtimes.py."""
@@ -36,6 +43,11 @@ SHORTEST_S = 1.0
 """A job that ended below a second did no work and is no end."""
 
 WIDTH_MILLI = 1000
+"""Widths are in thousandths of a GPU; a MIG instance counts as one, so that instances are narrower than any share."""
+
+TIMES = ("_submit_s", "_entry_s", "_age_s", "_before_s", "_seen_s")
+COLUMNS = ("_name", "_uid", "_group", "_followed", "_failed", *TIMES)
+"""Columns over places: those of followed jobs, and free ones."""
 
 
 class Hazards:
@@ -43,11 +55,22 @@ class Hazards:
 
     name = "hazard"
 
-    def __init__(self) -> None:
-        self.groups = Groups()
+    def __init__(
+        self,
+        rules: Forecasting | None = None,
+        *,
+        gate: FreshRng | None = None,
+        champion: StoredCounts | None = None,
+    ) -> None:
+        """`gate` makes the generator of its bootstrap; `champion` are the counts that served before this run."""
+        self.rules, self._gate, self._champion = rules or Forecasting(), gate, champion
+        self.groups = champion.groups() if champion is not None else Groups()
+        self._closed: deque[tuple[Pair, float, float, float, float, bool]] = deque(maxlen=self.rules.most_rows)
+        self._ends, self._fitted_ends, self._fitted_s = 0, 0, -np.inf
         self._place: dict[str, int] = {}  # of jobs that are followed
         self._free: list[int] = []
         self._name = np.zeros(0, object)
+        self._submit_s = np.zeros(0)
         self._uid = np.zeros(0, object)
         self._group = np.zeros(0, np.int64)
         self._entry_s = np.zeros(0)
@@ -82,9 +105,9 @@ class Hazards:
         self._seen_s[places] = now_s
         self._failed[places] = state == State.FAILED
         done = state == State.SUCCEEDED
-        self._close(places[done], (age_s[done] >= SHORTEST_S).astype(float))
+        self._close(places[done], age_s[done] >= SHORTEST_S)
         gone = np.flatnonzero(self._followed & (now_s - self._seen_s >= RESTART_S))
-        self._close(gone, (self._failed[gone] & (self._age_s[gone] >= SHORTEST_S)).astype(float))
+        self._close(gone, self._failed[gone] & (self._age_s[gone] >= SHORTEST_S))
         if len(self.groups) > MOST_GROUPS:
             self._forget()
         self._renew(now_s)
@@ -104,22 +127,47 @@ class Hazards:
         ]
         self._entry_s[places] = self._age_s[places] = age_s
         self._followed[places] = True
+        self._submit_s[places] = work.submit_s[rows]
         self._name[places], self._uid[places], self._before_s[places] = work.id[rows], work.uid[rows], 0.0
         self._place.update(zip(work.id[rows].tolist(), places.tolist(), strict=True))
         return places
 
     def _grow(self) -> None:
         size, more = len(self._group), max(len(self._group), 256)
-        for name in ("_name", "_uid", "_group", "_entry_s", "_age_s", "_before_s", "_seen_s", "_followed", "_failed"):
+        for name in (
+            "_name",
+            "_submit_s",
+            "_uid",
+            "_group",
+            "_entry_s",
+            "_age_s",
+            "_before_s",
+            "_seen_s",
+            "_followed",
+            "_failed",
+        ):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros(more, old.dtype)]))
         self._free += range(size + more - 1, size - 1, -1)
 
-    def _close(self, places: I64, ended: F64) -> None:
-        """Count jobs that are followed no longer; `ended` is 1 where they ended."""
+    def _close(self, places: I64, ended: Bools) -> None:
+        """Count jobs that are followed no longer; `ended` where they ended."""
         if not len(places):
             return
-        self.groups.count(self._group[places], self._entry_s[places], self._age_s[places], ended)
+        group = self._group[places]
+        self.groups.count(group, self._entry_s[places], self._age_s[places], ended.astype(float))
+        self._ends += int(ended.sum())
+        if self._gate is not None:
+            pairs = self.groups.pairs()
+            columns = (self._submit_s, self._entry_s, self._age_s, self._seen_s)
+            self._closed.extend(
+                zip(
+                    (pairs[row] for row in group.tolist()),
+                    *(column[places].tolist() for column in columns),
+                    ended.tolist(),
+                    strict=True,
+                )
+            )
         self._followed[places] = self._failed[places] = False
         self._free += places.tolist()
         for name in self._name[places].tolist():
@@ -143,7 +191,44 @@ class Hazards:
         self._hazard = counts.hazards()
         self._index = np.full(self._hazard.shape, np.nan)
 
+    # --- fitting ----------------------------------------------------------------------------
+
+    def due(self, now_s: float) -> HazardWork | None:
+        """The next verdict when it is due, as for the other models of run times. None without a gate: counts serve."""
+        rules, ends = self.rules, self._ends
+        grown = ends >= self._fitted_ends * (1.0 + rules.growth_ratio)
+        aged = ends > self._fitted_ends and now_s - self._fitted_s >= rules.retrain_s
+        if self._gate is None or ends < LEAST_ROWS / (1.0 - WINDOW_PART) or not (grown or aged):
+            return None
+        self._fitted_ends, self._fitted_s = ends, now_s
+        open_now = np.flatnonzero(self._followed)
+        group, pairs = self._group[open_now], self.groups.pairs()
+        owners, submit_s, entry_s, age_s, at_s, ended = zip(*self._closed, strict=True)
+        followed = Followed(
+            (*owners, *(pairs[row] for row in group.tolist())),
+            np.append(submit_s, self._submit_s[open_now]),
+            np.append(entry_s, self._entry_s[open_now]),
+            np.append(age_s, self._age_s[open_now]),
+            np.append(at_s, np.full(len(open_now), now_s)),
+            np.append(np.array(ended, np.bool_), np.zeros(len(open_now), np.bool_)),
+        )
+        self.groups.fade(now_s)
+        counts = self.groups.with_open(group, self._entry_s[open_now], self._age_s[open_now])
+        stored = StoredCounts(tuple(pairs), counts.ended, counts.risk_s, self.groups.ended_jobs, now_s)
+        return HazardWork(followed, stored, self._champion, self._gate, now_s)
+
+    def adopt(self, fit: HazardFit) -> str | None:
+        """Serve from now on if the gate let it; returns why it did not."""
+        if fit.verdict.passed:
+            self._champion = fit.stored
+        return fit.verdict.refusal("hazards by tenant and width")
+
     # --- forecasting ------------------------------------------------------------------------
+
+    @property
+    def serves(self) -> bool:
+        """False while a gate has let no counts pass."""
+        return self._gate is None or self._champion is not None
 
     def index_per_s(self, now_s: float, snapshot: ClusterSnapshot) -> F64:
         """The hazard index of every workload, in 1/s; NaN where unknown. Shape [workloads]."""
@@ -168,7 +253,7 @@ class Hazards:
         """Rows of jobs that something is known of, their groups, and the bins of their age."""
         names = snapshot.workloads.id.tolist()
         places = np.fromiter((self._place.get(name, -1) for name in names), np.int64, len(names))
-        open_now = (snapshot.workloads.state < State.SUCCEEDED) & (places >= 0)
+        open_now = (snapshot.workloads.state < State.SUCCEEDED) & (places >= 0) & self.serves
         rows = np.flatnonzero(open_now)
         rows = rows[self._group[places[rows]] < len(self._hazard)]
         return rows.astype(np.int32), self._group[places[rows]], bins_of(self._age_s[places[rows]])

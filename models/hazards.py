@@ -254,8 +254,10 @@ class Groups:
         """(tenant, width) of each row."""
         return list(self._row)
 
-    def restore(self, keys: Sequence[tuple[str, int]], ended: F64, risk_s: F64, ended_jobs: int) -> None:
-        """Begin with these counts, both [keys, bins]. Only before anything was counted."""
-        rows = np.array([self.row_of(*key) for key in keys], np.int64)
+    def restore(
+        self, pairs: Sequence[tuple[str, int]], ended: F64, risk_s: F64, ended_jobs: int, counted_s: float
+    ) -> None:
+        """Begin with these counts, both [pairs, bins], faded to `counted_s`. Only before anything was counted."""
+        rows = np.array([self.row_of(*pair) for pair in pairs], np.int64)
         self._ended[rows], self._risk_s[rows] = ended, risk_s
-        self.ended_jobs = ended_jobs
+        self.ended_jobs, self._faded_s = ended_jobs, counted_s

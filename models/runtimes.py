@@ -26,6 +26,7 @@ from autopilot.core.model.work import holding_mask, progress_s
 from models.backtest import FreshRng
 from models.censoring import completion_weights
 from models.hazard_index import Hazards
+from models.hazard_proving import HazardFit, HazardWork, StoredCounts
 from models.intervals import Intervals, groups_of
 from models.lasting import Lasting
 from models.opinions import KIND, SIBLINGS, Mixer, add_boosted, corrected, ordered, recent_opinions
@@ -120,12 +121,14 @@ class Runtimes:
         *,
         gate: FreshRng | None = None,
         champion: Boosted | None = None,
+        hazards: StoredCounts | None = None,
     ) -> None:
-        """`gate` makes the generator of its bootstrap; `champion` is the model that served before this run, if any."""
+        """`gate` makes the generator of its bootstrap; `champion` and `hazards` are what served before this run."""
         self.rules, self._seed, self._gate = rules or Forecasting(), seed, gate
         self._recent, self._mixer, self._with_siblings = Recent(), Mixer(), Mixer(SIBLINGS)
         self._siblings, self._lasting = Siblings(), Lasting()
-        self._intervals, self.hazards = Intervals(), Hazards()
+        self._intervals = Intervals()
+        self.hazards = Hazards(self.rules, gate=gate, champion=hazards)
         self._jobs: dict[str, Job] = {}
         self._missing: dict[str, float] = {}  # jobs missing from the last snapshots, and since when
         self._log_total = np.full((TABLE_ROWS, len(LEVELS)), np.nan)
@@ -187,8 +190,12 @@ class Runtimes:
 
     # --- fitting ----------------------------------------------------------------------------
 
-    def due(self, now_s: float) -> FitWork | None:
-        """The next fit when one is due: many more jobs than at the last one, or it is old."""
+    def due(self, now_s: float) -> FitWork | HazardWork | None:
+        """The next fit when one is due, that of boosting first."""
+        return self._boosting_due(now_s) or self.hazards.due(now_s)
+
+    def _boosting_due(self, now_s: float) -> FitWork | None:
+        """A fit of boosting: there are many more jobs than at the last one, or it is old."""
         rows, rules = len(self._ended), self.rules
         grown = rows >= self._fitted_rows * (1.0 + rules.growth_ratio)
         aged = rows > self._fitted_rows and now_s - self._fitted_s >= rules.retrain_s
@@ -212,10 +219,12 @@ class Runtimes:
         from_s = min(job.submit_s for job in known)
         return FitWork(features, log_s, weight, boosting, self._seed, trial, from_s, to_s)
 
-    def adopt(self, fit: Fit) -> str | None:
+    def adopt(self, fit: Fit | HazardFit) -> str | None:
         """Forecast with `fit` from now on (a job with a forecast keeps it as its prior); returns why the gate refused a
         new model.
         """
+        if isinstance(fit, HazardFit):
+            return self.hazards.adopt(fit)
         self._fit = fit
         return None if fit.proof is None else fit.proof.verdict.refusal("boosting for run times")
 

@@ -32,7 +32,7 @@ from autopilot.registry.manifest import (
 )
 from autopilot.registry.pointer import Pointer, Promotion, read_pointer
 
-KINDS = ("bursts", "runtimes")
+KINDS = ("bursts", "runtimes", "hazards")
 KEEP = 10
 """Versions of a kind that are kept besides those that served last (the reference keeps the same number)."""
 

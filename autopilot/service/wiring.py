@@ -342,7 +342,8 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
     gate, champions = (bootstrap_rng, (keep.boosted, keep.champion)) if keep is not None else (None, (None, None))
     runtimes: Forecaster = LastTwo()
     if given.durations == "predicted":
-        runtimes = Runtimes(policy.forecasting, given.seed, gate=gate, champion=champions[0])
+        hazards = keep.hazards if keep is not None else None
+        runtimes = Runtimes(policy.forecasting, given.seed, gate=gate, champion=champions[0], hazards=hazards)
     return [runtimes, Bursts(given.seed, gate=gate, champion=champions[1]), MixForecaster()]
 
 

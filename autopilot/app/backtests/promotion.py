@@ -18,17 +18,18 @@ from autopilot.registry import Manifest, Registry, RegistryError
 from models.backtest import EVERYONE, GateRules, GateVerdict
 from models.boosting import Boosting
 from models.burst_demand import STEP_S, DemandFit, ask_of
+from models.hazard_proving import SCHEMA, HazardFit, stored_counts
 from models.proving import Proof
 from models.runtime_boosting import content_of, stored_boosted
 from models.runtime_proving import Proof as RuntimeProof
 from models.runtimes import FEATURES, Fit, FitWork
 
-BURSTS, RUNTIMES = "bursts", "runtimes"
+BURSTS, RUNTIMES, HAZARDS = "bursts", "runtimes", "hazards"
 BY = "controller"
 WINDOW = "the recent window of the controller"
 Model = TypeVar("Model")
 
-SIMPLE = {BURSTS: "the simple models", RUNTIMES: "the last similar jobs"}
+SIMPLE = {BURSTS: "the simple models", RUNTIMES: "the last similar jobs", HAZARDS: "all jobs together"}
 """The fallback where no model of a kind serves."""
 
 
@@ -55,6 +56,7 @@ class Promoter:
         self.boosted = self._serving(
             RUNTIMES, lambda manifest, content: stored_boosted(content, manifest.feature_schema, FEATURES)
         )
+        self.hazards = self._serving(HAZARDS, lambda _, content: stored_counts(content))
 
     def _serving(self, kind: str, read: Callable[[Manifest, dict[str, Any]], Model]) -> Model | None:
         """The serving model of a kind, None where none serves. `read` raises for one that cannot."""
@@ -110,7 +112,7 @@ def _judged(result: Any) -> Judged | None:
         return _of_demand(result, result.fitted.proof)
     if isinstance(result, Fit) and result.proof is not None and result.asked is not None:
         return _of_run_times(result.digest, result.asked, result.proof)
-    return None
+    return _of_hazards(result) if isinstance(result, HazardFit) else None
 
 
 def _of_demand(fit: DemandFit, proof: Proof) -> Judged:
@@ -156,6 +158,14 @@ def _of_run_times(digest: str, asked: FitWork, proof: RuntimeProof) -> Judged:
         BY,
     )
     return Judged(RUNTIMES, candidate, proof.verdict, setting)
+
+
+def _of_hazards(fit: HazardFit) -> Judged:
+    data = {"name": WINDOW, "digest": fit.digest, "from_s": fit.from_s, "to_s": fit.to_s, "rows": fit.rows}
+    setting = {"target": "hazard by age"}
+    scores = _scores(fit.verdict)
+    candidate = Candidate(fit.stored.content(), data, SCHEMA, setting, scores, fit.work, 0, BY)
+    return Judged(HAZARDS, candidate, fit.verdict, setting)
 
 
 def _scores(verdict: GateVerdict) -> dict[str, float]:

@@ -228,6 +228,7 @@ def _runtimes(cluster: Cluster, managed: Managed, keep: Promoter | None) -> Fore
             managed.seed,
             gate=bootstrap_rng if keep else None,
             champion=keep.boosted if keep else None,
+            hazards=keep.hazards if keep else None,
         )
     return LastTwo()
 

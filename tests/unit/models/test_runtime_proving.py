@@ -21,7 +21,7 @@ from models.opinions import BOOSTED, NEIGHBOURS, OPINIONS
 from models.recent import ENDED
 from models.runtime_boosting import Boosted, boosted_from, content_of, placed
 from models.runtime_proving import MOST_JUDGED, EndedJob, Proof, Trial, opinions_with, parted, proved
-from models.runtimes import FEATURES, Fit, Runtimes
+from models.runtimes import FEATURES, Fit, FitWork, Runtimes
 from tests.contracts.test_runtime_models import job, said, world
 from tests.kits.registry_kit import small_boosted
 
@@ -161,7 +161,7 @@ def test_a_fit_is_due_when_enough_is_left_beside_the_window() -> None:
     assert model.due(jobs[1299].end_s) is None
     model._ended = list(jobs)
     work = model.due(max(job.end_s for job in jobs))
-    assert work is not None
+    assert isinstance(work, FitWork)
     assert work.trial is not None
     assert work.trial.champion is champion
     assert len(work.log_s) <= 1125
