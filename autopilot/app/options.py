@@ -8,7 +8,7 @@ from pathlib import Path
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.units import format_duration
 
-DURATIONS = ("exact", "last-two", "predicted")
+DURATIONS = ("exact", "hazard", "last-two", "predicted")
 LIMITS = ("file", "declared", "none")
 PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")

@@ -21,6 +21,7 @@ PHYSICS = {
 DURATIONS = {
     "exact": "policies that need a run time get the true one",
     "predicted": "run times are predicted by models that learn from ended jobs, and are corrected as jobs run on",
+    "hazard": "run times are predicted from the hazards by age of the tenant's jobs of that width",
     "last-two": "run times are predicted from the tenant's last two jobs of that width",
 }
 TELEMETRY = {

@@ -46,7 +46,7 @@ services:
 faults: {node_mtbf: 6h}         # fields of simulator.running.faults.FaultOptions; times without their _s
 physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full
-durations: predicted            # exact | last-two | predicted
+durations: predicted            # exact | hazard | last-two | predicted
 policies: [fifo-skip, autopilot]
 """
 
@@ -67,7 +67,7 @@ from simulator.world.physics import PHYSICS
 
 SHIPPED = Path(__file__).parent
 TELEMETRY = ("off", "windowed", "full")
-DURATIONS = ("exact", "last-two", "predicted")
+DURATIONS = ("exact", "hazard", "last-two", "predicted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

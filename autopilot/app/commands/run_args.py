@@ -95,7 +95,7 @@ Durations = Annotated[
     typer.Option(
         "--durations",
         help="How the autopilot predicts run times: predicted (models that are fitted during the run), "
-        "last-two (the last two similar jobs), or exact.",
+        "hazard (hazards by age of the tenant and width), last-two (the last two similar jobs), or exact.",
         show_default="the scenario's, or predicted",
     ),
 ]

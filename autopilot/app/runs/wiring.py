@@ -230,6 +230,12 @@ def _runtimes(cluster: Cluster, managed: Managed, keep: Promoter | None) -> Fore
             champion=keep.boosted if keep else None,
             hazards=keep.hazards if keep else None,
         )
+    if managed.durations == "hazard":
+        from autopilot.app.backtests.gate import bootstrap_rng
+        from models.hazard_index import Hazards
+
+        gate, champion = (bootstrap_rng, keep.hazards) if keep else (None, None)
+        return Hazards(managed.policy.forecasting, gate=gate, champion=champion)
     return LastTwo()
 
 

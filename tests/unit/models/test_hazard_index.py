@@ -152,6 +152,26 @@ def test_five_thousand_jobs_of_ten_thousand_tenants_are_looked_up_at_once() -> N
     assert found[0].tobytes() == found[1].tobytes()
 
 
+def test_quantiles_are_those_of_the_rest_of_a_job() -> None:
+    """As a forecaster of its own: rising, finite, at least the age; unknown for services and before ten ended."""
+    model = Hazards()
+    asked = world([job("young", 0.0), job("old", 50_000.0), job("replica", 0.0, service=0)])
+    model.update(0.0, asked)
+    before = model.forecast(0.0, asked).runtimes
+    assert before is not None
+    assert before.known.tolist() == [False, False, False]
+    taught(model, mixed(count=400), now_s=10.0)
+    model.update(100.0, asked)
+    found = model.forecast(100.0, asked).runtimes
+    assert found is not None
+    assert found.known.tolist() == [True, True, False]
+    assert (np.diff(found.total_s[:2], axis=1) >= 0.0).all()
+    assert (found.total_s[1] >= 50_000.0).all()
+    assert 400.0 < found.total_s[0, 1] < 900.0  # a quarter of them end by then
+    assert 60_000.0 < found.total_s[1, 2] < 130_000.0
+    assert found.history.tolist() == [400, 400, 0]
+
+
 # --- tenants that lie -----------------------------------------------------------------------
 
 
