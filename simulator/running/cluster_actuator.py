@@ -95,8 +95,7 @@ class ClusterActuator:
         if isinstance(instruction.operation, CordonOperation):
             return self._remember(self._cordon(instruction, instruction.operation, node, now_s))
         if isinstance(instruction.operation, ProvisionOperation):
-            reason = "this cluster has no autoscaler of nodes"
-            return self._remember(Outcome(instruction.id, OutcomeKind.CONFLICT, now_s, reason))
+            return self._remember(self._ask_for_nodes(instruction, instruction.operation, now_s))
         if job is None:
             refusal: Refusal | None = Refusal.NOT_PENDING
         elif subject.uid != uid_of("job", job):
@@ -138,6 +137,12 @@ class ClusterActuator:
         self._cluster.cordon(node, now_s, cordoned=cordon.on)
         self.changed |= not cordon.on
         return Outcome(instruction.id, OutcomeKind.DONE, now_s)
+
+    def _ask_for_nodes(self, instruction: Instruction, asked: ProvisionOperation, now_s: float) -> Outcome:
+        """The nodes come later; the request is over when its gang has started."""
+        reason = self._cluster.growing.ask(asked.pool, asked.nodes, now_s)
+        kind = OutcomeKind.CONFLICT if reason else OutcomeKind.ACCEPTED
+        return Outcome(instruction.id, kind, now_s, reason)
 
     def _recut(self, instruction: Instruction, change: RecutOperation, gpu: int | None, now_s: float) -> Outcome:
         """Begin a change of geometry; its node reports the progress and the result."""

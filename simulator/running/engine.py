@@ -18,6 +18,7 @@ from typing import Protocol
 
 from simulator.world.cluster import END, READY, VACATE, Cluster
 from simulator.world.facts import REQUEUED, Resumed, Stopped, Why, Withdrawn
+from simulator.world.growing import ARRIVE
 from simulator.world.physics import TICKS_PER_S, up_to_grid
 from simulator.world.placing import never_fits
 from simulator.world.recutting import RECUT
@@ -258,6 +259,10 @@ class Engine:
             ended = self.cluster.recuts.end(key, now_s, incarnation)
             self.scheduler.on_change(now_s)
             return int(ended)
+        if kind == ARRIVE:
+            self.cluster.growing.arrive(key, now_s)
+            self.scheduler.on_change(now_s)
+            return 1
         if kind == VACATE:
             return int(self.cluster.vacate(key, now_s, incarnation))
         return int(self.cluster.give_up(key, now_s, incarnation))

@@ -168,7 +168,7 @@ class Faults:
         self._later(rng, options.node_mtbf_s, back_s, self._fail_node, node)
 
     def _take_down(self, node: int, now_s: float) -> bool:
-        if node in self._down:
+        if node in self._down or self._cluster.growing.absent(node):
             return False
         self._down.add(node)
         self.injected += 1
@@ -195,7 +195,7 @@ class Faults:
         options = self.options
         gone_s = now_s + options.spot_notice_s
         back_s = gone_s + max(1.0, float(rng.exponential(options.spot_away_s)))
-        if node not in self._down:
+        if node not in self._down and not self._cluster.growing.absent(node):
             self._reclaims[node] = up_to_grid(gone_s)
             self._cluster.announce_reclaim(node, now_s, self._reclaims[node])
 

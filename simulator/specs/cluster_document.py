@@ -41,6 +41,7 @@ def _pool(pool: PoolSpec) -> dict[str, Any]:
         "zone": pool.zone,
         "spot": pool.spot,
         "price_weight": pool.price_weight,
+        "absent": pool.absent or None,
         "mig": [
             {"gpus_per_node": cut.gpus, "geometry": dict(Counter(place.profile for place in cut.placements))}
             for cut in pool.mig

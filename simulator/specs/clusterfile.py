@@ -12,6 +12,7 @@ pools:
     leaves_per_block: 4     # 0: one block for the pool
     zone: a
     spot: false             # may be reclaimed by the cloud after a notice
+    absent: 0               # of its nodes; they come when an autoscaler is asked for them
     price_weight: 1.0       # of a GPU-second of this pool, against the others
     mig:                    # partitioned GPUs of each node; the others stay whole
       - gpus_per_node: 2
@@ -76,6 +77,7 @@ class PoolSpec:
     spot: bool
     mig: tuple[MigSpec, ...]
     price_weight: float
+    absent: int = 0
 
     @property
     def gpus(self) -> int:
@@ -233,6 +235,7 @@ def _pool(fields: Fields) -> PoolSpec:
         spot=fields.flag("spot", default=False),
         mig=_mig(fields, model, gpus_per_node),
         price_weight=fields.number("price_weight", 0.0, 1e6, default=1.0, above=True),
+        absent=fields.whole("absent", 0, nodes - 1, default=0),
     )
     fields.done()
     return pool

@@ -45,6 +45,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
             "block",
             "zone",
             "spot",
+            "ready",
         )
     }
     zones: dict[str, int] = {}
@@ -63,6 +64,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         columns["block"] += [block + k // pool.nodes_per_block for k in range(count)]
         columns["zone"] += [zones.setdefault(pool.zone, len(zones))] * count
         columns["spot"] += [pool.spot] * count
+        columns["ready"] += [k < count - pool.absent for k in range(count)]
         island, leaf, block = (columns[name][-1] + 1 for name in ("island", "leaf", "block"))
     total = len(columns["id"])
     per_node = np.array(columns["gpus"], np.int32)
@@ -78,7 +80,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         leaf=np.array(columns["leaf"], np.int32),
         block=np.array(columns["block"], np.int32),
         zone=np.array(columns["zone"], np.int32),
-        ready=np.ones(total, bool),
+        ready=np.array(columns["ready"], bool),
         cordoned=np.zeros(total, bool),
         spot=np.array(columns["spot"], bool),
         reclaim_at_s=np.full(total, np.nan),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from simulator.world.facts import GpuChanged, NodeChanged
+from simulator.world.growing import Growing
 from simulator.world.hardware import Hardware, Refusal
 from simulator.world.jobstate import JobState
 from simulator.world.work import Jobs
+
+
+def _no_event(_at_s: float, _kind: int, _job: int, _incarnation: int) -> None:
+    """The event sink of a cluster without an engine."""
 
 
 class Breakable(JobState):
@@ -19,6 +24,8 @@ class Breakable(JobState):
         """No failures yet."""
         super().__init__(jobs)
         self.hardware = hardware
+        self.schedule: Callable[[float, int, int, int], None] = _no_event
+        self.growing = Growing(self)
         self.xid: dict[int, int] = {}  # last error of each GPU that reported one since its repair
         self.hung: set[int] = set()  # work on a GPU that hangs: all its members appear alive
         self.silent: dict[int, float] = {}  # GPUs on which work hangs, and how long until it notices

@@ -43,10 +43,6 @@ _PENDING, _STARTING, _RUNNING = int(State.PENDING), int(State.STARTING), int(Sta
 _CHECKPOINTING, _SUCCEEDED, _FAILED = int(State.CHECKPOINTING), int(State.SUCCEEDED), int(State.FAILED)
 
 
-def _no_event(_at_s: float, _kind: int, _job: int, _incarnation: int) -> None:
-    """The event sink of a cluster without an engine."""
-
-
 def _no_linger(_job: int, _incarnation: int, _now_s: float) -> float:
     """Evicted work leaves within its grace period."""
     return 0.0
@@ -70,7 +66,6 @@ class Cluster(Breakable):
         """All jobs are unsubmitted at first. `gpu_memory_mib` by GPU model, None where unknown."""
         super().__init__(jobs, Hardware(inventory, gpu_memory_mib))
         self.inventory, self.physics = inventory, physics
-        self.schedule: Callable[[float, int, int, int], None] = _no_event
         self.linger_s: Callable[[int, int, float], float] = _no_linger
         self.checkpoints = Checkpoints(jobs, physics)
         self._startups = Startups(jobs, physics, self.checkpoints)

@@ -29,7 +29,7 @@ QUEUE_FIELDS = (
     "while_borrowing",
     "while_borrowing_priority",
 )
-POOL_FIELDS = ("nodes", "gpus_per_node", "gpu_model", "cpus", "memory_mib", "spot", "price_weight")
+POOL_FIELDS = ("nodes", "gpus_per_node", "gpu_model", "cpus", "memory_mib", "spot", "price_weight", "absent")
 BY_MODEL = ("guarantee", "limit", "weight")
 KINDS = {"queue": ("queues", QUEUE_FIELDS), "pool": ("pools", POOL_FIELDS)}
 WRITE = "write for example queue.NAME.guarantee=32, pool.NAME.nodes=+4 or nodes=+4"

@@ -2,7 +2,8 @@
 
 A gang asks once it has waited `capacity.after_s`, its quota allows its start, and no start is planned for it before new
 nodes would arrive. Only pools that `capacity.pools` names grow, up to the number of nodes given there. What a new node
-of a pool offers is known from the nodes of the pool that exist. A request is for the whole gang.
+of a pool offers is known from the nodes of the pool that exist. What is free now counts first, for one gang after the
+other.
 
 Replicas of services do not ask: their pods exist, and an autoscaler sees pods that find no node.
 """
@@ -16,8 +17,8 @@ from math import inf
 import numpy as np
 
 from autopilot.core.model.records import Code, Evidence
-from autopilot.core.model.snapshot import State, Topology
-from autopilot.core.placement.shapes import Shape, host_members, shape_of, suitable_models
+from autopilot.core.model.snapshot import I32, State, Topology
+from autopilot.core.placement.shapes import Shape, host_members, members_on, shape_of, suitable_models, suitable_nodes
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, ProvisionDraft, Submit
@@ -28,7 +29,7 @@ ASK = Case(
     NAME,
     "provision",
     words="ask the autoscaler for {nodes:node} of pool {pool}: it has waited {waited} for {gpus:GPU}, and the nodes "
-    "that there are do not take it; a new one takes {per_node:GPU} of it",
+    "that there are do not take it; each new one takes up to {per_node:GPU} of it",
 )
 NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.RESERVED})
 
@@ -49,25 +50,41 @@ def propose(ctx: Context, submit: Submit) -> None:
     growths = _growths(ctx) if rules.pools and left > 0 else []
     if not growths:
         return
-    work = ctx.observation.snapshot.workloads
+    work, free = ctx.observation.snapshot.workloads, ctx.whatif.node_free.copy()
     for at in ctx.waiting(NO_ROOM):
         row = int(ctx.pending[at])
-        uid, waited_s = str(work.uid[row]), ctx.now_s - float(work.submit_s[row])
-        if left <= 0 or work.service[row] >= 0 or work.excluded[row] or uid in ctx.memory.requested_s:
-            continue
-        if waited_s < rules.after_s or uid in under_way or not ctx.is_uniform(row) or _starts_soon(ctx, row):
+        if left <= 0 or not ctx.is_uniform(row):
             continue
         shape = shape_of(ctx.observation.snapshot, row, ctx.pending_table.least_gpus[at])
         if ctx.may_start(at, shape.gpus) is not None:
             continue
+        missing = shape.members + (shape.tail > 0) - _take_free(ctx, shape, free)
+        uid, waited_s = str(work.uid[row]), ctx.now_s - float(work.submit_s[row])
+        asks = work.service[row] < 0 and not work.excluded[row] and uid not in {*ctx.memory.requested_s, *under_way}
+        if not asks or waited_s < rules.after_s or _starts_soon(ctx, row):
+            continue
         for place, growth in enumerate(growths):
             members = _members_on_new(ctx, shape, growth)
-            nodes = -(-(shape.members + (shape.tail > 0)) // members) if members else 0
-            if 0 < nodes <= growth.left and _may_span(shape, nodes):
+            nodes = max(-(-missing // members), 1) if members else 0
+            if 0 < nodes <= growth.left and _may_span(shape, members):
                 left -= 1
                 growths[place] = Growth(growth.pool, growth.pattern, growth.left - nodes)
-                submit(_draft(ctx, row, shape, growth.pool, nodes, waited_s))
+                submit(_draft(ctx, row, shape, growth.pool, nodes, members, waited_s))
                 break
+
+
+def _take_free(ctx: Context, shape: Shape, free: I32) -> int:
+    """Members that the nodes of now take beside those of earlier gangs; `free` [nodes] is reduced by them.
+
+    A gang that must lie in one domain counts none: it needs new nodes for all.
+    """
+    if shape.topology not in {Topology.NONE, Topology.SPREAD}:
+        return 0
+    room = members_on(shape, np.where(suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib), free, 0))
+    before = np.cumsum(room) - room
+    taken = np.clip(shape.members - before, 0, room)
+    free -= (taken * shape.per_member).astype(free.dtype)
+    return int(taken.sum())
 
 
 def _growths(ctx: Context) -> list[Growth]:
@@ -101,9 +118,9 @@ def _members_on_new(ctx: Context, shape: Shape, growth: Growth) -> int:
     return min(most, int(host_members(shape, empty[0], empty[1])[0])) if shape.asks_hosts else most
 
 
-def _may_span(shape: Shape, nodes: int) -> bool:
+def _may_span(shape: Shape, members: int) -> bool:
     """Whether new nodes can be promised to be in one domain: only one node is."""
-    return nodes == 1 or shape.topology in {Topology.NONE, Topology.SPREAD}
+    return shape.topology in {Topology.NONE, Topology.SPREAD} or members >= shape.members + (shape.tail > 0)
 
 
 def _starts_soon(ctx: Context, row: int) -> bool:
@@ -113,7 +130,9 @@ def _starts_soon(ctx: Context, row: int) -> bool:
     return starts_s <= soon_s
 
 
-def _draft(ctx: Context, row: int, shape: Shape, pool: str, nodes: int, waited_s: float) -> ProvisionDraft:
+def _draft(
+    ctx: Context, row: int, shape: Shape, pool: str, nodes: int, members: int, waited_s: float
+) -> ProvisionDraft:
     """It is worth the use of the gang's GPUs up to the horizon."""
     return ProvisionDraft(
         case=ASK,
@@ -124,7 +143,7 @@ def _draft(ctx: Context, row: int, shape: Shape, pool: str, nodes: int, waited_s
             Evidence("pool", pool),
             Evidence("nodes", nodes, "nodes"),
             Evidence("gpus", shape.gpus, "GPUs of the gang"),
-            Evidence("per_node", -(-shape.gpus // nodes), "GPUs of the gang on each node"),
+            Evidence("per_node", members * shape.unit_gpus, "GPUs of the gang on each new node"),
             Evidence("waited", round(waited_s, 3), "s"),
         ),
         pool=pool,

@@ -176,7 +176,7 @@ class ProvisionOperation(Operation):
     """Ask the autoscaler of the cluster for the nodes of a gang that waits. It is done when the gang has started."""
 
     pool: str
-    nodes: int  # that the gang needs
+    nodes: int  # that it needs beside those that there are
     provisioning_class: str  # of the request
     kind: Literal["provision"] = field(default="provision", init=False)
 
