@@ -19,7 +19,7 @@ from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.objects import Geometry, SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
-from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_moment, number
+from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment, number
 from autopilot.explain.cases import Amount, case_words, contract_words
 from autopilot.explain.notes import note_words
 
@@ -313,7 +313,7 @@ def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
     """One proposal in full: its effect, workload, benefit and cost, evidence, and every guard."""
     lines = [
         f"{proposal.id}: {answer_words(answer_of(proposal, decision.halted))} at "
-        f"{format_duration(decision.now_s)} (tick {decision.tick})",
+        f"{format_clock(decision.now_s)} (tick {decision.tick})",
         f"  {proposal.action}: {proposal_words(proposal)}",
         f"  {_whose(proposal)}",
         f"  benefit {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
@@ -364,7 +364,7 @@ def loss_words(loss: Loss) -> str:
 def explain_decision(decision: Decision) -> list[str]:
     """What one tick did, and why the rest waits, by reason."""
     answers = [answer_of(each, decision.halted) for each in decision.plan.proposals]
-    lines = [f"tick {decision.tick} at {format_duration(decision.now_s)}: {_answers_words(answers)}"]
+    lines = [f"tick {decision.tick} at {format_clock(decision.now_s)}: {_answers_words(answers)}"]
     if decision.halted:
         lines.append(f"  everything was held: {decision.halted}")
     lines += [f"  {note_words(note)}" for note in decision.notes]

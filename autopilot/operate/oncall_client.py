@@ -13,7 +13,7 @@ from rich.markdown import Markdown
 from autopilot.app.commands.json_out import STDOUT, write_json
 from autopilot.app.commands.run_commands import out, print_rows, printable
 from autopilot.core.model.errors import InputError, nearest
-from autopilot.core.model.units import format_duration
+from autopilot.core.model.units import format_clock
 from autopilot.oncall.runbook import SUBJECTS, Runbook, load_runbooks
 from autopilot.operate.client import Api
 from autopilot.service.settings_file import load_settings
@@ -37,7 +37,7 @@ def show_steps(journal: Path, json_out: Path | None) -> None:
         return
     rows = [
         (
-            format_duration(each.at_s),
+            format_clock(each.at_s),
             printable(each.alert),
             printable(" ".join(f"{name}={value}" for name, value in each.labels.items() if name in SUBJECTS)),
             each.stage.replace("_", " "),

@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 
+from autopilot.core.model.records import OutcomeKind
 from autopilot.explain.proposals import Answer, answer_of
 from autopilot.service.published import Published
 
@@ -29,7 +30,8 @@ class TickLog:
             if outcome.reason:
                 kind = outcome.kind.value
                 cause = {"cause": outcome.cause.value} if outcome.cause else {}
-                log.warning("effect", id=outcome.instruction_id, outcome=kind, **cause, reason=outcome.reason)
+                say = log.info if outcome.kind in {OutcomeKind.ACCEPTED, OutcomeKind.DONE} else log.warning
+                say("effect", id=outcome.instruction_id, outcome=kind, **cause, reason=outcome.reason)
         holds = {"halted": decision.halted, "policy": published.policy_problem, "kill switch": published.kill_reason}
         holds |= {f"collector {each.name}": each.problem for each in published.collectors}
         self._say(holds, decision.tick)

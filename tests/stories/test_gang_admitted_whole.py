@@ -36,3 +36,5 @@ def test_a_gang_waits_until_all_of_it_has_room(begin: Callable[..., Story]) -> N
     assert sorted(marked) == story.hosts("gang")
     assert story.says("gang")["Admitted"] == "True/Admitted"
     assert "AdmitBegun" in story.told("gang")
+    assert "AdmitDone" in story.told("gang")
+    assert "AdmitGaveUp" not in story.told("gang")

@@ -21,7 +21,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
 from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
-from autopilot.core.model.units import counted, format_duration
+from autopilot.core.model.units import EPOCH_FROM_S, counted, format_clock, format_duration
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
 from autopilot.explain.proposals import (
     answer_of,
@@ -95,8 +95,8 @@ def _tick(reader: JournalReader, tick: int) -> Explanation:
 
 
 def _dated(lines: list[str], when: When, at_s: float) -> list[str]:
-    """Appends date and time to the first line, where the start of the run is known."""
-    stamp = when.stamp(at_s)
+    """Appends date and time to the first line, where the start of the run is known and the line does not have them."""
+    stamp = when.stamp(at_s) if at_s < EPOCH_FROM_S else None
     return lines if stamp is None else [lines[0], f"  at {stamp}", *lines[1:]]
 
 
@@ -191,7 +191,7 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
         raise InputError(f"{reader.path}: {EMPTY}")
     seen = _submitted_s(reader, workload, shown.number)
     if seen is None and not past.recent:
-        raise InputError(f"{reader.path}: no workload {workload!r} at {format_duration(shown.now_s)}; try --at")
+        raise InputError(f"{reader.path}: no workload {workload!r} at {format_clock(shown.now_s)}; try --at")
     submit_s = seen
     for record in reversed(past.recent):
         submit_s = _submitted_s(reader, workload, record.number) if submit_s is None else submit_s
@@ -201,7 +201,7 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
     if seen is None and at_s is None and life.ended:
         lines = [_whole_life(life, past)]
     else:
-        lines = [f"at {format_duration(shown.now_s)} (tick {shown.tick}):"]
+        lines = [f"at {format_clock(shown.now_s)} (tick {shown.tick}):"]
         lines += _state_at(reader, workload, shown.number)
         use_lines, use = workload_use(workload, reader.at(shown.number).observation)
         lines += [f"  {line}" for line in use_lines]
@@ -218,8 +218,8 @@ def _whole_life(life: Life, past: _Past) -> str:
     """One line for a workload that has left the cluster."""
     stops = ", ".join(f"{_STOPS[how]} {_times(count)}" for how, count in past.stops.items())
     return (
-        f"{life.workload}: {life.end_words()} at {format_duration(life.end_s)}; submitted at "
-        f"{format_duration(life.submit_s)}, waited {format_duration(life.waited_s())} in total, ran "
+        f"{life.workload}: {life.end_words()} at {format_clock(life.end_s)}; submitted at "
+        f"{format_clock(life.submit_s)}, waited {format_duration(life.waited_s())} in total, ran "
         f"{format_duration(life.ran_s())} on {counted(life.gpus, 'GPU')}" + (f", {stops}" if stops else "")
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import counted, format_duration
@@ -75,7 +76,7 @@ class Life:
             self.stretches.append(Stretch(waits, from_s, now_s, int(work.gpus[row])))
             self._lasts(now_s)
         if waits:
-            self._code = _reason(row, decision)
+            self._code = _reason(self.workload, row, decision)
 
     def _lasts(self, until_s: float) -> None:
         """Extend the present condition to now."""
@@ -148,11 +149,20 @@ def life_of(reader: JournalReader, workload: str, submit_s: float) -> Life:
     return life
 
 
-def _reason(row: int, decision: Decision) -> str:
-    """The code for which a workload waits at this tick."""
+def _reason(workload: str, row: int, decision: Decision) -> str:
+    """The code for which a workload waits at this tick: of its refusal, or of the guard that holds its start."""
     refusals = decision.plan.refusals
     place = np.flatnonzero(refusals.workload == row)
-    return refusals.codes[int(refusals.code[place[0]])].value if len(place) else UNDER_WAY
+    if len(place):
+        return refusals.codes[int(refusals.code[place[0]])].value
+    for proposal in decision.plan.proposals:
+        if (
+            proposal.subject.kind == SubjectKind.WORKLOAD
+            and proposal.subject.name == workload
+            and not proposal.accepted
+        ):
+            return next((each.code.value for each in proposal.verdicts if not each.allowed), UNDER_WAY)
+    return UNDER_WAY
 
 
 def _by_code(by_code: Mapping[str, float]) -> str:

@@ -95,6 +95,35 @@ def format_duration(value_s: float | None) -> str:
 EPOCH_FROM_S = 1e9
 """Times that are at least this large count from 1970: no simulation lasts thirty years."""
 
+LATEST_DATE_S = 253_402_300_799.0
+"""The end of the year 9999."""
+
+
+def format_clock(at_s: float) -> str:
+    """A time of a run in words: `18 h 9 min` since its start; where times count from 1970, date and time in UTC."""
+    if not EPOCH_FROM_S <= at_s <= LATEST_DATE_S:
+        return format_duration(at_s)
+    days, second = divmod(int(at_s), 86_400)
+    year, month, day = _date_of(days)
+    return f"{year:04}-{month:02}-{day:02} {second // 3600:02}:{second // 60 % 60:02}:{second % 60:02} UTC"
+
+
+def _date_of(days: int) -> tuple[int, int, int]:
+    """Year, month and day of the Gregorian calendar; `days` since 1970-01-01, not negative."""
+    year, month = 1970, 0
+    while days >= (length := 366 if _is_leap(year) else 365):
+        days -= length
+        year += 1
+    lengths = (31, 29 if _is_leap(year) else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    while days >= lengths[month]:
+        days -= lengths[month]
+        month += 1
+    return year, month + 1, days + 1
+
+
+def _is_leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
 
 def format_moment(at_s: float, now_s: float) -> str:
     """A time in words: `5 h 26 min after the start of the run`; where times count from 1970, `26 s ago` or `in 2 h`."""

@@ -15,7 +15,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import slots_of
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State
-from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_moment
+from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment
 from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.action import Action
@@ -58,7 +58,7 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
     work = observation.snapshot.workloads
     found = np.flatnonzero(work.id == workload)
     if not len(found):
-        return [f"{workload}: not in the cluster at {format_duration(observation.now_s)}"]
+        return [f"{workload}: not in the cluster at {format_clock(observation.now_s)}"]
     row = int(found[0])
     lines = [_who(workload, row, observation)]
     if decision.halted:

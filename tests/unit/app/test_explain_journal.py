@@ -10,6 +10,7 @@ import pytest
 from autopilot.app.decisions.answers import SHOWN_EVENTS, explain_from
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import About, Note, Observation, Outcome, OutcomeKind
@@ -236,6 +237,20 @@ def test_the_whole_story_of_work_that_is_over_is_told(path: Path) -> None:
     assert said[-1] == "  1 h 21 min: finished, or was withdrawn, 1 h 21 min after it was submitted"
     with pytest.raises(InputError, match="no workload 'x' at 1 h 21 min"):
         told(path, "x")
+
+
+def test_work_that_waits_for_an_approval_is_told_so(path: Path) -> None:
+    """Its start is proposed and held, which is not a start under way."""
+    modes = replace(AUTO, modes=Modes(Mode.APPROVE, Mode.APPROVE))
+    record(
+        path,
+        [(seen(n, 60.0 + 30 * n, waits("w", 8, submit_s=60.0)), None) for n in range(3)]
+        + [(seen(3, 150.0, holds("w", 8, start_s=150.0)), None)],
+        modes,
+    )
+    said = told(path, "w")
+    assert ": waited 90 s: needs_approval 90 s" in said
+    assert "under way" not in said
 
 
 def test_a_record_of_another_version_is_told_as_it_stands(path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopilot.core.model.units import counted, format_duration, format_moment
+from autopilot.core.model.units import counted, format_clock, format_duration, format_moment
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,20 @@ def test_a_count_has_its_noun_in_the_right_number(count: float, noun: str, words
 def test_a_moment_is_told_from_the_start_of_a_run_or_from_now(at_s: float, now_s: float, words: str) -> None:
     """The clock of a live cluster counts from 1970, where a time since its start means nothing."""
     assert format_moment(at_s, now_s) == words
+
+
+@pytest.mark.parametrize(
+    ("at_s", "words"),
+    [
+        (65_374.0, "18 h 9 min"),
+        (1_795_608_801.7, "2026-11-25 12:13:21 UTC"),
+        (1_709_164_800.0, "2024-02-29 00:00:00 UTC"),
+        (1_735_689_599.0, "2024-12-31 23:59:59 UTC"),
+        (253_402_300_799.0, "9999-12-31 23:59:59 UTC"),
+        (float("nan"), "-"),
+        (float("inf"), "never"),
+    ],
+)
+def test_a_time_of_a_run_is_a_date_where_times_count_from_1970(at_s: float, words: str) -> None:
+    """Days since 1970 tell a reader nothing."""
+    assert format_clock(at_s) == words
