@@ -43,10 +43,15 @@ def flavors(cluster: Cluster, products: Mapping[str, str]) -> Iterable[Obj]:
 
 def check_object(name: str, controller: str) -> Obj:
     """The AdmissionCheck of a controller, which says that it is there."""
-    condition = {"type": "Active", "status": "True", "reason": "Active", "message": "The admission check is active"}
-    return _obj("AdmissionCheck", name, {"controllerName": controller}) | {
-        "status": {"conditions": [condition | {"lastTransitionTime": "1970-01-01T00:00:00Z"}]}
-    }
+    return _obj("AdmissionCheck", name, {"controllerName": controller}) | _active(
+        "Active", "The admission check is active"
+    )
+
+
+def _active(reason: str, message: str) -> Obj:
+    """The status of an object of Kueue that is in use."""
+    condition = {"type": "Active", "status": "True", "reason": reason, "message": message}
+    return {"status": {"conditions": [condition | {"lastTransitionTime": "1970-01-01T00:00:00Z"}]}}
 
 
 def queue_objects(specs: Sequence[QueueSpec], cluster: Cluster, check: str = "") -> list[tuple[str, Obj]]:
@@ -118,7 +123,7 @@ def _cluster_queue(spec: QueueSpec, cluster: Cluster, *, inside: bool) -> Obj:
             "preemption": preemption,
             "resourceGroups": _groups(own, cluster, instances=False),
         },
-    )
+    ) | _active("Ready", "Can admit new workloads")
 
 
 def _groups(spec: QueueSpec, cluster: Cluster, *, instances: bool) -> list[Obj]:
