@@ -58,6 +58,8 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "ServiceCategory": frozenset({"Compute", "AI and Machine Learning"}),
     "CapacityReservationStatus": frozenset({"Used", "Unused"}),
 }
+DISCOUNTS = tuple(f"CommitmentDiscount{name}" for name in ("Category", "Id", "Name", "Status", "Type"))
+"""There are no commitment discounts, so these are null; validators of FOCUS 1.0 ask for the columns."""
 TIMES = ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd")
 KINDS = {
     Kind.IDLE: "Idle capacity",
@@ -129,6 +131,7 @@ def _row(
         "ChargeFrequency": "Recurring" if what == "guarantee" else "Usage-Based",
         "ChargePeriodEnd": _stamp(end),
         "ChargePeriodStart": _stamp(begin),
+        **dict.fromkeys(DISCOUNTS),
         "ConsumedQuantity": hours,
         "ConsumedUnit": "Hours",
         "ContractedCost": cost,

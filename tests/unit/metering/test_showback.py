@@ -167,6 +167,8 @@ def test_focus_rows_keep_to_the_specification_and_have_the_charge(tmp_path: Path
     answer = showback(open_store(stored(tmp_path, ROWS)), PRICES, "tenant")
     frame = focus_rows(lines_of(open_store(tmp_path), every=DAY), PRICES, 1_795_392_000.0, answer.period)
     assert check_focus(frame) == []
+    assert frame.filter(like="CommitmentDiscount").isna().all(axis=None)
+    assert frame.filter(like="CommitmentDiscount").shape[1] == 5
     assert frame["BilledCost"].sum() == pytest.approx(answer.total.charge)
     physical = frame[~frame["SkuMeter"].isin(["guarantee", "premium"])]
     assert physical["ListCost"].sum() == pytest.approx(answer.capacity_cost)
