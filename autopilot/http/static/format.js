@@ -55,4 +55,4 @@ export const clock = {
 
 export const words = (name) => String(name).replaceAll("_", " ");
 
-export const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}.` : "");
+export const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "");
