@@ -32,6 +32,7 @@ from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.capping import Capped
+from autopilot.service.site import Site
 from autopilot.settings import StaticPolicySource, shipped_policy
 from autopilot.worker import InlineWorker
 from benchmarks.kit import options, table, write_json
@@ -144,34 +145,45 @@ class ActingRun:
         self.ticks = 0
         self.bad: list[Outcome] = []
         self.decisions: list[Callable[[Observation, Decision], None]] = []
+        self._policy = policy
         self._stack = ExitStack()
         self.faults = ServerFaults()
-        live = self._stack.enter_context(go_live(self.stage, tls=False, faults=self.faults))
+        self._live = live = self._stack.enter_context(go_live(self.stage, tls=False, faults=self.faults))
         self._stack.enter_context(self.stage.clock.hold())
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(live.api.kubeconfig())
-        self.kubeconfig = kubeconfig
-        self._site = site = controller_site(live, kubeconfig)
-        self._stack.callback(site.watch(lambda _hurry: None))
-        exporter = ExporterCollector([Target(url) for url in live.exporters()], interval_s=INTERVAL_S)
-        site.join(exporter)
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(live.api.kubeconfig())
+        self._exporter = ExporterCollector([Target(url) for url in live.exporters()], interval_s=INTERVAL_S)
+        self._begin()
+
+    def _begin(self) -> None:
+        """The process of the controller starts: `_end` ends it."""
+        self._site = site = controller_site(self._live, self.kubeconfig)
+        self._process = ExitStack()
+        self._process.callback(site.watch(lambda _hurry: None))
+        site.join(self._exporter)
+        self.controller = Controller(self._wiring(site))
+
+    def _wiring(self, site: Site) -> Wiring:
+        """What the controller is built from."""
         if site.actuator is None:
             raise ValueError("the site of a playground in which the autopilot acts has no actuator")
-        self.controller = Controller(
-            Wiring(
-                collectors=(site.collector, exporter),
-                forecasters=[LastTwo(), MixForecaster()],
-                actuators=dict.fromkeys(OPERATIONS, site.actuator),
-                journal=NoJournal(),
-                memory=InMemoryStore(),
-                inbox=NoInbox(),
-                policy=site.policy(StaticPolicySource(policy)),
-                leadership=SoleLeader(),
-                worker=InlineWorker(),
-                on_decision=self._decided,
-                lists=((INVENTORY, site.source), (WORK, site.source)),
-            )
+        return Wiring(
+            collectors=(site.collector, self._exporter),
+            forecasters=[LastTwo(), MixForecaster()],
+            actuators=dict.fromkeys(OPERATIONS, site.actuator),
+            journal=NoJournal(),
+            memory=InMemoryStore(),
+            inbox=NoInbox(),
+            policy=site.policy(StaticPolicySource(self._policy)),
+            leadership=SoleLeader(),
+            worker=InlineWorker(),
+            on_decision=self._decided,
+            lists=((INVENTORY, site.source), (WORK, site.source)),
         )
+
+    def _end(self) -> None:
+        """The process of the controller ends."""
+        self._process.close()
 
     def _decided(self, observation: Observation, decision: Decision) -> None:
         usual = {OutcomeKind.DONE, OutcomeKind.ACCEPTED}
@@ -214,6 +226,7 @@ class ActingRun:
 
     def close(self) -> None:
         """Stop listening."""
+        self._end()
         self._stack.close()
 
 

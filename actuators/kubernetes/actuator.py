@@ -102,9 +102,7 @@ class KubernetesActuator:
         wanted = {each.id: each for each in under_way}
         for keep in self.upkeep:
             keep.run(self._tools, fence, now_s, wanted.keys())
-        for each in under_way:
-            self._resume(each, now_s)
-        outcomes = []
+        outcomes = [lost for each in under_way if (lost := self._resume(each, now_s)) is not None]
         for effect in list(self._running.values()):
             effect.epoch = fence
             located = self._located(effect.instruction)
@@ -152,20 +150,26 @@ class KubernetesActuator:
         self._say(effect, new, "Conflict", ended.reason, now_s, warning=True)
         return self._answer(effect.instruction, ended, now_s)
 
-    def _resume(self, instruction: Instruction, now_s: float) -> None:
-        """Follow an effect that another process began: its objects show the id of the instruction."""
+    def _resume(self, instruction: Instruction, now_s: float) -> Outcome | None:
+        """Follow an effect that another process began: its objects show the id of the instruction.
+
+        One that no object shows ended with that process: the outcome says so, and the controller decides again.
+        """
         if instruction.id in self._running or instruction.id in self._ended:
-            return
+            return None
         located = self._located(instruction)
         if isinstance(located, Ended):
-            return
+            return None
         target, failed = target_of(self.api, located, instruction.subject.uid)
-        if failed is None and self._begun(instruction, target):
+        if failed is not None:
+            return None
+        if self._begun(instruction, target):
             self._running[instruction.id] = Effect(instruction, None, self._epoch, now_s)
-        elif failed is None:
-            self._ended[instruction.id] = Outcome(
-                instruction.id, OutcomeKind.FAILED, now_s, "not begun", retryable=True, cause=Cause.LATE
-            )
+            return None
+        reason = "an earlier process did not begin it"
+        lost = Outcome(instruction.id, OutcomeKind.FAILED, now_s, reason, retryable=True, cause=Cause.OTHER)
+        self._ended[instruction.id] = lost
+        return lost
 
     def _begun(self, instruction: Instruction, target: Target) -> bool:
         """Whether an object shows that somebody began the effect."""
@@ -282,4 +286,4 @@ class KubernetesActuator:
         effect.said.add(f"{word} {note}")
         name = effect.lever.name if effect.lever is not None else "none"
         text = f"{note} (instruction {effect.id}, lever {name})"
-        self._tools.events.say(about, f"{action}{word}", action, text, now_s, warning=warning)
+        self._tools.events.say(about, f"{action}{word}", action, text, now_s, effect=effect.id, warning=warning)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from hashlib import blake2b
 
 from actuators.kubernetes.api import KINDS, Api, Obj, Ref
 
@@ -22,8 +23,14 @@ class Events:
         self._api, self._instance = api, instance[:128] or "gpu-autopilot"
         self.lost = 0
 
-    def say(self, about: Ref, reason: str, action: str, note: str, now_s: float, *, warning: bool = False) -> bool:
-        """One Event on `about`; whether it was written. `reason` and `action` are words of at most 128 letters."""
+    def say(
+        self, about: Ref, reason: str, action: str, note: str, now_s: float, *, effect: str, warning: bool = False
+    ) -> bool:
+        """One Event on `about`; whether the server has it. `reason` and `action` are words of at most 128 letters.
+
+        `effect` is the id of an instruction, or its record. The name of the Event follows from the effect and the text, so that a
+        process that goes on with an effect does not say again what the one before it has said.
+        """
         regarding = {
             "apiVersion": KINDS[about.kind][0],
             "kind": about.kind,
@@ -32,7 +39,10 @@ class Events:
             "uid": about.uid,
         }
         path, body = event_of(regarding, reason, action, note, now_s, instance=self._instance, warning=warning)
-        written = self._api.post(path, body).ok
+        digest = blake2b(f"{about.uid}\n{reason}\n{note}\n{effect}".encode(), digest_size=8).hexdigest()
+        body["metadata"]["name"] = f"{about.name[:200]}.{digest}"
+        answer = self._api.post(path, body)
+        written = answer.ok or answer.body.get("reason") == "AlreadyExists"
         self.lost += not written
         return written
 

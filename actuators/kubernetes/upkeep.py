@@ -98,7 +98,7 @@ class AbandonedRecuts:
             if mig_record.abandoned(text, under_way, now_s - GONE_S):
                 ended = mig_record.take_back(tools, ref, epoch)
                 if ended is not None:
-                    tools.events.say(ref, "RecutAbandoned", "Recut", ended.reason, now_s, warning=True)
+                    tools.events.say(ref, "RecutAbandoned", "Recut", ended.reason, now_s, effect=text, warning=True)
 
 
 @dataclass(slots=True)

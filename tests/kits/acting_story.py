@@ -19,6 +19,8 @@ from autopilot.core.model.snapshot import State
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.agreement import disagreements
 from benchmarks.playground_acting import ActingRun, figures, policy_of
+from tests.kits.approving import ApprovingRun
+from tests.kits.killing import Boundaries, MortalRun
 from tests.kits.playground_kit import job, person
 
 Obj = dict[str, Any]
@@ -60,14 +62,25 @@ class Story:
         groups: str = "",
         faults: str = "",
         policy: Policy | None = None,
+        approves: bool = False,
+        boundaries: Boundaries | None = None,
     ) -> None:
-        """`pools`, `groups` and `faults`: further lines of the scenario."""
+        """`pools`, `groups` and `faults`: further lines of the scenario. `approves`: Recommendations are objects.
+        `boundaries`: where the controller dies.
+        """
         path = folder / "story.yaml"
         gpus = 8 * (nodes + len(pools.splitlines()))
         product = 8 if gpus > 8 else 0
         more = {"pools": pools, "groups": groups, "faults": faults, "research": gpus - product, "product": product}
         path.write_text(SCENARIO.format(nodes=nodes, **more), encoding="utf-8")
-        self.run = ActingRun(build_world(SimulateOptions(scenario=str(path))), folder, policy or policy_of())
+        world, policy = build_world(SimulateOptions(scenario=str(path))), policy or policy_of()
+        self.run: ActingRun
+        if approves:
+            self.run = ApprovingRun(world, folder, policy, boundaries=boundaries or Boundaries())
+        elif boundaries is not None:
+            self.run = MortalRun(world, folder, policy, boundaries=boundaries)
+        else:
+            self.run = ActingRun(world, folder, policy)
         self.run.decisions.append(self._saw)
         self.client = person(self.run.stage)
         self.cluster = self.run.stage.cluster

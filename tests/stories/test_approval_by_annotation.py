@@ -16,12 +16,18 @@ import requests
 
 from autopilot.contract.annotations import APPROVE
 from autopilot.core.model.modes import Mode
+from autopilot.core.model.snapshot import State
 from autopilot.crds.wiring import open_keeper
 from autopilot.playground.control_resources import add_control_resources
-from autopilot.playground.live import capped_site, controller_site, go_live
+from autopilot.playground.live import AtMost, capped_site, controller_site, go_live
 from autopilot.playground.run import PlaygroundOptions, settings_of
 from autopilot.service.state_folder import places
 from autopilot.service.wiring import wire
+from autopilot.settings import StaticPolicySource
+from benchmarks.playground_acting import policy_of
+from tests.kits.acting_story import Story
+from tests.kits.approving import approve as annotate
+from tests.kits.approving import recommendations
 from tests.kits.playground_kit import stage_of
 
 LONGEST_S = 120.0
@@ -51,6 +57,23 @@ def test_an_approval_by_annotation_starts_the_gang(tmp_path: Path) -> None:
             if keeper is not None:
                 keeper.close()
             service.close()
+
+
+def test_an_approval_is_carried_out_once(begin: Callable[..., Story]) -> None:
+    """The gang waits for the person. Afterwards the object says that it was approved, and the annotation is gone."""
+    policy = AtMost(StaticPolicySource(policy_of()), Mode.APPROVE).current()
+    story = begin(policy=policy, approves=True)
+    story.create("gang", pods=2)
+    story.wait(120.0)
+    assert story.state("gang") == State.PENDING
+    (shown,) = recommendations(story.run.stage)
+    assert shown["status"]["state"] == "NeedsApproval"
+    annotate(story.run.stage, shown["metadata"]["name"])
+    story.wait(120.0)
+    assert story.state("gang") in {State.STARTING, State.RUNNING}
+    (answered,) = [each for each in recommendations(story.run.stage) if each["spec"] == shown["spec"]]
+    assert answered["status"]["decision"]["verdict"] == "Approved"
+    assert APPROVE not in answered["metadata"].get("annotations", {})
 
 
 def approve(url: str) -> None:

@@ -32,7 +32,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         return ended_by(read, main.shown)
     text = words(operation)
     lost = tools.events.lost
-    tools.events.say(main, REASON, ACTION, text, now_s, warning=True)
+    tools.events.say(main, REASON, ACTION, text, now_s, effect=effect.id, warning=True)
     if tools.events.lost > lost:
         return Ended(
             OutcomeKind.FAILED, f"the Event on {main.shown} could not be written", retryable=True, cause=Cause.SERVER
@@ -40,7 +40,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     for owner in read.body["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner["kind"] in KINDS:
             about = Ref(owner["kind"], main.namespace, owner["name"], owner["uid"])
-            tools.events.say(about, REASON, ACTION, f"{main.shown}: {text}", now_s, warning=True)
+            tools.events.say(about, REASON, ACTION, f"{main.shown}: {text}", now_s, effect=effect.id, warning=True)
     return Ended(OutcomeKind.DONE, f"the owner of {main.shown} has the notice as an Event")
 
 

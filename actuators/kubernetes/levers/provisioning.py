@@ -125,7 +125,8 @@ def _follow(tools: Tools, effect: Effect, target: Target, found: Obj, now_s: flo
     about = target.main
     if reached and about is not None and reached not in effect.said:
         effect.said.add(reached)
-        tools.events.say(about, f"Provision{reached}", "Provision", f"{words} (instruction {effect.id})", now_s)
+        text = f"{words} (instruction {effect.id})"
+        tools.events.say(about, f"Provision{reached}", "Provision", text, now_s, effect=effect.id)
     return Waiting(words)
 
 

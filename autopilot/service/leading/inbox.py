@@ -76,8 +76,8 @@ class ClusterInbox:
             raise InputError(f"the command was not accepted: {reason}")
         with self._lock:
             numbered = replace(command, sequence=self._next)
-            self._origins[self._next] = origin
             waiting = [*self._kept(self._waiting), numbered]
+            self._origins[self._next] = origin
             if len(waiting) > MOST:
                 raise InputError(f"{MOST} commands wait for a tick already; see why no tick ends, and send it again")
             answer = self._write(waiting, self._next + 1, self._fence, self._version)

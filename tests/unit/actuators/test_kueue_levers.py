@@ -123,13 +123,17 @@ def test_an_outage_of_kueue_is_waited_out_and_said_once(acting: Acting) -> None:
 
 
 def test_a_new_process_resumes_what_was_begun(acting: Acting) -> None:
-    """It follows a gate that was opened before, and leaves an instruction alone of which nothing was written."""
+    """It follows a gate that was opened before, and says of which instruction nothing was written, once."""
     begun, not_begun = acting.waiting_job("begun", 8, gate=CONTROLLER), acting.waiting_job("untouched", 8)
     first = acting.instruction(begun, admit("n1"))
     second = acting.instruction(not_begun, admit("n2"), number="1/p/other")
     acting.actuator().apply(first, acting.now_s)
     acting.run(2)
-    acting.actuator().advance(acting.now_s, 2, [first, second])
+    actuator = acting.actuator()
+    (lost,) = actuator.advance(acting.now_s, 2, [first, second])
+    assert (lost.instruction_id, lost.kind, lost.retryable) == (second.id, OutcomeKind.FAILED, True)
+    assert lost.reason == "an earlier process did not begin it"
+    assert actuator.advance(acting.now_s, 2, [first, second]) == ()
     acting.run(3)
     (check,) = acting.workload("begun")["status"]["admissionChecks"]
     assert check["message"].startswith("epoch 2: 1/p/w: ")

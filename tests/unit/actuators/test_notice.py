@@ -53,6 +53,19 @@ def test_the_owner_reads_what_may_follow_and_how_to_prevent_it(acting: Acting) -
     acting.ask("DELETE", "/apis/batch/v1/namespaces/default/jobs/quiet", propagationPolicy="Background")
 
 
+def test_the_next_process_does_not_say_it_again(acting: Acting) -> None:
+    """The first one wrote the Event and ended before its outcome was recorded. A later notice is another one."""
+    uid = _job(acting, "once")
+    first = acting.instruction(uid, NOTICE, number="n-4")
+    for _ in range(2):
+        assert acting.actuator().apply(first, acting.now_s).kind == OutcomeKind.DONE
+        acting.run(20)
+    assert len(_notices(acting, "once")) == 1
+    acting.actuator().apply(acting.instruction(uid, NOTICE, number="n-5"), acting.now_s)
+    assert len(_notices(acting, "once")) == 2
+    acting.ask("DELETE", "/apis/batch/v1/namespaces/default/jobs/once", propagationPolicy="Background")
+
+
 def test_the_owner_of_a_pod_without_a_job_reads_it_too(acting: Acting) -> None:
     """The Event is on the pod."""
     uid = acting.pod("alone", 1)

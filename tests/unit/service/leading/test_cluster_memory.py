@@ -195,6 +195,19 @@ def test_commands_that_no_tick_has_obeyed_go_to_the_next_leader(server: Server) 
     assert two.receive(Command(CommandKind.KILL, "ada", 2.0)).sequence == 8
 
 
+def test_the_next_leader_knows_where_a_command_came_from(server: Server) -> None:
+    """Also of the first one that an empty inbox received: what sent it asks the next leader for it."""
+    one, two = inbox(server)[0], inbox(server)[0]
+    one.claim(3, known=-1)
+    given = one.receive(
+        Command(CommandKind.APPROVE, "ada", 1.0, "p", benefit_gpu_s=1.0, cost_gpu_s=1.0), "annotation 1"
+    )
+    assert one.received("annotation 1") == given
+    two.claim(4, known=-1)
+    assert two.received("annotation 1") == given
+    assert two.received("annotation 2") is None
+
+
 def test_an_earlier_leader_accepts_no_command_silently(server: Server) -> None:
     """Who sends one hears that it was not accepted: no leader will ever see it."""
     one, two = inbox(server)[0], inbox(server)[0]

@@ -1,0 +1,189 @@
+"""Every story with a controller that dies at one boundary: nothing is lost, nothing is done twice, the story ends.
+
+    played = play("backfill", 17)
+
+`STORIES` names the stories of tests/stories. A story is the test function that tells it, so that what it states is
+also asked after a death.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from autopilot.contract.annotations import MIG_GEOMETRY
+from autopilot.core.model.operations import RecutOperation
+from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from tests.kits.acting_story import Story
+from tests.kits.killing import TAKEOVER_S, Boundaries, Killed, MortalRun, make_mortal
+from tests.unit.actuators.test_mig_config import Scene
+
+
+@dataclass(frozen=True)
+class Told:
+    """One story: the function that tells it, its boundaries (at least), and the stops of work that are part of it."""
+
+    function: str
+    boundaries: int
+    stops: int = 0
+    on_nodes: bool = False  # it is about a node with the GPU operator, and gives its instruction itself
+
+
+STORIES = {
+    "api_server_down": Told("test_an_outage_harms_nothing", 28),
+    "approval_by_annotation": Told("test_an_approval_is_carried_out_once", 33),
+    "backfill": Told("test_short_work_starts_in_the_gaps_before_a_gang", 75),
+    "defragment": Told("test_narrow_work_moves_together_for_a_wide_gang", 76, stops=1),
+    "gang_admitted_whole": Told("test_a_gang_waits_until_all_of_it_has_room", 39),
+    "idle_reclaim": Told("test_idle_work_yields_and_its_owner_brings_it_back", 56, stops=1),
+    "lost_node": Told("test_a_gang_moves_away_from_a_lost_node", 29, stops=1),
+    "mig_regeometry": Told("test_a_gpu_is_cut_for_work_that_waits", 15, on_nodes=True),
+    "preempt_for_inference": Told("test_a_victim_saves_before_it_leaves", 53, stops=1),
+    "spot_drain": Told("test_work_leaves_a_spot_node_in_time", 45, stops=1),
+}
+
+
+@dataclass
+class Played:
+    """What came of one story."""
+
+    boundaries: int  # that were passed in all
+    died: str  # at which one; "" where there are fewer
+    problems: list[str] = field(default_factory=list)
+
+
+def play(name: str, at: int, folder: Path) -> Played:
+    """Tell a story whose controller dies at boundary `at`; 0: it lives, and the boundaries are counted."""
+    told, boundaries = STORIES[name], Boundaries(at)
+    module = importlib.import_module(f"tests.stories.test_{name}")
+    tell: Callable[[Any], None] = getattr(module, told.function)
+    problems = (on_nodes if told.on_nodes else on_playground)(tell, told, boundaries, folder)
+    doubled = [f"done twice: {each}" for each in boundaries.doubled()]
+    return Played(boundaries.passed, boundaries.where, [*problems, *doubled])
+
+
+def on_playground(tell: Callable[[Any], None], told: Told, boundaries: Boundaries, folder: Path) -> list[str]:
+    """A story of work on the playground."""
+    begun: list[Story] = []
+
+    def begin(**more: Any) -> Story:
+        begun.append(Story(folder, boundaries=boundaries, **more))
+        return begun[-1]
+
+    problems = failure(lambda: tell(begin))
+    for story in begun:
+        stops = sum(story.cluster.evictions)
+        if not problems and stops != told.stops:
+            problems.append(f"work was stopped {stops} times, not {told.stops}")
+        if isinstance(story.run, MortalRun):
+            problems += [f"lost: {each}" for each in story.run.lost]
+        problems += failure(story.close)
+    return problems
+
+
+def on_nodes(tell: Callable[[Any], None], _told: Told, boundaries: Boundaries, folder: Path) -> list[str]:
+    """A story of a node with the GPU operator."""
+    scene = MortalScene(folder, boundaries)
+    try:
+        return failure(lambda: tell(scene))
+    finally:
+        scene.close()
+
+
+def failure(act: Callable[[], None]) -> list[str]:
+    """The statement of a story that does not hold, in one sentence."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong in a story is a finding
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        return [f"{Path(at.filename).name}:{at.lineno}: {at.line or ''}: {type(error).__name__}: {error}"[:600]]
+    return []
+
+
+class MortalScene(Scene):
+    """A cluster with the GPU operator, whose actuator dies once."""
+
+    def __init__(self, folder: Path, boundaries: Boundaries) -> None:
+        super().__init__(folder)
+        self.boundaries = boundaries
+
+    def actuator(self) -> Any:
+        """A process that dies, and the one that goes on."""
+        return MortalActuator(self)
+
+    def shown(self, instruction: Instruction) -> Outcome | None:
+        """What the view of the cluster says of an effect that no process follows: done, where it shows the geometry."""
+        operation = instruction.operation
+        assert isinstance(operation, RecutOperation)
+        note = self.node(operation.node)["metadata"].get("annotations", {}).get(MIG_GEOMETRY)
+        wanted = Counter(profile for profile, _ in operation.after or ())
+        if not note or json.loads(note)[operation.index] != wanted:
+            return None
+        text = " and ".join(f"{number} x {profile}" for profile, number in wanted.items())
+        return Outcome(instruction.id, OutcomeKind.DONE, self.now_s, f"it is {text}")
+
+    def process(self) -> tuple[KubernetesActuator, Callable[[], None]]:
+        """A new process, and what ends it."""
+        made = super().actuator()
+        return made, make_mortal(made.api, self.boundaries)
+
+
+class MortalActuator:
+    """An actuator, and what a controller does around it: it records, sends, dies, and its successor sends anew."""
+
+    def __init__(self, scene: MortalScene) -> None:
+        self._scene, self._fence, self._sent = scene, 1, dict[str, Instruction]()
+        self._inner, self._die = scene.process()
+
+    def apply(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Send an instruction that memory knows."""
+        self._sent[instruction.id] = instruction
+        try:
+            self._scene.boundaries.cross("after the record of memory")
+            outcome = self._inner.apply(instruction, now_s)
+            self._scene.boundaries.cross("after the record of outcomes")
+        except Killed:
+            self._succeed()
+            self.advance(self._scene.now_s, self._fence, [instruction])
+            return Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s)
+        return outcome
+
+    def advance(self, now_s: float, _fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
+        """Go on. What no process began is decided anew, as another instruction."""
+        try:
+            ended = self._inner.advance(now_s, self._fence, [self._sent[each.id] for each in under_way])
+            if ended:
+                self._scene.boundaries.cross("after the record of outcomes")
+        except Killed:
+            self._succeed()
+            return self.advance(self._scene.now_s, self._fence, under_way)
+        began = {sent.id: given for given, sent in self._sent.items()}
+        found = []
+        for outcome in ended:
+            after = outcome
+            if outcome.kind == OutcomeKind.FAILED and outcome.retryable:
+                given = began[outcome.instruction_id]
+                after = self._scene.shown(self._sent[given]) or self._anew(given)
+            if after.kind != OutcomeKind.ACCEPTED:
+                found.append(after)
+        return tuple(found)
+
+    def _anew(self, given: str) -> Outcome:
+        scene, old = self._scene, self._sent[given]
+        self._sent[given] = replace(
+            old, id=f"{self._fence}/{old.id}", fence=self._fence, deadline_s=scene.now_s + 1500.0
+        )
+        return self._inner.apply(self._sent[given], scene.now_s)
+
+    def _succeed(self) -> None:
+        self._die()
+        self._scene.run(TAKEOVER_S)
+        self._fence += 1
+        self._inner, self._die = self._scene.process()
