@@ -28,8 +28,8 @@ class Events:
     ) -> bool:
         """One Event on `about`; whether the server has it. `reason` and `action` are words of at most 128 letters.
 
-        `effect` is the id of an instruction, or its record. The name of the Event follows from the effect and the text, so that a
-        process that goes on with an effect does not say again what the one before it has said.
+        `effect` is the id of an instruction, or its record. The name of the Event follows from the effect and the text,
+        so that a process that goes on with an effect does not say again what the one before it has said.
         """
         regarding = {
             "apiVersion": KINDS[about.kind][0],

@@ -23,7 +23,7 @@ from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from tests.kits.acting_story import Story
 from tests.kits.killing import TAKEOVER_S, Boundaries, Killed, MortalRun, make_mortal
-from tests.unit.actuators.test_mig_config import Scene
+from tests.kits.mig_kit import Scene
 
 
 @dataclass(frozen=True)
