@@ -110,6 +110,8 @@ def _members_on_new(ctx: Context, shape: Shape, growth: Growth) -> int:
     nodes, at = ctx.observation.snapshot.nodes, np.array([growth.pattern], np.int32)
     if not suitable_models(nodes, shape, ctx.gpu_memory_mib, at)[0]:
         return 0
+    if ctx.whatif.spot_saves and nodes.spot[growth.pattern] and not shape.saves:
+        return 0
     most = int(nodes.gpus[growth.pattern]) // shape.unit_gpus
     if shape.topology == Topology.SPREAD:
         most = min(most, 1)

@@ -98,8 +98,11 @@ class Sender:
     bare: Context = field(init=False)  # on the books without anything under way: what is held is what is seen
 
     def __post_init__(self) -> None:
-        bare = replace(self.ctx, whatif=WhatIf(self.ctx.observation.snapshot), search_cache=SearchCache())
+        bare = replace(self.ctx, whatif=self._books(), search_cache=SearchCache())
         object.__setattr__(self, "bare", bare)
+
+    def _books(self) -> WhatIf:
+        return WhatIf(self.ctx.observation.snapshot, spot_saves=self.ctx.policy.placement.spot_saves)
 
     # --- questions --------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def follow(
     """While everything is `halted`, nothing is sent, and the deadline of what is due moves."""
     notes: tuple[Note, ...] = ()
     while True:
-        whatif = WhatIf(observation.snapshot)
+        whatif = WhatIf(observation.snapshot, spot_saves=policy.placement.spot_saves)
         names = Lookup(observation.snapshot)
         aside = np.flatnonzero(set_aside(memory, observation.snapshot))
         if len(aside):

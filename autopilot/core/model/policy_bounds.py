@@ -364,3 +364,11 @@ class PlacementWeights:
     drain: Annotated[
         float, Interval(ge=0, le=100), Doc("prefer the node whose running work ends at a similar time")
     ] = 0.0
+    replicas: Annotated[
+        float,
+        Interval(ge=0, le=100),
+        Doc("keep the replicas of a service apart: what each of them on a node costs it, and half of that in its zone"),
+    ] = 0.0
+    spot_saves: Annotated[
+        bool, Doc("start work on spot nodes only if it writes checkpoints, by itself or on request, as it declares")
+    ] = False

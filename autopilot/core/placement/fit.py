@@ -28,11 +28,13 @@ def find_fit(
     memory_mib_of_model: F64,
     node_end_s: F64 | None = None,
     end_s: float = np.nan,
+    apart: F64 | None = None,
 ) -> Fit | Miss:
     """The best place for a gang now, or why there is none.
 
-    `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the
-    drain term. Ties go to the lowest node row, so the answer is deterministic.
+    `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the drain term, and
+    `apart` [nodes] is what each node costs for the sake of other replicas. Ties go to the lowest node row, so the
+    answer is deterministic.
     """
     if shape.gpus <= 0:
         return Miss(Code.CAPACITY, 0.0, 0.0)  # work without GPUs is not ours to place
@@ -54,7 +56,8 @@ def find_fit(
 
     def scores() -> F64:
         ends_s = None if node_end_s is None else node_end_s[rows]
-        return _node_scores(whatif.snapshot.nodes.gpus[rows], shape, free, weights, ends_s, end_s)
+        score = _node_scores(whatif.snapshot.nodes.gpus[rows], shape, free, weights, ends_s, end_s)
+        return score if apart is None else score - apart[rows]
 
     if shape.is_single:
         return _one_member(whatif, shape, rows, free, capacity, scores, weights)

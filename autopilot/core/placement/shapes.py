@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.records import Code, Evidence
-from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, NodeTable, Topology
+from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, NodeTable, Topology, WorkloadTable
 from autopilot.core.placement.whatif import Layout, WhatIf
 
 
@@ -37,6 +38,7 @@ class Shape:
     topology: int
     preferred: int = 0
     selector: int = 0
+    saves: bool = True  # it writes checkpoints
 
     @property
     def gpus(self) -> int:
@@ -101,16 +103,24 @@ def shape_of(snapshot: ClusterSnapshot, row: int, gpus: int | None = None) -> Sh
         topology=int(work.topology[row]),
         preferred=int(work.preferred[row]),
         selector=int(work.selector[row]),
+        saves=bool(work.checkpoint_interval_s[row] > 0 or work.checkpoint_on_request[row]),
     )
 
 
-def shape_classes(snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] = ()) -> I32:
+def saves_mask(work: WorkloadTable) -> Bools:
+    """Work that declares checkpoints: every so often, or on request. Shape [workloads]."""
+    return np.asarray((work.checkpoint_interval_s > 0) | work.checkpoint_on_request)
+
+
+def shape_classes(
+    snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] = (), *, spot_saves: bool = False
+) -> I32:
     """A code for each of `rows` such that equal shapes (and equal elastic minima) share one. Shape [rows].
 
-    Gangs whose members `differ` (rows) have a code each.
+    Gangs whose members `differ` (rows) have a code each. `spot_saves`: work that writes checkpoints has other places.
     """
     work = snapshot.workloads
-    columns = (
+    columns: tuple[NDArray[Any], ...] = (
         work.gpus,
         work.gpus_per_member,
         work.min_gpus,
@@ -123,6 +133,7 @@ def shape_classes(snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] 
         work.topology,
         work.preferred,
         work.selector,
+        *([saves_mask(work)] if spot_saves else []),
     )
     key = np.zeros(len(rows), np.uint64)
     with np.errstate(over="ignore"):
@@ -156,6 +167,8 @@ def suitable_nodes(
     """
     nodes, at = whatif.snapshot.nodes, slice(None) if rows is None else rows
     mask = whatif.node_ok[at] & suitable_models(nodes, shape, memory_mib_of_model, at)
+    if whatif.spot_saves and not shape.saves:
+        mask = mask & ~nodes.spot[at]
     for asked, stated, free in (
         (shape.cpu_milli, nodes.cpu_milli, whatif.node_cpu),
         (shape.host_memory_mib, nodes.memory_mib, whatif.node_memory),

@@ -121,8 +121,10 @@ class WhatIf:
     `gpu_cuts`, `gpu_cuts_used` [gpus] instances, and those in use.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, *, spot_saves: bool = False) -> None:
+        """`spot_saves`: only work that writes checkpoints may start on spot nodes."""
         self.snapshot = snapshot
+        self.spot_saves = spot_saves and bool(snapshot.nodes.spot.any())
         nodes, gpus, held = snapshot.nodes, snapshot.gpus, snapshot.placements
         bad_node, bad_gpu = out_of_use(nodes, gpus)
         node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)

@@ -62,7 +62,7 @@ def build_context(
     end_s = predicted_ends(observation, policy, outlook, review_now_s, policy.reservation.level)
     count, foreseen = len(ordered), ahead_mask(snapshot)
     members = members_by_row(snapshot)
-    classes = shape_classes(snapshot, ordered, members)
+    classes = shape_classes(snapshot, ordered, members, spot_saves=whatif.spot_saves)
     saves = saves_ratio(snapshot, memory, policy, observation.now_s)
     lost_gpu_s = stop_losses(snapshot, review_now_s, saves).price_gpu_s
     ctx = Context(

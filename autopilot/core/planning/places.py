@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.model.records import Code
-from autopilot.core.model.snapshot import I32, Topology
+from autopilot.core.model.snapshot import F64, I32, Topology
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.members import Team, find_members
 from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, shape_of, suitable_nodes
@@ -30,7 +30,7 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
     if missing is not None:
         return missing
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
-    allowed = within_limits(ctx, row, shape)
+    allowed, apart = within_limits(ctx, row, shape), _apart(ctx, row)
 
     def on(room: I32) -> Fit | Miss:
         return find_fit(
@@ -41,6 +41,7 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
             ctx.gpu_memory_mib,
             drain,
             ctx.now_s + float(ctx.run_low_s[at]),
+            apart,
         )
 
     if spared is not None and spared.any():
@@ -53,6 +54,19 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
         if isinstance(wide, Fit):  # there is room, on GPUs of a model whose limit is reached
             return Miss(Code.LIMIT, 0.0, float(shape.gpus))
     return found
+
+
+def _apart(ctx: Context, row: int) -> F64 | None:
+    """What each node costs because replicas of the same service are there or in its zone; None for other work."""
+    snapshot, weight = ctx.observation.snapshot, ctx.policy.placement.replicas
+    service = int(snapshot.workloads.service[row])
+    if service < 0 or weight <= 0:
+        return None
+    on_node, nodes = np.zeros(len(snapshot.nodes.id)), snapshot.nodes
+    for other in np.flatnonzero(snapshot.workloads.service == service).tolist():
+        on_node[np.unique(snapshot.gpus.node[ctx.whatif.layout_of(other).gpu])] += 1.0
+    in_zone = np.bincount(nodes.zone, on_node)[nodes.zone]
+    return np.asarray(weight * (on_node + in_zone / 2))
 
 
 def held_for_others(ctx: Context, at: int) -> I32:
@@ -68,7 +82,7 @@ def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
     if not shape.whole_gpus:
         return None
     counted = ctx.cached().counted
-    key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, id(room))
+    key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, shape.saves, id(room))
     if key not in counted:
         bare = replace(shape, cpu_milli=0, host_memory_mib=0)
         rows = np.flatnonzero(room > 0).astype(np.int32)

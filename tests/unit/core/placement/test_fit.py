@@ -18,7 +18,7 @@ from tests.kits.core_world import Item, holds, snapshot, waits
 MEMORY = np.array([81_920.0, 81_920.0, 40_960.0])
 
 
-def place(snap: ClusterSnapshot, gpus: int | None = None, **weights: float) -> Fit | Miss:
+def place(snap: ClusterSnapshot, gpus: int | None = None, **weights: Any) -> Fit | Miss:
     """The spot of the last workload, at its width or at `gpus`."""
     ledger = WhatIf(snap)
     row = len(snap.workloads.id) - 1
