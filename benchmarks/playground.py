@@ -270,3 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table(heads, rows)
     write_json(given.json, {"rows": [dict(zip(heads, row, strict=True)) for row in rows]})
     return int(missed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -308,3 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table(HEADS, rows)
     write_json(given.json, {"rows": [dict(zip(HEADS, row, strict=True)) for row in rows]})
     return int(missed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,7 +1,7 @@
 """A placement as node selectors: the scheduler binds the pods, and the selectors limit it to the chosen nodes.
 
-A gang on one node selects the hostname of that node. A gang on several nodes selects a label of its own, which the
-nodes carry as long as the gang needs it.
+A gang on one node selects the hostname of that node. A gang on several nodes, or whose width may change, selects a
+label of its own, which the nodes carry as long as the gang needs it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ class Place:
         return ""
 
 
-def place_of(api: Api, uid: str, slots: Sequence[Slot]) -> Place | Answer:
-    """The place that the slots of an instruction ask for, or the answer of the node that cannot be read or used."""
+def place_of(api: Api, uid: str, slots: Sequence[Slot], *, elastic: bool = False) -> Place | Answer:
+    """The place that the slots of an instruction ask for, or the answer of the node that cannot be read or used.
+
+    `elastic`: other nodes may come later, and the selector of running pods cannot change.
+    """
     nodes: dict[str, Obj] = {}
     for name in dict.fromkeys(slot.node for slot in slots):
         answer = api.read(Ref("Node", "", name))
@@ -54,7 +57,7 @@ def place_of(api: Api, uid: str, slots: Sequence[Slot]) -> Place | Answer:
         if answer.body.get("spec", {}).get("unschedulable"):
             return Answer(answer.body, Refusal.GONE, f"node {name} was cordoned meanwhile", 409)
         nodes[name] = answer.body
-    if len(nodes) == 1:
+    if len(nodes) == 1 and not elastic:
         ((name, node),) = nodes.items()
         host = (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
         return Place(nodes, {HOSTNAME: host})

@@ -12,6 +12,9 @@ from autopilot.contract.tree import PREFIX
 MANAGE = PREFIX + "manage"
 """Label `"true"` on a suspended Job since its creation: the controller may start it."""
 
+ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"
+"""Annotation `"true"` of Kueue on a Job since its creation: its number of pods may change while it runs."""
+
 EFFECT = PREFIX + "effect"
 """Annotation: the instruction that wrote the object, as JSON (actuators/kubernetes/effects.py)."""
 EPOCH = PREFIX + "epoch"

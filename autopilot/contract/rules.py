@@ -119,9 +119,9 @@ def minimum_above_members(case: Case) -> Problem | None:
 
 
 def members_of_pods(case: Case) -> Problem | None:
-    """`members` equals the number of pods that the controller declares."""
+    """`members` equals the number of pods that the controller declares; an elastic gang may have fewer at times."""
     pods = case.facts.members
-    if not pods or case["members"] == pods:
+    if not pods or case["members"] == pods or case["min-members"] <= pods < case["members"]:
         return None
     fix = f"its controller declares {pods:,}; leave members out, or change the controller"
     return case.against("members", "is not the number of its pods", fix)

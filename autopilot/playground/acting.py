@@ -32,6 +32,7 @@ class Checks:
     selector: dict[str, str] = field(default_factory=dict)  # of the pods, since it was admitted
     tolerations: tuple[Obj, ...] = ()
     since_s: float = 0.0  # seconds since 1970 at its admission
+    gpus: int = 0  # that its Job asks for; 0: all of them
 
 
 def take(gang: Gang, of: Checks, step: Step, real_s: float, preempted: Preempted) -> None:
@@ -63,6 +64,8 @@ def take(gang: Gang, of: Checks, step: Step, real_s: float, preempted: Preempted
         of.active = step.active
         if step.active:
             conditions.reactivated(life, real_s)
+    elif isinstance(step, steps.Widened):
+        of.gpus = step.gpus
     else:
         of.reserved = False
         conditions.misplaced(life, step.message, real_s)

@@ -123,6 +123,11 @@ def ready(of: Conditions, at_s: float) -> None:
     of.put("PodsReady", "True", "Started", "All pods reached readiness and the workload is running", at_s)
 
 
+def unready(of: Conditions, at_s: float) -> None:
+    """Its pods go on with another number of them."""
+    of.put("PodsReady", "False", "WaitForRecovery", "At least one pod has failed, waiting for recovery", at_s)
+
+
 def preempted(of: Conditions, why: str, by: tuple[str, str], at_s: float) -> None:
     """It is evicted for another Workload: `by` has the uids of that Workload and its owner, "" where unknown."""
     workload, job = (each or "UNKNOWN" for each in by)

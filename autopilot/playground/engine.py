@@ -7,11 +7,10 @@ Workload is in no queue, Retry evicts and gives quota back, and a check that con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from heapq import heappush
-from typing import Any, Protocol
+from typing import Any
 
 from apiserver.kueue.podsets import Addition, Conflict
 from autopilot.contract.annotations import CHECK, CONTROLLER
@@ -19,14 +18,15 @@ from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules import cohort
 from autopilot.core.rules.base import Claim
 from autopilot.playground import steps
+from autopilot.playground.entries import PENDING, REJECTED, RETRY, Entry, Placement, Surroundings
 from autopilot.playground.steps import Step
 from autopilot.playground.times import stamp
 from simulator.baselines.kueue import Kueue
 from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.placing import find_spot
+from simulator.world.work import Shape
 
 Obj = dict[str, Any]
-PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 
 
 class Shown(Kueue):
@@ -50,64 +50,6 @@ class Shown(Kueue):
         return next((row for row, each in self._landing.items() if job in each.victims), -1)
 
 
-@dataclass(slots=True)
-class Entry:
-    """One Workload as Kueue sees it beside its quota."""
-
-    gates: str = ""
-    active: bool = True
-    row: Obj = field(default_factory=dict)  # of our check
-    others: list[Obj] = field(default_factory=list)  # of checks that are not ours
-    model: int = -1  # of its reservation
-    admitted: bool = False
-    over: bool = False  # it can never start
-    by_owner: bool = False  # its owner was away when it was deactivated, and lets it continue
-
-    @property
-    def state(self) -> str:
-        """Of our check."""
-        return str(self.row.get("state", PENDING))
-
-    def rows(self) -> tuple[Obj, ...]:
-        """All checks."""
-        return (self.row, *self.others)
-
-    @property
-    def ready(self) -> bool:
-        """Whether no check holds it back."""
-        return all(each["state"] == READY for each in self.rows())
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """What an admitted gang asks of its nodes."""
-
-    selector: dict[str, str]
-    tolerations: tuple[Obj, ...]
-
-
-class Surroundings(Protocol):
-    """What the engine asks the API about: labels of flavors and nodes, templates, and owners."""
-
-    start_s: float
-
-    def template(self, job: int) -> Obj:
-        """The pod template of a job as its owner wrote it."""
-        ...
-
-    def flavor_labels(self, model: int) -> dict[str, str]:
-        """The node labels of the flavor of a GPU model."""
-        ...
-
-    def nodes(self, placement: Placement) -> int:
-        """The nodes that meet a placement, as a bit set."""
-        ...
-
-    def away(self, job: int) -> bool:
-        """Whether the owner of a job is away."""
-        ...
-
-
 class Checked(Shown):
     """The engine of queues with our admission check."""
 
@@ -117,6 +59,7 @@ class Checked(Shown):
         self._gate = gate
         self.entries: dict[int, Entry] = {}
         self._unplaced: dict[int, Placement] = {}
+        self._growing: dict[int, None] = {}  # elastic gangs whose Job asks for more GPUs than they hold
         self.around: Surroundings
         self.tell: Callable[[Step], None] = lambda _step: None
         self.later: Callable[[float, Callable[[float], None]], None] = lambda _at_s, _action: None
@@ -201,6 +144,75 @@ class Checked(Shown):
             message = f"Evicted due to {_named(retried, RETRY)}"
             self._evict_for(job, steps.EVICTED_FOR_CHECK, message, now_s)
 
+    def set_width(self, job: int, gpus: int, gives: Collection[int], now_s: float) -> None:
+        """Its Job asks for another number of GPUs. `gives`: those of pods that leave; further ones go from the end."""
+        cluster, entry = self._cluster, self.entry(job)
+        if gpus == self._width(job):
+            return
+        entry.gpus = gpus
+        self.tell(steps.Widened(now_s, job, gpus))
+        held, claim = cluster.held[job], self._running.get(job)
+        if held is not None and gpus < len(held.gpus):
+            kept = [gpu for gpu in held.gpus if gpu not in gives][:gpus]
+            if cluster.resize(job, kept, now_s) is None:
+                self._rebook(job, gpus)
+                self.on_change(now_s)
+        elif held is not None:
+            self._growing[job] = None
+        elif claim is not None and self._may_hold(claim, gpus):
+            self._rebook(job, gpus)
+            self.on_change(now_s)
+        elif claim is not None:  # its reservation is made anew
+            self._book(self._running.pop(job), -1)
+            self._unplaced.pop(job, None)
+            self._reset(job, now_s)
+            self.tell(steps.Left(now_s, job))
+            self.on_change(now_s)
+        self._offer(job)
+
+    def _width(self, job: int) -> int:
+        """GPUs that its Job asks for."""
+        return self.entry(job).gpus or self._cluster.jobs.shape_of(job).gpus
+
+    def _shape(self, job: int) -> Shape:
+        """Its request at the width of its Job."""
+        return self._cluster.jobs.shape_of(job)._replace(gpus=self._width(job))
+
+    def _claim(self, job: int) -> Claim:
+        claim, entry = super()._claim(job), self.entry(job)
+        gpus = float(entry.gpus) if entry.gpus else claim.gpus
+        return claim._replace(gpus=gpus, least_gpus=gpus, member_gpus=gpus)
+
+    def _may_hold(self, claim: Claim, gpus: float) -> bool:
+        """Whether there is quota for a claim that is as wide as this."""
+        more = gpus - claim.gpus
+        wider = claim._replace(gpus=more, least_gpus=more, member_gpus=more)
+        return more <= 0 or cohort.may_start(self._books, wider) is None
+
+    def _rebook(self, job: int, gpus: int) -> None:
+        """It counts with another number of GPUs."""
+        claim = self._running.get(job)
+        if claim is not None:
+            self._book(claim, -1)
+            self._running[job] = claim = claim._replace(gpus=float(gpus), least_gpus=gpus, member_gpus=gpus)
+            self._book(claim, 1)
+
+    def _grow(self, job: int, now_s: float) -> None:
+        """More pods of a gang that runs: its quota first, then room on its nodes."""
+        cluster, entry, claim = self._cluster, self.entry(job), self._running.get(job)
+        held, wide = cluster.held[job], self._width(job)
+        if held is None or claim is None or entry.placement is None or wide <= len(held.gpus):
+            self._growing.pop(job)
+            return
+        more = wide - len(held.gpus)
+        if not self._may_hold(claim, wide):
+            return
+        shape = cluster.jobs.shape_of(job)._replace(gpus=more)
+        spot = find_spot(cluster.hardware, shape, self.around.nodes(entry.placement))
+        if spot is not None and cluster.resize(job, [*held.gpus, *spot.gpus], now_s) is None:
+            self._growing.pop(job)
+            self._rebook(job, wide)
+
     # --- the life of work -------------------------------------------------------------------
 
     def on_submit(self, job: int, now_s: float) -> None:
@@ -234,6 +246,8 @@ class Checked(Shown):
         super()._act(now_s)
         for job in list(self._unplaced):
             self._place(job, now_s)
+        for job in list(self._growing):
+            self._grow(job, now_s)
 
     def _offer(self, job: int) -> None:
         """Put it into its queue."""
@@ -340,7 +354,7 @@ class Checked(Shown):
             self.tell(steps.Misplaced(now_s, job, str(error)))
             self.on_change(now_s)
             return
-        entry.admitted = True
+        entry.admitted, entry.placement = True, placement
         self.tell(steps.Admitted(now_s, job, placement.selector, placement.tolerations))
         self._unplaced[job] = placement
         self._place(job, now_s)
@@ -371,7 +385,7 @@ class Checked(Shown):
         if job not in cluster.pending:
             self._unplaced.pop(job)
             return
-        spot = find_spot(cluster.hardware, cluster.jobs.shape_of(job), self.around.nodes(placement))
+        spot = find_spot(cluster.hardware, self._shape(job), self.around.nodes(placement))
         if spot is not None and cluster.start(job, spot.gpus, now_s, instances=spot.instances) is None:
             self._unplaced.pop(job)
 

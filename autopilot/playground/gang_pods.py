@@ -7,7 +7,7 @@ from typing import Any
 
 from apiserver.server import Server
 from autopilot.core.model.snapshot import State
-from autopilot.playground.gangs import INDEX_LABEL, PODS, Gang, GangObjects
+from autopilot.playground.gangs import PODS, Gang, GangObjects
 from autopilot.playground.mirror import Key, Mirror
 from autopilot.playground.pods import ended as ended_status
 from simulator.world.cluster import Cluster
@@ -87,7 +87,7 @@ class GangPods:
     def report(self, gang: Gang, notes: dict[str, str], key: Key | None = None) -> None:
         """A pod writes annotations on itself: by default the first one."""
         if key is None:
-            key = min(gang.shown, key=lambda each: int(gang.shown[each]["metadata"]["labels"][INDEX_LABEL]))
+            key = next(iter(gang.shown))
         pod = gang.shown[key]
         gang.shown[key] = pod | {"metadata": pod["metadata"] | {"annotations": pod["metadata"]["annotations"] | notes}}
         self._mirror.put(PODS, gang.shown[key])

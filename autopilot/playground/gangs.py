@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from autopilot.contract.annotations import ELASTIC_JOB
 from autopilot.core.model.snapshot import State
 from autopilot.playground import conditions, pods
 from autopilot.playground.acting import GATED_BY, Checks
@@ -13,7 +14,15 @@ from autopilot.playground.conditions import Conditions
 from autopilot.playground.mirror import Key
 from autopilot.playground.naming import QUEUE, suffix
 from autopilot.playground.queues import flavor_of
-from autopilot.playground.shapes import contract_of, member_count, members_of, report_of, requests_of, resource_of
+from autopilot.playground.shapes import (
+    Member,
+    contract_of,
+    member_count,
+    members_of,
+    report_of,
+    requests_of,
+    resource_of,
+)
 from autopilot.playground.times import stamp
 from simulator.world.cluster import Cluster
 
@@ -21,6 +30,7 @@ Obj = dict[str, Any]
 JOBS, PODS, WORKLOADS = "jobs.batch", "pods", "workloads.kueue.x-k8s.io"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 TTL_S = 3600
 """Time after which a finished Job is deleted with its pods."""
 
@@ -50,6 +60,13 @@ class Gang:
     evictions: int = 0
     checks: Checks | None = None  # where the autopilot acts
     first_gates: str = ""  # of its annotation when it was created
+    elastic: bool = False  # a lever may change its width
+    born: int = 0  # its incarnation when its pods were made first; a change of its width keeps them
+    numbers: dict[tuple[int, ...], int] = field(default_factory=dict)  # of its pods, by the GPUs that they hold
+
+    def wide(self, whole: int) -> int:
+        """GPUs that its Job asks for, of `whole`."""
+        return self.checks.gpus or whole if self.checks is not None else whole
 
     def runs(self, *, holds: bool) -> bool:
         """Whether its Job is not suspended. `holds`: it has its GPUs."""
@@ -90,12 +107,15 @@ class GangObjects:
             spec |= _placed(gang)
         else:
             metadata |= {"labels": gang.labels, "annotations": contract_of(cluster, row) | _gates(gang.first_gates)}
-            spec |= {
-                "parallelism": members,
-                "completions": member_count(shape, shape.gpus)
-                if members == member_count(shape, shape.gpus)
-                else members,
-                "completionMode": "Indexed",
+            if gang.elastic:
+                metadata["annotations"] = {**metadata["annotations"], ELASTIC_JOB: "true"}
+                width: Obj = {
+                    "parallelism": member_count(shape, gang.wide(shape.gpus)),
+                    "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": DISRUPTED}]},
+                }
+            else:
+                width = {"parallelism": members, "completions": members, "completionMode": "Indexed"}
+            spec |= width | {
                 "backoffLimit": 0,
                 "ttlSecondsAfterFinished": TTL_S,
                 "template": self.template(row, gang.checks),
@@ -141,7 +161,8 @@ class GangObjects:
             status["failed" if gang.failed else "succeeded"] = members
             if not gang.failed:
                 status["completionTime"] = stamp(self.real_s(gang.end_s))
-                status["completedIndexes"] = f"0-{members - 1}" if members > 1 else "0"
+                if not gang.elastic:
+                    status["completedIndexes"] = f"0-{members - 1}" if members > 1 else "0"
         return status
 
     def workload(self, gang: Gang) -> Obj:
@@ -149,8 +170,8 @@ class GangObjects:
         cluster, row = self._cluster, gang.job
         shape = cluster.jobs.shape_of(row)
         template = gang.template if gang.template is not None else self.template(row)
-        count = member_count(shape, shape.gpus)
-        least = member_count(shape, shape.min_gpus)
+        count = member_count(shape, gang.wide(shape.gpus))
+        least = count if gang.elastic else member_count(shape, shape.min_gpus)
         if gang.template is not None:
             template = _with_defaults(template, requests_of(shape, min(shape.per_member, shape.gpus)))
         pod_set: Obj = {"name": "main", "count": count, "template": template}
@@ -181,7 +202,7 @@ class GangObjects:
         if held is not None and gang.life.true("QuotaReserved"):
             status["admission"] = self._admission(gang, len(held.gpus))
         elif gang.checks is not None and gang.checks.reserved:
-            status["admission"] = self._admission(gang, shape.gpus)
+            status["admission"] = self._admission(gang, gang.wide(shape.gpus))
         if gang.evictions:
             reason = gang.life.held["Evicted"]["reason"] if "Evicted" in gang.life.held else "Preempted"
             counts = [{"reason": reason, "underlyingCause": "", "count": gang.evictions}]
@@ -224,19 +245,20 @@ class GangObjects:
         """The pods of a gang that was admitted, by key: on their nodes, or (without GPUs) waiting for room."""
         cluster, row = self._cluster, gang.job
         found: dict[Key, Obj] = {}
-        incarnation = cluster.incarnation[row]
+        incarnation = gang.born if gang.elastic else cluster.incarnation[row]
         if cluster.held[row] is None:
             shape = cluster.jobs.shape_of(row)
             since_s = gang.checks.since_s if gang.checks is not None else self.real_s(now_s)
-            for index in range(member_count(shape, shape.gpus)):
+            wide = gang.wide(shape.gpus)
+            for index in range(member_count(shape, wide)):
                 name = f"{gang.name}-{index}-{suffix(f'{gang.uid}/{incarnation}/{index}')}"
-                units = min(shape.per_member, shape.gpus - index * shape.per_member)
+                units = min(shape.per_member, wide - index * shape.per_member)
                 pod = self._pod(gang, name, index, None, units)
                 found[PODS, gang.namespace, name] = pod | {"status": pods.unplaced(since_s)}
             return found
         since_s, ready_s = cluster.start_s[row], cluster.ready_s[row]
         working = cluster.state[row] != State.STARTING
-        for index, member in enumerate(members_of(cluster, row)):
+        for index, member in self._numbered(gang, members_of(cluster, row)):
             name = f"{gang.name}-{index}-{suffix(f'{gang.uid}/{incarnation}/{index}')}"
             bound_s = self.real_s(since_s)
             if working and isfinite(ready_s):
@@ -247,6 +269,20 @@ class GangObjects:
                 "status": status
             }
         return found
+
+    def _numbered(self, gang: Gang, members: tuple[Member, ...]) -> list[tuple[int, Member]]:
+        """The pods with their numbers: one that stays while the width changes keeps its own."""
+        if not gang.elastic:
+            return list(enumerate(members))
+        last = max(gang.numbers.values(), default=-1)
+        for member in members:
+            if member.parts not in gang.numbers:
+                last += 1
+                gang.numbers[member.parts] = last
+        held = {member.parts for member in members}
+        for parts in gang.numbers.keys() - held:
+            del gang.numbers[parts]
+        return [(gang.numbers[member.parts], member) for member in members]
 
     def annotations(self, gang: Gang, now_s: float) -> dict[str, str]:
         """What the first pod of a gang reports."""

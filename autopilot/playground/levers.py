@@ -20,6 +20,7 @@ from autopilot.playground.gangs import JOBS, PODS, WORKLOADS
 from autopilot.playground.mirror import Key
 from autopilot.playground.projection import Projection
 from autopilot.playground.replicas import DEPLOYMENTS
+from autopilot.playground.shapes import members_of
 from simulator.inference.services import ServiceFleet
 from simulator.running.engine import Engine
 
@@ -75,6 +76,26 @@ class Levers:
         gates = (event.obj["metadata"].get("annotations") or {}).get(GATED_BY, "")
         if set(_names(self._checked.entry(job).gates)) - set(_names(gates)):
             self._at_once(lambda now_s: self._checked.set_gates(job, gates, now_s))
+        gang = self._projection.gangs.get(job)
+        if gang is not None and gang.elastic and event.type == "MODIFIED":
+            self._at_once(lambda now_s: self._widen(job, now_s))
+
+    def _widen(self, job: int, now_s: float) -> None:
+        """The Job of an elastic gang asks for another number of pods; those that were evicted leave."""
+        gang, store = self._projection.gangs.get(job), self._projection.server.store
+        stored = store.get(*gang.job_key) if gang is not None else None
+        if gang is None or stored is None or gang.leaving:
+            return
+        cluster = self._engine.cluster
+        shape = cluster.jobs.shape_of(job)
+        gpus = min(int(stored["spec"].get("parallelism", 1)) * max(shape.per_member, 1), shape.gpus)
+        gives: set[int] = set()
+        for key, member in zip(gang.shown, members_of(cluster, job), strict=False):
+            pod = store.get(*key)
+            if pod is None or pod["metadata"].get("deletionTimestamp"):
+                gives |= set(member.parts)
+        if gpus >= shape.min_gpus:
+            self._checked.set_width(job, gpus, gives, now_s)
 
     # --- checkpoints ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from apiserver.server import Server
 from apiserver.users import User
-from autopilot.contract.annotations import CHECK, CONTROLLER
+from autopilot.contract.annotations import CHECK, CONTROLLER, ELASTIC_JOB
 from autopilot.core.model.snapshot import State
 from autopilot.playground import acting, conditions, gangs
 from autopilot.playground.acting import Checks
@@ -226,10 +226,18 @@ class Projection:
                 return  # a person deleted it
             gang = self.gangs[job] = self._new_gang(job, now_s)
         real_s = self.real_s(now_s)
+        resized = False
         for fact in facts:
             if isinstance(fact, Started):
-                gangs.began(gang, now_s, real_s)
+                if resized:
+                    conditions.unready(gang.life, real_s)
+                else:
+                    gangs.began(gang, now_s, real_s)
+                    gang.born, gang.numbers = self.cluster.incarnation[job], {}
                 self._starting[job] = None
+                resized = False
+            elif isinstance(fact, Stopped) and fact.why == Why.RESIZE:
+                resized = True
             elif isinstance(fact, Evicting):
                 gang.leaving = True
                 self._evicting(gang, fact, real_s)
@@ -255,6 +263,8 @@ class Projection:
         gang = Gang(job, namespace, self._slugs(namespace).of(jobs.id[job]), slug(tenant), now_s, labels=labels)
         gang.checks = self._new_checks(job)
         gang.first_gates = gang.checks.gates if gang.checks is not None else ""
+        shape = jobs.shape_of(job)
+        gang.elastic = gang.checks is not None and shape.whole and shape.min_gpus < shape.gpus
         conditions.job_suspended(gang.of_job, self.real_s(now_s))
         stored = self._mirror.put(JOBS, self._objects.job(gang))
         if stored is not None:
@@ -277,6 +287,9 @@ class Projection:
         gang = Gang(job, metadata["namespace"], metadata["name"], slug(tenant), now_s, by_person=True)
         gang.template = stored["spec"]["template"]
         gang.checks = self._new_checks(job)
+        shape = jobs.shape_of(job)
+        ours = (metadata.get("annotations") or {}).get(ELASTIC_JOB) == "true" and "completions" not in stored["spec"]
+        gang.elastic = gang.checks is not None and ours and shape.whole and shape.min_gpus < shape.gpus
         conditions.job_suspended(gang.of_job, self.real_s(now_s))
         self._slugs(gang.namespace).take(gang.name, jobs.id[job])
         self._mirror.adopt(JOBS, {"metadata": {"name": gang.name, "namespace": gang.namespace}, "spec": {}})

@@ -66,6 +66,14 @@ class Switched(NamedTuple):
     active: bool
 
 
+class Widened(NamedTuple):
+    """Its Job asks for another number of GPUs from now on."""
+
+    at_s: float
+    job: int
+    gpus: int
+
+
 class Misplaced(NamedTuple):
     """A check contradicts the flavor or the template: it is over for good."""
 
@@ -74,7 +82,7 @@ class Misplaced(NamedTuple):
     message: str
 
 
-Step = Gated | Reserved | Checked | Admitted | Told | Left | Switched | Misplaced
+Step = Gated | Reserved | Checked | Admitted | Told | Left | Switched | Widened | Misplaced
 EVICTED_FOR_CHECK, DEACTIVATED, PREEMPTED, REJECTED = (
     "AdmissionCheck",
     "Deactivated",

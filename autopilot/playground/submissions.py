@@ -33,6 +33,8 @@ Obj = dict[str, Any]
 DURATION = "playground.gpu-autopilot.io/duration"
 """Annotation of a Job: how long it runs, for example 20m."""
 DEFAULT_S = 600.0
+LOWERED_S = 1.0
+"""Time within which a Job asks for fewer pods after one of them was evicted, so that the others go on."""
 LONGEST_S = 30 * 86_400.0
 _SLEEP = re.compile(r"\bsleep\s+(\d+(?:\.\d+)?[smhd]?)\b")
 _PRIORITY = re.compile(r"priority-(\d{1,9})")
@@ -166,10 +168,18 @@ class Submissions:
             return
         conditions = event.obj["status"].get("conditions") or ()
         evicted = any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions)
-        if evicted and self._projection.checked is not None:  # with its grace, in which work saves its progress
+        if evicted and self._projection.gangs[job].elastic:  # its Job may ask for fewer pods next
+            number = self._engine.cluster.incarnation[job]
+            self._engine.at(self._engine.now_s + LOWERED_S, partial(self._evict_whole, job, number))
+        elif evicted and self._projection.checked is not None:  # with its grace, in which work saves its progress
             self._at_once(lambda now_s: self._engine.cluster.evict(job, now_s) and None)
         else:
             self._at_once(partial(self._fail, job))
+
+    def _evict_whole(self, job: int, number: int, now_s: float) -> None:
+        """A pod of a gang was evicted, and the gang did not go on without it."""
+        if self._engine.cluster.incarnation[job] == number:
+            self._engine.cluster.evict(job, now_s)
 
     def _fail(self, job: int, now_s: float) -> None:
         cluster = self._engine.cluster

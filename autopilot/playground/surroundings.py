@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from apiserver.server import Server
-from autopilot.playground.engine import Placement, Surroundings
+from autopilot.playground.entries import Placement, Surroundings
 from autopilot.playground.gangs import Gang
 from autopilot.playground.projection import Projection
 from autopilot.playground.queues import flavor_of

@@ -44,6 +44,11 @@ def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:
     return tuple(each for each in LEVERS if not settings.act_kinds or each.kinds & set(settings.act_kinds))
 
 
+def may_resize(settings: Kubernetes) -> bool:
+    """Whether the width of elastic Jobs may change."""
+    return settings.act and any("resize" in each.kinds for each in enabled_levers(settings))
+
+
 def _say(outage: str) -> None:
     if outage:
         log.warning("effects wait", reason=outage)

@@ -13,7 +13,7 @@ import structlog
 
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.ports import Actuator, Collector, PolicySource
-from autopilot.service.acting import cluster_actuator
+from autopilot.service.acting import cluster_actuator, may_resize
 from autopilot.service.capping import Capped
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.settings import Kubernetes
@@ -98,7 +98,11 @@ def kubernetes_site(
     timing = Timing(watch_s=round(settings.watch_s), silence_s=settings.watch_s + 10.0)
     cluster = Cluster(transport, now_s, namespaces=settings.namespaces, timing=timing, rng=random.Random())  # noqa: S311
     kind: type[KubernetesCollector] = load("kubernetes")
-    options = Options({level.value: label for level, label in settings.topology.items()}, acts=settings.act)
+    options = Options(
+        {level.value: label for level, label in settings.topology.items()},
+        acts=settings.act,
+        resizes=may_resize(settings),
+    )
     collector = kind(cluster, options, skew_s=lambda: 0.0 if one_clock else transport.skew_s)
 
     def guard(may_write: Callable[[], str]) -> None:

@@ -53,11 +53,12 @@ class Options:
     """What an operator may set. `topology`: the label of a level (island, leaf, block, zone), before the usual ones.
 
     `acts`: the controller acts on this cluster. Then only work that waits for it is its to start, and gangs have all
-    their members or none, whatever they declare, since nothing changes their width.
+    their members or none unless a lever can change their width. `resizes`: there is such a lever.
     """
 
     topology: Mapping[str, str] = field(default_factory=dict)
     acts: bool = False
+    resizes: bool = False
 
 
 class KubernetesCollector:
@@ -92,7 +93,7 @@ class KubernetesCollector:
         self._unlike: list[Gap] = []  # what an exporter says about pods and the API contradicts
         self._claims = Claims()
         self._around.class_value = self._class_value
-        self._around.acts = self._options.acts
+        self._around.acts, self._around.resizes = self._options.acts, self._options.resizes
         self._around.queue, self._around.queue_stopped = self._queue_of, self._stopped
         self._around.level = self._level
         self._levels: dict[str, int] = {}

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from autopilot.contract import LEVEL_OF, Contract, Facts, parse_contract
-from autopilot.contract.annotations import WINDOW
+from autopilot.contract import LEVEL_OF, PREFIX, Contract, Facts, parse_contract
+from autopilot.contract.annotations import ELASTIC_JOB, WINDOW
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.snapshot import GPU_MILLI, Topology
 from collectors.kubernetes.asks import Ask, ask_of
@@ -60,6 +60,7 @@ class Cluster:
     replicas: Callable[[str], int] = lambda _: 1  # pods that share a GPU of a node
     as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
     acts: bool = False  # the controller acts: see `collector.Options`
+    resizes: bool = False  # a lever may change the width of elastic Jobs
     opt_outs: OptOuts = field(default_factory=OptOuts)
     overbooked: frozenset[str] = frozenset()  # gangs with a pod for which its node has no GPU
     stated: dict[Any, Stated] = field(default_factory=dict)
@@ -133,6 +134,7 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
         _limit_s(gang, spec),
         _asked_topology(gang, first),
         offers,
+        cluster.resizes and _may_resize(gang),
     )
     found = cluster.stated.get(key)
     if found is None:
@@ -153,7 +155,7 @@ def _state(
         problems.append(("selector", "there are more than 63 different constraints on nodes; it is left alone"))
     topology, preferred = _topology(gang, first, contract, cluster)
     values = {
-        **_shape(shapes, contract, offers, cluster),
+        **_shape(shapes, contract, offers, cluster, elastic=_elastic(gang, shapes, declared, contract)),
         "slo_class": int(contract.service.slo_class),
         "priority": _clip(contract.service.priority),
         "selector": selector or 0,
@@ -272,7 +274,25 @@ def _limit_s(gang: Gang, spec: PodSpec) -> float | None:
     return min((float(each) for each in limits if each is not None and each > 0), default=None)
 
 
-def _shape(shapes: list[PodShape], contract: Contract, offers: tuple[str, int], cluster: Cluster) -> dict[str, Any]:
+def _may_resize(gang: Gang) -> bool:
+    """Whether a lever can change the width of its Job (actuators/kubernetes/levers/width.py)."""
+    job = gang.job
+    if job is None or job.metadata.owner is not None:
+        return False
+    if job.spec.completions is not None or job.spec.completion_mode == "Indexed":
+        return False
+    return gang.workload is None or job.metadata.note(ELASTIC_JOB) == "true"
+
+
+def _elastic(gang: Gang, shapes: list[PodShape], declared: dict[str, str], contract: Contract) -> bool:
+    """Whether its width may change: its owner declares the whole width and a smaller one."""
+    stated = f"{PREFIX}members" in declared and 0 < contract.gang.min_members < contract.gang.members
+    return stated and len(shapes) == 1 and not shapes[0].ask.profiles and _may_resize(gang)
+
+
+def _shape(
+    shapes: list[PodShape], contract: Contract, offers: tuple[str, int], cluster: Cluster, *, elastic: bool
+) -> dict[str, Any]:
     """GPUs in total, of one member, and least; share and profile. `offers`: how its node offers its GPUs."""
     first = shapes[0]
     profile = contract.shape.mig_profile[0] if contract.shape.mig_profile else ""
@@ -286,7 +306,9 @@ def _shape(shapes: list[PodShape], contract: Contract, offers: tuple[str, int], 
     declared = contract.gang.min_members
     if declared < contract.gang.members:
         least = min(least, declared * width)
-    if cluster.acts:
+    if cluster.resizes and elastic:  # its Job asks for the pods that it has now
+        total, least = contract.gang.members * width, declared * width
+    elif cluster.acts:
         least = total
     return {
         "gpus": max(total, 1),

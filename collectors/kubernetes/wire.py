@@ -279,6 +279,7 @@ class JobSpec(Struct):
 
     parallelism: int | None = None
     completions: int | None = None
+    completion_mode: str = ""
     suspend: bool | None = None
     active_deadline_seconds: int | None = None
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)

@@ -21,6 +21,7 @@ from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.services import is_service, service_gaps, service_table
 from collectors.kubernetes.wire import Autoscaler, Budget, Job, Pod, Scaled
+from collectors.kueue import state as kueue
 from collectors.kueue.wire import Workload
 
 SHOWN_ENDED_S = 60.0
@@ -231,7 +232,8 @@ class Gangs:
         key, name = workload_key(found)
         alias = (found.metadata.namespace, found.metadata.name)
         gang = self._gang(key, found.metadata.namespace, name)
-        gang.workload = found
+        if gang.workload is None or not kueue.replaced(found, gang.workload):
+            gang.workload = found
         self.dirty.add(key)
         if self._aliases.get(alias) != key:
             self._aliases[alias] = key

@@ -49,6 +49,19 @@ def evictions(workload: Workload | None) -> int:
     return sum(each.count for each in stats.evictions or ()) if stats is not None else 0
 
 
+def replaced(workload: Workload, other: Workload) -> bool:
+    """True where another Workload of the same Job counts: an elastic Job that grows has two for a while."""
+    return workload.metadata.uid != other.metadata.uid and _progress(workload) < _progress(other)
+
+
+def _progress(workload: Workload) -> int:
+    """How far it is; one that has ended counts less than one that waits."""
+    known = workload.status.conditions
+    if is_true(known, "Finished"):
+        return 0
+    return 3 if is_true(known, "Admitted") else 2 if is_true(known, "QuotaReserved") else 1
+
+
 def _waits_for_requeue(workload: Workload) -> bool:
     """True while Kueue itself keeps it out of its queue (back-off after an eviction)."""
     requeued = condition(workload.status.conditions, "Requeued")

@@ -9,6 +9,7 @@ from actuators.kubernetes.levers import (
     check_retry,
     deactivate,
     evict_pods,
+    job_width,
     kueue_gate,
     mig_config,
     node_cordon,
@@ -23,6 +24,7 @@ from actuators.kubernetes.levers.base import Lever, Rule
 LEVERS: tuple[Lever, ...] = (
     # admit: what keeps the work out of its queue first, then what keeps it from starting
     deactivate.RESUME,
+    job_width.START,
     kueue_gate.LEVER,
     admission_check.LEVER,
     suspension.START,
@@ -33,6 +35,7 @@ LEVERS: tuple[Lever, ...] = (
     suspension.STOP,
     evict_pods.LEVER,
     # other kinds
+    job_width.RESIZE,
     service_scale.LEVER,
     mig_config.LEVER,
     notice.LEVER,

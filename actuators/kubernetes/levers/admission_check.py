@@ -24,6 +24,7 @@ from actuators.kubernetes.levers.base import (
     late,
     no_place,
 )
+from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
@@ -102,7 +103,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOperation) -> list[Obj] | Progress:
     """The updates of all pod sets, free of contradictions, with the nodes marked; or why there are none."""
-    place = placement.place_of(tools.api, target.uid, operation.slots)
+    place = placement.place_of(tools.api, target.uid, operation.slots, elastic=not rigid(target))
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
             return no_place(f"its place is gone: {place.message}")

@@ -27,6 +27,7 @@ from actuators.kubernetes.levers.base import (
 )
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.stopped import mark_for, mark_of
+from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, merge
 from actuators.kubernetes.objects import Target, annotation, conditions, label
 from actuators.kubernetes.writing import MANAGER, Stop
@@ -99,7 +100,7 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
         return gone("its Job is gone")
     if wrote(target.job, effect.id) and not target.job["spec"].get("suspend"):
         return Waiting("the scheduler binds its pods")
-    place = placement.place_of(tools.api, target.uid, operation.slots)
+    place = placement.place_of(tools.api, target.uid, operation.slots, elastic=not rigid(target))
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
             return no_place(f"its place is gone: {place.message}")

@@ -14,6 +14,7 @@ from tests.kits.mig_kit import Scene
 from tests.kits.rights_kit import Right, Rights, granted, without_names
 from tests.unit.actuators import (
     test_admission_check,
+    test_job_width,
     test_kueue_levers,
     test_mig_config,
     test_node_cordon,
@@ -38,6 +39,8 @@ def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig
     test_saving.test_work_is_stopped_once_it_has_saved(acting)
     test_notice.test_the_owner_reads_what_may_follow_and_how_to_prevent_it(acting)
     test_notice.test_the_owner_of_a_pod_without_a_job_reads_it_too(acting)
+    test_job_width.test_a_job_starts_narrow_grows_and_gives_up_the_member_that_is_named(acting)
+    test_job_width.test_the_workload_of_a_wider_job_passes_our_check(acting)
     scaling = test_service_scale.Scaling(acting)
     test_service_scale.test_the_minimum_of_an_autoscaler_is_raised_and_given_back(scaling)
     for plural in ("deployments", "statefulsets"):

@@ -1,0 +1,64 @@
+"""How many pods a Job may have: what its owner declares, and what keeps its width as it is.
+
+A Job is elastic where its owner declares `members` and fewer `min-members`, and where a pod that leaves does not have
+to run again: it counts no completions. Kueue changes the width of running work only with its annotation `elastic-job`.
+"""
+
+from __future__ import annotations
+
+from actuators.kubernetes.api import Obj
+from actuators.kubernetes.objects import Target, annotation, label
+from autopilot.contract.annotations import ELASTIC_JOB
+from autopilot.contract.tree import PREFIX
+
+GPU = "nvidia.com/gpu"
+
+
+def rigid(target: Target) -> str:
+    """Why its width does not change; "" where it may."""
+    job = target.job
+    if not job:
+        return "it is no Job"
+    owners = job["metadata"].get("ownerReferences") or ()
+    owner = next((each for each in owners if each.get("controller")), None)
+    if owner is not None:
+        return f"{owner['kind']} {owner['name']} manages its Job"
+    if job["spec"].get("completions") is not None or job["spec"].get("completionMode") == "Indexed":
+        return "its Job counts completions, so a pod that leaves would have to run again"
+    least, most = bounds(job)
+    if not 0 < least < most:
+        return f"its Job does not declare {PREFIX}members and a smaller {PREFIX}min-members"
+    if target.workload and annotation(job, ELASTIC_JOB) != "true":
+        return f"Kueue keeps its width: its Job does not have the annotation {ELASTIC_JOB}=true"
+    if not units_of(job):
+        return "its pods request no whole GPU"
+    return ""
+
+
+def bounds(job: Obj) -> tuple[int, int]:
+    """The fewest and the most pods that its owner allows; 0 for what is not declared."""
+    return _declared(job, "min-members"), _declared(job, "members")
+
+
+def width_of(job: Obj) -> int:
+    """The pods that a Job asks for."""
+    return int(job["spec"].get("parallelism", 1))
+
+
+def units_of(job: Obj) -> int:
+    """GPUs of one of its pods."""
+    found = 0
+    for each in job["spec"]["template"]["spec"].get("containers") or ():
+        resources = each.get("resources") or {}
+        wanted = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        found += int(wanted.get(GPU, 0))
+    return found
+
+
+def _declared(job: Obj, name: str) -> int:
+    """A number of the workload contract on the Job or its template; 0 where there is none."""
+    for found in (job, job["spec"]["template"]):
+        text = annotation(found, PREFIX + name) or label(found, PREFIX + name)
+        if text.isdecimal() and len(text) < 7:
+            return int(text)
+    return 0
