@@ -9,12 +9,12 @@ functions behind
         --policy autopilot --durations exact|last-two|predicted
 
     python -m benchmarks.foresight [--quick] [--files P1,P2,P10] [--reservations P1,P2] [--policy autopilot]
-        [--draws 0] [--workers 2] [--keep ROWS.jsonl] [--json OUT]
+        [--days 0] [--draws 0] [--workers 2] [--keep ROWS.jsonl] [--json OUT]
 
 One run shows little: the order of a few wide gangs moves a mean by tens of percent. `--draws N` simulates every mode N
 more times, each with all durations drawn anew within 5 % (`simulate --jitter 0.05 --seed 1` and so on), and prints the
-recovered part of each. `--quick` simulates the first 30 days of P1. With `--keep` every measured row is written at
-once, and an interrupted run resumes. P10 alone takes hours.
+recovered part of each. `--days N` simulates the first N days of P1 and P2, `--quick` the first 30 of P1. With `--keep`
+every measured row is written at once, and an interrupted run resumes. P10 alone takes hours.
 """
 
 from __future__ import annotations
@@ -254,6 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files=",".join(MODES),
         reservations="P1,P2",
         policy="autopilot",
+        days=0,
         draws=0,
         workers=2,
         keep="",
@@ -261,19 +262,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = philly_jobs()
     if jobs is None:
         return 0
+    from pandas import concat
+
     check_policies((given.policy,))
     files = ["P1"] if given.quick else [file for file in given.files.split(",") if file]
     promising = ["P1"] if given.quick else [file for file in given.reservations.split(",") if file]
     for flag, names, known in (("--files", files, MODES), ("--reservations", promising, FILES)):
         if unknown := [name for name in names if name not in known]:
             raise SystemExit(f"{flag}: {unknown[0]!r} is not one of {', '.join(known)}")
-    frame = usable(jobs)
+    if given.days and not set(files) <= set(FILES):
+        raise SystemExit("--days: give P1, P2 or both with --files; P10 is simulated whole")
+    frame, days = usable(jobs), given.days or (QUICK_DAYS if given.quick else 0)
     rows = kept_rows(given.keep, Row)
     done = {(row.file, row.policy, row.durations, row.draw) for row in rows}
     with tempfile.TemporaryDirectory() as folder:
-        if given.quick:
+        if days:
             jobs = Path(folder) / "first-days.parquet"
-            first_days(frame, FILES["P1"][:1], QUICK_DAYS).to_parquet(jobs)
+            concat([first_days(frame, FILES[file][:1], days) for file in files]).to_parquet(jobs)
         tasks = [
             task
             for task in tasks_for(files, promising, given.policy, jobs, frame, Path(folder), given.draws)
@@ -282,10 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in measured(tasks, given.workers):
             rows.append(row)
             keep_row(given.keep, row)
-    print(
-        f"what run-time forecasts are worth, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
-        f"{given.policy}"
-    )
+    print(f"what run-time forecasts are worth, charged physics{f', first {days} days' if days else ''}: {given.policy}")
     by_call = {(row.file, row.policy, row.durations, row.draw): row for row in rows}
     found = {
         (file, draw): {mode: by_call[file, given.policy, mode, draw] for mode in MODES[file]}

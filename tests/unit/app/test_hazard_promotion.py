@@ -5,22 +5,27 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from autopilot.app.backtests.gate import bootstrap_rng
 from autopilot.app.backtests.promotion import Promoter
+from autopilot.app.runs.wiring import Managed, foreseers
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import Forecasting
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.registry import Registry, VerdictBook
+from autopilot.service.settings import Settings
+from autopilot.service.wiring import _forecasters as service_forecasters
 from autopilot.worker import InlineWorker
 from models.hazard_index import Hazards
 from models.hazard_proving import HazardFit, StoredCounts, stored_counts
 from models.hazards import BINS, EDGES_S
 from models.runtimes import Runtimes
+from simulator.world.cluster import Cluster
 from tests.kits.core_world import Item, snapshot
 
 RULES = Forecasting(trees=10, most_rows=4000, fit_delay_s=0.0)
@@ -148,6 +153,23 @@ def test_a_damaged_file_is_refused(promoted: tuple[Path, list[float]], tmp_path:
     keep = Promoter(registry)
     assert keep.hazards is None
     assert "its artifact was changed or truncated; fit it again" in keep.notes[0]
+
+
+def test_the_service_and_a_simulation_begin_with_what_serves(promoted: tuple[Path, list[float]]) -> None:
+    """Both hand the stored counts to their forecaster of run times; without a registry every count serves."""
+    folder, before = promoted
+    keep, nobody = Promoter(Registry(folder)), cast("Cluster", None)
+    served = service_forecasters(Settings(), Policy(), keep)[0]
+    simulated = foreseers(nobody, Managed(name="a", policy=Policy()), keep)[0]
+    alone = foreseers(nobody, Managed(name="a", policy=Policy(), durations="hazard"), keep)[0]
+    for model in (served, simulated):
+        assert isinstance(model, Runtimes)
+        assert index_of(model.hazards) == pytest.approx(before, rel=0.02)
+    assert isinstance(alone, Hazards)
+    assert index_of(alone) == pytest.approx(before, rel=0.02)
+    plain = foreseers(nobody, Managed(name="a", policy=Policy()))[0]
+    assert isinstance(plain, Runtimes)
+    assert plain.hazards.serves
 
 
 def counts() -> StoredCounts:
