@@ -45,6 +45,9 @@ SHORTEST_S = 1.0
 WIDTH_MILLI = 1000
 """Widths are in thousandths of a GPU; a MIG instance counts as one, so that instances are narrower than any share."""
 
+UNNAMED = "?"
+"""The tenant of jobs without one."""
+
 TIMES = ("_submit_s", "_entry_s", "_age_s", "_before_s", "_seen_s")
 COLUMNS = ("_name", "_uid", "_group", "_followed", "_failed", *TIMES)
 """Columns over places: those of followed jobs, and free ones."""
@@ -97,10 +100,12 @@ class Hazards:
         if fresh.any():
             places[fresh] = self._follow(snapshot, rows[fresh], np.nan_to_num(age_s[fresh]))
         known = places >= 0
-        places, age_s, state = places[known], age_s[known], work.state[rows][known]
-        again = self._uid[places] != work.uid[rows][known]
-        self._before_s[places[again]] = self._age_s[places[again]]
-        self._uid[places] = work.uid[rows][known]
+        rows, places, age_s, state = rows[known], places[known], age_s[known], work.state[rows][known]
+        again = self._uid[places] != work.uid[rows]
+        if again.any():
+            self._before_s[places[again]] = self._age_s[places[again]]
+            self._uid[places[again]] = work.uid[rows[again]]
+            self._group[places[again]] = self._groups_of(snapshot, rows[again])
         self._age_s[places] = np.fmax(self._age_s[places], self._before_s[places] + age_s)
         self._seen_s[places] = now_s
         self._failed[places] = state == State.FAILED
@@ -108,23 +113,17 @@ class Hazards:
         self._close(places[done], age_s[done] >= SHORTEST_S)
         gone = np.flatnonzero(self._followed & (now_s - self._seen_s >= RESTART_S))
         self._close(gone, self._failed[gone] & (self._age_s[gone] >= SHORTEST_S))
-        if len(self.groups) > MOST_GROUPS:
+        if len(self.groups) > MOST_GROUPS + np.count_nonzero(self._followed):
             self._forget()
         self._renew(now_s)
 
     def _follow(self, snapshot: ClusterSnapshot, rows: I32, age_s: F64) -> I64:
         """Places of new jobs."""
-        work, tenants = snapshot.workloads, snapshot.names.tenants
+        work = snapshot.workloads
         while len(self._free) < len(rows):
             self._grow()
         places = np.array([self._free.pop() for _ in rows], np.int64)
-        widths = np.rint(work.gpus[rows] * gpu_parts(work, rows) * WIDTH_MILLI)
-        widths = np.where(work.mig_profile[rows] >= 0, work.gpus[rows], widths).astype(np.int64)
-        codes = work.tenant[rows].tolist()
-        self._group[places] = [
-            self.groups.row_of(tenants[code] if 0 <= code < len(tenants) else "?", max(width, 1))
-            for code, width in zip(codes, widths.tolist(), strict=True)
-        ]
+        self._group[places] = self._groups_of(snapshot, rows)
         self._entry_s[places] = self._age_s[places] = age_s
         self._followed[places] = True
         self._submit_s[places] = work.submit_s[rows]
@@ -132,20 +131,20 @@ class Hazards:
         self._place.update(zip(work.id[rows].tolist(), places.tolist(), strict=True))
         return places
 
+    def _groups_of(self, snapshot: ClusterSnapshot, rows: I32) -> list[int]:
+        """The groups of the jobs at `rows`, made where needed."""
+        work, tenants = snapshot.workloads, snapshot.names.tenants
+        widths = np.rint(work.gpus[rows] * gpu_parts(work, rows) * WIDTH_MILLI)
+        widths = np.where(work.mig_profile[rows] >= 0, work.gpus[rows], widths).astype(np.int64)
+        codes = work.tenant[rows].tolist()
+        return [
+            self.groups.row_of(tenants[code] if 0 <= code < len(tenants) else UNNAMED, max(width, 1))
+            for code, width in zip(codes, widths.tolist(), strict=True)
+        ]
+
     def _grow(self) -> None:
         size, more = len(self._group), max(len(self._group), 256)
-        for name in (
-            "_name",
-            "_submit_s",
-            "_uid",
-            "_group",
-            "_entry_s",
-            "_age_s",
-            "_before_s",
-            "_seen_s",
-            "_followed",
-            "_failed",
-        ):
+        for name in COLUMNS:
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros(more, old.dtype)]))
         self._free += range(size + more - 1, size - 1, -1)
@@ -171,7 +170,7 @@ class Hazards:
         self._followed[places] = self._failed[places] = False
         self._free += places.tolist()
         for name in self._name[places].tolist():
-            del self._place[name]
+            self._place.pop(name, None)
 
     def _forget(self) -> None:
         """Keep the groups within their bound; those of followed jobs stay."""

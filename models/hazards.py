@@ -61,9 +61,9 @@ LEAST_ENDED = 10
 """Ended jobs of all tenants before anything is said."""
 
 MOST_GROUPS = 20_000
-"""Pairs of tenant and width kept at once: 40 bins x 2 columns x 8 bytes, 13 MB, and four times that while the hazards
-are renewed. Beyond that the counts of the less recently used half go to a nameless tenant, by powers of two of the
-width.
+"""Pairs of tenant and width kept at once, besides those of followed jobs: 40 bins x 2 columns x 8 bytes, 13 MB. Four
+times that is needed while the hazards are renewed. Beyond it the counts of the less recently used half go to a nameless
+tenant, by powers of two of the width.
 """
 
 NAMELESS = ""

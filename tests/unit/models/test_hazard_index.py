@@ -223,6 +223,18 @@ def test_restarts_under_one_name_gain_nothing(state: State | None) -> None:
     assert max(gains) <= 1.1
 
 
+def test_a_narrow_job_that_comes_back_as_a_wide_one_is_judged_as_wide() -> None:
+    """Under the name of a job of a minute: its width and age count, not what it was."""
+    model = Hazards()
+    taught(model, np.full(50, 60.0), LIAR, 1)
+    taught(model, np.random.default_rng(3).lognormal(np.log(40_000.0), 0.7, 50), LIAR, 8, now_s=10.0)
+    index_of(model, 100.0, job("liar", 0.0, tenant=LIAR, gpus=1))
+    liar, wide = index_of(
+        model, 200.0, job("liar", 0.0, tenant=LIAR, gpus=8, uid="other"), job("wide", 0.0, tenant=LIAR, gpus=8)
+    )
+    assert liar == wide
+
+
 def test_restarts_under_new_names_wear_out() -> None:
     """Gangs of a day that are withdrawn and made again every half hour, under new names, are never seen to end: in the
     third day a young one has no more than the average of an honest one over its life.
