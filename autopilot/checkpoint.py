@@ -148,8 +148,8 @@ class OwnPod:
         self._account = Path(environment.get("GPU_AUTOPILOT_ACCOUNT_FOLDER", ACCOUNT_FOLDER))
         host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
         self._server = f"https://{f'[{host}]' if ':' in host else host}:{port}" if host else ""
-        self._namespace = environment.get("POD_NAMESPACE", "") or self._of_account("namespace")
-        self._name = environment.get("POD_NAME", "")
+        self.namespace = environment.get("POD_NAMESPACE", "") or self._of_account("namespace")
+        self.name = environment.get("POD_NAME", "")
         self._uid = environment.get("POD_UID", "")
 
     def _of_account(self, name: str) -> str:
@@ -160,12 +160,12 @@ class OwnPod:
 
     def annotate(self, values: Mapping[str, str]) -> str:
         """Write annotations, under the condition that the pod is still the same; the problem, or an empty text."""
-        needed = {"KUBERNETES_SERVICE_HOST": self._server, "POD_NAMESPACE": self._namespace, "POD_NAME": self._name}
+        needed = {"KUBERNETES_SERVICE_HOST": self._server, "POD_NAMESPACE": self.namespace, "POD_NAME": self.name}
         needed |= {"POD_UID": self._uid, f"{self._account}/token": self._of_account("token")}
         missing = ", ".join(name for name, value in needed.items() if not value)
         if missing:
             return f"the pod does not have {missing}"
-        path = f"/api/v1/namespaces/{quote(self._namespace)}/pods/{quote(self._name)}"
+        path = f"/api/v1/namespaces/{quote(self.namespace)}/pods/{quote(self.name)}"
         patch = {"metadata": {"uid": self._uid, "annotations": dict(values)}}
         request = urllib.request.Request(  # noqa: S310 - the scheme is always https
             f"{self._server}{path}?fieldManager=gpu-autopilot-trainer",
@@ -184,16 +184,18 @@ class OwnPod:
             return f"the API server did not answer: {error}"
 
 
-def metrics_text(ack: Ack | None, step: int | None, step_at_s: float) -> str:
-    """Acknowledgement and heartbeat as metrics, in the text format of Prometheus."""
-    rows: list[tuple[str, str, str]] = []
+def metrics_text(ack: Ack | None, step: int | None, step_at_s: float, namespace: str = "", pod: str = "") -> str:
+    """Acknowledgement and heartbeat as metrics, in the text format of Prometheus. The controller needs the pod."""
+    rows = []
+    own = [f'{name}="{_label(value)}"' for name, value in (("namespace", namespace), ("pod", pod)) if value]
     if ack is not None:
-        labels = f'{{request="{_label(ack.id)}",path="{_label(ack.path)}"}}'
-        rows.append(("checkpoint_step", "Training step of the newest complete checkpoint.", f"{labels} {ack.step}"))
-        rows.append(("checkpoint_timestamp_seconds", "When it was complete.", f"{labels} {ack.at:.3f}"))
+        labels = ",".join([f'request="{_label(ack.id)}"', f'path="{_label(ack.path)}"', *own])
+        rows.append(("checkpoint_step", "Training step of the newest complete checkpoint.", f"{{{labels}}} {ack.step}"))
+        rows.append(("checkpoint_timestamp_seconds", "When it was complete.", f"{{{labels}}} {ack.at:.3f}"))
+    alone = f"{{{','.join(own)}}}" if own else ""
     if step is not None:
-        rows.append(("heartbeat_step", "Newest training step.", f" {step}"))
-        rows.append(("heartbeat_timestamp_seconds", "When the newest step was reported.", f" {step_at_s:.3f}"))
+        rows.append(("heartbeat_step", "Newest training step.", f"{alone} {step}"))
+        rows.append(("heartbeat_timestamp_seconds", "When the newest step was reported.", f"{alone} {step_at_s:.3f}"))
     form = "# HELP gpu_autopilot_{0} {1}\n# TYPE gpu_autopilot_{0} gauge\ngpu_autopilot_{0}{2}\n"
     return "".join(form.format(*row) for row in rows)
 
@@ -315,10 +317,9 @@ class Trainer:
                 self._save_s, self._asked_s = now_s - self._asked_s, math.nan
             self._ack = Ack("" if request is None else request.id, int(step), str(path), round(now_s, 3))
             self._step, self._step_at_s = int(step), now_s
-            values = {LAST_CHECKPOINT: f"{now_s:.3f}", **self._beat()}
+            self._unwritten.update({LAST_CHECKPOINT: f"{now_s:.3f}", **self._beat()})
             if request is not None:
-                values[ACK] = json.dumps(self._ack._asdict())
-            self._unwritten.update(values)
+                self._unwritten[ACK] = json.dumps(self._ack._asdict())
             self._write_metrics()
             return self._flush(at_once=True)
 
@@ -336,7 +337,7 @@ class Trainer:
     def metrics(self) -> str:
         """Acknowledgement and heartbeat in the text format of Prometheus."""
         with self._lock:
-            return metrics_text(self._ack, self._step, self._step_at_s)
+            return metrics_text(self._ack, self._step, self._step_at_s, self._pod.namespace, self._pod.name)
 
     def _beat(self) -> dict[str, str]:
         return {HEARTBEAT: f"{self._step_at_s:.3f}", **({MODEL_FLOPS: f"{self._flops:g}"} if self._flops > 0 else {})}
@@ -371,9 +372,8 @@ class Trainer:
     def serve(self, port: int, token: str = "", host: str = "0.0.0.0") -> ThreadingHTTPServer:  # noqa: S104 - in a pod
         """Listen for requests over HTTP in a thread of its own; the server, whose `shutdown()` ends it.
 
-        POST /checkpoint takes the JSON of the annotation: 202 it waits, 409 another one waits, 400 it is refused. GET
-        /metrics answers the metrics. With a `token`, a POST needs `Authorization: Bearer TOKEN`. Raises OSError where
-        the port is taken.
+        POST /checkpoint takes the JSON of the annotation: 202 it waits, 409 another one waits, 400 it is refused. It
+        needs `Authorization: Bearer TOKEN` if there is a `token`. GET /metrics has the metrics. Raises OSError.
         """
         handler = type("Handler", (_Handler,), {"trainer": self, "token": token})
         server = ThreadingHTTPServer((host, port), handler)

@@ -14,12 +14,14 @@ from actuators.kubernetes import placement
 from actuators.kubernetes.api import Api, Ref, Refusal
 from actuators.kubernetes.effects import begun, lever_in
 from actuators.kubernetes.events import Events
+from actuators.kubernetes.hook import Hooks
 from actuators.kubernetes.levers import LEVERS
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
     Lever,
     Progress,
+    Reports,
     Tools,
     Upkeep,
     Waiting,
@@ -53,6 +55,7 @@ class KubernetesActuator:
     instance: str = "gpu-autopilot"
     levers: Sequence[Lever] = LEVERS
     upkeep: Sequence[Upkeep] = ()
+    hooks: Hooks = field(default_factory=Hooks)
     on_problem: Callable[[str], None] = lambda _: None  # told once when an outage begins, and "" when it is over
     name: str = "kubernetes"
     _tools: Tools = field(init=False)
@@ -64,7 +67,11 @@ class KubernetesActuator:
 
     def __post_init__(self) -> None:
         """Connect the parts that levers use."""
-        self._tools = Tools(self.api, Writer(self.api), Events(self.api, self.instance), self.objects)
+        self._tools = Tools(self.api, Writer(self.api), Events(self.api, self.instance), self.objects, hooks=self.hooks)
+
+    def read_reports(self, reports: Reports) -> None:
+        """From now on what training programs report as metrics counts too."""
+        self._tools = replace(self._tools, reports=reports)
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -43,8 +43,14 @@ CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
 """Annotation on pods: `{"id", "deadline"}`. Write a checkpoint before `deadline` (seconds since 1970)."""
 CHECKPOINT_ACK = PREFIX + "checkpoint-ack"
 """Annotation on pods: `{"id", "step", "path", "at"}`. The checkpoint of the request `id` is complete."""
+CHECKPOINT_PORT = PREFIX + "checkpoint-port"
+"""Annotation on pods: the port on which the program takes requests for checkpoints by HTTP."""
+CHECKPOINT_PATH = PREFIX + "checkpoint-path"
+"""Annotation on pods: the path there; `/checkpoint` where it is absent."""
 HEARTBEAT = PREFIX + "heartbeat"
 """Annotation on pods: seconds since 1970 at which the trainer last made progress."""
+HEARTBEAT_OLD_S = 300.0
+"""Heartbeats are written once a minute: after this time the work hangs, or does not train any more."""
 MODEL_FLOPS = PREFIX + "model-flops-s"
 """Annotation on pods: model FLOP/s of all GPUs of the pod; it counts while the heartbeat is fresh."""
 
@@ -78,6 +84,8 @@ REPORTED = frozenset(
         MIG_GEOMETRY,
         CHECKPOINT_REQUEST,
         CHECKPOINT_ACK,
+        CHECKPOINT_PORT,
+        CHECKPOINT_PATH,
         HEARTBEAT,
         MODEL_FLOPS,
     )

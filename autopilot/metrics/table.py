@@ -31,7 +31,7 @@ LARGE: dict[str, int] = {
     "action": 20,
     "judged action": 7,  # those that weigh what they take from running work, and `regeometry`
     "operation": 8,
-    "failure cause": 15,
+    "failure cause": 16,
     "recommendation": MOST_RECOMMENDATIONS,
     "spender": MOST_SPENDERS,
     "collector": 8,

@@ -16,7 +16,8 @@ from actuators.kubernetes.objects import Objects
 from actuators.kubernetes.upkeep import AbandonedRecuts, ActiveCheck, OldPlacements, OldRequests
 from autopilot.core.model.policy import Policy
 from autopilot.service.capping import Capped, further_modes, kinds_of
-from autopilot.service.settings import Kubernetes
+from autopilot.service.settings import Kubernetes, Prometheus
+from collectors.checkpoint_reports import CheckpointReports
 
 log: Any = structlog.get_logger("cluster")
 
@@ -37,6 +38,13 @@ def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     kept += [AbandonedRecuts()] if "recut" in kinds else []
     kept += [OldRequests()] if "provision" in kinds else []
     return tuple(kept)
+
+
+def read_reports(actuator: object, given: Prometheus | None, token: str) -> None:
+    """Let the actuator see what training programs report as metrics, where a Prometheus is configured."""
+    if given is not None and isinstance(actuator, KubernetesActuator):
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        actuator.read_reports(CheckpointReports(given.url, headers=headers, matchers=given.matchers))
 
 
 def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:

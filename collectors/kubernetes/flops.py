@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isfinite
 
-from autopilot.contract.annotations import HEARTBEAT, MODEL_FLOPS
+from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S, MODEL_FLOPS
 from collectors.kubernetes.gangs import Gang, PodFacts, uid_of
 
-FRESH_S = 300.0
-"""Heartbeats are written once a minute: after this time a rate is that of work that hangs, or of an earlier step."""
 MOST_FLOPS_S = 5e16
 """Of one GPU: far above the peak of any at any precision."""
 
@@ -35,4 +33,4 @@ def _rate(facts: PodFacts, now_s: float) -> float | None:
     except ValueError:
         return None
     good = isfinite(rate) and 0.0 <= rate <= MOST_FLOPS_S * facts.ask.gpus
-    return rate if good and abs(now_s - beat_s) <= FRESH_S else None
+    return rate if good and abs(now_s - beat_s) <= HEARTBEAT_OLD_S else None

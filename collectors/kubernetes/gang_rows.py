@@ -21,6 +21,7 @@ from collectors.kubernetes.asks import Ask, ask_of
 from collectors.kubernetes.constraints import Constraints
 from collectors.kubernetes.gang_life import End, life_of
 from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of
+from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.opt_outs import OptOuts
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
 
@@ -63,6 +64,7 @@ class Cluster:
     resizes: bool = False  # a lever may change the width of elastic Jobs
     opt_outs: OptOuts = field(default_factory=OptOuts)
     overbooked: frozenset[str] = frozenset()  # gangs with a pod for which its node has no GPU
+    heartbeats: Heartbeats = field(default_factory=Heartbeats)
     stated: dict[Any, Stated] = field(default_factory=dict)
 
 
@@ -86,7 +88,7 @@ class Stated:
     window: str = ""
 
 
-def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End) -> GangRow | None:
+def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, now_s: float) -> GangRow | None:
     """The row of a gang; None where it asks for no GPU. `holding` are its pods that hold GPUs."""
     shapes = [each for each in shapes_of(gang) if each.ask.any_gpu]
     shapes = shapes or [each for each in _shapes_of_pods(gang) if each.ask.any_gpu]  # GPUs by resource claims
@@ -106,6 +108,8 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End) 
         **_identity(gang, first, cluster),
         **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped, acts=cluster.acts),
         "queue": max(queue, 0),
+        "checkpoint_on_request": stated.values["checkpoint_on_request"]
+        and cluster.heartbeats.saves(gang.key, holding, now_s),
         "preemptible": stated.preemptible and not daemon and not cluster.budget(gang),
     }
     if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):

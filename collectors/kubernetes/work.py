@@ -285,6 +285,7 @@ class Gangs:
     def tables(self, tree: QueueTree, now_s: float) -> Work:
         """The work as it is now; the same object as long as nothing changes."""
         self._forget_ended(now_s)
+        self.dirty.update(self.cluster.heartbeats.grown_old(now_s))
         if self._services_table is None:
             self._make_services(tree)
         for key in sorted(self.dirty):
@@ -352,15 +353,13 @@ class Gangs:
                 gang.over_since_s = now_s
                 self._ended[key] = now_s + SHOWN_ENDED_S
             if not done or key in self._ended:
-                row = row_of(gang, self.cluster, holding, end)
-        if row is None:
+                row = row_of(gang, self.cluster, holding, end, now_s)
+        _keep(self._members, key, row.members if row is not None else ())
+        _keep(self._problems, key, row.problems if row is not None else ())
+        if row is not None:
+            self._rows.put(key, row.values)
+        else:
             self._rows.drop(key)
-            self._members.pop(key, None)
-            self._problems.pop(key, None)
-            return
-        self._rows.put(key, row.values)
-        _keep(self._members, key, row.members)
-        _keep(self._problems, key, row.problems)
 
     def _forget_ended(self, now_s: float) -> None:
         for key in [key for key, until_s in self._ended.items() if not now_s < until_s]:

@@ -92,6 +92,7 @@ EVERYTHING = (
     "approvers[0].name=gpu-oncall",
     "networkPolicy.egress.enabled=true",
     "networkPolicy.egress.apiServer[0].ipBlock.cidr=10.0.0.1/32",
+    "networkPolicy.egress.checkpointPorts[0]=9401",
     "networkPolicy.egress.more[0].ports[0].port=9400",
 )
 
@@ -179,6 +180,7 @@ def test_an_action_that_is_off_asks_for_no_right(render: Callable[..., list[Obj]
     }
     assert writes == {
         ("authentication.k8s.io", "tokenreviews"),
+        ("events.k8s.io", "events"),
         ("gpu-autopilot.io", "recommendations"),
         ("gpu-autopilot.io", "recommendations/status"),
         ("gpu-autopilot.io", "autopilotpolicies/status"),
@@ -233,7 +235,8 @@ def test_what_the_service_may_call_is_limited_on_request(render: Callable[..., l
     assert _of(render(), "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
     spec = _of(render(*EVERYTHING), "NetworkPolicy")["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
-    dns, server, prometheus, more = spec["egress"]
+    dns, server, prometheus, trainers, more = spec["egress"]
+    assert trainers == {"ports": [{"port": 9401, "protocol": "TCP"}], "to": [{"namespaceSelector": {}}]}
     assert {each["port"] for each in dns["ports"]} == {53}
     assert {each["port"] for each in server["ports"]} == {443, 6443}
     assert server["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]

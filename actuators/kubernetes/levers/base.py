@@ -13,6 +13,7 @@ from typing import Protocol
 
 from actuators.kubernetes.api import CONFLICTS, Answer, Api, Ref, Refusal
 from actuators.kubernetes.events import Events
+from actuators.kubernetes.hook import Hooks
 from actuators.kubernetes.objects import Objects, Target
 from actuators.kubernetes.writing import Writer
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
@@ -68,6 +69,33 @@ class Effect:
         return self.instruction.id
 
 
+class Reports(Protocol):
+    """What training programs report beside the annotations of their pods (`collectors.checkpoint_reports`).
+
+    Pods are given by namespace and name. Both answer at once, and raise nothing.
+    """
+
+    def acknowledged(self, request: str, pods: Collection[tuple[str, str]]) -> bool:
+        """Whether one of these pods reports a complete checkpoint for the request."""
+        ...
+
+    def heartbeats_s(self, pods: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], float]:
+        """When these pods last reported progress, in seconds since 1970; only those that report it."""
+        ...
+
+
+class NoReports:
+    """Without a Prometheus only annotations count."""
+
+    def acknowledged(self, request: str, pods: Collection[tuple[str, str]]) -> bool:
+        """No."""
+        return False
+
+    def heartbeats_s(self, pods: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], float]:
+        """None."""
+        return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What a lever works with."""
@@ -76,6 +104,8 @@ class Tools:
     writer: Writer
     events: Events
     objects: Objects
+    reports: Reports = field(default_factory=NoReports)
+    hooks: Hooks = field(default_factory=Hooks)
 
 
 class Upkeep(Protocol):

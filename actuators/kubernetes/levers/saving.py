@@ -1,8 +1,8 @@
 """Ask work to write a checkpoint before it is stopped, and wait for its answer.
 
 The request is an annotation on the pods, which a trainer reads through a downward-API volume. The kubelet refreshes
-such files about once a minute, so the request is used only where the grace is at least `LEAST_S`. Work with less grace
-gets SIGTERM and the grace of its pods.
+such files about once a minute, so with less than `LEAST_S` of grace the request also goes to the port that the pods
+name. Work without such a port gets SIGTERM and the grace of its pods. The answer is an annotation or a metric.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import json
 
 from actuators.kubernetes.api import Api, Obj, Ref, Refusal
 from actuators.kubernetes.effects import fields_of, id_in
+from actuators.kubernetes.hook import declares_hook
 from actuators.kubernetes.levers.base import Effect, Ended, Tools, Waiting
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop, each
 from autopilot.contract import PREFIX
-from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, HEARTBEAT, HEARTBEAT_OLD_S
 from autopilot.core.model.operations import EvictOperation, Save
 from autopilot.core.model.records import Cause, OutcomeKind
 from autopilot.core.model.units import parse_duration_s
@@ -38,10 +39,14 @@ def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Wa
         return None
     if _declared(target, pods, ON_REQUEST) != "true":
         return declined("it does not save on request, and must not lose progress") if must else None
-    if operation.grace_s < LEAST_S:
+    silent = _silent(tools, pods, now_s)
+    if silent:
+        return declined(f"{silent}, and it must not lose progress") if must else None
+    by_hook = operation.grace_s < LEAST_S
+    if by_hook and not all(declares_hook(pod) for pod in pods):
         return _by_signal(target, pods, operation.grace_s) if must else None
     asked = {pod["metadata"]["uid"]: _request(pod, effect.id) for pod in pods}
-    if any(_acknowledges(pod, effect.id) for pod in pods):
+    if any(_acknowledges(pod, effect.id) for pod in pods) or tools.reports.acknowledged(effect.id, _names(pods)):
         return None
     deadline_s = min((at for at in asked.values() if at is not None), default=now_s + operation.grace_s)
     if now_s >= deadline_s:
@@ -52,9 +57,14 @@ def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Wa
         return declined(f"{late}, and must not lose progress")
     missing = [pod for pod in pods if asked[pod["metadata"]["uid"]] is None]
     failed = _ask(tools, effect, missing, deadline_s)
+    if not failed and by_hook:
+        failed = _call(tools, effect, pods, deadline_s)
     if failed:
-        why = f"the request for a checkpoint cannot be written: {failed}"
-        return declined(f"{why}; it keeps its place") if must else None
+        if not must and (operation.reason.by_contract or operation.reason.for_itself):
+            return None  # it is stopped in any case, with SIGTERM and the grace of its pods
+        forget(tools, effect, target)
+        why = f"it cannot be asked for a checkpoint: {failed}; it keeps its place and counts as not saving"
+        return Ended(OutcomeKind.DECLINED, why, cause=Cause.UNASKED)
     return Waiting(f"it was asked for a checkpoint and has {deadline_s - now_s:.0f} s")
 
 
@@ -84,6 +94,41 @@ def forget(tools: Tools, effect: Effect, target: Target) -> None:
         return {"metadata": {"annotations": {CHECKPOINT_REQUEST: None}}}
 
     each(target.of("Pod"), lambda ref: tools.writer.change(ref, decide, effect.epoch))
+
+
+def _names(pods: list[Obj]) -> set[tuple[str, str]]:
+    """Namespace and name of each pod."""
+    return {(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in pods}
+
+
+def _silent(tools: Tools, pods: list[Obj], now_s: float) -> str:
+    """Which pod has an old heartbeat: it makes no progress, and answers no request. "" for none.
+
+    A pod that never reported progress is not judged.
+    """
+    reported = tools.reports.heartbeats_s(_names(pods))
+    for pod in pods:
+        meta = pod["metadata"]
+        beats = [reported.get((meta["namespace"], meta["name"])), _number(annotation(pod, HEARTBEAT))]
+        known = [each for each in beats if each is not None]
+        if known and now_s - max(known) > HEARTBEAT_OLD_S:
+            return f"the last heartbeat of pod {meta['name']} is {now_s - max(known):.0f} s old"
+    return ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _call(tools: Tools, effect: Effect, pods: list[Obj], deadline_s: float) -> str:
+    """Send the request to the port of each pod, once; why one does not have it, "" where all do."""
+    calls = {pod["metadata"]["uid"]: pod for pod in pods if f"called {pod['metadata']['uid']}" not in effect.said}
+    failures = each(calls.values(), lambda pod: tools.hooks.ask(pod, effect.id, deadline_s))
+    effect.said.update(f"called {uid}" for uid, failed in zip(calls, failures, strict=True) if not failed)
+    return next((failed for failed in failures if failed), "")
 
 
 def _ask(tools: Tools, effect: Effect, pods: list[Obj], deadline_s: float) -> str:

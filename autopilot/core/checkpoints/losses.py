@@ -18,7 +18,7 @@ from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.model.memory import ControllerMemory, Stop
 from autopilot.core.model.operations import EvictOperation, Save, StopReason
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal
+from autopilot.core.model.records import Cause, Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
 from autopilot.core.model.work import entry_milli
 
@@ -134,7 +134,8 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
     """Memory with the save statistics of completed stops, and the actual losses of these stops.
 
     A stop is complete when its workload shows a later incarnation or has ended. A stop whose effect failed, or that is
-    not complete within STOP_KEPT_S, is forgotten. A declined stop counts as a request without a checkpoint.
+    not complete within STOP_KEPT_S, is forgotten. A declined stop counts as a request without a checkpoint; one that
+    could not be requested makes the work count as not saving.
     """
     if not memory.stops:
         return memory, ()
@@ -144,9 +145,12 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
     still: list[Stop] = []
     losses: list[Loss] = []
     asked: list[tuple[Stop, bool]] = []
+    unasked: list[str] = []
     for stop in memory.stops:
         outcome, row = outcomes.get(stop.instruction_id), rows.get(stop.workload)
-        if outcome is not None and outcome.kind == OutcomeKind.DECLINED:
+        if outcome is not None and outcome.cause == Cause.UNASKED:
+            unasked.append(stop.workload)
+        elif outcome is not None and outcome.kind == OutcomeKind.DECLINED:
             asked.append((stop, False))
         elif row is not None and _over(stop, row, work):
             lost_gpu_s = float(work.lost_gpu_s[row]) if work.incarnation[row] == stop.incarnation + 1 else np.nan
@@ -160,7 +164,17 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
         elif observation.now_s < stop.at_s + STOP_KEPT_S and not _failed(outcome):
             still.append(stop)
     memory = replace(memory, stops=tuple(still))
-    return _learn(memory, asked, rows), tuple(losses)
+    return _learn(_not_saving(memory, unasked), asked, rows), tuple(losses)
+
+
+def _not_saving(memory: ControllerMemory, unasked: Sequence[str]) -> ControllerMemory:
+    """Memory in which work that could not be asked for a checkpoint counts as work that does not save.
+
+    Requests that it answers later correct that. Its tenant is not judged by it: the cluster refused the request.
+    """
+    if not unasked:
+        return memory
+    return replace(memory, workload_saves={**memory.workload_saves, **dict.fromkeys(unasked, (float(REQUESTS), 0.0))})
 
 
 def _over(stop: Stop, row: int, work: WorkloadTable) -> bool:

@@ -240,7 +240,7 @@ class OutcomeKind(StrEnum):
     ACCEPTED = "accepted"
     CONFLICT = "conflict"
     FAILED = "failed"
-    DECLINED = "declined"  # the work cannot save in time and keeps its place (`Save.MUST`)
+    DECLINED = "declined"  # the work cannot save in time, or cannot be asked to, and keeps its place
     DONE = "done"
 
 
@@ -258,6 +258,7 @@ class Cause(StrEnum):
     PLACE = "place"  # its place cannot be used any more
     EPOCH = "epoch"  # another controller leads now
     UNSAVED = "unsaved"  # the work cannot save, and must not lose progress
+    UNASKED = "unasked"  # it cannot be asked for a checkpoint, so it is priced as work that does not save
     HARM = "harm"  # it would end work that nobody starts again
     CONFIG = "config"  # the cluster is not configured for it, or the MIG manager failed
     LEVER = "lever"  # no lever fits the objects

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
-from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
-from autopilot.core.model.operations import Save
-from autopilot.core.model.records import Instruction, OutcomeKind
+import pytest
+
+from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, HEARTBEAT, HEARTBEAT_OLD_S
+from autopilot.core.model.operations import Save, StopReason
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from tests.kits.acting_kit import PODS, Acting, evict
 
 SAVES = {"gpu-autopilot.io/checkpoint-on-request": "true"}
@@ -79,7 +82,7 @@ def test_a_request_that_cannot_be_written_declines(acting: Acting) -> None:
     outcome = acting.actuator().apply(instruction, acting.now_s)
     acting.kueue.kueue.restart()
     assert outcome.kind == OutcomeKind.DECLINED
-    assert "the request for a checkpoint cannot be written" in outcome.reason
+    assert (outcome.cause, "it cannot be asked for a checkpoint" in outcome.reason) == (Cause.UNASKED, True)
     acting.finish("cut-off")
 
 
@@ -98,3 +101,78 @@ def test_work_that_does_not_save_on_request_is_stopped_at_once(acting: Acting) -
     outcome = acting.actuator().apply(acting.instruction(uid, evict(grace_s=200.0)), acting.now_s)
     assert outcome.reason == "its pods stop"
     acting.finish("plain")
+
+
+class Reported:
+    """What a Prometheus knows of training programs (port `Reports`)."""
+
+    def __init__(self, request: str = "", pod: str = "", beat_s: float | None = None) -> None:
+        self._ack, self._pod, self._beat_s = request, pod, beat_s
+
+    def acknowledged(self, request: str, pods: Collection[tuple[str, str]]) -> bool:
+        """Whether the pod acknowledged it."""
+        return request == self._ack and ("default", self._pod) in pods
+
+    def heartbeats_s(self, pods: Collection[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        """Its heartbeat."""
+        return {each: self._beat_s for each in pods if self._beat_s is not None}
+
+
+def test_an_acknowledgement_by_metric_counts(acting: Acting) -> None:
+    """Only of a pod of the work, and only for this request."""
+    _, instruction = saving(acting, "metric", Save.MUST)
+    (pod,) = acting.pods("metric")
+    actuator = acting.actuator()
+    actuator.apply(instruction, acting.now_s)
+    for reports in (Reported("1/p/w", "another"), Reported("2/p/w", pod["metadata"]["name"])):
+        actuator.of("evict").read_reports(reports)
+        assert actuator.advance(acting.now_s, 1, [instruction]) == ()
+        assert not acting.job("metric")["spec"].get("suspend")
+    actuator.of("evict").read_reports(Reported("1/p/w", pod["metadata"]["name"]))
+    actuator.advance(acting.now_s, 1, [instruction])
+    assert acting.job("metric")["spec"]["suspend"]
+    acting.finish("metric")
+
+
+@pytest.mark.parametrize("way", ["annotation", "metric"])
+def test_a_trainer_whose_heartbeat_is_old_is_not_saving(acting: Acting, way: str) -> None:
+    """It is not asked: work that must save keeps its place at once, other work is stopped at once."""
+    name = f"hangs-{way}"
+    for save, kind in ((Save.MUST, OutcomeKind.DECLINED), (Save.TRY, OutcomeKind.ACCEPTED)):
+        _, instruction = saving(acting, name, save)
+        old_s = acting.now_s - HEARTBEAT_OLD_S - 60.0
+        (pod,) = acting.pods(name)
+        path = f"{PODS}/{pod['metadata']['name']}"
+        actuator = acting.actuator()
+        if way == "annotation":
+            acting.ask("PATCH", path, {"metadata": {"annotations": {HEARTBEAT: f"{old_s:.3f}"}}})
+        else:
+            actuator.of("evict").read_reports(Reported(beat_s=old_s))
+        outcome = actuator.apply(instruction, acting.now_s)
+        assert outcome.kind == kind
+        assert CHECKPOINT_REQUEST not in acting.ask("GET", path)["metadata"].get("annotations", {})
+        assert bool(acting.job(name)["spec"].get("suspend")) == (save == Save.TRY)
+        if save == Save.MUST:
+            assert outcome.cause == Cause.UNSAVED
+            assert "the last heartbeat of pod" in outcome.reason
+        acting.finish(name)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [(StopReason.PREEMPT, OutcomeKind.DECLINED), (StopReason.RECLAIM, OutcomeKind.ACCEPTED)]
+)
+def test_a_request_that_cannot_be_written_keeps_work_that_may_be_stopped_too(
+    acting: Acting, reason: StopReason, kind: OutcomeKind
+) -> None:
+    """It was priced as work that saves. Work that is stopped by contract is stopped in any case."""
+    uid = acting.plain_job("unwritten", annotations=SAVES)
+    stop = evict(reason, grace_s=200.0, save=Save.TRY)
+    instruction = acting.instruction(uid, stop, deadline_s=acting.now_s + 260.0)
+    acting.kueue.kueue.stop()
+    outcome = acting.actuator().apply(instruction, acting.now_s)
+    acting.kueue.kueue.restart()
+    assert outcome.kind == kind
+    if kind == OutcomeKind.DECLINED:
+        assert outcome.cause == Cause.UNASKED
+        assert "counts as not saving" in outcome.reason
+    acting.finish("unwritten")

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from autopilot.app.commands.showback_commands import run_showback
-from autopilot.contract.annotations import HEARTBEAT, MODEL_FLOPS
+from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S, MODEL_FLOPS
 from autopilot.core.model.records import Observation
 from autopilot.service.metered import ServiceMeter
-from collectors.kubernetes.flops import FRESH_S
 from tests.kits.core_world import decide, observe
 from tests.kits.kube_objects import Json, node, owner, pod
 from tests.unit.collectors.kubernetes.view import NOW_S, Seen
@@ -47,7 +46,7 @@ def test_a_gang_with_a_pod_that_reports_nothing_usable_reports_nothing(rate: str
     assert reported(rank(0, "6e14"), rank(1, rate)) == {}
 
 
-@pytest.mark.parametrize("beat_s", [NOW_S - FRESH_S - 1, NOW_S + FRESH_S + 1, float("nan")])
+@pytest.mark.parametrize("beat_s", [NOW_S - HEARTBEAT_OLD_S - 1, NOW_S + HEARTBEAT_OLD_S + 1, float("nan")])
 def test_a_rate_without_a_fresh_heartbeat_does_not_count(beat_s: float) -> None:
     """A program that hangs keeps its last rate in the annotation."""
     assert reported(rank(0, "6e14"), rank(1, "6e14", beat_s)) == {}

@@ -11,7 +11,7 @@ from autopilot.core.checkpoints.losses import REQUESTS, Losses, saves_ratio, set
 from autopilot.core.model.memory import ControllerMemory, InFlight, Stop
 from autopilot.core.model.operations import EvictOperation, StopReason
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Loss, OutcomeKind, Save
+from autopilot.core.model.records import Cause, Loss, Outcome, OutcomeKind, Save
 from autopilot.core.model.snapshot import QueueTable, make
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
 from simulator.running.cluster_collector import ClusterCollector
@@ -167,6 +167,15 @@ def test_who_declines_was_asked_in_vain() -> None:
     outcomes = done([asked], NOW_S, OutcomeKind.DECLINED)
     memory, losses = settled(ControllerMemory(stops=(stop(),)), holds("v", 8), outcomes=outcomes)
     assert (losses, memory.stops, memory.workload_saves) == ((), (), {"v": (1.0, 0.0)})
+
+
+def test_work_that_could_not_be_asked_counts_as_not_saving() -> None:
+    """The next plan prices it so; its tenant is not judged by that."""
+    outcomes = (Outcome(stop().instruction_id, OutcomeKind.DECLINED, NOW_S, "no", cause=Cause.UNASKED),)
+    before = ControllerMemory(stops=(stop(),), workload_saves={"v": (4.0, 4.0)})
+    memory, _ = settled(before, holds("v", 8), outcomes=outcomes)
+    assert (memory.workload_saves, memory.tenant_saves) == ({"v": (float(REQUESTS), 0.0)}, {})
+    assert ratio(SAVES, memory=memory) < 0.05 < ratio(SAVES, memory=before)
 
 
 @pytest.mark.parametrize(("retryable", "left"), [(True, 1), (False, 0)])

@@ -1,0 +1,86 @@
+"""Requests for checkpoints by HTTP, to the port that a pod names: for work whose grace is short.
+
+A pod names the port by the annotation `gpu-autopilot.io/checkpoint-port`, and the path by `checkpoint-path`. Only the
+pod's own address is called, redirects are not followed, and nothing of the answer is used but its code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+import urllib3
+
+from actuators.kubernetes.api import Obj
+from actuators.kubernetes.objects import annotation
+from autopilot.contract.annotations import CHECKPOINT_PATH, CHECKPOINT_PORT
+
+CONNECT_S, ANSWER_S = 1.0, 2.0
+TAKEN = frozenset({200, 202, 204})
+"""Codes after which the program has the request. 409: it works on another one."""
+PATH = re.compile(r"/[A-Za-z0-9/_.~-]{0,200}")
+DEFAULT_PATH = "/checkpoint"
+
+
+def declares_hook(pod: Obj) -> bool:
+    """Whether a pod names a port for requests."""
+    return bool(annotation(pod, CHECKPOINT_PORT))
+
+
+def _pool() -> urllib3.PoolManager:
+    return urllib3.PoolManager(num_pools=64, maxsize=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Calls pods."""
+
+    reach: Callable[[str], str] = lambda address: address
+    """The host to connect to for the address of a pod."""
+    pool: urllib3.PoolManager = field(default_factory=_pool)
+
+    def ask(self, pod: Obj, request: str, deadline_s: float) -> str:
+        """Send the request to a pod; why it does not have it, "" where it does."""
+        name = f"pod {pod['metadata']['name']}"
+        port, path = annotation(pod, CHECKPOINT_PORT), annotation(pod, CHECKPOINT_PATH) or DEFAULT_PATH
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            return f"{name}: {CHECKPOINT_PORT} is {port[:20]!r}, not a port"
+        if not PATH.fullmatch(path) or ".." in path:
+            return f"{name}: {CHECKPOINT_PATH} is {path[:40]!r}; write letters, digits, / . _ ~ and -"
+        address = str(pod.get("status", {}).get("podIP", ""))
+        why_not = _not_a_pod(pod, address)
+        if why_not:
+            return f"{name}: {why_not}"
+        host = self.reach(address)
+        host = f"[{host}]" if ":" in host else host
+        try:
+            answer = self.pool.request(
+                "POST",
+                f"http://{host}:{port}{path}",
+                body=json.dumps({"id": request, "deadline": round(deadline_s, 3)}).encode(),
+                headers={"Content-Type": "application/json"},
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S),
+            )
+            answer.drain_conn()
+            answer.release_conn()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            return f"{name}: port {port} does not answer: {type(error).__name__}"
+        return "" if answer.status in TAKEN else f"{name}: port {port} answers {answer.status}"
+
+
+def _not_a_pod(pod: Obj, address: str) -> str:
+    """Why the address is not that of the pod alone; "" where it is."""
+    if pod["spec"].get("hostNetwork"):
+        return "it uses the network of its node, so its address is not its own"
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return f"it has no address: {address!r}"
+    special = found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified
+    return f"{address} is not the address of a pod" if special else ""
