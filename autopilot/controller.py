@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.reconciler import reconcile
@@ -89,6 +90,11 @@ class Controller:
     def __init__(self, wiring: Wiring) -> None:
         """Load the memory of the last run, or start with an empty one. Raises `InputError` when it is unreadable."""
         self._wiring = wiring
+        # asking an object for a port is slow, and the wiring stays
+        self._following = list(
+            {id(each): each for each in wiring.actuators.values() if isinstance(each, Following)}.values()
+        )
+        self._fitting = frozenset(id(each) for each in wiring.forecasters if isinstance(each, Fitting))
         self._fits: dict[str, Fit] = {}  # ended fits, by owner, not yet adopted
         self._term: int | None = None  # fence of the term that `memory` belongs to
         self._begin()
@@ -183,15 +189,14 @@ class Controller:
 
     def _advance(self, now_s: float, fence: int) -> None:
         """Continue effects of several steps, unless nothing may act. Their outcomes follow those of the last tick."""
-        following = {id(each): each for each in self._wiring.actuators.values() if isinstance(each, Following)}
-        if not following:
+        if not self._following:
             return
         memory = self.memory
         self._commands += self._wiring.inbox.drain(now_s)
         stops = any(each.kind in {CommandKind.KILL, CommandKind.PAUSE} for each in self._commands)
         still = stops or memory.killed or bool(memory.paused_reason) or self._wiring.inbox.kill_switch()
         under_way = [each.instruction for each in memory.in_flight.values() if each.state != "withdrawn"]
-        for each in following.values():
+        for each in self._following:
             try:
                 self._outcomes += each.advance(now_s, None if still else fence, under_way)
             except InvariantError:
@@ -230,8 +235,8 @@ class Controller:
         for forecaster in self._wiring.forecasters:
             try:
                 forecaster.update(now_s, snapshot)
-                if isinstance(forecaster, Fitting):
-                    gaps += self._fit(forecaster, now_s)
+                if id(forecaster) in self._fitting:
+                    gaps += self._fit(cast("Fitting", forecaster), now_s)
                 answer = forecaster.forecast(now_s, snapshot)
             except InvariantError:
                 raise

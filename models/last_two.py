@@ -133,9 +133,9 @@ class LastTwo:
             return guess
         place = np.asarray(LEVELS) * (count - 1)
         below = place.astype(int)
-        above = np.minimum(below + 1, count - 1)
-        errors = np.array(self._sorted)
-        seen = errors[below] + (place - below) * (errors[above] - errors[below])
+        low = np.array([self._sorted[each] for each in below.tolist()])
+        high = np.array([self._sorted[min(each + 1, count - 1)] for each in below.tolist()])
+        seen = low + (place - below) * (high - low)
         return np.asarray((count * seen + FIRST_ERRORS * guess) / (count + FIRST_ERRORS))
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:

@@ -242,6 +242,8 @@ class ClusterCollector:
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
         """Completion time of each job's newest periodic checkpoint; NaN where it makes none."""
         times_s = np.full(len(rows), np.nan)
+        if not self.cluster.physics.checkpoint_interval_s:
+            return times_s  # nothing is ever lost between two of them, so there is none to report
         holding = np.flatnonzero(np.isin(rows, np.fromiter(self.cluster.holding, np.int64)))
         for place in holding.tolist():
             times_s[place] = self.cluster.last_checkpoint_s(int(rows[place]), now_s)

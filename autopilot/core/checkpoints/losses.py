@@ -20,7 +20,7 @@ from autopilot.core.model.operations import EvictOperation, Save, StopReason
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Cause, Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
-from autopilot.core.model.work import entry_milli
+from autopilot.core.model.work import entry_milli, known_or
 
 REQUESTS = 16
 """Requests to save counted per workload and per tenant; beyond this, both counts are halved before each request."""
@@ -54,8 +54,8 @@ def stop_losses(snapshot: ClusterSnapshot, at_s: float, saves_ratio: F64) -> Los
     work, held = snapshot.workloads, snapshot.placements
     gpus = np.bincount(held.workload, entry_milli(held) / GPU_MILLI, minlength=len(work.id))
     worst = gpus * _unsaved_s(work, at_s)
-    write_s = np.nan_to_num(work.checkpoint_write_s) * saves_ratio
-    return Losses((1.0 - saves_ratio) * worst, worst, gpus * (write_s + np.nan_to_num(work.restart_s)))
+    write_s = known_or(work.checkpoint_write_s) * saves_ratio
+    return Losses((1.0 - saves_ratio) * worst, worst, gpus * (write_s + known_or(work.restart_s)))
 
 
 def _unsaved_s(work: WorkloadTable, at_s: float) -> F64:
@@ -63,7 +63,7 @@ def _unsaved_s(work: WorkloadTable, at_s: float) -> F64:
 
     If none was observed and the work states its interval, it is at most one interval. It is 0 for an unknown start.
     """
-    since_s = np.nan_to_num(np.maximum(at_s - np.fmax(work.start_s, work.last_checkpoint_s), 0.0))
+    since_s = known_or(np.maximum(at_s - np.fmax(work.start_s, work.last_checkpoint_s), 0.0))
     most_s = np.where(np.isnan(work.last_checkpoint_s), work.checkpoint_interval_s, np.nan)
     return np.asarray(np.fmin(since_s, most_s))
 

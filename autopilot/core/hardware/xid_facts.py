@@ -15,6 +15,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from autopilot.core.model.repeated import kept_while_same
 from autopilot.core.model.snapshot import I8, I32, Bools, GpuTable, NodeTable
 
 
@@ -67,6 +68,7 @@ def remedies(xid: I32) -> I8:
     return np.asarray(_TABLE[codes])
 
 
+@kept_while_same
 def gpu_remedies(gpus: GpuTable) -> I8:
     """The most severe remedy for the errors of each GPU. Shape [gpus]."""
     memory = np.zeros(len(gpus.uuid), np.int8)
@@ -75,6 +77,7 @@ def gpu_remedies(gpus: GpuTable) -> I8:
     return np.maximum(remedies(gpus.xid), memory)
 
 
+@kept_while_same
 def out_of_use(nodes: NodeTable, gpus: GpuTable) -> tuple[Bools, Bools]:
     """Nodes and GPUs that take no new work because of errors. Shapes [nodes], [gpus]."""
     remedy = gpu_remedies(gpus)

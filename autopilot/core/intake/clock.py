@@ -119,7 +119,8 @@ def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy:
 
     off_s = ahead_s(memory.now_s, passed_s)
     if not jumped(off_s):
-        return _settled(replace(memory, clock_doubt=None), now_s, off_s, restarted=restarted)
+        sure = memory if memory.clock_doubt is None else replace(memory, clock_doubt=None)
+        return _settled(sure, now_s, off_s, restarted=restarted)
     goes_on = doubt is not None and not jumped(ahead_s(doubt.last_s, 0.0 if virtual else elapsed_s))
     first_s, ticks = (doubt.first_s, doubt.ticks + 1) if doubt is not None and goes_on else (now_s, 1)
     if ticks >= rules.confirm_ticks:
@@ -135,6 +136,8 @@ def _settled(memory: ControllerMemory, now_s: float, off_s: float, *, restarted:
     """Memory with a small clock difference accumulated, or moved by the accumulated difference."""
     drift_s = memory.clock_drift_s + off_s
     if abs(drift_s) < SETTLED_S and memory.now_s <= now_s:
+        if drift_s == memory.clock_drift_s:
+            return Reading(memory, "", 0.0)
         return Reading(replace(memory, clock_drift_s=drift_s), "", 0.0)
     by_s = drift_s if memory.now_s + drift_s <= now_s else now_s - memory.now_s
     return Reading(moved(replace(memory, clock_drift_s=drift_s - by_s), by_s, restarted=restarted), "", by_s)

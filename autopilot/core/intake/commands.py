@@ -209,6 +209,8 @@ def remember_open_proposals(
                 )
     if whole:
         approvals = {key: approval for key, approval in approvals.items() if key in made}
+    if open_proposals == memory.open_proposals and approvals == memory.approvals:
+        return memory
     return replace(memory, open_proposals=open_proposals, approvals=approvals)
 
 

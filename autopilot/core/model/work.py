@@ -26,6 +26,11 @@ from autopilot.core.model.snapshot import (
 EVERY: Any = slice(None)
 
 
+def known_or(values: F64, otherwise: float = 0.0) -> F64:
+    """The values, with `otherwise` in place of NaN. Shape as `values`."""
+    return np.where(np.isnan(values), otherwise, values)
+
+
 def running_since(workloads: WorkloadTable) -> F64:
     """Since when work has run without a stop. A resize is not a stop. NaN while pending. Shape [workloads]."""
     return np.where(np.isnan(workloads.runs_since_s), workloads.start_s, workloads.runs_since_s)
@@ -36,7 +41,7 @@ def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
 
     Both have shape [rows].
     """
-    start_s = np.nan_to_num(work.start_s[rows], nan=at_s)
+    start_s = known_or(work.start_s[rows], at_s)
     here_s = np.where(holding_mask(work)[rows], np.maximum(at_s - np.maximum(start_s, 0.0), 0.0), 0.0)
     done_s = work.served_s[rows] + here_s
     return done_s, np.maximum(done_s, work.outlived_s[rows])

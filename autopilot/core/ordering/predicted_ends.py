@@ -11,7 +11,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import F64, I32, State, WorkloadTable
-from autopilot.core.model.work import holding_mask, overdue_mask, progress_s, whole_gpus
+from autopilot.core.model.work import holding_mask, known_or, overdue_mask, progress_s, whole_gpus
 from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s, mixed_index
 from autopilot.core.placement.whatif import WhatIf
 
@@ -61,7 +61,7 @@ def look_out(observation: Observation, policy: Policy, review_now_s: float) -> O
 
 def _since(work: WorkloadTable, rows: I32, review_now_s: float) -> F64:
     """When work that holds GPUs started; the start of the review if unknown. Shape [rows]."""
-    return np.maximum(np.nan_to_num(work.start_s[rows], nan=review_now_s), 0.0)
+    return np.maximum(known_or(work.start_s[rows], review_now_s), 0.0)
 
 
 def run_times(observation: Observation, policy: Policy, outlook: Outlook, rows: I32) -> tuple[F64, F64, np.ndarray]:

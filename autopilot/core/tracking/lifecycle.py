@@ -273,13 +273,27 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         reason, since_s, failures = "", float("nan"), ()
     if not reason and len(failures) >= pause.failures:
         reason, since_s = f"{counted(len(failures), 'effect')} failed within {pause.window_s:g} s", now_s
+    memory = judge_storms(memory, now_s, policy)
+    disrupted = tuple(entry for entry in memory.disrupted if entry.at_s + kept_s > now_s)
+    cooled = {key: until for key, until in memory.cooled_until_s.items() if until > now_s}
+    no_pipelined = {key: until for key, until in memory.no_pipelined_until_s.items() if until > now_s}
+    rejections = {key: each for key, each in memory.rejections.items() if each.until_s > now_s}
+    if (
+        reason == memory.paused_reason
+        and len(failures) == len(memory.failures)
+        and len(disrupted) == len(memory.disrupted)
+        and len(cooled) == len(memory.cooled_until_s)
+        and len(no_pipelined) == len(memory.no_pipelined_until_s)
+        and len(rejections) == len(memory.rejections)
+    ):
+        return memory  # as at most ticks: nothing has expired
     return replace(
-        judge_storms(memory, now_s, policy),
+        memory,
         failures=failures,
         paused_reason=reason,
         paused_since_s=since_s,
-        disrupted=tuple(entry for entry in memory.disrupted if entry.at_s + kept_s > now_s),
-        cooled_until_s={key: until for key, until in memory.cooled_until_s.items() if until > now_s},
-        no_pipelined_until_s={key: until for key, until in memory.no_pipelined_until_s.items() if until > now_s},
-        rejections={key: each for key, each in memory.rejections.items() if each.until_s > now_s},
+        disrupted=disrupted,
+        cooled_until_s=cooled,
+        no_pipelined_until_s=no_pipelined,
+        rejections=rejections,
     )

@@ -94,7 +94,10 @@ def judge_storms(memory: ControllerMemory, now_s: float, policy: Policy) -> Cont
     """Memory with the storms that begin and end now."""
     if not memory.storms:
         return memory
-    return replace(memory, storms={name: _judged(each, now_s, policy.storms) for name, each in memory.storms.items()})
+    judged = {name: _judged(each, now_s, policy.storms) for name, each in memory.storms.items()}
+    if all(judged[name] is each for name, each in memory.storms.items()):
+        return memory
+    return replace(memory, storms=judged)
 
 
 def _judged(record: StormRecord, now_s: float, rules: Storms) -> StormRecord:
