@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import NamedTuple
 
 from autopilot.core.model.hours import Hours, parse_hours
-from autopilot.core.model.policy import Effect, Mode, Policy, RuleSetName
+from autopilot.core.model.policy import Effect, GuaranteeRule, Mode, Policy, RuleSetName
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ServiceTable
 from simulator.specs.advance_spec import AdvanceSpec
@@ -51,6 +52,8 @@ class Rules:
     landing_s: float = 600.0  # after this long the taking is no longer awaited
     grace_s: float = 0.0  # evicted work has to leave within this time
     guarantee_within_s: float | None = None  # an owner regains its guarantee within this time
+    # the same for queues that may run short for longer, by name; inf: for any time
+    guarantee_later_s: Mapping[str, float] = field(default_factory=dict)
     recover_within_s: float | None = None  # work on a condemned GPU is evicted within this time
     floor_dwell_s: float | None = None  # a service's floor is not lowered within this time of its latest increase
     floor_lease_s: float | None = None  # and ends after this long at the latest
@@ -76,8 +79,10 @@ class Rules:
         """The limits of `policy` for the tenants of `queues`.
 
         A guarantee is restored within one grace period and two ticks (of `TICK_S`), where the policy reclaims on its
-        own under our rules. While effects may fail or come late (`effects_fail`) that time is not promised.
+        own under our rules; an elastic one that much after `tenancy.elastic_within_s`, and one that is not kept never.
+        While effects may fail or come late (`effects_fail`) that time is not promised.
         """
+        within_s = policy.preemption.grace_s + 2 * TICK_S
         modes = policy.modes
         takes_back = (
             policy.rules is RuleSetName.HIERARCHICAL_FAIR_SHARE
@@ -99,7 +104,8 @@ class Rules:
             blast_ratio=policy.preemption.blast_ratio,
             landing_s=policy.preemption.pipelined_timeout_s,
             grace_s=policy.preemption.grace_s,
-            guarantee_within_s=policy.preemption.grace_s + 2 * TICK_S if takes_back else None,
+            guarantee_within_s=within_s if takes_back else None,
+            guarantee_later_s=_later_s(policy, queues, within_s),
             floor_dwell_s=policy.scale_ahead.dwell_s,
             floor_lease_s=policy.scale_ahead.lease_s,
             room_dwell_s=policy.room.dwell_s,
@@ -116,6 +122,21 @@ class Rules:
                 mode.name for mode in fields(policy.modes) if getattr(policy.modes, mode.name) in HOLDING_MODES
             ),
         )
+
+
+def _later_s(policy: Policy, queues: tuple[QueueSpec, ...], within_s: float) -> dict[str, float]:
+    """When queues regain guarantees that are not kept strictly: as the policy says, else like the queue above."""
+    tenancy, found = policy.tenancy, dict[str, GuaranteeRule]()
+    for spec in queues:  # parents precede their children
+        above = found.get(spec.parent, tenancy.guarantee_by_queue.get(spec.parent, tenancy.guarantee))
+        found[spec.name] = tenancy.guarantee_by_queue.get(spec.name, above)
+    later_s = {GuaranteeRule.ELASTIC: tenancy.elastic_within_s + within_s, GuaranteeRule.NONE: inf}
+    by_index = {spec.name for spec in queues if spec.order in {None, "index"}}
+    return {
+        name: later_s[rule]
+        for name, rule in found.items()
+        if rule in later_s and (name in by_index or rule is GuaranteeRule.NONE)
+    }
 
 
 @dataclass(frozen=True, slots=True)

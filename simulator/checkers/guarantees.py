@@ -179,8 +179,9 @@ class Guarantees(Checker):
         if at_s <= self._now_s:
             return
         self._close()
-        bound_s = self.world.rules.guarantee_within_s or 0.0
+        rules = self.world.rules
         for queue, lots in self._lots.items():
+            bound_s = rules.guarantee_later_s.get(self._owners.name[queue], rules.guarantee_within_s or 0.0)
             while lots and lots[0].since_s + bound_s < at_s:
                 lot = lots.popleft()
                 self.violate(

@@ -70,6 +70,14 @@ def _time_sharing() -> Step:
     return decide(world("1x8", work, 1000.0, total_s=total_s, queues=queues), policy)
 
 
+def _shared_time() -> Step:
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy={"time_sharing": True})
+    queues = tenants(("a", 0, 4), ("b", 0, 4), order=QueueOrder.INDEX)
+    work = [holds("kept", 4, queue=1), holds("long", 4, queue=1), waits("short", 4, queue=2), holds("own", 4, queue=2)]
+    total_s = {"kept": 10 * DAY_S, "long": 10 * DAY_S, "own": 10 * DAY_S, "short": HOUR_S}
+    return decide(world("1x12", work, 1000.0, total_s=total_s, queues=queues), policy)
+
+
 def _floor() -> Step:
     seen = serving(world("1x8", []), forecast({"chat": 9.0}))
     return decide(seen, EAGER, ControllerMemory(services=LEARNED))
@@ -164,6 +172,7 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("reclaim_borrowed", "pipeline", "guarantee"): _guarantee,
     ("preempt", "pipeline", "priority"): lambda: _on_one_node([holds("v", 8, priority=1), waits("w", 8, priority=9)]),
     ("preempt", "pipeline", "time_sharing"): _time_sharing,
+    ("preempt", "pipeline", "shared_time"): _shared_time,
     ("resize", "grow", ""): lambda: _narrow(min_gpus=2),
     ("scale_ahead", "scale", "floor"): _floor,
     ("scale_ahead", "scale", "give_back"): _no_floor,

@@ -192,6 +192,7 @@ def run(world: World, setup: Setup | None = None) -> Ran:
             setup.policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail
         ),
         services=services.table if services is not None else None,
+        queues=world.spec.queues,
         ready_wakes=services is not None,
     )
     if services is not None:

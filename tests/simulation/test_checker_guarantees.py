@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
-from autopilot.core.model.policy import Mode, Modes, Policy, RuleSetName
+from autopilot.core.model.policy import GuaranteeRule, Mode, Modes, Policy, RuleSetName
 from autopilot.core.model.snapshot import SloClass
+from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS, Rules, World
 from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Resumed, Submitted, Why
@@ -28,6 +33,7 @@ def found(
     queues: tuple[QueueSpec, ...] = (queue(OWNER, 8), queue(RICH, 8)),
     end_s: float = 500.0,
     within_s: float | None = 130.0,
+    later_s: Mapping[str, float] | None = None,
 ) -> list[str]:
     """What the checker says of these facts on two nodes of eight, with a bound of 130 s."""
     jobs = Jobs()
@@ -38,7 +44,7 @@ def found(
     jobs.add("sheltered", GUEST, gang(4), 0.0, slo_class=SloClass.LATENCY_CRITICAL)
     for name in (RICH, "rich-next"):
         jobs.add(name, RICH, gang(8), 0.0)
-    rules = Rules(guarantee_within_s=within_s, grace_s=120.0, queues=queues)
+    rules = Rules(guarantee_within_s=within_s, guarantee_later_s=later_s or {}, grace_s=120.0, queues=queues)
     checker = CHECKERS["guarantees"](World(inventory(2, 8), jobs, rules))
     for fact in facts:
         hook = getattr(checker, HOOKS[type(fact)], None)
@@ -201,6 +207,29 @@ def test_contracts_serve_owners_or_end_what_filled_a_gap() -> None:
     assert found([*FULL, come(GUEST_PARTS), taken]) == [f"20 job guest-2: {wrong}"]
     filler = started(GUEST_WIDE, range(8), backfill=True)
     assert found([come(GUEST_WIDE, 10.0), filler, taken]) == []
+
+
+def test_an_elastic_owner_is_owed_later_and_one_that_takes_nothing_back_never() -> None:
+    """The bound of the queue counts from the same moment; that of others stays."""
+    assert found([*FULL, come(WIDE)], later_s={OWNER: 300.0}, end_s=320.0) == []
+    assert found([*FULL, come(WIDE)], later_s={OWNER: 300.0}) == [
+        "320 tenant owner: waits for 8 GPUs of its guarantee of 8 for more than 300 s"
+    ]
+    assert found([*FULL, come(WIDE)], later_s={OWNER: math.inf}) == []
+    assert found([*FULL, come(WIDE)], later_s={RICH: 300.0}) == LATE
+
+
+def test_the_bound_of_each_queue_follows_from_the_policy() -> None:
+    """Elastic queues after the stated time, those below like the queue above; a queue without an index is strict."""
+    auto = shipped_policy("elastic")
+    tree = (queue("org", 16), queue(OWNER, 8, "org"), queue(GUEST), replace(queue(RICH, 8), order="submission"))
+    within_s = auto.preemption.grace_s + 10.0
+    bounds = Rules.of_policy(auto, queues=tree).guarantee_later_s
+    assert bounds == dict.fromkeys(("org", OWNER, GUEST), auto.tenancy.elastic_within_s + within_s)
+    named = replace(auto.tenancy, guarantee_by_queue={"org": GuaranteeRule.NONE, OWNER: GuaranteeRule.STRICT})
+    bounds = Rules.of_policy(replace(auto, tenancy=named), queues=tree[:2]).guarantee_later_s
+    assert bounds == {"org": math.inf}
+    assert Rules.of_policy(shipped_policy("autopilot"), queues=tree).guarantee_later_s == {}
 
 
 def test_without_a_promise_nothing_is_looked_at() -> None:

@@ -38,6 +38,14 @@ TIME_SHARING = Case(
     words="start on {where}{after}, when work that would keep others waiting for longer has paused: {victims}",
 )
 
+SHARED_TIME = Case(
+    NAME,
+    "pipeline",
+    "shared_time",
+    words="start on {where}{after}, when work of other queues that would keep others waiting for longer has paused: "
+    "{victims}",
+)
+
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Preemptions inside queues, for gangs that still wait, in the order of service."""
@@ -51,7 +59,7 @@ def propose(ctx: Context, submit: Submit) -> None:
             if lowest.get(int(work.queue[row]), priority) < priority:  # else there is nobody to displace
                 _displace(ctx, at, within, submit)
     if ctx.policy.preemption.time_sharing:
-        share_time(ctx, TIME_SHARING, submit)
+        share_time(ctx, TIME_SHARING, SHARED_TIME, submit)
 
 
 def _outranked(ctx: Context) -> bool:
@@ -93,6 +101,6 @@ ACTION = Action(
     NAME,
     "stop work so that more urgent work starts",
     propose,
-    (PRIORITY, TIME_SHARING, *cases_without_victims(NAME)),
+    (PRIORITY, TIME_SHARING, SHARED_TIME, *cases_without_victims(NAME)),
     timers=timers,
 )

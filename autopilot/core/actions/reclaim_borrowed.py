@@ -7,7 +7,7 @@ budgeted. Above it the reclaim is weighed like every disruption. Where no work m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from autopilot.core.actions.defragment import SHAPES
@@ -31,7 +31,8 @@ from autopilot.core.preemption.scenario import (
     scheduling_signatures,
     worth_gpu_s,
 )
-from autopilot.core.rules.base import Refusal
+from autopilot.core.quota.ledger import QuotaLedger
+from autopilot.core.rules.base import Claim, Refusal, Room, Running, Takes, Target
 
 NAME = "reclaim_borrowed"
 GUARANTEE = Case(
@@ -135,7 +136,10 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     """
     across = ctx.quota.rules.across
     contract = _owed(ctx, at)
-    found = find_scenario(ctx, at, across, contract=contract) if across is not None else Miss(Code.POLICY, 0.0, 0.0)
+    found: Scenario | Refusal | Miss = Miss(Code.POLICY, 0.0, 0.0)
+    if across is not None:
+        apart = not contract and ctx.lending.sharing(ctx.pending_table.queue[at])
+        found = find_scenario(ctx, at, _not_sharing(ctx, across) if apart else across, contract=contract)
     if not isinstance(found, Scenario) and key is not None:
         moved = moves_only(ctx, at, key)
         found = moved if moved is not None else found
@@ -154,7 +158,17 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
 def _owed(ctx: Context, at: int) -> bool:
     """True when the gang reclaims by contract: within the guarantee of its queue, as the rule set sees it."""
     claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
-    return ctx.quota.rules.owed(ctx.quota.ledger, claim)
+    return ctx.lending.takes_back(claim.queue) and ctx.quota.rules.owed(ctx.quota.ledger, claim)
+
+
+def _not_sharing(ctx: Context, across: Takes) -> Takes:
+    """The same without victims in queues that share time: there the index decides, not the share."""
+
+    def takes(ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Room) -> tuple[Target, ...] | Refusal:
+        others = Running(each for each in running if not ctx.lending.sharing(each.queue))
+        return across(ledger, claim, others, room) if others else Refusal(Code.CAPACITY, 0.0, claim.gpus)
+
+    return takes
 
 
 def timers(ctx: Context) -> list[float]:

@@ -139,7 +139,7 @@ class NoteCode(StrEnum):
 
 
 class ConditionKind(StrEnum):
-    """What holds for a workload from tick to tick, and since when (`Condition` in core/model/memory.py)."""
+    """What holds for a workload or a queue from tick to tick, and since when (`Condition` in core/model/memory.py)."""
 
     WORKED = "worked"  # it was seen at work
     QUIET = "quiet"  # its GPUs do nothing
@@ -148,6 +148,8 @@ class ConditionKind(StrEnum):
     WAITED = "waited"  # it was stopped for that, and its workers still wait
     BELOW_SHARE = "below_share"  # it waits, and its queue is below its fair share
     STUCK = "stuck"  # it is still on its GPUs after its grace
+    OWED = "owed"  # of a queue: it is below its guarantee, and work waits that fits under it
+    TAKES_BACK = "takes_back"  # of a queue: it was owed for so long that its guarantee is kept strictly for a while
 
 
 APPROVAL_ENDED = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})

@@ -224,7 +224,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that holds for a workload."""
+    """Something that holds for a workload, by uid, or for a queue, by name."""
 
     kind: ConditionKind
     uid: str

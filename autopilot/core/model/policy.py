@@ -44,6 +44,9 @@ from autopilot.core.model.policy_geometry import Regeometry
 from autopilot.core.model.policy_idle import Idle
 from autopilot.core.model.policy_promises import Promises
 from autopilot.core.model.policy_storms import Storms
+from autopilot.core.model.policy_tenancy import GuaranteeRule as GuaranteeRule  # noqa: PLC0414
+from autopilot.core.model.policy_tenancy import ShareRule as ShareRule  # noqa: PLC0414
+from autopilot.core.model.policy_tenancy import Tenancy as Tenancy  # noqa: PLC0414
 
 Seconds = Annotated[float, Interval(ge=0.0, le=366 * DAY_S)]
 Count = Annotated[int, Interval(ge=0, le=1_000_000)]
@@ -54,16 +57,6 @@ class BackfillKind(StrEnum):
 
     EASY = "easy"  # those of the first gangs in order (reservation.depth)
     CONSERVATIVE = "conservative"  # those of up to reservation.conservative_depth waiting gangs
-
-
-class ShareRule(StrEnum):
-    """Comparisons of shares by which cohort-fair allows a preemption. Both take the newcomer's share after its start.
-
-    The share of the victim's queue is taken after or before the preemption.
-    """
-
-    FINAL_SHARE = "final_share"  # against the share of the victim's queue without the victim
-    INITIAL_SHARE = "initial_share"  # against the share of the victim's queue with the victim
 
 
 class RuleSetName(StrEnum):
@@ -195,33 +188,6 @@ class BackfillRules:
     evict_when_due: Annotated[bool, Doc("evict backfilled work as soon as the reserved gang can start without it")] = (
         True
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Tenancy:
-    """How queues share."""
-
-    shelter_always: Annotated[
-        bool,
-        Doc("work that may not be preempted starts only within guarantees, even if the queue tree states none"),
-    ] = False
-    fair_preemption_rules: Annotated[
-        tuple[ShareRule, ...],
-        Doc("under cohort-fair: the comparisons of shares that allow a preemption, in the order tried"),
-    ] = (ShareRule.FINAL_SHARE, ShareRule.INITIAL_SHARE)
-    usage_half_life_s: Annotated[
-        float,
-        Interval(ge=0, le=366 * DAY_S),
-        Doc("half-life of the past use of a queue; 0: past use does not count"),
-    ] = 7 * DAY_S
-    usage_weight: Annotated[
-        float,
-        Interval(ge=0, le=10),
-        Doc(
-            "how strongly past use above (below) the part of a queue lowers (raises) its weight in the split of idle "
-            "capacity"
-        ),
-    ] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +381,33 @@ def check_policy(policy: Policy) -> None:
     for pool, most in policy.capacity.pools.items():
         if most < 0 or most != int(most):
             raise InputError(f"capacity.pools.{pool}: {most:g} is no number of nodes; write a whole number from 0 on")
+    _check_sharing(policy)
     for model, weight in policy.price_weight.items():
         if not 0 < weight < 1000:
             raise InputError(f"price_weight.{model}: {weight:g} is out of range; write a number above 0 and below 1000")
+
+
+def _check_sharing(policy: Policy) -> None:
+    """Raise `InputError` where queues are to share time, or to wait for their guarantees, and nothing lets them."""
+    tenancy = policy.tenancy
+    rules = {"tenancy.guarantee": tenancy.guarantee} | {
+        f"tenancy.guarantee_by_queue.{name}": rule for name, rule in tenancy.guarantee_by_queue.items()
+    }
+    for path, rule in rules.items():
+        if rule is not GuaranteeRule.STRICT and not tenancy.time_sharing:
+            raise InputError(
+                f"{path}: {rule} makes owners wait, which pays only where queues share time; set tenancy.time_sharing: "
+                f"true, or leave it {GuaranteeRule.STRICT}"
+            )
+    if not tenancy.time_sharing:
+        return
+    if policy.rules is not RuleSetName.HIERARCHICAL_FAIR_SHARE:
+        raise InputError(
+            f"tenancy.time_sharing: {policy.rules} decides itself what queues take from each other; set it to false, "
+            f"or rules to {RuleSetName.HIERARCHICAL_FAIR_SHARE}"
+        )
+    if not policy.preemption.time_sharing:
+        raise InputError(
+            "tenancy.time_sharing: queues share time only where work inside a queue does; set preemption.time_sharing: "
+            "true too"
+        )

@@ -28,6 +28,7 @@ from autopilot.core.ordering.signatures import PendingTable
 from autopilot.core.placement.search_cache import SearchCache, StateCache
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.planning.lending import Lending, lend
 from autopilot.core.planning.plan_state import CODE_INDEX, Held, PlanState, QuotaHold
 from autopilot.core.planning.quota_state import Quota
 from autopilot.core.quota.ledger import ALL
@@ -143,6 +144,15 @@ class Context:
         if kind not in self.memo.built:
             self.memo.built[kind] = build()
         return cast("Built", self.memo.built[kind])
+
+    @property
+    def lending(self) -> Lending:
+        """How queues share time, computed at most once in a tick."""
+        return self.once(Lending, lambda: lend(self))
+
+    def shared_index(self, at: int) -> float:
+        """The index of a pending gang as other queues see it."""
+        return float(self.index[at]) * self.lending.weight(int(self.pending[at]))
 
     @property
     def usage(self) -> UsageTable:

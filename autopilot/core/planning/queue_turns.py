@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,6 +44,8 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
 
     key = quota.rules.head_key
     head_key = None if key is None else lambda at: key(quota.ledger, quota.claim(pending[at], width[at]))
+    if ctx.lending.shares:
+        head_key = partial(_shared_key, ctx)
     return QueueRotation(
         quota.ledger,
         groups,
@@ -51,6 +55,17 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
         head_key,
         host if quota.ledger.host_use else None,
     )
+
+
+def _shared_key(ctx: Context, at: int) -> tuple[float, ...]:
+    """Where queues share time: tiers of the queues from the top, then what takes back at once, then the index."""
+    ledger, queue = ctx.quota.ledger, ctx.pending_table.queue[at]
+    path = ledger.paths[queue][::-1]
+    deepest = max(map(len, ledger.paths))
+    tiers = [-float(ledger.queues.priority[each]) for each in path] + [0.0] * (deepest - len(path))
+    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
+    at_once = ctx.lending.takes_back(queue) and ctx.quota.rules.owed(ledger, claim)
+    return (*tiers, float(not at_once), -ctx.shared_index(at))
 
 
 def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:

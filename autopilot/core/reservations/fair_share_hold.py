@@ -37,6 +37,8 @@ def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
         return False
     row, queue = int(ctx.pending[at]), ctx.pending_table.queue[at]
     held_for[queue] = False
+    if ctx.lending.sharing(queue):  # the index decides what starts, not the share
+        return False
     if not ctx.is_uniform(row) or not _below_share(ctx, at):
         return False
     since_s = ctx.since_s(ConditionKind.BELOW_SHARE, row, lasting=True)

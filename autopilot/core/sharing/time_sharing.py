@@ -1,4 +1,6 @@
-"""Time sharing: waiting work pauses running work of the same queue that would keep others waiting for longer.
+"""Time sharing: waiting work pauses running work that would keep others waiting for longer.
+
+It is of the same queue or, where the policy lets queues share time (planning/lending.py), of another one.
 
 There are two exchanges, both for queues ordered by index and with preemptible work only:
 
@@ -6,6 +8,9 @@ There are two exchanges, both for queues ordered by index and with preemptible w
   Serving the gang that is likely to finish sooner saves waiting (the exchange argument behind the Gittins index);
 - by fill: some GPUs are idle, but too few for any waiting gang. Narrower work of a lower index, by half that ratio in
   logs, makes room for the best-ranked wider gang, so that the idle GPUs work too.
+
+Across queues there is no fill, and the paused work has no higher priority, no more urgent class and is of no queue of
+a higher tier.
 
 Exactly the missing number of GPUs is taken, the worst index first. If the free GPUs are then scattered, other gangs are
 moved; a moved gang keeps its place in the order.
@@ -38,18 +43,20 @@ FILL_EXPONENT = 0.5
 
 @dataclass(slots=True)
 class _Bench:
-    """Running preemptible work of one queue, the worst index first."""
+    """Running preemptible work of one queue, or of all queues that share time, the worst index first."""
 
     rows: list[int]
     index: dict[int, float]
     gpus: dict[int, int]
     line: list[int]  # who asks it to pause, in order
+    mixed: bool = False  # it has work of several queues
 
 
-def share_time(ctx: Context, case: Case, submit: Submit) -> None:
-    """Exchanges in the order of the index, then fills."""
+def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
+    """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues."""
     askers = _askers(ctx)
-    order: list[int] = askers[np.lexsort((askers, -ctx.index[askers]))].tolist()
+    index = np.array([ctx.shared_index(at) for at in askers.tolist()]) if ctx.lending.shares else ctx.index[askers]
+    order: list[int] = askers[np.lexsort((askers, -index))].tolist()
     if not order:
         return
     queue = ctx.pending_table.queue
@@ -57,11 +64,12 @@ def share_time(ctx: Context, case: Case, submit: Submit) -> None:
     for at in order:
         benches[queue[at]].line.append(at)
     for fill in (False, True):
-        _pass(ctx, [at for at in order if not ctx.plan.taken[at]], benches, case, submit, fill=fill)
+        asking = [at for at in order if not ctx.plan.taken[at] and not (fill and benches[queue[at]].mixed)]
+        _pass(ctx, asking, benches, (case, across), submit, fill=fill)
 
 
 def _pass(
-    ctx: Context, order: list[int], benches: dict[int, _Bench], case: Case, submit: Submit, *, fill: bool
+    ctx: Context, order: list[int], benches: dict[int, _Bench], cases: tuple[Case, Case], submit: Submit, *, fill: bool
 ) -> None:
     """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
     line, failed = ctx.pending_table, set[tuple[int, int]]()
@@ -71,7 +79,7 @@ def _pass(
             continue
         bench = benches[line.queue[at]]
         found = _exchange(ctx, at, bench, fill=fill)
-        if found is not None and _propose(ctx, at, found, bench, case, submit):
+        if found is not None and _propose(ctx, at, found, bench, cases, submit):
             failed.clear()
         else:
             failed.add(kind)
@@ -97,20 +105,27 @@ def _askers(ctx: Context) -> I64:
 
 
 def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
-    """Running gangs of these queues that may be paused or moved: preemptible, past their guaranteed run time."""
-    gpus = ctx.observation.snapshot.workloads.gpus
+    """Running gangs of these queues that may be paused or moved: preemptible, past their guaranteed run time.
+
+    All queues that share time have one bench together.
+    """
+    gpus, lending = ctx.observation.snapshot.workloads.gpus, ctx.lending
+    sharing = {queue for queue in queues if lending.sharing(queue)}
+    if sharing:
+        queues |= {queue for queue, shares in enumerate(lending.shares) if shares}
     claims = [claim for claim in ctx.quota.running() if claim.preemptible and claim.queue in queues]
     rows = np.array([claim.row for claim in claims], np.int32)
     index = aged_index(ctx.outlook.index_per_s[rows], gpus[rows], np.zeros(len(rows)), ctx.policy.order)
-    values = dict(zip(rows.tolist(), index.tolist(), strict=True))
-    found = {queue: _Bench([], {}, {}, []) for queue in queues}
+    values = {row: each * lending.weight(row) for row, each in zip(rows.tolist(), index.tolist(), strict=True)}
+    common = _Bench([], {}, {}, [], mixed=True)
+    found = {queue: common if lending.sharing(queue) else _Bench([], {}, {}, []) for queue in queues}
     for claim in claims:
         bench = found[claim.queue]
         bench.index[claim.row], bench.gpus[claim.row] = values[claim.row], int(claim.gpus)
     for claim in ctx.settled():
         if claim.preemptible and claim.queue in queues:
             found[claim.queue].rows.append(claim.row)
-    for bench in found.values():
+    for bench in {id(each): each for each in found.values()}.values():
         bench.rows.sort(key=lambda row: (values[row], row))
     return found
 
@@ -133,7 +148,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
     if missing <= 0 or (fill and idle <= 0):
         return None
     ratio = ctx.policy.preemption.index_ratio
-    limit = ctx.index[at] / (ratio**FILL_EXPONENT if fill else ratio)
+    limit = ctx.shared_index(at) / (ratio**FILL_EXPONENT if fill else ratio)
     paused: list[int] = []
     behind: list[int] = []
     for other in bench.rows:
@@ -142,6 +157,8 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
         if other in ctx.quota.leaving:
             continue
         if bench.index[other] >= limit or (fill and bench.gpus[other] >= gpus):
+            continue
+        if bench.mixed and not _may_pause_for(ctx, other, row):
             continue
         if bench.gpus[other] > gpus:
             behind = _behind(ctx, at, bench, bench.index[other])
@@ -164,6 +181,20 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
     return found
 
 
+def _may_pause_for(ctx: Context, other: int, row: int) -> bool:
+    """True if the running gang `other` may pause for the waiting gang of `row`, which may be of another queue."""
+    work, ledger = ctx.observation.snapshot.workloads, ctx.quota.ledger
+    mine, theirs = int(work.queue[row]), int(work.queue[other])
+    if mine == theirs:
+        return True
+    if other in ctx.lending.kept or work.priority[other] > work.priority[row]:
+        return False
+    if work.slo_class[other] < work.slo_class[row]:
+        return False
+    one, two = ledger.parting(mine, theirs)
+    return bool(ledger.queues.priority[two] <= ledger.queues.priority[one])
+
+
 def _leaves_idle(bench: _Bench, victim: int, limit: float, need: int) -> bool:
     """True if too much of a wide gang's place would idle when `need` GPUs of it are used."""
     return bool(bench.index[victim] >= limit * min(need / bench.gpus[victim], 1.0))
@@ -172,7 +203,8 @@ def _leaves_idle(bench: _Bench, victim: int, limit: float, need: int) -> bool:
 def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
     """Gangs behind the one at `at` whose index is above that of a wide gang: they may take its place together."""
     later = islice(bench.line, bench.line.index(at) + 1, None)
-    return list(islice((each for each in later if ctx.index[each] > index and not ctx.plan.taken[each]), TOGETHER))
+    better = (each for each in later if ctx.shared_index(each) > index and not ctx.plan.taken[each])
+    return list(islice(better, TOGETHER))
 
 
 def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
@@ -224,13 +256,16 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: li
     return Scenario(shape, fit, (*pauses, *moves), needed_gpus=needed)
 
 
-def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, case: Case, submit: Submit) -> bool:
+def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, cases: tuple[Case, Case], submit: Submit) -> bool:
     """Worth of the exchange: waiting saved because the shorter gang goes first, and idle GPUs used."""
-    soon_s = 1.0 / max(float(ctx.index[at]), 1e-12)
+    soon_s = 1.0 / max(ctx.shared_index(at), 1e-12)
     saved_s = sum(
         max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0) for give in found.evictions if give.how == "evict"
     )
     idle = found.shape.gpus - sum(give.gpus for give in found.evictions if give.how == "evict")
     used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s
+    queue = ctx.observation.snapshot.workloads.queue
+    own = all(queue[give.row] == queue[ctx.pending[at]] for give in found.evictions if give.how == "evict")
+    case = cases[0] if own else cases[1]
     return ctx.plan.decide(at, submit(pipelined_draft(ctx, case, at, found, worth, net_of_waiting=True)))

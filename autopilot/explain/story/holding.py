@@ -27,6 +27,7 @@ from autopilot.explain.story.levels import (
     settings_line,
     short_levels,
 )
+from autopilot.explain.story.sharing import guarantee_lines
 from autopilot.explain.story.waiting import (
     NO_TURN_CODES,
     QUOTA_CODES,
@@ -61,6 +62,7 @@ def held_by(gang: Waiting) -> list[str]:
     if has_tree(ctx):
         short = short_levels(ctx, gang.claim, code if gang.quota is None else gang.quota.code)
         lines += quota_lines(ctx, gang.claim.queue, gang.claim.kinds, gang.use_before, short)
+        lines += guarantee_lines(ctx, gang.claim)
     if code in {Code.FAIRNESS, Code.QUOTA}:
         lines += rival_lines(ctx, gang.claim)
     if cohorts(ctx) and code in {Code.POLICY, Code.PRIORITY, Code.QUOTA}:
@@ -178,7 +180,9 @@ def _displacing(gang: Waiting) -> list[str]:
         lines.append(f"displacing lower priority in its queue: {_taking(gang, rules.within, contract=False)}")
     if rules.across is not None and not across_off:
         where = "displacing" if rules.within is None else "taking back from other queues"
-        lines.append(f"{where}: {_taking(gang, rules.across, contract=rules.owed(ctx.quota.ledger, gang.claim))}")
+        contract = rules.owed(ctx.quota.ledger, gang.claim) and ctx.lending.takes_back(gang.claim.queue)
+        if contract or not ctx.lending.sharing(gang.claim.queue):
+            lines.append(f"{where}: {_taking(gang, rules.across, contract=contract)}")
     if modes.on(Effect.CONSOLIDATE) and gang.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
         found = moves_only(ctx, gang.at, scheduling_signatures(ctx)[gang.at])
         lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.policy import Mode, Policy, check_policy
+from autopilot.core.model.policy import GuaranteeRule, Mode, Policy, RuleSetName, check_policy
 from autopilot.core.model.ports import PolicySource
 from autopilot.core.model.units import parse_duration_s
 from autopilot.policies.dialect import read_yaml, write_yaml
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PATHS = {field.path for field in policy_fields()}
 
 
-SHIPPED = "admission, approve, autopilot, defragment-ahead, reactive, reclaim-idle, recommend, regeometry"
+SHIPPED = "admission, approve, autopilot, defragment-ahead, elastic, reactive, reclaim-idle, recommend, regeometry"
 
 
 def written(folder: Path, text: str | bytes, name: str = "mine.yaml") -> Path:
@@ -102,6 +102,10 @@ def policies(draw: st.DrawFn, node: Any = None) -> Policy:
             changed[name] = draw(HOURS if name.endswith("_hours") else values(hint))
     policy: Policy = replace(node, **changed)
     if top:
+        able = policy.preemption.time_sharing and policy.rules is RuleSetName.HIERARCHICAL_FAIR_SHARE
+        if not (able and policy.tenancy.time_sharing):  # fields that need each other
+            apart = replace(policy.tenancy, time_sharing=False, guarantee=GuaranteeRule.STRICT, guarantee_by_queue={})
+            policy = replace(policy, tenancy=apart)
         try:
             check_policy(policy)
         except InputError:

@@ -1,0 +1,195 @@
+"""Time that queues share: what is inside a guarantee, who takes back at once, and since when owners run short.
+
+The policy says for each queue how its guarantee is kept. Queues that are ordered by index share time: waiting work may
+pause running work of another queue that has a lower index (sharing/time_sharing.py), as far as the guarantees allow.
+
+- `strict`: its running work inside the guarantee, the best index first, does not pause for other queues, and work that
+  waits inside the guarantee takes back at once (actions/reclaim_borrowed.py).
+- `elastic`: the index of its work inside the guarantee, waiting or running, counts `elastic_factor` times. Once work
+  that fits under the guarantee has waited without a break for `elastic_within_s`, the queue is kept like a strict one
+  for `elastic_hold_s`. docs/decisions/0012-sharing-time.md derives the bound.
+- `none`: neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition
+from autopilot.core.model.policy import GuaranteeRule, Tenancy
+from autopilot.core.model.snapshot import QueueOrder, QueueTable, State
+from autopilot.core.model.work import gpu_parts
+from autopilot.core.ordering.job_order import aged_index
+from autopilot.core.quota.ledger import EPSILON, QuotaLedger, claim_kinds
+
+if TYPE_CHECKING:
+    from autopilot.core.planning.context import Context
+
+
+class Part(NamedTuple):
+    """One gang that competes for the guarantee of its queue."""
+
+    row: int
+    queue: int
+    gpus: float
+    kinds: tuple[int, ...]
+    rank: float  # the higher the sooner
+    runs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    """How queues share time in one tick. Without time sharing, every queue takes back and none shares."""
+
+    shares: tuple[bool, ...] = ()  # queues that share time, [queues]; empty: none does
+    rules: tuple[GuaranteeRule, ...] = ()  # [queues]
+    factor: float = 1.0
+    inside: frozenset[int] = frozenset()  # rows, waiting or running, whose index counts `factor` times
+    kept: frozenset[int] = frozenset()  # running rows that do not pause for other queues
+    owed_since_s: Mapping[int, float] = field(default_factory=dict)  # by elastic queue
+    held_until_s: Mapping[int, float] = field(default_factory=dict)  # elastic queues that are kept like strict ones
+
+    def sharing(self, queue: int) -> bool:
+        """True if the queue shares time with others."""
+        return bool(self.shares) and self.shares[queue]
+
+    def takes_back(self, queue: int) -> bool:
+        """True if work that waits inside the guarantee of the queue takes back at once."""
+        if not self.shares:
+            return True
+        return self.rules[queue] is GuaranteeRule.STRICT or queue in self.held_until_s
+
+    def weight(self, row: int) -> float:
+        """What the index of a gang is multiplied by."""
+        return self.factor if row in self.inside else 1.0
+
+
+def lend(ctx: Context) -> Lending:
+    """How queues share time in this tick; what elastic queues are owed is remembered in the plan."""
+    tenancy, queues = ctx.policy.tenancy, ctx.observation.snapshot.queues
+    if not tenancy.time_sharing or len(queues.id) <= 2:  # the root and one queue: nobody to share with
+        return Lending()
+    rules = guarantee_rules(tenancy, queues)
+    shares = tuple((queues.order == QueueOrder.INDEX).tolist())
+    waiting, running = _waiting(ctx), _running(ctx)
+    elastic = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.ELASTIC and shares[queue]}
+    owed_since_s, held_until_s = _owed(ctx, elastic, waiting)
+    ledger = ctx.quota.ledger
+    firm = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.STRICT} | held_until_s.keys()
+    return Lending(
+        shares,
+        rules,
+        tenancy.elastic_factor,
+        _inside(ledger, [*running, *waiting], elastic, running),
+        _inside(ledger, running, firm, running),
+        owed_since_s,
+        held_until_s,
+    )
+
+
+def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:
+    """How the guarantee of each queue is kept: as the policy says for it, else for the nearest queue above."""
+    found: list[GuaranteeRule] = []
+    for name, parent in zip(queues.id.tolist(), queues.parent.tolist(), strict=True):
+        above = found[parent] if 0 <= parent < len(found) else tenancy.guarantee
+        found.append(tenancy.guarantee_by_queue.get(str(name), above))
+    return tuple(found)
+
+
+def _waiting(ctx: Context) -> list[Part]:
+    """Gangs that wait and may start, at their least width."""
+    work, may = ctx.observation.snapshot.workloads, ctx.pending_table.may_ask & ~ctx.ahead
+    at = np.flatnonzero(may)
+    rows = ctx.pending[at]
+    gpus = np.array(ctx.pending_table.least_gpus, float)[at] * gpu_parts(work, rows)
+    kinds = _kinds(ctx.quota.ledger, work.gpu_models[rows].tolist())
+    columns = rows.tolist(), work.queue[rows].tolist(), gpus.tolist(), kinds, ctx.index[at].tolist()
+    return [Part(*each, False) for each in zip(*columns, strict=True)]
+
+
+def _kinds(ledger: QuotaLedger, models: list[int]) -> list[tuple[int, ...]]:
+    known = {each: claim_kinds(ledger.kind_of_model, each) for each in set(models)}
+    return [known[each] for each in models]
+
+
+def _running(ctx: Context) -> list[Part]:
+    """Gangs that run. What may not be preempted comes first; the others, for calm, count `index_ratio` times."""
+    claims = ctx.quota.running()
+    rows = np.array([claim.row for claim in claims], np.int32)
+    gpus = ctx.observation.snapshot.workloads.gpus[rows]
+    index = aged_index(ctx.outlook.index_per_s[rows], gpus, np.zeros(len(rows)), ctx.policy.order)
+    ranks = (index * ctx.policy.preemption.index_ratio).tolist()
+    return [
+        Part(claim.row, claim.queue, claim.gpus, claim.kinds, rank if claim.preemptible else inf, True)
+        for claim, rank in zip(claims, ranks, strict=True)
+    ]
+
+
+def _inside(ledger: QuotaLedger, parts: Iterable[Part], queues: set[int], running: list[Part]) -> frozenset[int]:
+    """Rows of gangs of these queues that fit under the guarantees on their path together, the highest rank first."""
+    mine = [part for part in parts if part.queue in queues]
+    if not mine:
+        return frozenset()
+    left = [
+        [owed - used for owed, used in zip(*each, strict=True)]
+        for each in zip(ledger.guarantee, ledger.use, strict=True)
+    ]
+    for part in running:
+        if part.queue in queues:  # they compete for it anew
+            _book(ledger, left, part, part.gpus)
+    open_gpus = {queue: min(left[0][each] for each in ledger.paths[queue]) for queue in queues if ledger.paths[queue]}
+    found = []
+    for part in sorted(mine, key=lambda each: (-each.rank, each.row)):
+        if part.gpus > open_gpus.get(part.queue, 0.0) + EPSILON:  # an upper bound: siblings may have taken more
+            continue
+        if all(part.gpus <= left[kind][each] + EPSILON for kind in part.kinds for each in ledger.paths[part.queue]):
+            _book(ledger, left, part, -part.gpus)
+            open_gpus[part.queue] -= part.gpus
+            found.append(part.row)
+    return frozenset(found)
+
+
+def _book(ledger: QuotaLedger, left: list[list[float]], part: Part, gpus: float) -> None:
+    for kind in part.kinds:
+        for each in ledger.paths[part.queue]:
+            left[kind][each] += gpus
+
+
+def _owed(ctx: Context, elastic: set[int], waiting: list[Part]) -> tuple[dict[int, float], dict[int, float]]:
+    """Since when elastic queues have been owed without a break, and until when they are kept like strict ones."""
+    tenancy, now_s, names = ctx.policy.tenancy, ctx.now_s, ctx.observation.snapshot.queues.id
+    ledger = ctx.quota.ledger
+    kinds = {(part.queue, part.gpus, part.kinds) for part in waiting if part.queue in elastic}
+    short = {
+        queue
+        for queue, gpus, of in kinds
+        if ledger.paths[queue] and all(ledger.within_guarantee(each, gpus, of) for each in ledger.paths[queue])
+    }
+    starting = _starting(ctx)
+    owed_since_s: dict[int, float] = {}
+    held_until_s: dict[int, float] = {}
+    for queue in sorted(elastic):
+        owed, taking = (Condition(kind, str(names[queue])) for kind in (ConditionKind.OWED, ConditionKind.TAKES_BACK))
+        held_s = ctx.noted_since_s.get(taking, -inf)
+        if queue in short or (queue in starting and owed in ctx.noted_since_s):
+            owed_since_s[queue] = ctx.plan.since_s(owed, ctx.noted_since_s.get(owed, now_s))
+            due_s = owed_since_s[queue] + tenancy.elastic_within_s
+            if now_s >= max(due_s, held_s + tenancy.elastic_hold_s):
+                held_s = now_s
+            ctx.plan.wake_at(max(due_s, held_s + tenancy.elastic_hold_s))
+        if now_s < held_s + tenancy.elastic_hold_s:
+            held_until_s[queue] = ctx.plan.since_s(taking, held_s) + tenancy.elastic_hold_s
+            ctx.plan.wake_at(held_until_s[queue])
+    return owed_since_s, held_until_s
+
+
+def _starting(ctx: Context) -> set[int]:
+    """Queues of gangs that wait with a start under way: until it has happened, the queue is still owed."""
+    work, rows = ctx.observation.snapshot.workloads, sorted(ctx.busy)
+    return {int(work.queue[row]) for row in rows if work.state[row] == State.PENDING}

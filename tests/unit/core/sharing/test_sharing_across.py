@@ -1,0 +1,205 @@
+"""Time sharing across queues: who pauses for whom under strict, elastic and unkept guarantees, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.memory import Condition, ControllerMemory, Noted
+from autopilot.core.model.policy import GuaranteeRule, Policy, Preemption, RuleSetName, Tenancy, check_policy
+from autopilot.core.model.records import Proposal
+from autopilot.core.model.snapshot import QueueOrder, QueueTable
+from tests.kits.core_world import Item, decide, holds, proposals, waits, with_policy, world
+from tests.kits.ticking_world import EAGER, tenants
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+LONG, SHORT, MEDIUM = 10 * DAY_S, HOUR_S, 8 * HOUR_S
+GUEST, OWNER = 1, 2
+TREE = tenants(("guest", 0, 4), ("owner", 0, 4), order=QueueOrder.INDEX)
+
+
+GUESTS = [holds("guest", 4, queue=GUEST), holds("more", 4, queue=GUEST)]
+
+
+def sharing(guarantee: str = "strict", **tenancy: Any) -> Policy:
+    """The policy with time sharing across queues; an exchange needs three times the index."""
+    return with_policy(
+        EAGER,
+        preemption={"time_sharing": True, "index_ratio": 3.0, "without_checkpoint": True},
+        order={"short_s": 0.0, "width_exponent": 0.0, "aging_exponent": 0.0},
+        tenancy={"time_sharing": True, "guarantee": GuaranteeRule(guarantee), "usage_half_life_s": 0.0, **tenancy},
+    )
+
+
+def found(
+    work: list[Item],
+    policy: Policy,
+    *,
+    queues: QueueTable = TREE,
+    now_s: float = 1000.0,
+    memory: ControllerMemory | None = None,
+    total_s: Mapping[str, float] | None = None,
+) -> dict[str, tuple[str, set[str]]]:
+    """(action, victims) by newcomer, where somebody is stopped. Work runs `total_s`, by default ten days."""
+    every = {item.id: LONG for item in work} | dict(total_s or {})
+    step = decide(world("1x12", work, now_s, total_s=every, queues=queues), policy, memory)
+    made: dict[str, Proposal] = proposals(step)
+    return {
+        name: (one.action, {victim.workload for victim in one.victims})
+        for name, one in made.items()
+        if one.victims and one.accepted
+    }
+
+
+def lent() -> list[Item]:
+    """The guest has twice its guarantee; the owner has its own."""
+    return [holds("kept", 4, queue=GUEST), holds("lent", 4, queue=GUEST), holds("own", 4, queue=OWNER)]
+
+
+def test_short_work_pauses_long_work_of_another_queue_beyond_its_guarantee() -> None:
+    """The owner holds its guarantee already: by share or contract it gets nothing, by index the lent GPUs."""
+    work = [*lent(), waits("short", 4, queue=OWNER)]
+    assert found(work, sharing(), total_s={"short": SHORT, "kept": 5 * DAY_S}) == {"short": ("preempt", {"lent"})}
+    apart = with_policy(sharing(), tenancy={"time_sharing": False})
+    assert found(work, apart, total_s={"short": SHORT, "own": 2 * HOUR_S}) == {}
+
+
+def test_a_strict_guarantee_keeps_its_best_running_work() -> None:
+    """Even where all of the guest's work is far worse than the newcomer, four GPUs of it stay."""
+    work = [holds("kept", 4, queue=GUEST), holds("own", 8, queue=OWNER), waits("short", 4, queue=OWNER)]
+    assert found(work, sharing(), total_s={"short": SHORT, "own": 2 * HOUR_S}) == {}
+    assert found(work, sharing("elastic"), total_s={"short": SHORT, "own": 2 * HOUR_S}) == {
+        "short": ("preempt", {"kept"})
+    }
+
+
+def test_an_elastic_guarantee_counts_its_work_four_times() -> None:
+    """Inside the guarantee the guest's work has four times its index: the advantage must be twelve times, not three."""
+    own = [holds("own", 4, queue=OWNER), holds("more", 4, queue=OWNER)]
+    work = [holds("kept", 4, queue=GUEST), *own, waits("new", 4, queue=OWNER)]
+    for hours, victims in ((10.0, {}), (14.0, {"new": ("preempt", {"kept"})})):
+        inside = {"kept": hours * HOUR_S + 1000.0, "own": 2 * HOUR_S, "more": 2 * HOUR_S, "new": SHORT}
+        assert found(work, sharing("elastic"), total_s=inside) == victims
+    outside = {"kept": 4 * HOUR_S + 1000.0, "own": 2 * HOUR_S, "more": 2 * HOUR_S, "new": SHORT}
+    assert found(work, sharing("none"), total_s=outside) == {"new": ("preempt", {"kept"})}
+
+
+MINE = {"mine": 4 * LONG}
+
+
+def owed() -> list[Item]:
+    """The guest holds everything; the owner waits inside its guarantee with work that is longer than the guest's."""
+    return [holds(f"guest-{number}", 4, queue=GUEST) for number in range(3)] + [waits("mine", 4, queue=OWNER)]
+
+
+def test_a_strict_owner_takes_back_at_once_and_others_wait() -> None:
+    """Its index does not matter. An elastic owner waits, and one whose guarantee is not kept does so for ever."""
+    assert {action for action, _ in found(owed(), sharing(), total_s=MINE).values()} == {"reclaim_borrowed"}
+    for rule in ("elastic", "none"):
+        assert found(owed(), sharing(rule), total_s=MINE) == {}
+
+
+@pytest.mark.parametrize(("owed_s", "takes"), [(DAY_S - 1.0, False), (DAY_S, True), (DAY_S + 5.0, True)])
+def test_an_elastic_owner_takes_back_once_it_was_owed_for_the_stated_time(owed_s: float, takes: bool) -> None:
+    """A day without a break; the tick before, it asks to be woken for that."""
+    memory = ControllerMemory(conditions=(Noted(Condition(ConditionKind.OWED, "owner"), 1000.0),))
+    made = found(owed(), sharing("elastic"), now_s=1000.0 + owed_s, memory=memory, total_s=MINE)
+    assert {action for action, _ in made.values()} == ({"reclaim_borrowed"} if takes else set())
+
+
+def test_the_time_owed_is_remembered_and_ends_when_nothing_is_owed() -> None:
+    """Since the first tick that saw it, and anew after a break."""
+    policy = sharing("elastic")
+    total_s = {item.id: LONG for item in owed()} | MINE
+    first = decide(world("1x12", owed(), 1000.0, total_s=total_s, queues=TREE), policy)
+    assert Noted(Condition(ConditionKind.OWED, "owner"), 1000.0) in first.memory.conditions
+    assert first.wake_at_s <= 1000.0 + DAY_S
+    later = decide(world("1x12", owed(), 5000.0, total_s=total_s, queues=TREE, tick=1), policy, first.memory)
+    assert Noted(Condition(ConditionKind.OWED, "owner"), 1000.0) in later.memory.conditions
+    calm = decide(world("1x12", owed()[:3], 6000.0, total_s=total_s, queues=TREE, tick=2), policy, later.memory)
+    assert calm.memory.conditions == ()
+
+
+def test_while_it_takes_back_its_work_does_not_pause_for_others() -> None:
+    """The hold lasts four hours: within it the guarantee is a strict one, after it an elastic one again."""
+    work = [holds("mine", 4, queue=OWNER), *GUESTS, waits("new", 4, queue=GUEST)]
+    taking = ControllerMemory(conditions=(Noted(Condition(ConditionKind.TAKES_BACK, "owner"), 1000.0),))
+    held_s, over_s = 1000.0 + 4 * HOUR_S - 1.0, 1000.0 + 4 * HOUR_S
+    total_s = {"guest": 2 * HOUR_S, "more": 2 * HOUR_S, "new": SHORT}
+    assert found(work, sharing("elastic"), now_s=held_s, memory=taking, total_s=total_s) == {}
+    assert found(work, sharing("elastic"), now_s=over_s, memory=taking, total_s=total_s) == {
+        "new": ("preempt", {"mine"})
+    }
+
+
+def test_rules_of_single_queues_hold_for_those_below_too() -> None:
+    """`team` is not named: it is kept like `owner` above it."""
+    queues = tenants(("guest", 0, 4), ("owner", 0, 4), ("team", 2, 4), order=QueueOrder.INDEX)
+    work = [holds("mine", 4, queue=3), *GUESTS, waits("new", 4, queue=GUEST)]
+    total_s = {"guest": 2 * HOUR_S, "more": 2 * HOUR_S, "new": SHORT}
+    for rule, victims in (("strict", {}), ("elastic", {"new": ("preempt", {"mine"})})):
+        policy = sharing("elastic", guarantee_by_queue={"owner": GuaranteeRule(rule)})
+        assert found(work, policy, queues=queues, total_s=total_s) == victims
+
+
+@pytest.mark.parametrize("more", [{"priority": 1}, {"slo_class": 1}, {"preemptible": False}])
+def test_priorities_classes_and_protection_hold_across_queues(more: dict[str, Any]) -> None:
+    """Work of higher priority or a more urgent class, and work that may not be preempted, does not pause."""
+    work = [holds("kept", 4, queue=GUEST), holds("lent", 4, queue=GUEST, **more), holds("own", 4, queue=OWNER)]
+    newcomer = waits("short", 4, queue=OWNER)
+    assert "lent" not in {
+        name for _, names in found([*work, newcomer], sharing(), total_s={"short": SHORT}).values() for name in names
+    }
+
+
+def test_a_queue_in_submission_order_shares_no_time() -> None:
+    """It has no index: its work pauses for nobody by it, and it pauses nobody."""
+    queues = tenants(("guest", 0, 4), ("owner", 0, 4), order=QueueOrder.SUBMISSION)
+    assert (
+        found(
+            [*lent(), waits("short", 4, queue=OWNER)],
+            sharing(),
+            queues=queues,
+            total_s={"short": SHORT, "own": 2 * HOUR_S},
+        )
+        == {}
+    )
+
+
+def test_what_comes_free_goes_to_the_higher_index() -> None:
+    """Not to the queue that is least served; without sharing it does."""
+    work = [holds("own", 4, queue=OWNER), waits("long", 8, queue=GUEST), waits("short", 8, queue=OWNER)]
+    total_s = {"own": LONG, "long": LONG, "short": SHORT}
+    for policy, first in (
+        (sharing("none"), "short"),
+        (with_policy(sharing(), tenancy={"time_sharing": False}), "long"),
+    ):
+        step = decide(world("1x12", work, 1000.0, total_s=total_s, queues=TREE), policy)
+        assert [name for name, one in proposals(step, "admit").items() if one.accepted] == [first]
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        (Policy(tenancy=Tenancy(guarantee=GuaranteeRule.ELASTIC)), "tenancy.guarantee: elastic"),
+        (Policy(tenancy=Tenancy(guarantee_by_queue={"a": GuaranteeRule.NONE})), "tenancy.guarantee_by_queue.a: none"),
+        (Policy(tenancy=Tenancy(time_sharing=True)), "preemption.time_sharing"),
+        (
+            Policy(
+                tenancy=Tenancy(time_sharing=True),
+                rules=RuleSetName.COHORT_FAIR,
+                preemption=Preemption(time_sharing=True),
+            ),
+            "rules to hierarchical-fair-share",
+        ),
+    ],
+)
+def test_a_policy_that_could_not_work_is_refused(policy: Policy, says: str) -> None:
+    """One message, with the field and what to set."""
+    with pytest.raises(InputError, match=says):
+        check_policy(policy)

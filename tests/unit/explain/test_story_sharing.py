@@ -1,0 +1,44 @@
+"""What the story tells of guarantees: how they are kept, since when a queue is owed, and gangs that are wider."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition, ControllerMemory, Noted
+from autopilot.core.model.policy import GuaranteeRule
+from autopilot.core.model.snapshot import QueueOrder
+from tests.kits.core_world import holds, waits, with_policy, world
+from tests.kits.story_kit import EAGER, story, tree
+
+TREE = tree(("a", 0, -1, 4), ("b", 0, -1, 4))
+BY_INDEX = replace(TREE, order=np.full(3, QueueOrder.INDEX, np.int8))
+TOTAL_S = {"big": 36_000.0, "w": 3_600_000.0}
+
+
+def told(rule: GuaranteeRule, condition: ConditionKind, since_s: float) -> str:
+    """The story of a gang that waits inside its guarantee at 11,400 s, with one condition in memory."""
+    sharing = {"time_sharing": True, "guarantee": rule}
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
+    memory = ControllerMemory(conditions=(Noted(Condition(condition, "a"), since_s),))
+    work = [holds("big", 8, queue=2), waits("w", 4, gpus_per_member=4, queue=1)]
+    said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, memory)
+    return said
+
+
+def test_the_story_tells_how_a_guarantee_is_kept_and_when_it_is_taken_back() -> None:
+    """Owed since three hours: 21 are left. Where the guarantee is not kept there is nothing to wait for."""
+    said = told(GuaranteeRule.ELASTIC, ConditionKind.OWED, 600.0)
+    assert "the index of work inside it counts 4 times, and this gang is inside" in said
+    assert "queue a has been owed for 3 h: if work still waits inside its guarantee in 21 h, it takes back" in said
+    assert "nothing is taken back for it" in told(GuaranteeRule.NONE, ConditionKind.OWED, 600.0)
+
+
+def test_a_guarantee_narrower_than_the_gang_is_told() -> None:
+    """What that means, and what to change."""
+    work = [holds("big", 8, queue=2), waits("w", 8, gpus_per_member=8, queue=1)]
+    said, _ = story(world("1x8", work, 600.0, queues=TREE), "w")
+    assert "it asks for 8 GPUs, more than the guarantee of 4 of queue a: it never counts as inside it" in said
+    assert "raise the guarantee or lower its min_gpus" in said
