@@ -42,7 +42,7 @@ OUTAGE_S = 10.0
 MOST_KEPT = 10_000
 """Outcomes of ended effects that are kept, for instructions that come twice."""
 
-SAYS = {kind: kind.capitalize() for kind in ("admit", "evict", "resize", "scale", "recut", "cordon", "provision")}
+SAYS = {kind: kind.capitalize() for kind in OPERATIONS if kind != "notify"}
 """Action of the Event for each kind of instruction; a notice is an Event itself and needs no other."""
 
 

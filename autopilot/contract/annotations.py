@@ -36,6 +36,9 @@ CORDONED = PREFIX + "cordoned"
 CONDEMNED = PREFIX + "condemned"
 """Taint (NoSchedule) on a node with an error that asks for its restart."""
 
+OFFERED = PREFIX + "offered-back"
+"""Annotation on nodes: nothing has needed it since long before this time (RFC 3339), so it may be removed."""
+
 REQUEST = PREFIX + "capacity-request"
 """Label `"true"` on the ProvisioningRequests and PodTemplates that we made."""
 

@@ -31,6 +31,7 @@ _UNKNOWN = {
     "drain": "drain it: {victims}",
     "cordon": "cordon or uncordon it",
     "provision": "ask for nodes for it",
+    "offer": "offer it back, or not any more",
 }
 """Words for proposals that no shipped action makes, by kind."""
 

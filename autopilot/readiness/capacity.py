@@ -1,16 +1,34 @@
-"""Can nodes be asked for?"""
+"""Can nodes be asked for, and are there other clusters?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autopilot.readiness.line import Asked, Line, Status
+from autopilot.readiness.line import Asked, Line, Status, name_of
+from autopilot.readiness.nodes import all_of
 
 GROUP, VERSION = "autoscaling.x-k8s.io", "v1"
 
 
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2/admissionchecks"
+CONTROLLERS = {
+    "kueue.x-k8s.io/provisioning-request": "Kueue asks for the capacity of its queues itself; they are left alone",
+    "kueue.x-k8s.io/multikueue": "its queues start work in other clusters; capacity.elsewhere_s names gangs for them",
+}
+
+
 def capacity(asked: Asked) -> Iterator[Line]:
-    """Whether the cluster has ProvisioningRequests; without them `request_capacity` asks for nothing."""
+    """ProvisioningRequests, and the checks of Kueue that are about capacity."""
+    yield from _requests(asked)
+    checks, problem = all_of(asked, KUEUE)
+    for each in checks if not problem else ():
+        words = CONTROLLERS.get(str((each.get("spec") or {}).get("controllerName", "")))
+        if words is not None:
+            yield Line("capacity", "AdmissionCheck", Status.OK, f"{name_of(each)}: {words}")
+
+
+def _requests(asked: Asked) -> Iterator[Line]:
+    """Whether the cluster has them; without them `request_capacity` asks for nothing."""
     answer = asked.cluster.get(f"/apis/{GROUP}")
     if answer.status == 404:
         text = "ProvisioningRequest is not defined: no nodes are asked for (request_capacity)"

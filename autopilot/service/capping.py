@@ -25,6 +25,7 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
     Effect.STOP: frozenset({"evict"}),
     Effect.CORDON: frozenset({"cordon"}),
     Effect.PROVISION: frozenset({"provision"}),
+    Effect.OFFER: frozenset({"offer"}),
     Effect.SUSPEND: frozenset({"evict"}),
     Effect.RECUT: frozenset({"recut"}),
     Effect.DRAIN: _BOTH,

@@ -274,8 +274,8 @@ class Kubernetes(Section):
     )
     act_kinds: tuple[InstructionKind, ...] = Field(
         (),
-        description="kinds of instructions that the account may carry out (admit, cordon, evict, notify, provision, "
-        "recut, resize, scale), so that actions which need others only recommend; empty: all that there are levers for",
+        description="kinds of instructions that the account may carry out (admit, cordon, evict, notify, offer, "
+        "provision, recut, resize, scale), so that actions which need others only recommend; empty: all with levers",
     )
     namespace: Name = Field("gpu-autopilot", description="namespace of the ConfigMaps")
     policy_map: Name | None = Field(

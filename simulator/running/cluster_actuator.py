@@ -13,6 +13,7 @@ from autopilot.core.model.operations import (
     CordonOperation,
     EvictOperation,
     NotifyOperation,
+    OfferOperation,
     ProvisionOperation,
     RecutOperation,
     ScaleOperation,
@@ -94,6 +95,8 @@ class ClusterActuator:
             return self._remember(self._recut(instruction, instruction.operation, gpu, now_s))
         if isinstance(instruction.operation, CordonOperation):
             return self._remember(self._cordon(instruction, instruction.operation, node, now_s))
+        if isinstance(instruction.operation, OfferOperation):  # nobody removes the node
+            return self._remember(Outcome(instruction.id, OutcomeKind.DONE, now_s))
         if isinstance(instruction.operation, ProvisionOperation):
             return self._remember(self._ask_for_nodes(instruction, instruction.operation, now_s))
         if job is None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from autopilot.core.model.forecast import ExpectedMix, Forecasts
 from autopilot.core.model.memory import ControllerMemory, CordonRecord, Step
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Evidence, Proposal, Slot, Victim
@@ -139,6 +140,15 @@ def _cut_whole(scope: str, work: list, *profiles: str) -> Step:  # type: ignore[
 BOTH_IN_USE = [holds("a", 1, [0], mig_profile=0), holds("b", 1, [7], mig_profile=0)]
 
 
+def _idle_node(*, offered: bool) -> Step:
+    """A node that nothing has needed for two hours; or one that was offered back, and is used now."""
+    mix = ExpectedMix("m", 7200.0, (), (3600.0,), (0.9,), np.empty((0, 1)), np.empty((0, 1, 1)))
+    memory = ControllerMemory(idle_nodes_s={"node-0": 0.0}, offered_s={"node-0": 3600.0} if offered else {})
+    seen = world("1x8", [holds("h", 8)] if offered else [], 7200.0)
+    policy = with_policy(EAGER, capacity={"pools": {"pool": 1}, "spare_nodes": 0})
+    return decide(replace(seen, forecasts=Forecasts(mix=mix)), policy, memory)
+
+
 def _repaired() -> Step:
     """A node that the autopilot cordoned is sound again."""
     memory = ControllerMemory(cordons={"node-0": CordonRecord(0.0, seen=True)})
@@ -178,6 +188,8 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("scale_ahead", "scale", "give_back"): _no_floor,
     ("scale_ahead", "scale", "lapsed"): _lapsed_floor,
     ("defragment_ahead", "move", ""): lambda: decide(island_expected(), PATIENT),
+    ("offer_idle", "offer", "unneeded"): lambda: _idle_node(offered=False),
+    ("offer_idle", "offer", "needed"): lambda: _idle_node(offered=True),
     ("request_capacity", "provision", ""): lambda: decide(
         world("2x8", [waits("g", 32)], 600.0), with_policy(EAGER, capacity={"pools": {"pool": 8}})
     ),

@@ -207,6 +207,9 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     "too_slow_to_save": lambda: _called_back(checkpoint_interval_s=1800.0, checkpoint_write_s=600.0),
     "makes_no_checkpoint": lambda: _called_back(checkpoint_interval_s=np.inf),
     "never_worked": _never_worked,
+    "elsewhere": lambda: decide(
+        world("1x8", [waits("w", 16)], 7200.0), with_policy(EAGER, capacity={"elsewhere_s": 3600.0})
+    ),
     "hung_again": _hung_again,
     "limit_warning": lambda: decide(world("1x8", [holds("g", 8, limit_s=HOUR_S)], HOUR_S + 60.0), EAGER),
     "spending_warning": _spending,

@@ -14,6 +14,7 @@ from actuators.kubernetes.levers import (
     mig_config,
     node_cordon,
     notice,
+    offer_back,
     provisioning,
     scheduling_gates,
     service_scale,
@@ -41,6 +42,7 @@ LEVERS: tuple[Lever, ...] = (
     notice.LEVER,
     node_cordon.LEVER,
     provisioning.LEVER,
+    offer_back.LEVER,
 )
 
 EVENTS = Rule("events.k8s.io", "events", ("create",))

@@ -11,6 +11,7 @@ from autopilot.core.actions import (
     make_room,
     mark_idle,
     notify_idle,
+    offer_idle,
     preempt,
     reclaim_borrowed,
     recover,
@@ -37,6 +38,7 @@ ACTIONS: tuple[Action, ...] = (
     scale_ahead.ACTION,  # replicas before the load that is foreseen
     defragment_ahead.ACTION,  # move running gangs before the gang that is foreseen comes
     request_capacity.ACTION,  # ask for nodes for what does not fit
+    offer_idle.ACTION,  # offer nodes back that nothing needs
     recover.ACTION,  # stop what cannot go on where it is
     enforce_limit.ACTION,  # suspend what goes on for too long
 )

@@ -16,12 +16,12 @@ from math import inf
 
 import numpy as np
 
-from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import I32, State, Topology
 from autopilot.core.placement.shapes import Shape, host_members, members_on, shape_of, suitable_models, suitable_nodes
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, ProvisionDraft, Submit
+from autopilot.core.planning.draft import Case, NoteCase, ProvisionDraft, Submit
 from autopilot.core.tracking.capacity_requests import open_requests
 
 NAME = "request_capacity"
@@ -31,6 +31,12 @@ ASK = Case(
     words="ask the autoscaler for {nodes:node} of pool {pool}: it has waited {waited} for {gpus:GPU}, and the nodes "
     "that there are do not take it; each new one takes up to {per_node:GPU} of it",
 )
+ELSEWHERE = NoteCase(
+    "elsewhere",
+    "{subject} has waited {value} for {gpus:GPU}, and no nodes are asked for it; a queue of MultiKueue may start it in "
+    "another cluster",
+)
+MOST_NOTES = 8
 NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.RESERVED})
 
 
@@ -45,6 +51,7 @@ class Growth:
 
 def propose(ctx: Context, submit: Submit) -> None:
     """One request for each gang that a pool could serve, in the order of service."""
+    _elsewhere(ctx)
     rules, under_way = ctx.policy.capacity, open_requests(ctx.memory)
     left = rules.most_requests - len(under_way)
     growths = _growths(ctx) if rules.pools and left > 0 else []
@@ -71,6 +78,19 @@ def propose(ctx: Context, submit: Submit) -> None:
                 growths[place] = Growth(growth.pool, growth.pattern, growth.left - nodes)
                 submit(_draft(ctx, row, shape, growth.pool, nodes, members, waited_s))
                 break
+
+
+def _elsewhere(ctx: Context) -> None:
+    """Name gangs that another cluster may start, the longest waiting first. Nothing is done about them."""
+    after_s, work = ctx.policy.capacity.elsewhere_s, ctx.observation.snapshot.workloads
+    asked = {*open_requests(ctx.memory), *ctx.memory.requested_s} if after_s else set()
+    rows = [int(ctx.pending[at]) for at in ctx.waiting(NO_ROOM)] if after_s else []
+    due = [row for row in rows if work.service[row] < 0 and ctx.now_s - work.submit_s[row] >= after_s]
+    for row in sorted(due, key=lambda row: (float(work.submit_s[row]), row))[:MOST_NOTES]:
+        if str(work.uid[row]) not in asked:
+            waited_s = round(ctx.now_s - float(work.submit_s[row]), 3)
+            gpus = Evidence("gpus", int(work.gpus[row]), "GPUs")
+            ctx.plan.note(Note(ELSEWHERE.code, About.WORKLOAD, str(work.id[row]), waited_s, "s", (gpus,)))
 
 
 def _take_free(ctx: Context, shape: Shape, free: I32) -> int:
@@ -155,12 +175,11 @@ def _draft(
 
 def timers(ctx: Context) -> list[float]:
     """When a gang has waited long enough, and when one may ask again."""
-    rules = ctx.policy.capacity
-    if not rules.pools:
-        return []
-    work = ctx.observation.snapshot.workloads
-    times_s: list[float] = (work.submit_s[work.state == State.PENDING] + rules.after_s).tolist()
+    rules, work = ctx.policy.capacity, ctx.observation.snapshot.workloads
+    submit_s = work.submit_s[work.state == State.PENDING]
+    times_s: list[float] = (submit_s + rules.elsewhere_s).tolist() if rules.elsewhere_s else []
+    times_s += (submit_s + rules.after_s).tolist() if rules.pools else []
     return times_s + [since_s + rules.retry_s for since_s in ctx.memory.requested_s.values()]
 
 
-ACTION = Action(NAME, "ask for nodes for gangs that do not fit", propose, (ASK,), timers=timers)
+ACTION = Action(NAME, "ask for nodes for gangs that do not fit", propose, (ASK,), (ELSEWHERE,), timers=timers)

@@ -11,6 +11,7 @@ from autopilot.core.model.changes import (
     GrowChange,
     MoveChange,
     NotifyChange,
+    OfferChange,
     PipelineChange,
     ProvisionChange,
     RecutChange,
@@ -23,6 +24,7 @@ from autopilot.core.model.operations import (
     CordonOperation,
     EvictOperation,
     NotifyOperation,
+    OfferOperation,
     Operation,
     ProvisionOperation,
     RecutOperation,
@@ -132,6 +134,9 @@ def effects_of(
         case CordonChange(on=on):
             facts = {each.name: each.value for each in proposal.evidence}
             operation = CordonOperation(on=on, reason=f"{facts.get('error', 'repaired')} on {facts.get('gpu', 'it')}")
+        case OfferChange(on=on):
+            facts = {each.name: each.value for each in proposal.evidence}
+            operation = OfferOperation(on=on, reason=str(facts.get("why", "")))
         case ProvisionChange(pool=pool, nodes=nodes):
             asked = policy.capacity.provisioning_class
             operation = ProvisionOperation(pool=pool, nodes=nodes, provisioning_class=asked)

@@ -26,6 +26,7 @@ from autopilot.core.model.changes import (
     MarkChange,
     MoveChange,
     NotifyChange,
+    OfferChange,
     PipelineChange,
     ProvisionChange,
     RecutChange,
@@ -60,6 +61,7 @@ from autopilot.core.planning.draft import (
     MarkDraft,
     MoveDraft,
     NotifyDraft,
+    OfferDraft,
     PipelineDraft,
     ProvisionDraft,
     RecutDraft,
@@ -280,7 +282,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
             by_node = draft.scope == "node"
             subject = Subject(SubjectKind.NODE, node, node, 0) if by_node else Subject(SubjectKind.GPU, gpu, gpu, 0)
             queue, tenant = -1, -1
-        case CordonDraft():
+        case CordonDraft() | OfferDraft():
             name = str(snapshot.nodes.id[draft.node])
             subject, queue, tenant = Subject(SubjectKind.NODE, name, name, 0), -1, -1
         case ScaleDraft():
@@ -340,6 +342,8 @@ def _change(draft: Draft, ctx: Context) -> Change:
             return DrainChange(pool=pool, scope=scope, gpus=uuids, cuts=cuts, victims=victims, until_s=until_s)
         case CordonDraft(on=on):
             return CordonChange(on=on)
+        case OfferDraft(on=on):
+            return OfferChange(on=on)
         case ProvisionDraft(pool=pool, nodes=nodes):
             return ProvisionChange(pool=pool, nodes=nodes)
         case NotifyDraft(gpus=gpus, idle_s=idle_s, grace_s=grace_s):
@@ -366,7 +370,7 @@ def _state_digest(draft: Draft, subject: Subject, change: Change, ctx: Context) 
         digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
         for slot in victim.keeps:
             digest.update(f">{_place(slot)}".encode())
-    if isinstance(draft, CordonDraft):
+    if isinstance(draft, CordonDraft | OfferDraft):
         digest.update(b"cordon" if draft.on else b"uncordon")
     if isinstance(draft, ProvisionDraft):
         digest.update(f"|+{draft.nodes} {draft.pool}".encode())

@@ -61,6 +61,7 @@ from autopilot.core.quota.past_use import remember_use
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.capacity_requests import follow_requests, with_requests
 from autopilot.core.tracking.cordons import follow_cordons, with_cordons
+from autopilot.core.tracking.idle_nodes import remember_idle_nodes, settle_offers
 from autopilot.core.tracking.lifecycle import absorb, halted
 from autopilot.core.tracking.promises import cap_notes, follow_promises, judge_promises, remember_promises
 from autopilot.core.tracking.recuts import begun, beside, drained, follow_recuts, let_go, recut_timers_s
@@ -78,7 +79,7 @@ def reconcile(
 ) -> Step:
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests pass others."""
     clock = read_clock(memory, observation.now_s, observation.elapsed_s, policy)
-    memory = before = settle_notices(clock.memory, observation)
+    memory = before = settle_offers(settle_notices(clock.memory, observation), observation)
     if clock.doubt:
         return _stand_still(memory, observation, policy, clock.doubt)
     obeyed = obey(memory, observation.commands, observation.now_s, policy)
@@ -103,6 +104,7 @@ def reconcile(
     moving = follow(memory, observation, policy, actions, guards, halted=bool(held_by))
     chosen, planner = plan_on(moving.ctx, actions, guards)
     memory, instructions = _commit(moving.memory, observation, policy, chosen, planner)
+    memory = remember_idle_nodes(memory, planner.ctx.plan.unneeded, observation, policy)
     memory = judge_storms(count_acts(memory, chosen, observation), observation.now_s, policy)
     instructions = () if held_by else (*moving.again, *instructions, *moving.starts)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner, actions)

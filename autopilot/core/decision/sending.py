@@ -19,11 +19,9 @@ from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.operations import (
-    CordonOperation,
+    PLANNED_ANEW,
     EvictOperation,
     NotifyOperation,
-    ProvisionOperation,
-    RecutOperation,
     ResizeOperation,
     ScaleOperation,
     StopReason,
@@ -116,7 +114,7 @@ class Sender:
                 takings.setdefault(effect.proposal_id, []).append(entry)
             elif isinstance(effect.operation, ScaleOperation):
                 answers[effect.id] = self._scaling(entry, effect.operation)
-            elif isinstance(effect.operation, RecutOperation | CordonOperation | ProvisionOperation):
+            elif isinstance(effect.operation, PLANNED_ANEW):
                 answers[effect.id] = Code.CHANGED  # it is planned anew
             elif isinstance(effect.operation, NotifyOperation):
                 answers[effect.id] = self._notice(entry, effect.operation)

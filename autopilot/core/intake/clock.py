@@ -48,6 +48,8 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
         "now_s",
         "cooled_until_s",
         "requested_s",
+        "idle_nodes_s",
+        "offered_s",
         "no_pipelined_until_s",
         "proposed_since_s",
         "spent_until_s",

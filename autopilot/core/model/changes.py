@@ -157,6 +157,14 @@ class ProvisionChange(Change):
     kind: Literal["provision"] = field(default="provision", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferChange(Change):
+    """Offer an idle node back, or take that back."""
+
+    on: bool
+    kind: Literal["offer"] = field(default="offer", init=False)
+
+
 CHANGES: Mapping[str, type[Change]] = {
     "admit": AdmitChange,
     "pipeline": PipelineChange,
@@ -169,6 +177,7 @@ CHANGES: Mapping[str, type[Change]] = {
     "drain": DrainChange,
     "cordon": CordonChange,
     "provision": ProvisionChange,
+    "offer": OfferChange,
     "notify": NotifyChange,
     "mark": MarkChange,
 }

@@ -284,6 +284,8 @@ class ControllerMemory:
     workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     recuts: Mapping[str, RecutRecord] = field(default_factory=dict)  # by UUID of the GPU
     cordons: Mapping[str, CordonRecord] = field(default_factory=dict)  # by name of the node
+    idle_nodes_s: Mapping[str, float] = field(default_factory=dict)  # node that may be offered -> since when unneeded
+    offered_s: Mapping[str, float] = field(default_factory=dict)  # node -> when it was offered back
     requested_s: Mapping[str, float] = field(default_factory=dict)  # uid -> when nodes were last asked for
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill

@@ -35,6 +35,7 @@ class Effect(StrEnum):
     STOP = "stop"  # stop work that cannot continue where it is
     CORDON = "cordon"  # keep every scheduler off a node, and end that
     PROVISION = "provision"  # ask the autoscaler of the cluster for nodes
+    OFFER = "offer"  # mark an idle node as one that may be removed
     SUSPEND = "suspend"  # stop work and keep it away
     RECUT = "recut"  # change the MIG geometry of idle capacity
     DRAIN = "drain"  # move work off a GPU or node whose MIG geometry is to change
@@ -117,6 +118,11 @@ class Modes:
         Mode,
         Does(Effect.PROVISION),
         Doc("ask the autoscaler of the cluster for nodes of the pools in `capacity.pools`, for gangs that do not fit"),
+    ] = Mode.RECOMMEND
+    offer_idle: Annotated[
+        Mode,
+        Does(Effect.OFFER),
+        Doc("mark nodes of the pools in `capacity.pools` that nothing needs as nodes that may be removed"),
     ] = Mode.RECOMMEND
     recover: Annotated[
         Mode,

@@ -181,6 +181,15 @@ class ProvisionOperation(Operation):
     kind: Literal["provision"] = field(default="provision", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferOperation(Operation):
+    """Mark an idle node as one that may be removed, or take that back. Nothing else happens to it."""
+
+    on: bool
+    reason: str  # for people
+    kind: Literal["offer"] = field(default="offer", init=False)
+
+
 OPERATIONS: Mapping[str, type[Operation]] = {
     "admit": AdmitOperation,
     "evict": EvictOperation,
@@ -189,6 +198,10 @@ OPERATIONS: Mapping[str, type[Operation]] = {
     "recut": RecutOperation,
     "cordon": CordonOperation,
     "provision": ProvisionOperation,
+    "offer": OfferOperation,
     "notify": NotifyOperation,
 }
 """The kinds of instructions. A new kind is a class above and a row here."""
+
+PLANNED_ANEW = (RecutOperation, CordonOperation, ProvisionOperation, OfferOperation)
+"""Operations that are not sent again as they were: what there is then decides."""

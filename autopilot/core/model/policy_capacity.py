@@ -36,6 +36,14 @@ class Capacity:
         Interval(ge=0, le=DAY_S),
         Doc("time until new nodes take work; a gang that is planned to start sooner asks for none"),
     ] = 600.0
+    elsewhere_s: Annotated[
+        float,
+        Interval(ge=0, le=30 * DAY_S),
+        Doc(
+            "a gang that has waited this long, and for which no nodes are asked for, is named as one for another "
+            "cluster of MultiKueue; 0: none is"
+        ),
+    ] = 0.0
     deadline_s: Annotated[
         float,
         Interval(ge=60, le=30 * DAY_S),
@@ -44,4 +52,12 @@ class Capacity:
     retry_s: Annotated[
         float, Interval(ge=60, le=30 * DAY_S), Doc("time from one request for a gang to the next one")
     ] = 2 * 3600.0
+    unneeded_s: Annotated[
+        float,
+        Interval(ge=300, le=30 * DAY_S),
+        Doc("a node of these pools that nothing has needed for this long is offered back"),
+    ] = 3600.0
+    spare_nodes: Annotated[
+        int, Interval(ge=0, le=100_000), Doc("nodes of each of these pools that are never offered")
+    ] = 1
     most_requests: Annotated[int, Interval(ge=1, le=1000), Doc("requests that are open at once")] = 4

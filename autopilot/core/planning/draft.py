@@ -29,7 +29,7 @@ class Case:
 
     action: str
     kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut | drain | cordon
-    # | provision
+    # | provision | offer
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -340,6 +340,16 @@ class ProvisionDraft(WorkloadDraft):
 
     pool: str
     nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferDraft(Draft):
+    """Offer an idle node back, or take that back."""
+
+    kind: ClassVar[str] = "offer"
+
+    node: int  # row
+    on: bool
 
 
 def stop_draft(

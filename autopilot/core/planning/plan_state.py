@@ -84,6 +84,7 @@ class PlanState:
     served: set[int] = field(default_factory=set)  # positions of gangs for which instances are being made
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
     steps: int = 0  # of searches for victims and moves
+    unneeded: tuple[str, ...] = ()  # nodes that nothing needs, of the pools that shrink
     wake_s: list[float] = field(default_factory=list)  # when an action could decide otherwise with no new event
 
     # --- gangs that wait ---------------------------------------------------------------------
@@ -158,6 +159,12 @@ class PlanState:
         """Instances for the gang at `at` will exist in so many seconds: nothing is preempted for it meanwhile."""
         self.served.add(at)
         self.refuse(at, Miss(Code.RECUT, seconds, 0.0))
+
+    # --- nodes -------------------------------------------------------------------------------
+
+    def not_needed(self, nodes: Iterable[str]) -> None:
+        """Note the nodes that nothing needs."""
+        self.unneeded = tuple(nodes)
 
     # --- running work ------------------------------------------------------------------------
 

@@ -25,9 +25,11 @@ from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, InFlight
 from autopilot.core.model.operations import (
+    PLANNED_ANEW,
     AdmitOperation,
     CordonOperation,
     EvictOperation,
+    OfferOperation,
     ProvisionOperation,
     RecutOperation,
     ScaleOperation,
@@ -153,7 +155,7 @@ def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Po
     if outcome.kind == OutcomeKind.FAILED:
         if not outcome.retryable:
             return step_to(entry, "failed", now_s)
-        if isinstance(entry.instruction.operation, RecutOperation | CordonOperation | ProvisionOperation):
+        if isinstance(entry.instruction.operation, PLANNED_ANEW):
             return step_to(entry, "conflict", now_s)  # it is planned anew, on what there is then
         return entry if entry.state in {"held", "withdrawn"} else _again(entry, now_s, policy)
     return step_to(entry, "accepted", now_s) if entry.state in {"issued", "held"} else entry
@@ -227,6 +229,8 @@ def _seen(effect: Instruction, world: _World) -> bool:
     if isinstance(effect.operation, CordonOperation):
         nodes = world.observation.snapshot.nodes
         return bool((nodes.cordoned[nodes.id == subject.uid] == effect.operation.on).all())
+    if isinstance(effect.operation, OfferOperation):
+        return False  # no view shows it; its actuator reports it
     row = world.rows.get(subject.uid)
     if isinstance(effect.operation, ProvisionOperation):
         return row is None or int(work.state[row]) != State.PENDING or int(work.incarnation[row]) != subject.revision

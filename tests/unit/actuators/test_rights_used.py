@@ -19,6 +19,7 @@ from tests.unit.actuators import (
     test_mig_config,
     test_node_cordon,
     test_notice,
+    test_offer_back,
     test_plain_levers,
     test_provisioning,
     test_saving,
@@ -51,6 +52,7 @@ def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig
     test_provisioning.test_a_request_is_removed_at_its_deadline(acting, autoscaler)
     test_provisioning.test_where_kueue_asks_itself_nothing_is_asked_for(acting, autoscaler)
     test_writing.test_our_check_is_kept_active(acting)
+    test_offer_back.test_an_offer_is_an_annotation_and_is_taken_back((acting, test_node_cordon.Nodes(acting)))
     test_node_cordon.test_a_condemned_node_is_closed_and_opened_again((acting, test_node_cordon.Nodes(acting)))
     scene = Scene(tmp_path_factory.mktemp("rights"))
     test_mig_config.test_a_gpu_is_cut_and_the_other_one_keeps_its_geometry(scene)

@@ -17,6 +17,7 @@ from autopilot.core.model.operations import (
     CordonOperation,
     EvictOperation,
     NotifyOperation,
+    OfferOperation,
     Operation,
     ProvisionOperation,
     RecutOperation,
@@ -42,6 +43,7 @@ OPERATIONS: list[Operation] = [
     ScaleOperation(replicas=2, until_s=float("inf")),
     RecutOperation(before=(("3g.40gb", 0),), after=None, scope="instance", node="n", index=0),
     CordonOperation(on=True, reason="XID 79 on GPU-3"),
+    OfferOperation(on=True, reason="nothing needs it"),
     ProvisionOperation(pool="h100", nodes=2, provisioning_class="c"),
     NotifyOperation(gpus=1.5, idle_s=3600.0, grace_s=900.0),
 ]
@@ -96,7 +98,8 @@ EVICT = {"kind": "evict", "reason": "preempt", "grace_s": 1.0, "save": "try"}
     [
         (
             EVICT | {"kind": "fly"},
-            "operation of kind 'fly': this version knows admit, cordon, evict, notify, provision, recut, resize, scale",
+            "operation of kind 'fly': this version knows admit, cordon, evict, notify, offer, provision, "
+            "recut, resize, scale",
         ),
         (["evict"], "operation of kind None: this version knows"),
         ({name: EVICT[name] for name in ("kind", "reason", "save")}, "operation of kind 'evict': without grace_s"),

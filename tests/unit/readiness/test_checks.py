@@ -189,3 +189,18 @@ def test_the_names_of_a_newer_dcgm_are_known() -> None:
     """Since DCGM 4.6 the fields have other names; nothing is missing then."""
     renamed = tuple(each.names[-1] if len(each.names) < 3 else each.names[1] for each in dcgm.FIELDS.values())
     assert not _bad(scraped=Scraped(names=renamed))
+
+
+def test_where_nodes_and_other_clusters_come_from_is_said() -> None:
+    """Without the kind of the requests, and with checks of Kueue that are about capacity."""
+    (line,) = [line for line in _lines() if line.check == "capacity"]
+    assert (line.status, "no nodes are asked for" in line.text) == (Status.SKIPPED, True)
+    world = World(answers={"/apis/autoscaling.x-k8s.io": Answer(200, json.dumps({"versions": [{"version": "v1"}]}))})
+    world.lists[f"{KUEUE}/v1beta2/admissionchecks"] = [
+        {"metadata": {"name": name}, "spec": {"controllerName": f"kueue.x-k8s.io/{controller}"}}
+        for name, controller in (("far", "multikueue"), ("more", "provisioning-request"))
+    ]
+    served, far, more = [line.text for line in _lines(world) if line.check == "capacity"]
+    assert served == "autoscaling.x-k8s.io/v1 is served"
+    assert far.startswith("far: its queues start work in other clusters")
+    assert more.startswith("more: Kueue asks for the capacity of its queues itself")

@@ -1,0 +1,46 @@
+"""Nodes that nothing needs: since when, and which of them are offered back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import OfferOperation
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Observation, OutcomeKind
+
+
+def remember_idle_nodes(
+    memory: ControllerMemory, unneeded: Iterable[str], observation: Observation, policy: Policy
+) -> ControllerMemory:
+    """Memory after a plan: since when each node is unneeded. Nodes that are gone are forgotten."""
+    if not policy.capacity.pools and not memory.offered_s:
+        return memory
+    there = set(observation.snapshot.nodes.id.tolist())
+    return replace(
+        memory,
+        idle_nodes_s={name: memory.idle_nodes_s.get(name, observation.now_s) for name in unneeded},
+        offered_s={name: at_s for name, at_s in memory.offered_s.items() if name in there},
+    )
+
+
+def settle_offers(memory: ControllerMemory, observation: Observation) -> ControllerMemory:
+    """Memory after the outcomes of a tick: an offer stands, or is taken back, once its actuator says so."""
+    offered = dict(memory.offered_s)
+    for outcome in observation.outcomes:
+        entry = memory.in_flight.get(outcome.instruction_id)
+        if entry is None or outcome.kind != OutcomeKind.DONE:
+            continue
+        operation, node = entry.instruction.operation, entry.instruction.subject.uid
+        if isinstance(operation, OfferOperation) and operation.on:
+            offered[node] = observation.now_s
+        elif isinstance(operation, OfferOperation):
+            offered.pop(node, None)
+    return replace(memory, offered_s=offered) if offered != memory.offered_s else memory
+
+
+def being_offered(memory: ControllerMemory) -> set[str]:
+    """Nodes whose offer is being made or taken back."""
+    effects = (entry.instruction for entry in memory.in_flight.values())
+    return {each.subject.uid for each in effects if isinstance(each.operation, OfferOperation)}
