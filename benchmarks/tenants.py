@@ -15,10 +15,11 @@ to_last_arrival_ratio / bound_ratio. The shipped policy must have a lower averag
 kueue and easy. `las` is no bar, because it knows no guarantees and may stop any job. It is shown for its low wait.
 
     python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,las,easy,kueue]
-        [--durations last-two] [--workers 2] [--keep ROWS.jsonl] [--json OUT]
+        [--durations last-two] [--slice 400-1400] [--workers 2] [--keep ROWS.jsonl] [--json OUT]
 
-`--quick` runs the first 30 days of P12. With `--keep` every measured row is written at once, and an interrupted run
-resumes. `--policy ""` measures the baselines alone.
+`--quick` runs the first 30 days of P12. `--slice A-B` runs jobs A to B of each file by submit, as a trace of their own.
+With `--keep` every measured row is written at once, and an interrupted run resumes. `--policy ""` measures the
+baselines alone.
 """
 
 from __future__ import annotations
@@ -144,6 +145,16 @@ def first_days(frame: pd.DataFrame, tenants: Sequence[str], days: float) -> pd.D
     mine = frame[frame["tenant"].isin(list(tenants))]
     early: pd.DataFrame = mine[mine["submit_s"] < mine["submit_s"].min() + days * DAY_S]
     return early
+
+
+def sliced(frame: pd.DataFrame, tenants: Sequence[str], asked: str) -> pd.DataFrame:
+    """Jobs `A-B` of these tenants by submit; the first of them is submitted at 0."""
+    first, _, last = asked.partition("-")
+    if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
+        raise SystemExit(f"--slice: {asked!r} is not of the form 400-1400")
+    mine = frame[frame["tenant"].isin(list(tenants))].sort_values("submit_s", kind="stable")
+    part: pd.DataFrame = mine.iloc[int(first) : int(last)]
+    return part.assign(submit_s=part["submit_s"] - part["submit_s"].min())
 
 
 def measure(task: Task) -> Row:
@@ -273,6 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         policy="autopilot",
         baselines="fifo-skip,las,easy,kueue",
         durations="last-two",
+        slice="",
         workers=2,
         keep="",
     )
@@ -297,8 +309,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file, case in cases.items():
             cluster = Path(folder) / f"{file}.yaml"
             cluster.write_text(cluster_text(case), encoding="utf-8")
+            tenants = tuple(case.guarantee)
+            if given.slice:
+                part = sliced(frame, tenants, given.slice)
+                tenants = tuple(each for each in tenants if (part["tenant"] == each).any())
+                played = Path(folder) / f"{file}.parquet"
+                part.to_parquet(played)
             tasks += [
-                Task(file, name, tuple(case.guarantee), played, cluster, given.durations)
+                Task(file, name, tenants, played, cluster, given.durations)
                 for name in policies
                 if (file, name) not in done
             ]
@@ -306,7 +324,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(row)
             keep_row(given.keep, row)
     print(
-        f"many tenants, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
+        f"many tenants, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}"
+        f"{f', jobs {given.slice}' if given.slice else ''}: "
         f"{ours or 'baselines alone'}, durations {given.durations}"
     )
     found = {
