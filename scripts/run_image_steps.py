@@ -106,7 +106,7 @@ class Tree:
             self.run([str(tree / "bin" / name), *arguments], PYTHONDONTWRITEBYTECODE="1", MPLCONFIGDIR=str(self.here))
         if _state(tree) != before:
             raise OSError(f"starting the commands changed {tree}")
-        for path in (tree, *tree.rglob("*")):  # so that whoever ran this can delete it
+        for path in (tree, *tree.rglob("*")):  # so that the caller can delete it
             if path.is_dir() and not path.is_symlink():
                 path.chmod(0o755)
 

@@ -6,7 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from autopilot.readiness.rights import Right
 
 
 class Status(StrEnum):
@@ -91,6 +94,7 @@ class Asked:
     telemetry: Telemetry | None
     now_s: Callable[[], float]
     namespace: str  # where the settings of the service are
+    rights: tuple[Right, ...] = ()  # beside those that reading takes
 
 
 Check = Callable[[Asked], Iterator[Line]]

@@ -24,6 +24,8 @@ class Right:
     needed: bool = False
     verbs: tuple[str, ...] = READ
     own_namespace: bool = False  # granted in the namespace of the service only
+    name: str = ""  # of the only object that is meant; "" for all
+    fix: str = "apply deploy/observe.yaml"
 
     @property
     def shown(self) -> str:
@@ -61,8 +63,8 @@ RIGHTS: tuple[Right, ...] = (
 
 def permissions(asked: Asked) -> Iterator[Line]:
     """Ask the server for each right; one line for all that are granted, one for each resource that is not."""
-    granted = 0
-    for right in RIGHTS:
+    granted, wanted = 0, (*RIGHTS, *asked.rights)
+    for right in wanted:
         missing: list[str] = []
         problem = ""
         for verb in right.verbs:
@@ -73,22 +75,24 @@ def permissions(asked: Asked) -> Iterator[Line]:
                 missing.append(verb)
         if problem:
             text = f"cannot be asked: {problem}"
-            yield Line("permissions", right.shown, Status.UNKNOWN, text, "apply deploy/observe.yaml")
+            yield Line("permissions", right.shown, Status.UNKNOWN, text, right.fix)
         elif missing:
             status = Status.FAILED if right.needed else Status.WARNING
             text = f"no right to {some(missing)} {right.shown} ({right.why})"
-            yield Line("permissions", right.shown, status, text, "apply deploy/observe.yaml")
+            yield Line("permissions", right.shown, status, text, right.fix)
         else:
             granted += 1
     if granted:
         yield Line(
-            "permissions", "granted", Status.OK, f"all that is asked for on {granted} of {len(RIGHTS)} resources"
+            "permissions", "granted", Status.OK, f"all that is asked for on {granted} of {len(wanted)} resources"
         )
 
 
 def _allowed(asked: Asked, right: Right, verb: str) -> tuple[bool, str]:
     """Whether the server grants a verb, and why it could not be asked ("" where it could)."""
-    attributes = {"group": right.group, "resource": right.resource, "verb": verb}
+    resource, _, part = right.resource.partition("/")
+    attributes = {"group": right.group, "resource": resource, "verb": verb}
+    attributes |= {key: value for key, value in (("subresource", part), ("name", right.name)) if value}
     if right.own_namespace:
         attributes["namespace"] = asked.namespace
     body = {

@@ -124,7 +124,7 @@ def served(seed: int) -> Server:
 
 
 def run(seed: int, failovers: int, *, checks: bool = True) -> Outcome:
-    """Force so many failovers, each in one of five ways, and judge the audit log."""
+    """Force the given number of failovers, each in one of five ways, and check the audit log."""
     server, rng = served(seed), random.Random(seed)
     actors = [Actor(f"c{number}", server, random.Random(rng.random()), checks) for number in range(3)]
     found, numbers = Outcome(), len(actors)

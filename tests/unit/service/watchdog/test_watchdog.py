@@ -32,6 +32,11 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture
 def server() -> Server:
+    """A cluster with Kueue and the account of the watchdog."""
+    return watched()
+
+
+def watched() -> Server:
     """A cluster with Kueue, a queue with two checks, and the account of the watchdog."""
     made = with_namespace(cluster(Timeline(START), random.Random(1), kueue=True))
     ask = Asker(made)

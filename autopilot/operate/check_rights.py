@@ -1,0 +1,53 @@
+"""The rights that the settings ask for beside reading: of each kind of instruction, of leading, of our resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from actuators.kubernetes.levers import rules_for
+from autopilot.crds.roles import SERVICE_RULES
+from autopilot.readiness.manifest import LEADING_RULES
+from autopilot.readiness.rights import Right
+from autopilot.service.acting import enabled_levers
+from autopilot.service.settings import Kubernetes
+
+
+def further_rights(settings: Kubernetes) -> tuple[Right, ...]:
+    """What `autopilot check` asks for beside the table of reading, each with the file that grants it."""
+    found: list[Right] = []
+    if settings.act:
+        kinds = {kind for lever in enabled_levers(settings) for kind in lever.kinds}
+        for kind in sorted(kinds & set(settings.act_kinds or kinds)):
+            found += [
+                Right(
+                    rule.group,
+                    rule.resource,
+                    f"instructions of kind {kind}",
+                    needed=True,
+                    verbs=rule.verbs,
+                    own_namespace=rule.own_namespace,
+                    name=name,
+                    fix=f"apply deploy/act/{kind}.yaml, or set act.{kind} of the chart",
+                )
+                for rule in rules_for([kind])
+                for name in rule.names or ("",)
+            ]
+    if settings.lease is not None:
+        fix = "grant the role `leading` of the chart (files/rights.yaml) in the namespace of the service"
+        found += _of(LEADING_RULES, "the election of the leader", fix, own_namespace=True)
+    if settings.recommendations or settings.policy_object is not None:
+        found += _of(SERVICE_RULES, "control resources", "apply deploy/crds/", own_namespace=False)
+    return tuple(found)
+
+
+def _of(rules: Iterable[Mapping[str, Any]], why: str, fix: str, *, own_namespace: bool) -> Iterator[Right]:
+    """Rules of a role, one right for each resource and name."""
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for name in rule.get("resourceNames") or ("",):
+                    verbs = tuple(rule["verbs"])
+                    yield Right(
+                        group, resource, why, needed=True, verbs=verbs, own_namespace=own_namespace, name=name, fix=fix
+                    )
