@@ -30,7 +30,7 @@ LARGE: dict[str, int] = {
     "guard and code": 70,
     "action": 20,
     "judged action": 7,  # those that weigh what they take from running work, and `regeometry`
-    "operation": 8,
+    "operation": 10,
     "failure cause": 16,
     "recommendation": MOST_RECOMMENDATIONS,
     "spender": MOST_SPENDERS,
