@@ -7,9 +7,10 @@ from actuators.kubernetes.effects import record_of
 from actuators.kubernetes.levers.admission_check import KUEUE
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
 from actuators.kubernetes.levers.evicting import after_saving, take_back
-from actuators.kubernetes.levers.stopped import mark_for, mark_of
+from actuators.kubernetes.levers.stopped import Mark, mark_for, mark_of
+from actuators.kubernetes.levers.suspension import writers
 from actuators.kubernetes.objects import Target, holds
-from actuators.kubernetes.writing import Stop
+from actuators.kubernetes.writing import MANAGER, Stop
 from autopilot.contract.annotations import STOPPED
 from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Instruction
@@ -53,13 +54,21 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     return Waiting("Kueue stops it") if answer.ok else ended_by(answer, f"{ref.shown}: active false")
 
 
+def _our_mark(workload: Obj) -> Mark | None:
+    """The mark of our stop, while we were the last to write `active`.
+
+    The mark stays where a person brings the work back, and does not count any more: a later stop is that person's.
+    """
+    return mark_of(workload) if writers(workload, ("f:spec", "f:active")) == {MANAGER} else None
+
+
 def _suits_resume(_instruction: Instruction, target: Target) -> str:
     workload = target.workload
     if not workload:
         return "it is not in a queue of Kueue"
     if workload["spec"].get("active", True) is not False:
         return "its Workload is active"
-    mark = mark_of(workload)
+    mark = _our_mark(workload)
     if mark is None:
         return "a person has deactivated it"
     return "" if mark.returns else "it waits until its owner lets it continue"
@@ -73,7 +82,7 @@ def _resume(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progr
     def decide(found: Obj) -> Obj | Stop:
         if found["spec"].get("active", True) is not False:
             return Stop("it is active", done=True)
-        mark = mark_of(found)
+        mark = _our_mark(found)
         if mark is None or not mark.returns:
             return Stop("a person keeps it out", refusal=Refusal.TAKEN)
         notes = {**record_of(effect, "reactivated"), STOPPED: None}

@@ -61,7 +61,7 @@ def startable(job: Obj) -> str:
     if not job["spec"].get("suspend"):
         return "its Job is not suspended"
     mark = mark_of(job)
-    by_us = MANAGER in _writers(job, ("f:spec", "f:suspend"))
+    by_us = MANAGER in writers(job, ("f:spec", "f:suspend"))
     if mark is not None and by_us:
         return "" if mark.returns else "it waits until its owner lets it continue"
     if label(job, MANAGE) != "true":
@@ -86,7 +86,8 @@ def _entries(job: Obj, path: tuple[str, ...]) -> list[Obj]:
     return found
 
 
-def _writers(job: Obj, path: tuple[str, ...]) -> set[str]:
+def writers(job: Obj, path: tuple[str, ...]) -> set[str]:
+    """The field managers that own a field."""
     return {entry["manager"] for entry in _entries(job, path)}
 
 

@@ -89,6 +89,23 @@ def test_work_that_a_person_deactivated_is_left_alone(acting: Acting) -> None:
     acting.finish("paused")
 
 
+def test_a_later_deactivation_by_a_person_wins(acting: Acting) -> None:
+    """The owner brings work back that we had stopped, and takes it out later: our old mark does not start it."""
+    uid = acting.running_job("own", "n1")
+    actuator = acting.actuator()
+    actuator.apply(acting.instruction(uid, evict()), acting.now_s)
+    acting.run(40)
+    path = f"{SPACE}/workloads/{acting.workload('own')['metadata']['name']}"
+    for active in (True, False):
+        acting.ask("PATCH", path, {"spec": {"active": active}}, fieldManager="kubectl-patch")
+        acting.run(5)
+    assert STOPPED in acting.workload("own")["metadata"]["annotations"]
+    again = acting.instruction(uid, admit("n1"), number="2/p/w", revision=acting.revision(uid))
+    assert actuator.apply(again, acting.now_s).kind == OutcomeKind.CONFLICT
+    assert acting.workload("own")["spec"]["active"] is False
+    acting.finish("own")
+
+
 def test_idle_work_waits_for_its_owner(acting: Acting) -> None:
     """Its mark says that the controller does not start it again."""
     uid = acting.running_job("idle", "n1")
