@@ -145,8 +145,13 @@ def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
 
 
 def recovered(rows: Mapping[str, Row]) -> float:
-    """Part of the average total wait between last-two and exact that predicted recovers. `rows` by durations."""
+    """Part of the average total wait between last-two and exact that predicted recovers. `rows` by durations.
+
+    NaN where these two are equal, for example because nothing waits in a few days.
+    """
     worst, best = rows["last-two"].total_wait_s, rows["exact"].total_wait_s
+    if worst == best:
+        return float("nan")
     return (worst - rows["predicted"].total_wait_s) / (worst - best)
 
 
