@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isnan
+from math import ceil, inf, isnan
 from typing import Any
 
 from autopilot.contract import LAST_CHECKPOINT, LEVEL_OF, PREFIX, Domain
@@ -82,7 +82,7 @@ def contract_of(cluster: Cluster, job: int) -> dict[str, str]:
         "gpu-type": _models(cluster, shape),
     }
     interval_s = store.stated_interval_s(job)
-    stated["checkpoint-interval-s"] = interval_s if interval_s >= 1 else None
+    stated["checkpoint-interval-s"] = interval_s if 1 <= interval_s < inf else None
     if jobs.service[job] < 0:
         members = member_count(shape, shape.gpus)
         stated["members"] = members if members > 1 else None

@@ -121,7 +121,10 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
     """What the gang states, from an equal gang where there was one."""
     first, job, workload = shapes[0], gang.job, gang.workload
     declared = declarations(
-        first.meta, workload.metadata if workload is not None else None, job.metadata if job is not None else None
+        first.meta,
+        _pod_meta(gang),
+        workload.metadata if workload is not None else None,
+        job.metadata if job is not None else None,
     )
     spec = first.spec
     affinity = msgspec.json.encode(spec.affinity) if spec.affinity is not None else b""
@@ -146,6 +149,13 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
             cluster.stated.clear()
         found = cluster.stated[key] = _state(gang, shapes, declared, offers, cluster)
     return found
+
+
+def _pod_meta(gang: Gang) -> Meta | None:
+    """What the pods of a gang declare themselves. The Workload of plain pods and replicas has no metadata of theirs."""
+    if gang.job is not None or gang.workload is None or not gang.pods:
+        return None
+    return next(iter(gang.pods.values())).pod.metadata
 
 
 def _state(

@@ -68,6 +68,17 @@ def test_pods_of_one_owner_are_one_gang(labels: Json, reference: Json | None, na
     assert len(held(seen, f"team/{name}")) == 8
 
 
+def test_a_replica_in_a_queue_declares_its_class_on_its_pod() -> None:
+    """The Workload that Kueue makes for a pod has no annotations of the pod: without them it would be batch work."""
+    notes = {"gpu-autopilot.io/slo-class": "latency-critical"}
+    replica = pod("chat-0", 1, node="n1", annotations=notes, owner=owner("ReplicaSet", "chat-5", "r"))
+    by = {**owner("Pod", "chat-0", replica["metadata"]["uid"]), "apiVersion": "v1"}
+    made = workload("pod-chat-0", owner=by, admitted_to="q")
+    _, work = Seen(*kueue(node("n1"), replica, made)).tables()
+    found = row(work, "team/chat-0")
+    assert (found["slo_class"], found["preemptible"]) == (SloClass.LATENCY_CRITICAL, False)
+
+
 def test_members_that_differ_have_rows_of_their_own() -> None:
     """A leader with one GPU and two workers with four: the member table has their widths."""
     owned = owner("PyTorchJob", "pt", "u")
