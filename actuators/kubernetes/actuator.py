@@ -198,8 +198,8 @@ class KubernetesActuator:
             if effect.lever is None:
                 progress = Ended(OutcomeKind.FAILED, why_not, cause=Cause.LEVER)
             else:
-                self._say(effect, target.main, "Begun", effect.lever.words, now_s)
                 progress = effect.lever.step(self._tools, effect, target, now_s)
+                self._say(effect, target.main, "Begun", effect.lever.words, now_s)  # after it: the work waits for it
         self._note_outage(progress, now_s)
         if isinstance(progress, Waiting):
             effect.waits_for = progress.reason
