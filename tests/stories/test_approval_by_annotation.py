@@ -85,9 +85,15 @@ def approve(url: str) -> None:
         found = requests.get(path, headers=headers, timeout=10).json()["items"]
         return [each["metadata"]["name"] for each in found if each.get("status", {}).get("state") == "NeedsApproval"]
 
-    seen(lambda: bool(waiting()))
+    found: list[str] = []  # asked once: it may be another one at the next tick
+
+    def any_waits() -> bool:
+        found[:] = waiting()
+        return bool(found)
+
+    seen(any_waits)
     answer = requests.patch(
-        f"{path}/{waiting()[0]}?fieldManager=kubectl-annotate",
+        f"{path}/{found[0]}?fieldManager=kubectl-annotate",
         json={"metadata": {"annotations": {APPROVE: "yes"}}},
         headers={**headers, "Content-Type": "application/merge-patch+json"},
         timeout=10,
