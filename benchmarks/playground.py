@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +20,24 @@ import numpy as np
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.advised import advise
-from autopilot.app.runs.wiring import Managed, NoInbox, NoJournal, SoleLeader
+from autopilot.app.runs.wiring import Managed
 from autopilot.app.runs.world import World, build_world
-from autopilot.controller import Controller, Wiring
-from autopilot.core.intake.sight import INVENTORY, WORK
+from autopilot.controller import Controller
 from autopilot.core.model.records import Decision, Observation, Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable
-from autopilot.memory_store import InMemoryStore
 from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import controller_site, go_live
 from autopilot.playground.projection import Projection
 from autopilot.playground.stage import open_stage
-from autopilot.settings import StaticPolicySource, shipped_policy
-from autopilot.worker import InlineWorker
+from autopilot.settings import shipped_policy
 from benchmarks.kit import options, table, write_json
-from collectors.exporter import ExporterCollector, Target
-from models.expected_mix import MixForecaster
-from models.last_two import LastTwo
+from benchmarks.playground_sides import INTERVAL_S, START, arm, exporter_of, faults_of, wiring_of
 from simulator.running.engine import Scheduler
-from simulator.running.faults import Faults
-from simulator.running.owners import Owners
 from simulator.running.simulation import Simulation
 from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 
-START = datetime(2026, 11, 19, tzinfo=UTC)
-INTERVAL_S = 30.0
 SHOWN = 10
 """Differences that are printed for each side."""
 UNMEASURED = (
@@ -103,7 +93,7 @@ def simulated(world: World, until_s: float) -> Ticks:
 
     jobs = world.jobs()
     services = world.fleet(jobs)
-    faults = Faults(world.faults, world.seed) if world.faults is not None else None
+    faults = faults_of(world)
     policy = shipped_policy("recommend")
     table = (lambda now_s: unmeasured(services.table(now_s))) if services is not None else None
     managed = Managed(
@@ -132,13 +122,7 @@ def simulated(world: World, until_s: float) -> Ticks:
         ready_wakes=True,
         horizon_s=until_s,
     )
-    owners = Owners(simulation.cluster, world.seed)
-    owners.arm(simulation.engine)
-    owners.listeners += [each.on_owner for each in occupants]
-    if services is not None:
-        services.arm(simulation.engine)
-    if faults is not None:
-        faults.arm(simulation.engine, simulation.cluster)
+    arm(simulation, world, services, faults, occupants)
     simulation.run()
     return found
 
@@ -159,7 +143,7 @@ def shown(world: World, until_s: float, folder: Path, *, check: bool = False) ->
         kubeconfig.write_text(live.api.kubeconfig())
         site = controller_site(live, kubeconfig)
         end_watch = site.watch(lambda _hurry: None)
-        exporter = ExporterCollector([Target(url) for url in live.exporters()], interval_s=INTERVAL_S)
+        exporter = exporter_of(live)
         site.join(exporter)
         names = Names(stage.projection)
 
@@ -168,21 +152,7 @@ def shown(world: World, until_s: float, folder: Path, *, check: bool = False) ->
             proposals = decision.plan.proposals
             found[now_s] = Counter(key_of(each, observation.snapshot, names.of) for each in proposals)
 
-        controller = Controller(
-            Wiring(
-                collectors=(site.collector, exporter),
-                forecasters=[LastTwo(), MixForecaster()],
-                actuators={},
-                journal=NoJournal(),
-                memory=InMemoryStore(),
-                inbox=NoInbox(),
-                policy=site.policy(StaticPolicySource(shipped_policy("recommend"))),
-                leadership=SoleLeader(),
-                worker=InlineWorker(),
-                on_decision=watch,
-                lists=((INVENTORY, site.source), (WORK, site.source)),
-            )
-        )
+        controller = Controller(wiring_of(site, exporter, shipped_policy("recommend"), watch))
         for number in range(int(until_s / INTERVAL_S) + 1):
             stage.clock.run_to(number * INTERVAL_S)
             with site.still():

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from math import fsum, inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -20,38 +19,28 @@ from typing import Any
 from actuators.kubernetes.levers import LEVERS
 from apiserver.http.faults import Faults as ServerFaults
 from autopilot.app.options import SimulateOptions
-from autopilot.app.runs.wiring import Managed, NoInbox, NoJournal, SoleLeader, manage
+from autopilot.app.runs.wiring import Managed, manage
 from autopilot.app.runs.world import World, build_world
 from autopilot.controller import Controller, Wiring
-from autopilot.core.intake.sight import INVENTORY, WORK
-from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.records import Decision, Observation, Outcome, OutcomeKind
-from autopilot.memory_store import InMemoryStore
 from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.capping import Capped
 from autopilot.service.site import Site
-from autopilot.settings import StaticPolicySource, shipped_policy
-from autopilot.worker import InlineWorker
+from autopilot.settings import shipped_policy
 from benchmarks.kit import options, table, write_json
-from collectors.exporter import ExporterCollector, Target
-from models.expected_mix import MixForecaster
-from models.last_two import LastTwo
+from benchmarks.playground_sides import INTERVAL_S, START, arm, exporter_of, faults_of, wiring_of
 from simulator.baselines.kueue import cohort_specs
 from simulator.checkers import Violation
 from simulator.running.accounting import gpu_s
 from simulator.running.engine import Scheduler
-from simulator.running.faults import Faults
-from simulator.running.owners import Owners
 from simulator.running.simulation import Simulation
 from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 
-START = datetime(2026, 11, 19, tzinfo=UTC)
-INTERVAL_S = 30.0
 MOST_TICKS = 16
 """Ticks at one moment before time goes on, as in a simulation: an effect of several steps needs several."""
 
@@ -106,7 +95,7 @@ def simulated(world: World, until_s: float, policy: Policy) -> Figures:
     began_s = time.process_time()
     jobs = world.jobs()
     services = world.fleet(jobs)
-    faults = Faults(world.faults, world.seed) if world.faults is not None else None
+    faults = faults_of(world)
     occupants: list[Occupants] = []
 
     def make(cluster: Cluster) -> Scheduler:
@@ -126,13 +115,7 @@ def simulated(world: World, until_s: float, policy: Policy) -> Figures:
         return scheduler
 
     simulation = Simulation(world.inventory, jobs, make, PHYSICS[world.physics], horizon_s=until_s)
-    owners = Owners(simulation.cluster, world.seed)
-    owners.arm(simulation.engine)
-    owners.listeners += [each.on_owner for each in occupants]
-    if services is not None:
-        services.arm(simulation.engine)
-    if faults is not None:
-        faults.arm(simulation.engine, simulation.cluster)
+    arm(simulation, world, services, faults, occupants)
     run = simulation.engine.run()
     return figures(simulation, run.end_s, cpu_s=time.process_time() - began_s)
 
@@ -152,7 +135,7 @@ class ActingRun:
         self._stack.enter_context(self.stage.clock.hold())
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(live.api.kubeconfig())
-        self._exporter = ExporterCollector([Target(url) for url in live.exporters()], interval_s=INTERVAL_S)
+        self._exporter = exporter_of(live)
         self._begin()
 
     def _begin(self) -> None:
@@ -167,19 +150,7 @@ class ActingRun:
         """What the controller is built from."""
         if site.actuator is None:
             raise ValueError("the site of a playground in which the autopilot acts has no actuator")
-        return Wiring(
-            collectors=(site.collector, self._exporter),
-            forecasters=[LastTwo(), MixForecaster()],
-            actuators=dict.fromkeys(OPERATIONS, site.actuator),
-            journal=NoJournal(),
-            memory=InMemoryStore(),
-            inbox=NoInbox(),
-            policy=site.policy(StaticPolicySource(self._policy)),
-            leadership=SoleLeader(),
-            worker=InlineWorker(),
-            on_decision=self._decided,
-            lists=((INVENTORY, site.source), (WORK, site.source)),
-        )
+        return wiring_of(site, self._exporter, self._policy, self._decided)
 
     def _end(self) -> None:
         """The process of the controller ends."""
