@@ -25,6 +25,7 @@ POLICY_NAMES = (
     "regeometry-gpu",
     "regeometry-node",
     "defragment-ahead",
+    "elastic",
     "reclaim-idle",
 )
 """The shipped policies that act on their own, the default first; repeated here for the same reason."""
