@@ -68,6 +68,7 @@ soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SE
 	@$(PY) scripts/soak_hostile.py --world cuts --runs 1000 --workers $(WORKERS)
 	@$(PY) scripts/soak_failovers.py --workers $(WORKERS)
 	@$(PY) scripts/soak_kills.py --workers $(WORKERS)
+	@$(PY) scripts/soak_api.py --workers $(WORKERS)
 
 mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; build/mutants.json)
 	@$(PY) scripts/run_mutants.py --workers $(WORKERS)

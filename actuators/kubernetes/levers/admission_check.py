@@ -71,6 +71,8 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         return changed("its Workload was deactivated meanwhile")
     if holds(workload, "Finished"):
         return changed("its Workload has ended")
+    if _evictions(workload) > effect.instruction.subject.revision:  # the view may not show it yet
+        return changed("Kueue evicted it since the decision; it is decided again")
     check = our_check(workload)
     if check["state"] == READY:
         if effect.id in check.get("message", ""):
@@ -99,6 +101,12 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     if not answer.ok:
         return ended_by(answer, f"{ref.shown}: check {CHECK} Ready")
     return Waiting("Kueue and the scheduler start it")
+
+
+def _evictions(workload: Obj) -> int:
+    """How often Kueue evicted it, as the view counts its incarnations."""
+    stats = (workload.get("status") or {}).get("schedulingStats") or {}
+    return sum(int(each.get("count", 0)) for each in stats.get("evictions") or ())
 
 
 def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOperation) -> list[Obj] | Progress:
@@ -139,7 +147,11 @@ def _placed_by_kueue(workload: Obj) -> set[str]:
 
 
 def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
-    """An earlier admission did not start at its place: its reservation is given back, and it is admitted anew."""
+    """An earlier admission did not start at its place: its reservation is given back, and its gang decided again.
+
+    Ready may be said only for the reservation that the decision saw. Else the next decision would find a Ready that is
+    not its own, give that back as well, and so on.
+    """
     if placement.bound(tools.api, target):
         return changed(f"its check {CHECK} is Ready already, and its pods start")
     answer = _retry(tools, effect, target, now_s, "it did not start at its earlier place")
