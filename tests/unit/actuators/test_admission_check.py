@@ -107,6 +107,24 @@ def test_a_place_that_filled_up_gives_the_quota_back(acting: Acting) -> None:
         acting.finish(name)
 
 
+def test_a_gang_that_has_started_in_part_is_not_taken_back(acting: Acting) -> None:
+    """One of its nodes filled up: the pod that runs is left alone at the deadline, and the outcome names the rest."""
+    acting.pod("squatter", 8)
+    (squatter,) = acting.pods()
+    full = squatter["spec"]["nodeName"]
+    free = next(name for name in ("n1", "n2", "n3") if name != full)
+    uid = acting.waiting_job("half", 8, 2)
+    actuator, instruction = acting.actuator(), acting.instruction(uid, admit(full, free))
+    actuator.apply(instruction, acting.now_s)
+    acting.run(61)
+    assert [bool(each["spec"].get("nodeName")) for each in acting.pods("half")].count(True) == 1
+    (outcome,) = actuator.advance(acting.now_s, 1, [instruction])
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.FAILED, "some of its pods have not started in time")
+    (check,) = acting.workload("half")["status"]["admissionChecks"]
+    assert check["state"] == "Ready"
+    acting.finish("half")
+
+
 def test_a_gang_that_kueue_has_placed_keeps_its_place(acting: Acting) -> None:
     """Topology-aware scheduling assigned nodes: no selector of ours is added, which would contradict them."""
     levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
