@@ -98,6 +98,8 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     problems = [*stated.problems, *cluster.opt_outs.problems(stated.window)]
     if gang.key in cluster.overbooked:
         problems.append(("allocatable", "its node has no GPU left for it: the node holds more than it offers"))
+    if _lost_job(gang):
+        problems.append(("job", "its Job is not in the view, and so what it declares is not known; it is left alone"))
     queue = cluster.queue(gang)
     if queue < 0:
         problems.append(("queue", "its queue does not exist; it is left alone"))
@@ -115,6 +117,12 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):
         values["excluded"] = True
     return GangRow(values, _members(gang, shapes, cluster), tuple(problems))
+
+
+def _lost_job(gang: Gang) -> bool:
+    """Whether its Workload is of a Job that was deleted: Kueue keeps such a Workload for a while."""
+    owner = gang.workload.metadata.owner if gang.workload is not None else None
+    return owner is not None and owner.kind == "Job" and gang.job is None
 
 
 def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Sequence[PodFacts]) -> Stated:

@@ -17,7 +17,8 @@ from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, 
 from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Instruction, Note, Observation, Subject, SubjectKind
-from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
@@ -117,11 +118,29 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
             if holds > len(layout):
                 continue  # it shrinks: what it gives up is not free before it is seen to be
             whatif.evict(row)
-        if len(whatif.layout_of(row)) == 0 and whatif.fits(layout):
+        layout = layout if whatif.fits(layout) else _on_free_gpus(whatif, layout)
+        if len(whatif.layout_of(row)) == 0 and len(layout) >= max(holds, 1):
             whatif.place(row, layout)
         else:
             whatif.rollback(mark)
     return frozenset(busy)
+
+
+def _on_free_gpus(whatif: WhatIf, layout: Layout) -> Layout:
+    """The whole GPUs of a layout that does not fit, on free GPUs of the same nodes, as far as there are any.
+
+    Where a cluster does not say which GPU a pod will get, the view may have given the GPUs of an effect under way to
+    other work of the node. The effect takes as many GPUs of the node all the same.
+    """
+    node = whatif.snapshot.gpus.node
+    whole = (layout.plain & (layout.milli == GPU_MILLI)).all()
+    if not (whole and whatif.gpu_usable[layout.gpu].all() and whatif.node_ok[node[layout.gpu]].all()):
+        return layout.without(range(len(layout)))
+    found: list[int] = []
+    for at, asked in zip(*np.unique(node[layout.gpu], return_counts=True), strict=True):
+        free = np.flatnonzero((node == at) & whatif.gpu_usable & (whatif.gpu_used == 0))
+        found += free[: int(asked)].tolist()
+    return Layout.whole(np.array(found, np.int32))
 
 
 # --- starts that waited for others to leave -----------------------------------------------------------

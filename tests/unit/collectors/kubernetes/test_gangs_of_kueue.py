@@ -35,6 +35,14 @@ def test_work_waits_in_the_queue_behind_its_local_queue() -> None:
     assert (found["state"], found["gate"], work.queues.id[found["queue"]]) == (State.PENDING, Gate.OPEN, "gpus")
 
 
+def test_a_workload_whose_job_is_gone_is_left_alone() -> None:
+    """Kueue keeps it for a while, and nothing says any more whether its owner had opted out or protected it."""
+    waits = kueue(workload("job-a", 4, owner=OWNER))
+    with_job = Seen(node("n1"), job("a", 4), *waits).tables()[1]
+    assert not row(with_job, "team/a")["excluded"]
+    assert row(Seen(node("n1"), *waits).tables()[1], "team/a")["excluded"]
+
+
 def test_a_waiting_check_holds_work_back() -> None:
     """Quota reserved and not admitted: an external check is awaited."""
     waits = workload("job-b", 8, owner=owner("Job", "b", "u-b"), conditions=[done("QuotaReserved", "QuotaReserved")])

@@ -253,6 +253,17 @@ def test_a_gang_becomes_overdue_at_a_review_that_is_woken_for(submit_s: float) -
     assert change(lambda _now_s, wake_s: wake_s) == change(lambda now_s, _wake_s: now_s + 10.0) < 900.0
 
 
+def test_gpus_under_way_count_where_the_view_numbers_them_otherwise() -> None:
+    """Pods do not say which GPU they get: the view gives those of a start under way to other work of the node."""
+    first = decide(world("1x8", [waits("a", 4)]))
+    (sent,) = first.instructions
+    taken = [int(slot.gpu.removeprefix("GPU-")) for slot in sent.operation.slots]
+    shown = [waits("a", 4), holds("b", 4, on=taken), waits("c", 4)]
+    assert "c" not in started(decide(world("1x8", shown, 10.0, tick=1), AUTO, first.memory))
+    without = [waits("a", 4), holds("b", 2, on=taken[:2]), waits("c", 2)]
+    assert "c" in started(decide(world("1x8", without, 10.0, tick=1), AUTO, first.memory))
+
+
 def test_instructions_name_what_they_are_for() -> None:
     """An instruction has an id of its tick, the incarnation it was meant for, a deadline and the leader's fence."""
     step = decide(world("1x8", [waits("a", 8, incarnation=3)], 50.0, tick=7), AUTO, ControllerMemory(fence=42))
