@@ -67,8 +67,10 @@ class People:
         self.commands.append(given)
 
     def drain(self, _now_s: float) -> tuple[Command, ...]:
-        """Those that no saved memory knows; a command that is delivered twice is obeyed once."""
-        return tuple(each for each in self.commands if each.sequence > self.known)
+        """Those since the last call; the next leader gets those again that no saved memory knows."""
+        found = tuple(each for each in self.commands if each.sequence > self.known)
+        self.known = found[-1].sequence if found else self.known
+        return found
 
     def claim(self, _fence: int, known: int) -> str:
         """The next leader takes them over."""
