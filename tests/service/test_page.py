@@ -68,9 +68,13 @@ def test_a_person_approves_a_recommendation_and_sees_it_carried_out(tmp_path: Pa
             each["workload"] for each in running.ask("/api/v1/decisions?answer=accepted").json()["decisions"]
         }
         page.locator("li.rec:not(.gone) h2", has_text=workload).wait_for(state="detached")
-        lines = running.ask(f"/api/v1/workloads/{workload}").json()["lines"]
-        assert lines
-        assert "pending" not in lines[0], lines
+
+        def started() -> bool:
+            """Whether its story says so: the approved start may wait for work that ends in some seconds."""
+            lines = running.ask(f"/api/v1/workloads/{workload}").json()["lines"]
+            return bool(lines) and "pending" not in lines[0]
+
+        poll(started, "the approved work starts")
         assert running.end() == 0
         page.get_by_text("The connection to the service is lost.").wait_for()
         assert "Traceback" not in running.log.read_text("utf-8")
