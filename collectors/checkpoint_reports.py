@@ -89,7 +89,7 @@ class CheckpointReports:
 
 
 def _pod_of(labels: Mapping[str, str]) -> tuple[str, str]:
-    """The pod that a series is of. A target's own labels give way to those of the program (`exported_`)."""
+    """Namespace and name of the pod of a series. Labels of the program (`exported_`) win over those of the target."""
     return (
         labels.get("exported_namespace") or labels.get("namespace", ""),
         labels.get("exported_pod") or labels.get("pod", ""),

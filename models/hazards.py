@@ -34,8 +34,8 @@ open.
 WIDTH_S = np.append(np.diff(EDGES_S), np.inf)
 
 FIRST_MEAN_S = 4 * 3600.0
-"""A job of which nothing is known is taken to run for as long again as it has run (Lindy's law), at least for 4 h: as
-in core/ordering/job_order.py. This weighs one event a bin.
+"""Prior mean of the remaining run time: as long as the job has run so far (Lindy's law), but at least 4 h, as in
+core/ordering/job_order.py. It weighs as much as one event in each bin.
 """
 
 FIRST_HAZARD = 1.0 / np.maximum(FIRST_MEAN_S, EDGES_S)

@@ -1,4 +1,4 @@
-"""What the actuator keeps in order beside the effects: our check, labels of placements, what nobody follows."""
+"""What the actuator keeps in order beside the effects: our check, labels of placements, abandoned effects."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Owed:
         return total
 
     def _fitting(self, code: int, milli: int, left: Sequence[int]) -> list[int]:
-        """GPU models of which so much is left for this shape."""
+        """Codes of the GPU models that suit the shape and have at least `milli` thousandths of a GPU left."""
         allowed = self._cluster.jobs.shapes[code].models
         return [
             model

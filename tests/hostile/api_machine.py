@@ -200,7 +200,7 @@ class ApiHostile:
     # --- what happens ---------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """So many steps, then quiet. Raises AssertionError with the last steps."""
+        """Run this number of steps, then the quiet time. Raises AssertionError with the last steps."""
         for number in range(10):
             self.submit()
             self.steps += number == 0

@@ -19,7 +19,7 @@ RULES = (Rule(KUEUE, "workloads", ("get", "patch")),)
 
 
 def of_pods(workload: Obj) -> bool:
-    """True where plain pods own the Workload: Kueue would delete them, and nobody would make them again."""
+    """True where plain pods own the Workload: Kueue would delete them, and no controller would recreate them."""
     owners = workload["metadata"].get("ownerReferences") or ()
     return any(owner["kind"] == "Pod" for owner in owners)
 

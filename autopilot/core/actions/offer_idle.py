@@ -1,8 +1,8 @@
 """Offer nodes back that nothing needs, and take an offer back when something does. Nodes are never removed here.
 
-A node is needed while work is on it or is planned to start there, room is held on it, or work waits that it suits. Of
-the other nodes, so many stay as the demand mix expects to fill within `capacity.unneeded_s`, and `capacity.spare_nodes`
-of each pool. Where the mix abstains, nothing is known about what will come, and no node is offered.
+A node is needed while work is on it or is planned to start there, room is held on it, or work waits that it suits. Each
+pool also keeps `capacity.spare_nodes` and the number of nodes that the demand mix expects to fill within
+`capacity.unneeded_s`. No node is offered while the mix abstains, since future demand is unknown then.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _since_s(ctx: Context, row: int) -> tuple[bool, float, int]:
 
 
 def _expected_nodes(ctx: Context, mix: ExpectedMix, gpus: int) -> int:
-    """Nodes of so many GPUs that are expected to fill within the time after which nodes are offered."""
+    """Number of nodes with `gpus` GPUs that the mix expects to fill within `capacity.unneeded_s`."""
     within_s = ctx.policy.capacity.unneeded_s
     column = min(int(np.searchsorted(mix.horizons_s, within_s)), len(mix.horizons_s) - 1)
     arrivals = mix.expected[:, column] * (within_s / mix.horizons_s[column])

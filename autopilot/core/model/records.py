@@ -259,7 +259,7 @@ class Cause(StrEnum):
     EPOCH = "epoch"  # another controller leads now
     UNSAVED = "unsaved"  # the work cannot save, and must not lose progress
     UNASKED = "unasked"  # it cannot be asked for a checkpoint, so it is priced as work that does not save
-    HARM = "harm"  # it would end work that nobody starts again
+    HARM = "harm"  # it would end work that no controller restarts
     CONFIG = "config"  # the cluster is not configured for it, or the MIG manager failed
     LEVER = "lever"  # no lever fits the objects
     LATE = "late"  # it did not come about before its deadline

@@ -73,7 +73,7 @@ class Lending:
 def lend(ctx: Context) -> Lending:
     """How queues share time in this tick; what elastic queues are owed is remembered in the plan."""
     tenancy, queues = ctx.policy.tenancy, ctx.observation.snapshot.queues
-    if not tenancy.time_sharing or len(queues.id) <= 2:  # the root and one queue: nobody to share with
+    if not tenancy.time_sharing or len(queues.id) <= 2:  # the root and one queue: there is no other queue to share with
         return Lending()
     rules = guarantee_rules(tenancy, queues)
     shares = tuple((queues.order == QueueOrder.INDEX).tolist())
