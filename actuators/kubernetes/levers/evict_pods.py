@@ -7,10 +7,10 @@ Pods whose Job would fail by it are left alone.
 
 from __future__ import annotations
 
-from actuators.kubernetes.api import Api, Obj, Ref, Refusal
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.api import Api, Obj, Ref
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting
 from actuators.kubernetes.levers.deactivate import of_pods
-from actuators.kubernetes.levers.evicting import after_saving, take_back
+from actuators.kubernetes.levers.evicting import after_saving, evict_all, take_back
 from actuators.kubernetes.objects import Target
 from actuators.kubernetes.writing import each
 from autopilot.core.model.operations import EvictOperation, Save, StopReason
@@ -42,17 +42,9 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
         if why_not:
             return Ended(OutcomeKind.DECLINED, why_not, cause=Cause.HARM)
     grace_s = operation.grace_s if operation.save != Save.SKIP and operation.grace_s > 0 else None
-    refs = [Ref("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
     begun = any(each.ok and each.body["metadata"].get("deletionTimestamp") for each in answers)
-    for dry in (True, False):
-        for ref in refs:
-            answer = tools.writer.evict(ref, grace_s, effect.epoch, dry=dry)
-            if answer.refusal == Refusal.BUDGET and begun:
-                return Waiting(f"a part of it stops, and a PodDisruptionBudget holds {ref.shown}: {answer.message}")
-            if not answer.ok and answer.refusal != Refusal.GONE:
-                return ended_by(answer, f"{ref.shown}: evict")
-            begun = begun or not dry
-    return Waiting("its pods stop")
+    _, held = evict_all(tools, effect, pods, grace_s, begun=begun)
+    return held or Waiting("its pods stop")
 
 
 def _stays(pod: Obj) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from actuators.kubernetes.api import Obj, Ref, Refusal
 from actuators.kubernetes.levers import saving
-from actuators.kubernetes.levers.base import Effect, Ended, Progress, Step, Tools, late
+from actuators.kubernetes.levers.base import Effect, Ended, Progress, Step, Tools, Waiting, ended_by, late
 from actuators.kubernetes.objects import Target
 
 
@@ -21,3 +24,34 @@ def take_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> End
     """Take the request for a checkpoint back. A stop that was written stays: the work is on its way out."""
     saving.forget(tools, effect, target)
     return late(f"not stopped in time: {effect.waits_for or 'no progress'}")
+
+
+def evict_all(
+    tools: Tools,
+    effect: Effect,
+    pods: Sequence[Obj],
+    grace_s: float | None,
+    *,
+    begun: bool,
+    first: Callable[[], Progress | None] = lambda: None,
+) -> tuple[int, Progress | None]:
+    """Evict pods by the Eviction API: how many are on their way out, and why not all of them (None: all are).
+
+    All evictions are tried before one is sent, and `first` runs in between; what it returns ends the attempt. A trial
+    does not use up a disruption budget, so a budget may still refuse the second pod. The rest then waits for it, and
+    so it does where an earlier step has begun (`begun`): a gang that has lost a pod is of no use.
+    """
+    refs = [Ref("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
+    for dry in (True, False):
+        for sent, ref in enumerate(refs):
+            answer = tools.writer.evict(ref, grace_s, effect.epoch, dry=dry)
+            if answer.refusal == Refusal.BUDGET and begun:
+                held = f"a part of it stops, and a PodDisruptionBudget holds {ref.shown}: {answer.message}"
+                return 0 if dry else sent, Waiting(held)
+            if not answer.ok and answer.refusal != Refusal.GONE:
+                return 0 if dry else sent, ended_by(answer, f"{ref.shown}: evict")
+            begun = begun or not dry
+        ended = first() if dry else None
+        if ended is not None:
+            return 0, ended
+    return len(refs), None

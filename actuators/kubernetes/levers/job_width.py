@@ -31,6 +31,7 @@ from actuators.kubernetes.levers.base import (
     not_set_up,
 )
 from actuators.kubernetes.levers.evict_pods import job_fails
+from actuators.kubernetes.levers.evicting import evict_all
 from actuators.kubernetes.levers.width import bounds, rigid, units_of, width_of
 from actuators.kubernetes.objects import Target, annotation, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop, each
@@ -129,25 +130,25 @@ def _shrink(tools: Tools, effect: Effect, target: Target, operation: ResizeOpera
     why_not = job_fails(job) if leaving else ""
     if why_not:
         return Ended(OutcomeKind.DECLINED, why_not, cause=Cause.HARM)
-    refs = [
-        Ref("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in leaving
-    ]
-    for pod in refs:
-        answer = tools.writer.evict(pod, None, effect.epoch, dry=True)
-        if not answer.ok and answer.refusal != Refusal.GONE:
-            return ended_by(answer, f"{pod.shown}: evict")
-    if not wrote(job, effect.id):
+
+    def record() -> Progress | None:
+        if wrote(job, effect.id):
+            return None
         notes = record_of(effect, "leaving", before=width_of(job))
         answer = tools.writer.change(ref, lambda _: {"metadata": {"annotations": notes}}, effect.epoch)
-        if not answer.ok:
-            return ended_by(answer, f"{ref.shown}: record")
-    for pod in refs:
-        answer = tools.writer.evict(pod, None, effect.epoch)
-        if not answer.ok and answer.refusal != Refusal.GONE:
-            return ended_by(answer, f"{pod.shown}: evict")
-    if width_of(job) != wide:
-        answer = _ask_for(tools, effect, ref, width_of(job), wide)
-        return Waiting("its pods stop") if answer.ok else ended_by(answer, f"{ref.shown}: {wide} pods")
+        return None if answer.ok else ended_by(answer, f"{ref.shown}: record")
+
+    stay = sum(_stays(pod) for pod in bound)
+    begun = stay < len(bound) or width_of(job) < (_before(job, effect) or 0)
+    evicted, held = evict_all(tools, effect, leaving, None, begun=begun, first=record)
+    if held is not None and not (begun or evicted):
+        return held
+    left = wide if held is None else min(stay - evicted, width_of(job))
+    if width_of(job) != left:  # also where a budget holds the rest: the Job controller must not replace what has left
+        answer = _ask_for(tools, effect, ref, width_of(job), left)
+        return (held or Waiting("its pods stop")) if answer.ok else ended_by(answer, f"{ref.shown}: {left} pods")
+    if held is not None:
+        return held
     if len(bound) > wide:
         return Waiting("its pods stop")
     place = placement.place_of(tools.api, target.uid, operation.slots, elastic=True)

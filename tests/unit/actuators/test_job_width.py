@@ -112,6 +112,36 @@ def test_a_budget_that_forbids_keeps_all_pods(acting: Acting) -> None:
     acting.finish("kept")
 
 
+def test_a_budget_for_one_pod_lets_the_job_shrink_one_by_one(acting: Acting) -> None:
+    """A budget that refuses the second pod ends nothing half-way, and the Job controller replaces no pod that left."""
+    uid = acting.plain_job("slow", 8, 3, annotations=ELASTIC, completions=None)
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"job-name": "slow"}}}
+    acting.ask("POST", budgets, {"apiVersion": "policy/v1", "metadata": {"name": "slow"}, "spec": spec})
+    acting.run(3)
+    before = running_on(acting, "slow")
+    actuator = acting.actuator()
+    order = acting.instruction(uid, resize("n1", reason=StopReason.PREEMPT), deadline_s=acting.now_s + 600.0)
+    outcome = actuator.apply(order, acting.now_s)
+    assert (outcome.kind, "a part of it stops" in outcome.reason) == (OutcomeKind.ACCEPTED, True)
+    for _ in range(3):
+        acting.run(30)
+        assert actuator.advance(acting.now_s, 1, [order]) == ()
+        assert len(running_on(acting, "slow")) == 2
+        assert running_on(acting, "slow").items() < before.items(), "nothing was made again"
+    assert acting.job("slow")["spec"]["parallelism"] == 2
+    acting.ask("PATCH", f"{budgets}/slow", {"spec": {"minAvailable": 1}})
+    acting.run(3)
+    second = acting.actuator()  # the next process goes on
+    assert second.advance(acting.now_s, 1, [order]) == ()
+    acting.run(30)
+    (outcome,) = second.advance(acting.now_s, 1, [order])
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.DONE, "it has 1 pods")
+    assert list(running_on(acting, "slow").values()) == ["n1"]
+    acting.ask("DELETE", f"{budgets}/slow")
+    acting.finish("slow")
+
+
 def test_growth_that_finds_no_room_is_given_back(acting: Acting) -> None:
     """At its deadline the Job asks for the pods that run."""
     uid = elastic_job(acting, "late")
