@@ -73,6 +73,10 @@ class KubernetesActuator:
         """From now on what training programs report as metrics counts too."""
         self._tools = replace(self._tools, reports=reports)
 
+    def read_modes(self, acts: Callable[[str], bool]) -> None:
+        """From now on what an action has left on objects is taken back where `acts` says that it does not act."""
+        self._tools = replace(self._tools, acts=acts)
+
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of instructions for which there is a lever."""

@@ -62,6 +62,10 @@ class Objects(Protocol):
         """Every node of the view with a record of an effect (annotation `gpu-autopilot.io/effect`), and the record."""
         ...
 
+    def offered(self) -> Iterable[Named]:
+        """Every node of the view that is offered back (annotation `gpu-autopilot.io/offered-back`)."""
+        ...
+
     def placed(self) -> Iterable[tuple[str, str, str]]:
         """Name and uid of a node, and the key of a label with our prefix of placements on it."""
         ...

@@ -10,7 +10,7 @@ from math import inf
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import Obj, Ref, path_of
 from actuators.kubernetes.effects import id_in
-from actuators.kubernetes.levers import mig_record, provisioning
+from actuators.kubernetes.levers import mig_record, offer_back, provisioning
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.objects import annotation, conditions
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
@@ -99,6 +99,27 @@ class AbandonedRecuts:
                 ended = mig_record.take_back(tools, ref, epoch)
                 if ended is not None:
                     tools.events.say(ref, "RecutAbandoned", "Recut", ended.reason, now_s, effect=text, warning=True)
+
+
+@dataclass(slots=True)
+class OldOffers:
+    """Takes offers of idle nodes back once `offer_idle` does not act any more: nobody would end them."""
+
+    _due_s: float = -inf
+
+    def run(self, tools: Tools, epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
+        """Look at the nodes of the view."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + EVERY_S
+        offered = list(tools.objects.offered())
+        if not offered or tools.acts("offer_idle"):
+            return
+        for node in offered:
+            ref = Ref(node.kind, node.namespace, node.name, node.uid)
+            if offer_back.withdraw(tools, ref, epoch):
+                note = "its offer is taken back: offer_idle does not act any more"
+                tools.events.say(ref, "OfferWithdrawn", "Offer", note, now_s, effect=f"withdrawn/{epoch}/{now_s:.0f}")
 
 
 @dataclass(slots=True)

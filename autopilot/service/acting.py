@@ -11,11 +11,12 @@ import structlog
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api, Connections
 from actuators.kubernetes.levers import LEVERS
-from actuators.kubernetes.levers.base import Lever, Upkeep
+from actuators.kubernetes.levers.base import Lever, Rule, Upkeep
 from actuators.kubernetes.objects import Objects
-from actuators.kubernetes.upkeep import AbandonedRecuts, ActiveCheck, OldPlacements, OldRequests
+from actuators.kubernetes.upkeep import AbandonedRecuts, ActiveCheck, OldOffers, OldPlacements, OldRequests
 from autopilot.core.model.policy import Policy
-from autopilot.service.capping import Capped, further_modes, kinds_of
+from autopilot.core.model.ports import PolicySource
+from autopilot.service.capping import Capped, acts, further_modes, kinds_of
 from autopilot.service.settings import Kubernetes, Prometheus
 from collectors.checkpoint_reports import CheckpointReports
 
@@ -37,12 +38,23 @@ def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     kept: list[Upkeep] = [ActiveCheck(), OldPlacements()] if "admit" in kinds else []
     kept += [AbandonedRecuts()] if "recut" in kinds else []
     kept += [OldRequests()] if "provision" in kinds else []
+    kept += [OldOffers()] if any(_patches_nodes(rule) for lever in levers for rule in lever.rules) else []
     return tuple(kept)
 
 
-def read_reports(actuator: object, given: Prometheus | None, token: str) -> None:
-    """Let the actuator see what training programs report as metrics, where a Prometheus is configured."""
-    if given is not None and isinstance(actuator, KubernetesActuator):
+def _patches_nodes(rule: Rule) -> bool:
+    return rule.resource == "nodes" and "patch" in rule.verbs
+
+
+def connect(actuator: object, policy: PolicySource, given: Prometheus | None, token: str) -> None:
+    """Let the actuator see which actions act, and what training programs report as metrics where there is a Prometheus.
+
+    It takes back what actions that do not act any more have left on objects.
+    """
+    if not isinstance(actuator, KubernetesActuator):
+        return
+    actuator.read_modes(lambda action: acts(policy.current(), action))
+    if given is not None:
         headers = {"Authorization": f"Bearer {token}"} if token else None
         actuator.read_reports(CheckpointReports(given.url, headers=headers, matchers=given.matchers))
 

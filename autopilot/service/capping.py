@@ -64,7 +64,11 @@ class Capped:
         return bool(self._kinds) and kinds_of(action) <= self._kinds
 
 
+def acts(policy: Policy, action: str) -> bool:
+    """Whether the mode of an action goes further than `recommend`."""
+    return _ORDER.index(getattr(policy.modes, action)) > _ORDER.index(Mode.RECOMMEND)
+
+
 def further_modes(policy: Policy) -> list[str]:
     """Actions of a policy that go further than `recommend`."""
-    least = _ORDER.index(Mode.RECOMMEND)
-    return [name for name in Modes.__dataclass_fields__ if _ORDER.index(getattr(policy.modes, name)) > least]
+    return [name for name in Modes.__dataclass_fields__ if acts(policy, name)]

@@ -24,7 +24,7 @@ from autopilot.memory_store import FileMemoryStore
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import metering_folder
 from autopilot.registry import Registry
-from autopilot.service.acting import lever_lines, read_reports
+from autopilot.service.acting import connect, lever_lines
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject, PolicyPlace
 from autopilot.service.config_maps import MapName, MapSwitch
@@ -133,7 +133,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         for each in sources[1:]:
             site.join(each)
         prometheus = settings.collectors.prometheus
-        read_reports(site.actuator, prometheus, secret(prometheus.token_file) if prometheus is not None else "")
+        connect(site.actuator, policy, prometheus, secret(prometheus.token_file) if prometheus is not None else "")
         ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in sources)
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
         ticks.meter = ServiceMeter(places.journal, site.start_s, site.speed, settings.loop.interval_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from autopilot.contract.annotations import EFFECT, PLACEMENT
+from autopilot.contract.annotations import EFFECT, OFFERED, PLACEMENT
 from collectors.kubernetes.gang_life import end_of
 from collectors.kubernetes.gangs import Gang, uid_of
 from collectors.kubernetes.inventory import Nodes
@@ -59,6 +59,12 @@ class ObjectsOfView:
         for node in self._nodes.objects.values():
             if node.metadata.note(EFFECT):
                 yield _identity("Node", node.metadata), node.metadata.note(EFFECT)
+
+    def offered(self) -> Iterator[Identity]:
+        """Every node that is offered back."""
+        return (
+            _identity("Node", node.metadata) for node in self._nodes.objects.values() if node.metadata.note(OFFERED)
+        )
 
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Name and uid of a node, and a label of placements on it."""

@@ -240,6 +240,10 @@ class Acting:
         """No node changes."""
         yield from ()
 
+    def offered(self) -> Iterator[Identity]:
+        """No node is offered back."""
+        yield from ()
+
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Labels of placements on nodes."""
         for each in self.ask("GET", "/api/v1/nodes")["items"]:

@@ -178,6 +178,10 @@ class Scene:
             if text:
                 yield Identity("Node", "", name, uid), text
 
+    def offered(self) -> Iterator[Any]:
+        """No node is offered back."""
+        yield from ()
+
     def placed(self) -> Iterator[Any]:
         """None."""
         return iter(())

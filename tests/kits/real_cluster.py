@@ -213,6 +213,10 @@ class RealCluster:
         """No node changes."""
         return iter(())
 
+    def offered(self) -> Iterator[Identity]:
+        """No node is offered back."""
+        yield from ()
+
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Labels of placements on the nodes of the run."""
         for name in self.nodes:

@@ -96,6 +96,10 @@ class NoReports:
         return {}
 
 
+def _any_action(_action: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What a lever works with."""
@@ -106,6 +110,7 @@ class Tools:
     objects: Objects
     reports: Reports = field(default_factory=NoReports)
     hooks: Hooks = field(default_factory=Hooks)
+    acts: Callable[[str], bool] = _any_action  # whether the mode of an action goes further than `recommend` now
 
 
 class Upkeep(Protocol):

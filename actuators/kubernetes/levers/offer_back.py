@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from actuators.kubernetes.api import Obj
+from actuators.kubernetes.api import Obj, Ref
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
@@ -35,6 +35,18 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         return ended_by(answer, f"annotate {ref.shown}")
     done = f"{OFFERED} is {'set' if operation.on else 'removed'}: {operation.reason}"
     return Ended(OutcomeKind.DONE, answer.message or done)
+
+
+def withdraw(tools: Tools, ref: Ref, epoch: int) -> bool:
+    """Take an offer back that no instruction keeps any more; whether there was one."""
+
+    def decide(found: Obj) -> Obj | Stop:
+        if not annotation(found, OFFERED):
+            return Stop("it is not offered", done=True)
+        return {"metadata": {"annotations": {OFFERED: None}}}
+
+    answer = tools.writer.change(ref, decide, epoch)
+    return answer.ok and not answer.message
 
 
 LEVER = Lever(

@@ -79,7 +79,7 @@ def reconcile(
 ) -> Step:
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests pass others."""
     clock = read_clock(memory, observation.now_s, observation.elapsed_s, policy)
-    memory = before = settle_offers(settle_notices(clock.memory, observation), observation)
+    memory = before = settle_offers(settle_notices(clock.memory, observation), observation, policy)
     if clock.doubt:
         return _stand_still(memory, observation, policy, clock.doubt)
     obeyed = obey(memory, observation.commands, observation.now_s, policy)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OfferOperation
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Observation, OutcomeKind
 
 
@@ -25,8 +25,13 @@ def remember_idle_nodes(
     )
 
 
-def settle_offers(memory: ControllerMemory, observation: Observation) -> ControllerMemory:
-    """Memory after the outcomes of a tick: an offer stands, or is taken back, once its actuator says so."""
+def settle_offers(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
+    """Memory after the outcomes of a tick: an offer stands, or is taken back, once its actuator says so.
+
+    Where the action does not act, no offer stands: the actuator takes those back that it finds.
+    """
+    if policy.modes.offer_idle not in {Mode.APPROVE, Mode.AUTO}:
+        return replace(memory, offered_s={}) if memory.offered_s else memory
     offered = dict(memory.offered_s)
     for outcome in observation.outcomes:
         entry = memory.in_flight.get(outcome.instruction_id)

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
+from actuators.kubernetes.upkeep import EVERY_S, OldOffers
 from autopilot.contract.annotations import OFFERED
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.operations import OfferOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
-from tests.kits.acting_kit import Acting
+from tests.kits.acting_kit import Acting, Identity
 from tests.unit.actuators.test_node_cordon import Nodes, node_of
+
+
+class OfferedNodes(Nodes):
+    """Nodes, and which of them are offered."""
+
+    def __init__(self, acting: Acting) -> None:
+        super().__init__(acting)
+        self.acting = acting
+
+    def offered(self) -> Iterator[Identity]:
+        """Those with the annotation."""
+        for each in self.acting.ask("GET", "/api/v1/nodes")["items"]:
+            meta = each["metadata"]
+            if meta.get("annotations", {}).get(OFFERED):
+                yield Identity("Node", "", meta["name"], meta["uid"])
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Three nodes."""
     acting = Acting(tmp_path_factory.mktemp("offer"))
-    yield acting, Nodes(acting)
+    yield acting, OfferedNodes(acting)
     acting.close()
 
 
@@ -45,3 +62,20 @@ def test_an_offer_is_an_annotation_and_is_taken_back(scene: Any) -> None:
     assert OFFERED not in node_of(scene, "n1")["metadata"]["annotations"]
     assert offer(scene, "4", on=False).reason == "it is not offered"
     assert node_of(scene, "n1")["spec"] == before
+
+
+@pytest.mark.parametrize("kind", ["offer", "admit"])
+def test_an_offer_ends_with_its_action(scene: Any, kind: str) -> None:
+    """Once `offer_idle` does not act, its offers are taken back, also where `act_kinds` has lost the kind."""
+    acting, nodes = scene
+    offer(scene, f"{kind}/1", on=True)
+    on = [True]
+    actuator = KubernetesActuator(Api(acting.rights.access(kind)), nodes, upkeep=(OldOffers(),))
+    actuator.read_modes(lambda action: action == "offer_idle" and on[0])
+    actuator.advance(acting.now_s, 1, ())
+    assert [each.name for each in nodes.offered()] == ["n1"]
+    on[0] = False
+    actuator.advance(acting.now_s + EVERY_S, None, ())
+    assert [each.name for each in nodes.offered()] == ["n1"], "the controller may not write now"
+    actuator.advance(acting.now_s + EVERY_S, 1, ())
+    assert not list(nodes.offered())

@@ -53,6 +53,10 @@ class Scaling:
         """No node changes."""
         yield from ()
 
+    def offered(self) -> Iterator[Identity]:
+        """No node is offered back."""
+        yield from ()
+
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """No node is marked."""
         yield from ()

@@ -92,6 +92,18 @@ def test_spare_nodes_and_what_the_mix_expects_stay() -> None:
     assert not offers(look(HOUR_S, memory=idle, mix=quiet(HOUR_S, reason="too little data")))
 
 
+def test_no_offer_stands_where_the_action_does_not_act() -> None:
+    """A node that was offered before is offered anew once the action acts again."""
+    first = look(HOUR_S, memory=look(0.0).memory)
+    second = look(HOUR_S + 5, memory=first.memory, outcomes=done(first))
+    assert len(second.memory.offered_s) == 3
+    off = with_policy(shrinks(), modes={"offer_idle": "recommend"})
+    third = look(HOUR_S + 10, memory=second.memory, policy=off)
+    assert not third.memory.offered_s
+    assert not offers(third)
+    assert len(offers(look(HOUR_S + 15, memory=third.memory))) == 3
+
+
 def test_without_pools_nothing_is_offered() -> None:
     """So it is as shipped."""
     idle = look(0.0, policy=EAGER)
