@@ -269,7 +269,7 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
     refusal = ctx.may_start(at, least)
     if refusal is not None:
         return refusal
-    shape = shape_of(snapshot, row, least)
+    shape = ctx.shape(row, least)
     found = place(ctx, at, shape)
     if isinstance(found, Miss):
         return found
@@ -302,7 +302,7 @@ def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
     for gang in starting:
         ctx.quota.book(gang.row, ctx.whatif.evict(gang.row), -1)
     for gang in sorted(starting, key=lambda each: each.fit is None):  # the others find their places free
-        shape = shape_of(ctx.observation.snapshot, gang.row, gang.least_gpus)
+        shape = ctx.shape(gang.row, gang.least_gpus)
         fit = gang.fit or place(ctx, gang.at, shape)
         if isinstance(fit, Fit):
             ctx.plan.decide(gang.at, submit(_admission(ctx, gang.at, fit, gang.shape or shape)))
@@ -316,7 +316,7 @@ def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
     low, high = shape.gpus // member, -(-wide // member)
     while low < high:
         middle = (low + high + 1) // 2
-        trial = shape_of(snapshot, row, min(middle * member, wide))
+        trial = ctx.shape(row, min(middle * member, wide))
         free = ctx.may_start(at, trial.gpus) is None and ctx.quota_hold_against(row) is None
         found = place(ctx, at, trial) if free else None
         if isinstance(found, Fit):
@@ -330,7 +330,7 @@ def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
     """`reserved` where the gang would have room if that room were not held for another gang."""
     if not ctx.plan.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
+    shape = ctx.shape(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     if short(ctx, shape, ctx.whatif.node_free) is not None:
         return miss
     alone = find_fit(ctx.whatif, shape, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)

@@ -16,7 +16,7 @@ from autopilot.core.idle.services import kept_replicas
 from autopilot.core.idle.sizing import right_size
 from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.records import About, Evidence, Note
-from autopilot.core.model.work import holding_mask
+from autopilot.core.model.work import holding_mask, named
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, NoteCase, NotifyDraft, Submit
@@ -119,7 +119,7 @@ def _sizes(ctx: Context) -> None:
         return
     node_of = dict(zip(snapshot.placements.workload.tolist(), snapshot.placements.node.tolist(), strict=True))
     found = []
-    for row in np.flatnonzero(np.isin(work.uid, list(due))).tolist():
+    for row in np.flatnonzero(named(work.uid, due)).tolist():
         record, model = due[str(work.uid[row])], int(nodes.gpu_model[node_of[row]]) if row in node_of else -1
         size = (
             right_size(record, snapshot.names.gpu_models[model], float(ctx.gpu_memory_mib[model])) if model >= 0 else ""

@@ -40,7 +40,7 @@ from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.promises import Promise
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
-from autopilot.core.model.work import evicted_uids
+from autopilot.core.model.work import evicted_uids, named
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
@@ -234,7 +234,7 @@ def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
     names = evicted_uids(memory)
     if not names:
         return set()
-    rows: list[int] = np.flatnonzero(np.isin(observation.snapshot.workloads.uid, np.array(names, object))).tolist()
+    rows: list[int] = np.flatnonzero(named(observation.snapshot.workloads.uid, names)).tolist()
     return set(rows)
 
 

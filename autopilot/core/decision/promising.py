@@ -14,7 +14,6 @@ import numpy as np
 from autopilot.core.model.promises import Beneficiary, Promise, Unknown
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.work import holding_mask
-from autopilot.core.placement.shapes import shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, MoveDraft, PipelineDraft, RecutDraft
 from autopilot.core.reservations.gang import plan_start
@@ -76,7 +75,7 @@ def _start_without_s(ctx: Context, at: int, row: int) -> float | None:
     None where that is unknown: work whose end nobody predicts is in the way, or GPUs are free already, so that not they
     but its quota or its turn keeps it waiting.
     """
-    shape = shape_of(ctx.observation.snapshot, row, ctx.pending_table.least_gpus[at])
+    shape = ctx.shape(row, ctx.pending_table.least_gpus[at])
     if not shape.whole_gpus or row in ctx.members:
         return None
     plan = plan_start(ctx, at, shape)

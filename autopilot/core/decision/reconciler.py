@@ -52,7 +52,7 @@ from autopilot.core.model.records import (
     Save,
     no_refusals,
 )
-from autopilot.core.model.work import progress_s, running_since
+from autopilot.core.model.work import named, progress_s, running_since
 from autopilot.core.ordering.predicted_ends import review_start
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
@@ -299,7 +299,7 @@ def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) 
     if not sheltered:
         return []
     work = observation.snapshot.workloads
-    starts_s = running_since(work)[np.isin(work.id, np.array(sorted(sheltered), object))]
+    starts_s = running_since(work)[named(work.id, sheltered)]
     return [start_s + policy.protection.min_runtime_s for start_s in starts_s.tolist()]
 
 

@@ -23,7 +23,7 @@ from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Observation, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import F64, ClusterSnapshot, Gate, State
-from autopilot.core.model.work import held_gpus, holding_mask
+from autopilot.core.model.work import held_gpus, holding_mask, named
 
 DAYS = 8
 """Days of the score that are kept."""
@@ -97,7 +97,7 @@ def with_marks(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: f
 def returning_rows(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[int]:
     """Rows of suspended work whose owner is back and that waits for GPUs."""
     uids = [uid for uid, record in memory.idle.records.items() if record.step == IdleStep.RETURNED]
-    rows: list[int] = np.flatnonzero(np.isin(snapshot.workloads.uid, uids)).tolist() if uids else []
+    rows: list[int] = np.flatnonzero(named(snapshot.workloads.uid, uids)).tolist() if uids else []
     return set(rows)
 
 
@@ -155,7 +155,7 @@ def _looked(known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, grid_s: 
     work = snapshot.workloads
     found = work_activity(snapshot, entity_activity(snapshot, policy), now_s)
     records = dict(known.records)
-    concerned = idle_mask(found.activity) | (np.isin(work.uid, list(records)) if records else False)
+    concerned = idle_mask(found.activity) | (named(work.uid, records) if records else False)
     if any(record.gone_s < inf for record in records.values()):
         concerned = concerned | holding_mask(work)
     held = _entities(snapshot, np.flatnonzero(concerned))

@@ -20,6 +20,7 @@ from autopilot.core.model.idle_memory import IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, SloClass, State
+from autopilot.core.model.work import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def rungs(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -
     work, known = snapshot.workloads, memory.idle
     if not known.records:
         return ()
-    rows = np.flatnonzero(np.isin(work.uid, list(known.records)) & (work.state == State.RUNNING)).tolist()
+    rows = np.flatnonzero(named(work.uid, known.records) & (work.state == State.RUNNING)).tolist()
     found: list[Rung] = []
     awake = awake_mask(snapshot, policy) if rows else np.zeros(0, np.bool_)
     for row in rows:

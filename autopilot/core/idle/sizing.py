@@ -17,6 +17,7 @@ from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.hardware.mig_profiles import compute_share, find_gpu_model, memory_mib
 from autopilot.core.model.idle_memory import SizeRecord
 from autopilot.core.model.snapshot import ClusterSnapshot, State
+from autopilot.core.model.work import named
 from autopilot.core.usage.table import usage_of
 
 LOW_RATIO = 0.5
@@ -40,7 +41,7 @@ def watched(known: Mapping[str, SizeRecord], snapshot: ClusterSnapshot, now_s: f
         sure &= (used_mib >= 0) & ~use.estimated[SM, at] & ~use.estimated[MEMORY, at]
         sure &= use.age_s <= max(table.windows_s)
         low = sure & (sm <= LOW_RATIO)
-    stays = np.isin(work.uid, list(known)) & running & ~sure if known else np.zeros(len(held), np.bool_)
+    stays = named(work.uid, known) & running & ~sure if known else np.zeros(len(held), np.bool_)
     found = {uid: known[uid] for uid in work.uid[stays].tolist()}  # in a blackout nothing is known
     for row in np.flatnonzero(low).tolist():
         uid, gpus = str(work.uid[row]), float(held[row])

@@ -5,6 +5,7 @@ Shape [workloads]; with `rows` that of `rows`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,22 @@ from autopilot.core.model.snapshot import (
     ClusterSnapshot,
     PlacementTable,
     State,
+    Texts,
     WorkloadTable,
 )
 
 EVERY: Any = slice(None)
+
+
+def named(column: Texts, names: Collection[str]) -> Bools:
+    """True where a column of names has one of `names`. Shape as `column`.
+
+    `np.isin` compares a column of objects with each name in turn; this looks each entry up once.
+    """
+    if not names:
+        return np.zeros(len(column), np.bool_)
+    looked_for = frozenset(names)
+    return np.fromiter((name in looked_for for name in column.tolist()), np.bool_, len(column))
 
 
 def known_or(values: F64, otherwise: float = 0.0) -> F64:

@@ -11,7 +11,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import F64, I32, State, WorkloadTable
-from autopilot.core.model.work import holding_mask, known_or, overdue_mask, progress_s, whole_gpus
+from autopilot.core.model.work import holding_mask, known_or, named, overdue_mask, progress_s, whole_gpus
 from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s, mixed_index
 from autopilot.core.placement.whatif import WhatIf
 
@@ -133,7 +133,7 @@ def may_reserve(
         may &= overdue_mask(work, rows, review_now_s, policy.order)
     cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
     if cooling:
-        may &= ~np.isin(work.uid[rows], np.array(cooling, object))
+        may &= ~named(work.uid[rows], cooling)
     return np.asarray(may)
 
 

@@ -158,6 +158,22 @@ def suitable_models(nodes: NodeTable, shape: Shape, memory_mib_of_model: F64, at
     return mask
 
 
+def suited_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64) -> Bools:
+    """Nodes that suit a member whatever is free on them: fit for use, by GPU model, GPU memory and labels. Shape
+    [nodes].
+
+    Read only: one array for all members alike, because nothing of this changes on a what-if.
+    """
+    saves = shape.saves or not whatif.spot_saves
+    key = (shape.models, shape.selector, shape.memory_mib, saves, memory_mib_of_model.tobytes())
+    if key not in whatif.suited:
+        nodes = whatif.snapshot.nodes
+        mask = whatif.node_ok & suitable_models(nodes, shape, memory_mib_of_model, slice(None))
+        whatif.suited[key] = mask if saves else mask & ~nodes.spot
+        whatif.suited[key].setflags(write=False)
+    return whatif.suited[key]
+
+
 def suitable_nodes(
     whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False, rows: I32 | None = None
 ) -> Bools:
@@ -166,9 +182,7 @@ def suitable_nodes(
     With `rows`, these nodes alone are looked at. Shape [rows].
     """
     nodes, at = whatif.snapshot.nodes, slice(None) if rows is None else rows
-    mask = whatif.node_ok[at] & suitable_models(nodes, shape, memory_mib_of_model, at)
-    if whatif.spot_saves and not shape.saves:
-        mask = mask & ~nodes.spot[at]
+    mask = suited_nodes(whatif, shape, memory_mib_of_model)[at]
     for asked, stated, free in (
         (shape.cpu_milli, nodes.cpu_milli, whatif.node_cpu),
         (shape.host_memory_mib, nodes.memory_mib, whatif.node_memory),

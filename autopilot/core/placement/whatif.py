@@ -129,6 +129,7 @@ class WhatIf:
         bad_node, bad_gpu = out_of_use(nodes, gpus)
         node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)
         self.node_ok = node_ok
+        self.suited: dict[tuple[int, int, int, bool, bytes], Bools] = {}  # see shapes.suited_nodes
         self.gpu_ok: Bools = gpus.healthy & ~bad_gpu & (gpus.recut == Recut.SETTLED)
         self.gpu_usable: Bools = self.gpu_ok & ~gpus.mig & node_ok[gpus.node]
         self.instance_gpu: I32 = snapshot.instances.gpu
@@ -152,34 +153,43 @@ class WhatIf:
         self._log: list[Change] = []
         self._stamps = [0]  # of the state after each entry of the log; what is undone is the state of before
         self._last_stamp = 0
-        self._order: tuple[I32, I32] | None = None
+        self._order: tuple[I32, list[int]] | None = None
+        self._observed: dict[int, Layout] = {}  # what work holds in the snapshot, as far as it was asked for
 
     def _free_host_capacity(self, workload: I32, node: I32) -> tuple[np.ndarray, np.ndarray]:
         """Milli-CPU and MiB left on each node; the largest int64 where a node states none."""
         nodes, work = self.snapshot.nodes, self.snapshot.workloads
-        unlimited = np.iinfo(np.int64).max
-        cpu = np.where(nodes.cpu_milli < 0, unlimited, nodes.cpu_milli)
-        memory = np.where(nodes.memory_mib < 0, unlimited, nodes.memory_mib)
+        cpu = np.where(nodes.cpu_milli < 0, _UNLIMITED, nodes.cpu_milli)
+        memory = np.where(nodes.memory_mib < 0, _UNLIMITED, nodes.memory_mib)
         if len(workload) and bool((work.cpu_milli.any()) or work.memory_mib.any()):
             share = 1.0 / np.maximum(work.gpus_per_member[workload], 1)
             for free, asked in ((cpu, work.cpu_milli), (memory, work.memory_mib)):
                 used = np.bincount(node, asked[workload] * share, minlength=len(free)).round().astype(np.int64)
-                np.subtract(free, used, out=free, where=free != unlimited)
+                np.subtract(free, used, out=free, where=free != _UNLIMITED)
         return cpu, memory
 
     # --- the books of holders --------------------------------------------------------------
 
     def layout_of(self, workload: int) -> Layout:
         """What `workload` (row) holds now; empty when it holds nothing."""
-        if workload in self.layouts:
-            return self.layouts[workload]
+        layout = self.layouts.get(workload)
+        if layout is None:
+            layout = self._observed.get(workload)
+        if layout is None:
+            layout = self._observed[workload] = self._observed_layout(workload)
+        return layout
+
+    def _observed_layout(self, workload: int) -> Layout:
+        """What a workload holds in the snapshot."""
         held = self.snapshot.placements
         if self._order is None:
             order = np.argsort(held.workload, kind="stable").astype(np.int32)
-            self._order = (order, held.workload[order])
-        order, sorted_workload = self._order
-        low, high = np.searchsorted(sorted_workload, (workload, workload + 1))
-        rows = order[low:high]
+            count = np.bincount(held.workload, minlength=len(self.snapshot.workloads.id))
+            self._order = (order, [0, *np.cumsum(count).tolist()])
+        order, first = self._order
+        rows = order[first[workload] : first[workload + 1]]
+        if not len(rows):
+            return _NOTHING
         milli = np.where(held.instance[rows] < 0, held.milli[rows], 0).astype(np.int32)
         return Layout(held.gpu[rows], held.instance[rows], milli)
 
@@ -198,8 +208,8 @@ class WhatIf:
     def place(self, workload: int, layout: Layout) -> None:
         """Put a gang that holds nothing onto `layout`. Raises InvariantError when it does not fit."""
         invariant(len(self.layout_of(workload)) == 0, f"workload row {workload} already holds GPUs")
-        cuts = layout.instance[~layout.plain]
-        invariant(bool(self.instance_alive[cuts].all()), "an instance that was destroyed cannot be used")
+        cuts = layout.instance[layout.instance >= 0]
+        invariant(not len(cuts) or bool(self.instance_alive[cuts].all()), "a destroyed instance cannot be used")
         self._apply(workload, layout, +1)
         self.layouts[workload] = layout
         self._note(Change("place", workload, layout))
@@ -231,34 +241,40 @@ class WhatIf:
     def _apply(self, workload: int, layout: Layout, sign: int) -> None:
         """Add (+1) or remove (-1) a layout in every column."""
         gpu_node = self.snapshot.gpus.node
-        plain = layout.plain
-        rows = layout.gpu[plain] if not plain.all() else layout.gpu
-        if len(rows):
-            self._apply_gpus(rows, layout.milli[plain], sign, gpu_node)
-        if len(rows) < len(layout):
-            self._apply_instances(layout.instance[~plain], sign)
+        cut = layout.instance >= 0
+        if not cut.any():
+            self._apply_gpus(layout.gpu, layout.milli, sign, gpu_node)
+        else:
+            plain = ~cut
+            self._apply_gpus(layout.gpu[plain], layout.milli[plain], sign, gpu_node)
+            self._apply_instances(layout.instance[cut], sign)
         work = self.snapshot.workloads
         asked = (int(work.cpu_milli[workload]), int(work.memory_mib[workload]))
         if not any(asked):
             return
+        size = max(int(work.gpus_per_member[workload]), 1)
         held = Counter(gpu_node[layout.gpu].tolist())
-        nodes, count = np.array(list(held), np.int64), np.array(list(held.values()), np.int64)
-        members = count / max(int(work.gpus_per_member[workload]), 1)
+        nodes, members = list(held), [count / size for count in held.values()]
         for free, each in zip((self.node_cpu, self.node_memory), asked, strict=True):
-            limited = free[nodes] != np.iinfo(np.int64).max
-            free[nodes[limited]] -= sign * np.round(members[limited] * each).astype(np.int64)
+            if each:
+                free[nodes] = [
+                    left if left == _UNLIMITED else left - sign * round(count * each)
+                    for left, count in zip(free[nodes].tolist(), members, strict=True)
+                ]
 
     def _apply_gpus(self, rows: I32, milli: I32, sign: int, gpu_node: I32) -> None:
         used, usable = self.gpu_used, self.gpu_usable
+        if not len(rows):
+            return
         was_free = used[rows] == 0
         np.add.at(used, rows, sign * milli)  # a gang may hold two shares of one GPU
         now = used[rows]
-        if ((now < 0) | (now > GPU_MILLI)).any():
+        if now.min() < 0 or now.max() > GPU_MILLI:
             np.subtract.at(used, rows, sign * milli)
             invariant(False, "a GPU is handed out beyond its whole")
         changed = rows[(was_free != (now == 0)) & usable[rows]]
         if len(changed):
-            if (milli < GPU_MILLI).any():
+            if milli.min() < GPU_MILLI:
                 changed = np.unique(changed)
             np.subtract.at(self.node_free, gpu_node[changed], sign)
 
@@ -316,3 +332,5 @@ class WhatIf:
 
 
 _NOTHING = Layout(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))
+_UNLIMITED = int(np.iinfo(np.int64).max)
+"""What a node that states no CPU or no memory has of it."""

@@ -22,11 +22,11 @@ from autopilot.core.model.memory import Condition, ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Reservation
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I8, I32, Bools, State
-from autopilot.core.model.work import evicted_uids, holding_mask, running_since, whole_gpus
+from autopilot.core.model.work import evicted_uids, holding_mask, named, running_since, whole_gpus
 from autopilot.core.ordering.predicted_ends import Outlook
 from autopilot.core.ordering.signatures import PendingTable
 from autopilot.core.placement.search_cache import SearchCache, StateCache
-from autopilot.core.placement.shapes import Miss
+from autopilot.core.placement.shapes import Miss, Shape, shape_of
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.lending import Lending, lend
 from autopilot.core.planning.plan_state import CODE_INDEX, Held, PlanState, QuotaHold
@@ -51,6 +51,7 @@ class Memo:
     built: dict[type, object] = field(default_factory=dict)  # by type
     # claims by the most GPUs that they hold, and the number of gangs that were leaving then
     settled: tuple[int, dict[float, Running]] = (-1, {})
+    shapes: dict[tuple[int, int], Shape] = field(default_factory=dict)  # by row and width
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,13 @@ class Context:
         if losing:
             self.plan.use_spare(losing, layout.per_node(self.observation.snapshot))
 
+    def shape(self, row: int, gpus: int) -> Shape:
+        """The shape of a workload at a width in GPUs, shares or instances."""
+        shape = self.memo.shapes.get((row, gpus))
+        if shape is None:
+            shape = self.memo.shapes[row, gpus] = shape_of(self.observation.snapshot, row, gpus)
+        return shape
+
     def may_start(self, at: int, gpus: int) -> Miss | None:
         """Why quota refuses a pending gang of this width; None when it does not."""
         refusal = self.quota.may_start(int(self.pending[at]), gpus)
@@ -254,7 +262,7 @@ class Context:
         leaving = np.asarray(work.state == State.CHECKPOINTING)
         uids = [*evicted_uids(self.memory), *(entry.uid for entry in self.plan.accepted)]
         if uids:
-            leaving = leaving | (np.isin(work.uid, np.array(uids, object)) & holding_mask(work))
+            leaving = leaving | (named(work.uid, uids) & holding_mask(work))
         return leaving
 
     def cooling(self) -> set[str]:
@@ -268,24 +276,23 @@ class Context:
         """
         gone = len(self.quota.leaving)  # it only grows
         if self.memo.settled[0] != gone:
-            may, uids = self._old_and_saved().tolist(), self.observation.snapshot.workloads.uid
-            cooling = self.cooling()
-            settled = Running(
-                claim for claim in self.quota.running() if may[claim.row] and uids[claim.row] not in cooling
-            )
-            self.memo.settled = (gone, {inf: settled})
+            may: list[bool] = self._old_and_saved().tolist()
+            self.memo.settled = (gone, {inf: self.quota.running().only(lambda claim: may[claim.row])})
         known = self.memo.settled[1]
         if most_gpus not in known:
             instances = self.observation.snapshot.workloads.mig_profile >= 0
-            known[most_gpus] = Running(
-                claim for claim in known[inf] if claim.gpus <= most_gpus or claim.elastic or instances[claim.row]
+            known[most_gpus] = known[inf].only(
+                lambda claim: claim.gpus <= most_gpus or claim.elastic or bool(instances[claim.row])
             )
         return known[most_gpus]
 
     def _old_and_saved(self) -> Bools:
-        """True past the guaranteed run time and, if required, able to save within the grace. Shape [workloads]."""
+        """True past the guaranteed run time, not cooling down and, if required, able to save within the grace. Shape
+        [workloads].
+        """
         work = self.observation.snapshot.workloads
         settled = self.now_s >= running_since(work) + self.policy.protection.min_runtime_s
+        settled = settled & ~named(work.uid, self.cooling())
         return settled if self.policy.preemption.without_checkpoint else settled & ~self.unsaved
 
     def answer(self, at: int, miss: Miss | None) -> None:

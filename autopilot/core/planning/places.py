@@ -10,7 +10,7 @@ from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, I32, Topology
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.members import Team, find_members
-from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, shape_of, suitable_nodes
+from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, suited_nodes
 from autopilot.core.planning.context import Context
 
 
@@ -84,9 +84,7 @@ def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
     counted = ctx.cached().counted
     key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, shape.saves, id(room))
     if key not in counted:
-        bare = replace(shape, cpu_milli=0, host_memory_mib=0)
-        rows = np.flatnonzero(room > 0).astype(np.int32)
-        free = room[rows[suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib, rows=rows)]]
+        free = room[(room > 0) & suited_nodes(ctx.whatif, shape, ctx.gpu_memory_mib)]
         counted[key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
     free_gpus, members, most = counted[key]
     if free_gpus >= shape.gpus and members >= shape.members and most >= shape.tail:
@@ -118,7 +116,7 @@ def room_beside(ctx: Context, row: int, room: I32) -> I32:
 
 def elsewhere(ctx: Context, row: int, gpus: int) -> Fit | None:
     """A place for a gang that was taken off the what-if, at this width."""
-    shape = shape_of(ctx.observation.snapshot, row, gpus)
+    shape = ctx.shape(row, gpus)
     if row in ctx.members:  # members that differ are placed when they start, not here
         return None
     shape = within_limits(ctx, row, shape)

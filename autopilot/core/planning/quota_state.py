@@ -33,6 +33,7 @@ class Quota:
     _running: Running | None = None
     _seen: tuple[int, Running] | None = None  # those of them who are there still, and how many had gone then
     _leaving: dict[int, set[tuple[int, int]]] | None = None  # (GPU, instance) that gangs are giving up, by row
+    _claims_made: dict[tuple[int, int], Claim] = field(default_factory=dict)  # by row and width: they do not change
 
     def may_start(self, row: int, gpus: int) -> Refusal | None:
         """May the gang start at this width on idle capacity, as far as quotas go?"""
@@ -62,6 +63,12 @@ class Quota:
 
     def claim(self, row: int, gpus: int) -> Claim:
         """A gang that waits, at a width in GPUs, shares or instances."""
+        claim = self._claims_made.get((row, gpus))
+        if claim is None:
+            claim = self._claims_made[row, gpus] = self._claim(row, gpus)
+        return claim
+
+    def _claim(self, row: int, gpus: int) -> Claim:
         work = self.snapshot.workloads
         part = gpu_part(work, row)
         models = int(work.gpu_models[row])
@@ -89,7 +96,7 @@ class Quota:
         if not self.leaving:
             return self._running
         if self._seen is None or self._seen[0] != len(self.leaving):
-            there = Running(claim for claim in self._running if claim.row not in self.leaving)
+            there = self._running.only(lambda claim: claim.row not in self.leaving)
             self._seen = (len(self.leaving), there)
         return self._seen[1]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, State
 from autopilot.core.model.work import whole_gpus
-from autopilot.core.placement.shapes import Shape, shape_of
+from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.candidates import Columns, Movers
 from autopilot.core.preemption.holdings import holdings_of
@@ -41,7 +41,7 @@ def moves_only(ctx: Context, at: int, key: int) -> Scenario | None:
     if asked in in_vain:
         return None
     mark = let_leave(ctx)
-    found = search_moves(ctx, at, shape_of(ctx.observation.snapshot, row, gpus))
+    found = search_moves(ctx, at, ctx.shape(row, gpus))
     ctx.whatif.rollback(mark)
     if found is None:
         in_vain.add(asked)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.model.snapshot import Bools, SloClass, State
-from autopilot.core.placement.shapes import shape_of
+from autopilot.core.model.work import named
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.moves import search_moves
 from autopilot.core.preemption.scenario import Scenario, after_leaving, find_scenario, let_leave
@@ -63,7 +63,7 @@ def _moved(ctx: Context, at: int) -> Scenario | None:
     if not ctx.policy.preemption.move_victims:
         return None
     mark = let_leave(ctx)
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
+    shape = ctx.shape(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     found = search_moves(ctx, at, shape, without=np.flatnonzero(_stopped_lately(ctx)).tolist())
     ctx.whatif.rollback(mark)
     return found
@@ -92,7 +92,7 @@ def _stopped_lately(ctx: Context) -> Bools:
     """Work that was disrupted within `room.reversal_s`: it is not stopped for room again. Shape [workloads]."""
     within_s = ctx.policy.room.reversal_s
     uids = [entry.uid for entry in ctx.memory.disrupted if entry.at_s + within_s > ctx.now_s]
-    return np.isin(ctx.observation.snapshot.workloads.uid, np.array(uids, object))
+    return named(ctx.observation.snapshot.workloads.uid, uids)
 
 
 def _among(takes: Takes, may: Bools) -> Takes:

@@ -19,7 +19,6 @@ from autopilot.core.placement.shapes import (
     Shape,
     host_members,
     level_of,
-    shape_of,
     suitable_nodes,
 )
 from autopilot.core.placement.whatif import Layout
@@ -123,7 +122,7 @@ def find_scenario(
     """
     row = int(ctx.pending[at])
     gpus = ctx.pending_table.least_gpus[at]
-    shape = shape_of(ctx.observation.snapshot, row, gpus)
+    shape = ctx.shape(row, gpus)
     mark = let_leave(ctx)
     search = search_for(ctx, at, shape)
     quota = ctx.quota
@@ -156,7 +155,7 @@ def let_leave(ctx: Context) -> int:
 
 def after_leaving(ctx: Context, at: int) -> Scenario | Miss:
     """How the gang at `at` could start once leaving work has left, without victims."""
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
+    shape = ctx.shape(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     ctx.plan.spend(STEPS_A_PLACE + len(ctx.whatif.node_free) // 50)
     mark = let_leave(ctx)
     fit = place(ctx, at, shape)
@@ -240,7 +239,7 @@ def _moved_parts(ctx: Context, targets: Sequence[Target]) -> dict[int, Layout]:
     """Gangs that lose some members, with these members elsewhere where they fit; each is placed and booked."""
     moved = {}
     for target in sorted((target for target in targets if not target.whole), key=lambda each: (-each.gpus, each.row)):
-        shape = within_limits(ctx, target.row, shape_of(ctx.observation.snapshot, target.row, round(target.gpus)))
+        shape = within_limits(ctx, target.row, ctx.shape(target.row, round(target.gpus)))
         fit = find_fit(
             ctx.whatif, shape, room_beside(ctx, target.row, ctx.room(np.inf)), ctx.policy.placement, ctx.gpu_memory_mib
         )

@@ -89,10 +89,12 @@ class QuotaLedger:
 
     def limit_room(self, queue: int, kinds: Sequence[int] = (ALL,)) -> float:
         """GPUs left to `queue` under its hard limits and those of its ancestors; inf without a limit."""
-        return min(
-            (self.limit[kind][each] - self.use[kind][each] for kind in kinds for each in (*self.paths[queue], 0)),
-            default=inf,
-        )
+        room = inf
+        for kind in kinds:
+            limit, use = self.limit[kind], self.use[kind]
+            for each in (*self.paths[queue], 0):  # with the root
+                room = min(room, limit[each] - use[each])
+        return room
 
     def over_limit(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
         """True if `queue` itself would exceed one of its hard limits with `extra` more."""
@@ -110,7 +112,9 @@ class QuotaLedger:
 
         `host`: CPU and memory to be added; a resource with 0 to add is left out.
         """
-        served = max(_ratio(self.use[kind][queue] + extra, self.fair[kind][queue]) for kind in kinds)
+        served = -inf
+        for kind in kinds:
+            served = max(served, _ratio(self.use[kind][queue] + extra, self.fair[kind][queue]))
         for use, fair, amount in zip(self.host_use, self.host_fair, host, strict=False):
             if amount > 0:
                 served = max(served, _ratio(use[queue] + amount, fair[queue]))

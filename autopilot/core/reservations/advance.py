@@ -13,6 +13,7 @@ import numpy as np
 
 from autopilot.core.model.records import About, Evidence, Note, NoteCode, Reservation
 from autopilot.core.model.snapshot import Bools
+from autopilot.core.model.work import named
 from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import Held
@@ -50,7 +51,7 @@ def _hold(ctx: Context, row: int) -> None:
     usable = ctx.whatif.gpu_usable & right & ~own
     ready = np.bincount(snapshot.gpus.node[usable & _free_by(ctx, start_s)], minlength=count)
     most = np.bincount(snapshot.gpus.node[usable], minlength=count)
-    before = np.isin(snapshot.nodes.id, np.array(ctx.memory.advance.get(name, ()), object))
+    before = named(snapshot.nodes.id, ctx.memory.advance.get(name, ()))
     counts = _choose(ready, before, left)
     counts += _choose(most - counts, before, left - int(counts.sum()))
     chosen = np.flatnonzero(counts)

@@ -14,7 +14,6 @@ from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.policy import Effect
 from autopilot.core.model.snapshot import F64, Bools
 from autopilot.core.model.work import running_since
-from autopilot.core.placement.shapes import shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON
 from autopilot.core.reservations.gang import hold, plan_start
@@ -50,7 +49,7 @@ def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
     over = _above_share(ctx, queue)
     if not over.any():  # no queue has what it lacks
         return False
-    shape = shape_of(ctx.observation.snapshot, row, ctx.pending_table.least_gpus[at])
+    shape = ctx.shape(row, ctx.pending_table.least_gpus[at])
     plan = plan_start(ctx, at, shape, _free_or_taken_at(ctx, over))
     if plan is None or plan.start_s > ctx.review_now_s + limit_s:
         return False

@@ -56,7 +56,18 @@ class Step(NamedTuple):
 
 
 class Running(list[Claim]):
-    """Gangs that hold GPUs, for the searches of one tick. Never changed after its first use."""
+    """Gangs that hold GPUs, for the searches of one tick. Never changed after its first use.
+
+    A selection (`only`) takes the order of victims over from `source`, the list that it was selected from.
+    """
+
+    source: Running | None = None
+
+    def only(self, keep: Callable[[Claim], bool]) -> Running:
+        """These gangs, as far as `keep` says."""
+        found = Running(claim for claim in self if keep(claim))
+        found.source = self.source or self
+        return found
 
     @cached_property
     def lines(self) -> dict[tuple[int, tuple[int, ...]], list[Claim]]:
@@ -65,13 +76,21 @@ class Running(list[Claim]):
         for claim in self:
             if claim.preemptible:
                 found.setdefault((claim.queue, claim.kinds), []).append(claim)
-        for line in found.values():
-            line.sort(key=victim_order)
+        for key, line in found.items():
+            if self.source is None:
+                line.sort(key=victim_order)
+            else:
+                here = {claim.row for claim in line}
+                found[key] = [claim for claim in self.source.lines[key] if claim.row in here]
         return found
 
     @cached_property
     def steps(self) -> dict[tuple[int, tuple[int, ...]], list[Step]]:
         """Preemption steps by queue and kinds: in each priority, members above the minimum before whole gangs."""
+        if self.source is not None:
+            here = {claim.row for claim in self}
+            keys = dict.fromkeys((claim.queue, claim.kinds) for claim in self if claim.preemptible)
+            return {key: [step for step in self.source.steps[key] if step.claim.row in here] for key in keys}
         found = {}
         for key, line in self.lines.items():
             steps = [Step(claim, whole=True) for claim in line]

@@ -26,7 +26,7 @@ import numpy as np
 from autopilot.core.model.snapshot import I32, I64, QueueOrder
 from autopilot.core.model.work import whole_gpus
 from autopilot.core.ordering.job_order import aged_index
-from autopilot.core.placement.shapes import Fit, Shape, shape_of
+from autopilot.core.placement.shapes import Fit, Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Eviction, Submit
 from autopilot.core.planning.places import held_for_others, place
@@ -174,7 +174,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
         if missing + bench.gpus[other] <= 0:
             paused.remove(other)
             missing += bench.gpus[other]
-    found = _on_paper(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), paused, behind)
+    found = _on_paper(ctx, at, ctx.shape(row, gpus), paused, behind)
     wide = [other for other in paused if bench.gpus[other] > gpus]
     if found is None or any(_leaves_idle(bench, other, limit, found.needed_gpus or gpus) for other in wide):
         return None
@@ -217,7 +217,7 @@ def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
         if total + gpus > most or ctx.may_start(at, gpus) is not None:
             continue
         ctx.plan.spend(STEPS_A_PLACE)
-        fit = place(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), displacing=True)
+        fit = place(ctx, at, ctx.shape(row, gpus), displacing=True)
         if isinstance(fit, Fit) and np.isin(fit.layout.gpu, left).any():
             ctx.whatif.place(row, fit.layout)
             total += gpus

@@ -28,6 +28,7 @@ from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import About, Evidence, Geometry, Note, NoteCode, Observation, OutcomeKind
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut
+from autopilot.core.model.work import named
 
 HOUR_S = 3600.0
 
@@ -68,7 +69,7 @@ def geometry_in_use(snapshot: ClusterSnapshot, gpu: int) -> Geometry:
 def set_aside(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     """GPUs that take no new work, whatever their node reports: a change was sent, or ended badly. Shape [gpus]."""
     held = [uuid for uuid, record in memory.recuts.items() if record.state != "settled"]
-    return np.isin(snapshot.gpus.uuid, np.array(held, object)) if held else np.zeros(len(snapshot.gpus.uuid), np.bool_)
+    return named(snapshot.gpus.uuid, held)
 
 
 def under_recut(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
@@ -79,7 +80,7 @@ def under_recut(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
         ours = [uuid for uuid, state in states.items() if state not in {"quarantined", "draining"}]
         late = [uuid for uuid, state in states.items() if state == "quarantined"]
         uuids = snapshot.gpus.uuid
-        changing = (changing | np.isin(uuids, np.array(ours, object))) & ~np.isin(uuids, np.array(late, object))
+        changing = (changing | named(uuids, ours)) & ~named(uuids, late)
     return changing
 
 
