@@ -43,16 +43,17 @@ def watched(known: Mapping[str, SizeRecord], snapshot: ClusterSnapshot, now_s: f
         low = sure & (sm <= LOW_RATIO)
     stays = named(work.uid, known) & running & ~sure if known else np.zeros(len(held), np.bool_)
     found = {uid: known[uid] for uid in work.uid[stays].tolist()}  # in a blackout nothing is known
-    for row in np.flatnonzero(low).tolist():
-        uid, gpus = str(work.uid[row]), float(held[row])
+    rows = np.flatnonzero(low)
+    figures = (work.uid[rows].tolist(), held[rows].tolist(), sm[rows].tolist(), used_mib[rows].tolist())
+    for uid, gpus, active_ratio, mib in zip(*figures, strict=True):
         before = known.get(uid)
         if before is None or before.gpus != gpus:
             before = SizeRecord(now_s - max(table.windows_s), gpus)
         found[uid] = SizeRecord(
             before.since_s,
             gpus,
-            max(before.most_gpus, round(float(sm[row]) * gpus, 4)),
-            max(before.most_mib, round(float(used_mib[row]), 1)),
+            max(before.most_gpus, round(active_ratio * gpus, 4)),
+            max(before.most_mib, round(mib, 1)),
         )
     return found
 

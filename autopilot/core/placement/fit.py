@@ -49,10 +49,6 @@ def find_fit(
     total = int(free.sum())
     if total < shape.gpus:
         return Miss(Code.CAPACITY, float(total), float(shape.gpus))
-    capacity, host = members_on(shape, free), None
-    if shape.asks_hosts:
-        host = host_members(shape, whatif.node_cpu[rows], whatif.node_memory[rows])
-        capacity = np.minimum(capacity, host)
 
     def scores() -> F64:
         ends_s = None if node_end_s is None else node_end_s[rows]
@@ -60,7 +56,11 @@ def find_fit(
         return score if apart is None else score - apart[rows]
 
     if shape.is_single:
-        return _one_member(whatif, shape, rows, free, capacity, scores, weights)
+        return _one_member(whatif, shape, rows, free, scores, weights)
+    capacity, host = members_on(shape, free), None
+    if shape.asks_hosts:
+        host = host_members(shape, whatif.node_cpu[rows], whatif.node_memory[rows])
+        capacity = np.minimum(capacity, host)
     return _several(whatif, shape, rows, free, capacity, host, scores, weights)
 
 
@@ -82,13 +82,12 @@ def _one_member(
     shape: Shape,
     rows: I32,
     free: I32,
-    capacity: I32,
     scores: Callable[[], F64],
     weights: PlacementWeights,
 ) -> Fit | Miss:
-    """A gang of one member: the best-scored node that has room."""
+    """A gang of one member: the best-scored node that has room. All of `rows` have the CPU and memory for it."""
     need = shape.gpus
-    fits = free >= need if shape.tail else capacity >= 1
+    fits = free >= need
     if not fits.any():
         return _miss(free, need)
     score = scores()

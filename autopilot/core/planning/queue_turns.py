@@ -39,9 +39,7 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
 
     width, pending, quota = work.gpus[ctx.pending].tolist(), ctx.pending.tolist(), ctx.quota
 
-    def host(at: int) -> tuple[float, float]:
-        return quota.host_of(pending[at], width[at])
-
+    hosts = _hosts(ctx) if quota.ledger.host_use else None
     key = quota.rules.head_key
     head_key = None if key is None else lambda at: key(quota.ledger, quota.claim(pending[at], width[at]))
     if ctx.lending.shares:
@@ -53,8 +51,15 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
         ctx.pending_table.queue,
         extra,
         head_key,
-        host if quota.ledger.host_use else None,
+        None if hosts is None else hosts.__getitem__,
     )
+
+
+def _hosts(ctx: Context) -> list[tuple[float, float]]:
+    """CPU (milli) and memory (MiB) that the start of each pending gang at full width adds, as Quota.host_of counts."""
+    work, rows = ctx.observation.snapshot.workloads, ctx.pending
+    members = work.gpus[rows] / np.maximum(work.gpus_per_member[rows], 1)
+    return list(zip((work.cpu_milli[rows] * members).tolist(), (work.memory_mib[rows] * members).tolist(), strict=True))
 
 
 def _shared_key(ctx: Context, at: int) -> tuple[float, ...]:

@@ -179,7 +179,8 @@ def _entries(whatif: WhatIf, rows: I32) -> tuple[I32, I32, I32]:
     """(place in `rows`, GPU, milli) of what they hold now on usable GPUs; milli 0 beside an instance."""
     held, place = whatif.snapshot.placements, np.full(len(whatif.snapshot.workloads.id), -1, np.int32)
     place[rows] = np.arange(len(rows))
-    changed = [(int(place[row]), layout) for row, layout in whatif.layouts.items() if place[row] >= 0]
+    moved = np.fromiter(whatif.layouts, np.int64, len(whatif.layouts))
+    changed = [(int(place[row]), whatif.layouts[row]) for row in moved[place[moved] >= 0].tolist()]
     place[rows[[at for at, _ in changed]]] = -1
     gang = place[held.workload]
     mine = (gang >= 0) & whatif.gpu_usable[held.gpu]

@@ -81,11 +81,12 @@ def _earliest_s(ctx: Context, shape: Shape, free_at: F64) -> float | None:
     times = np.unique(free_at[np.isfinite(free_at)])
     times = np.concatenate([[-np.inf], times[times > ctx.review_now_s]])
     low, high = 0, len(times) - 1
-    if not _fits_at(ctx, shape, free_at, float(times[high])):
+    by_gpu = np.ascontiguousarray(free_at.T)  # counted ten times: the long side last
+    if not _fits_at(ctx, shape, by_gpu, float(times[high])):
         return None
     while low < high:
         middle = (low + high) // 2
-        if _fits_at(ctx, shape, free_at, float(times[middle])):
+        if _fits_at(ctx, shape, by_gpu, float(times[middle])):
             high = middle
         else:
             low = middle + 1
@@ -150,9 +151,9 @@ def _capacity_at(free_at: F64, shape: Shape, time_s: float) -> tuple[I32, I32]:
     return free, members_on(shape, free)
 
 
-def _fits_at(ctx: Context, shape: Shape, free_at: F64, time_s: float) -> bool:
-    """True when the gang's members fit on what is free at `time_s`."""
-    return fits_on(ctx.observation.snapshot.nodes, shape, (free_at <= time_s).sum(axis=1).astype(np.int32))
+def _fits_at(ctx: Context, shape: Shape, by_gpu: F64, time_s: float) -> bool:
+    """True when the gang's members fit on what is free at `time_s`. `by_gpu`: free times, [GPUs of a node, nodes]."""
+    return fits_on(ctx.observation.snapshot.nodes, shape, (by_gpu <= time_s).sum(axis=0, dtype=np.int32))
 
 
 def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> StartPlan | None:
