@@ -2,7 +2,9 @@ r"""Many tenants on one cluster: the shipped policy against Kueue's rules, EASY 
 
 P12 is the work of P1 and P2 together on their 17 nodes, each guaranteed its own (7 and 10). P10 is that of the ten
 tenants with most GPU-seconds on 56 nodes: 39 of them are guaranteed by share of GPU-seconds (largest remainder, at
-least one each), the others can be lent. It runs the functions behind
+least one each), the others can be lent. M1, M2 and M3 are mixes of the same file. Of the tenants by GPU-seconds they
+hold the 1st, 3rd, 5th, 7th and 9th; the 2nd, 4th, 6th, 8th and 10th; and the 4th to 11th. Nodes and guarantees are
+those of P10 in proportion to GPU-seconds. It runs the functions behind
 
     autopilot simulate --jobs JOBS --tenant TENANT,... --cluster CLUSTER.yaml --physics charged --telemetry off \
         --policy fifo-skip,las,easy,kueue,autopilot --durations last-two
@@ -15,9 +17,11 @@ to_last_arrival_ratio / bound_ratio. The shipped policy must have a lower averag
 kueue and easy. `las` is no bar, because it knows no guarantees and may stop any job. It is shown for its low wait.
 
     python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,las,easy,kueue]
-        [--durations last-two] [--slice 400-1400] [--workers 2] [--keep ROWS.jsonl] [--json OUT]
+        [--durations last-two] [--slice 400-1400] [--jitter 0.05 --seed 1] [--workers 2] [--keep ROWS.jsonl]
+        [--json OUT]
 
 `--quick` runs the first 30 days of P12. `--slice A-B` runs jobs A to B of each file by submit, as a trace of their own.
+`--policy` takes a policy file too. `--jitter` and `--seed` draw durations as `simulate` does.
 With `--keep` every measured row is written at once, and an interrupted run resumes. `--policy ""` measures the
 baselines alone.
 """
@@ -25,6 +29,7 @@ baselines alone.
 from __future__ import annotations
 
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,7 +58,9 @@ DAY_S = 86_400.0
 QUICK_DAYS = 30
 GPUS_PER_NODE = 8
 P10_TENANTS, P10_NODES, P10_GUARANTEED = 10, 56, 39
-CASES = ("P12", "P10")
+MIXES = {"M1": range(0, 10, 2), "M2": range(1, 11, 2), "M3": range(3, 11)}
+"""Tenants by rank of GPU-seconds."""
+CASES = ("P12", "P10", *MIXES)
 RIVALS = ("kueue", "easy")
 COMPARED = {"wait": "wait_s", "total wait": "total_wait_s", "worst slowdown": "slowdown"}
 """Columns of `Row` that are printed beside the rivals' figures."""
@@ -80,6 +87,8 @@ class Task:
     jobs: Path
     cluster: Path
     durations: str
+    jitter_ratio: float
+    seed: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +117,17 @@ class Row:
 
 
 def case_of(file: str, jobs: pd.DataFrame) -> Case:
-    """P12 or P10. `jobs` are rows of tenant, gpus and duration_s, whole seconds of work on GPUs alone."""
+    """P12, P10 or a mix. `jobs` are rows of tenant, gpus and duration_s, whole seconds of work on GPUs alone."""
     if file == "P12":
         guarantee = {tenant: int(shape.partition("x")[0]) for tenant, shape in FILES.values()}
         return Case(file, sum(guarantee.values()), guarantee)
     gpu_s = (jobs["gpus"] * jobs["duration_s"]).groupby(jobs["tenant"]).sum()
-    most = gpu_s.sort_values(ascending=False, kind="stable").head(P10_TENANTS)
-    nodes = largest_remainder([float(each) for each in most], P10_GUARANTEED, [1] * len(most))
-    return Case(file, P10_NODES, dict(zip(most.index.tolist(), nodes, strict=True)))
+    ranked = gpu_s.sort_values(ascending=False, kind="stable")
+    p10 = ranked.head(P10_TENANTS)
+    most = ranked.iloc[list(MIXES[file])] if file in MIXES else p10
+    part = float(most.sum() / p10.sum())
+    nodes = largest_remainder([float(each) for each in most], round(P10_GUARANTEED * part), [1] * len(most))
+    return Case(file, round(P10_NODES * part), dict(zip(most.index.tolist(), nodes, strict=True)))
 
 
 def cluster_text(case: Case) -> str:
@@ -168,6 +180,8 @@ def measure(task: Task) -> Row:
             physics="charged",
             telemetry="off",
             durations=task.durations,
+            jitter_ratio=task.jitter_ratio,
+            seed=task.seed,
             series=False,
         )
     )
@@ -275,6 +289,16 @@ def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
     return kept
 
 
+def _heading(given: Namespace, ours: str) -> str:
+    """What was measured."""
+    days = f", first {QUICK_DAYS} days" if given.quick else ""
+    jobs = f", jobs {given.slice}" if given.slice else ""
+    jitter = f", durations jittered by {given.jitter}" if given.jitter else ""
+    return (
+        f"many tenants, charged physics{days}{jobs}{jitter}: {ours or 'baselines alone'}, durations {given.durations}"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print two tables per file, write the JSON; 1 when a bar is missed."""
     given = options(
@@ -285,6 +309,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         baselines="fifo-skip,las,easy,kueue",
         durations="last-two",
         slice="",
+        jitter=0.0,
+        seed=-1,
         workers=2,
         keep="",
     )
@@ -294,8 +320,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = ["P12"] if given.quick else given.files.split(",")
     if unknown := [file for file in files if file not in CASES]:
         raise SystemExit(f"--files: {unknown[0]!r} is not one of {', '.join(CASES)}")
-    policies = check_policies(tuple(name for name in (given.policy, *given.baselines.split(",")) if name))
-    ours = next((name for name, policy in policies.items() if policy is not None), "")
+    asked = tuple(name for name in (given.policy, *given.baselines.split(",")) if name)
+    policies = {shown: name for name in asked for shown in check_policies((name,))}
+    ours = next(iter(check_policies((given.policy,)))) if given.policy else ""
     frame = usable(jobs)
     cases = {file: case_of(file, frame) for file in files}
     rows = kept_rows(given.keep, Row)
@@ -305,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.quick:
             played = Path(folder) / "first-days.parquet"
             first_days(frame, tuple(cases["P12"].guarantee), QUICK_DAYS).to_parquet(played)
-        tasks = []
+        tasks, seed = [], given.seed if given.seed >= 0 else None
         for file, case in cases.items():
             cluster = Path(folder) / f"{file}.yaml"
             cluster.write_text(cluster_text(case), encoding="utf-8")
@@ -316,18 +343,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 played = Path(folder) / f"{file}.parquet"
                 part.to_parquet(played)
             tasks += [
-                Task(file, name, tenants, played, cluster, given.durations)
-                for name in policies
-                if (file, name) not in done
+                Task(file, name, tenants, played, cluster, given.durations, given.jitter, seed)
+                for shown, name in policies.items()
+                if (file, shown) not in done
             ]
         for row in measured(tasks, given.workers):
             rows.append(row)
             keep_row(given.keep, row)
-    print(
-        f"many tenants, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}"
-        f"{f', jobs {given.slice}' if given.slice else ''}: "
-        f"{ours or 'baselines alone'}, durations {given.durations}"
-    )
+    print(_heading(given, ours))
     found = {
         file: {row.policy: row for name in policies for row in rows if (row.file, row.policy) == (file, name)}
         for file in files

@@ -15,7 +15,8 @@ ELASTIC = shipped_policy("elastic")
 WITHIN_S = 1200.0
 BOUND_S = WITHIN_S + ELASTIC.preemption.grace_s + 10.0
 """The stated time, one grace and two ticks of 5 s."""
-POLICY = replace(ELASTIC, tenancy=replace(ELASTIC.tenancy, elastic_within_s=WITHIN_S))
+POLICY = replace(ELASTIC, tenancy=replace(ELASTIC.tenancy, elastic_within_s=WITHIN_S, usage_half_life_s=0.0))
+"""Past use does not count: by it the guest, who held everything, would come after the owner at once."""
 
 CLUSTER = """
 pools: [{name: default, nodes: 2, gpus_per_node: 8, gpu_model: A100-80GB}]

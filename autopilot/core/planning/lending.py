@@ -9,6 +9,9 @@ pause running work of another queue that has a lower index (sharing/time_sharing
   that fits under the guarantee has waited without a break for `elastic_within_s`, the queue is kept like a strict one
   for `elastic_hold_s`. docs/decisions/0012-sharing-time.md derives the bound.
 - `none`: neither.
+
+The index rewards short jobs, and a tenant can make its jobs short. So past use bounds it: what a queue has above its
+guarantee comes after the work of the others as long as its part of the past use is above its part of the fair shares.
 """
 
 from __future__ import annotations
@@ -26,10 +29,14 @@ from autopilot.core.model.policy import GuaranteeRule, Tenancy
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.ordering.job_order import aged_index
-from autopilot.core.quota.ledger import EPSILON, QuotaLedger, claim_kinds
+from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds
 
 if TYPE_CHECKING:
     from autopilot.core.planning.context import Context
+
+
+OVERUSED_WEIGHT = 1e-3
+"""What the index of an overused queue counts: more than the range of indices that wait beside each other."""
 
 
 class Part(NamedTuple):
@@ -51,6 +58,7 @@ class Lending:
     rules: tuple[GuaranteeRule, ...] = ()  # [queues]
     factor: float = 1.0
     inside: frozenset[int] = frozenset()  # rows, waiting or running, whose index counts `factor` times
+    behind: frozenset[int] = frozenset()  # rows of overused queues, waiting or running, that come after other queues
     kept: frozenset[int] = frozenset()  # running rows that do not pause for other queues
     owed_since_s: Mapping[int, float] = field(default_factory=dict)  # by elastic queue
     held_until_s: Mapping[int, float] = field(default_factory=dict)  # elastic queues that are kept like strict ones
@@ -67,7 +75,9 @@ class Lending:
 
     def weight(self, row: int) -> float:
         """What the index of a gang is multiplied by."""
-        return self.factor if row in self.inside else 1.0
+        if row in self.inside:
+            return self.factor
+        return OVERUSED_WEIGHT if row in self.behind else 1.0
 
 
 def lend(ctx: Context) -> Lending:
@@ -82,15 +92,35 @@ def lend(ctx: Context) -> Lending:
     owed_since_s, held_until_s = _owed(ctx, elastic, waiting)
     ledger = ctx.quota.ledger
     firm = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.STRICT} | held_until_s.keys()
+    inside = _inside(ledger, [*running, *waiting], elastic, running)
+    kept = _inside(ledger, running, firm, running)
+    overused = _overused(ctx, shares)
     return Lending(
         shares,
         rules,
         tenancy.elastic_factor,
-        _inside(ledger, [*running, *waiting], elastic, running),
-        _inside(ledger, running, firm, running),
+        inside,
+        frozenset(part.row for part in (*running, *waiting) if part.queue in overused) - inside - kept,
+        kept,
         owed_since_s,
         held_until_s,
     )
+
+
+def _overused(ctx: Context, shares: tuple[bool, ...]) -> set[int]:
+    """Queues that share time and used more than their part, of those that have work: running or waiting.
+
+    Past use fades by half in `tenancy.usage_half_life_s`; with 0 there is none.
+    """
+    ledger, names = ctx.quota.ledger, ctx.observation.snapshot.queues.id.tolist()
+    fair = {
+        queue: ledger.fair[ALL][queue]
+        for queue, shared in enumerate(shares)
+        if shared and not ledger.children[queue] and ledger.fair[ALL][queue] > EPSILON
+    }
+    used = {queue: ctx.memory.standing_use_gpu_s.get(str(names[queue]), 0.0) for queue in fair}
+    most = sum(used.values()) / max(sum(fair.values()), EPSILON)
+    return {queue for queue in fair if used[queue] > most * fair[queue]}
 
 
 def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:
