@@ -321,8 +321,8 @@ class ClusterCollector:
             return table
         jobs = sorted(cluster.holding)
         held = [cluster.held[job] for job in jobs]
-        sizes = [len(each.gpus) if each else 0 for each in held]
-        gpu = np.fromiter(chain.from_iterable(each.gpus for each in held if each), np.int32)
+        sizes = [0 if each is None else len(each.gpus) for each in held]
+        gpu = np.fromiter(chain.from_iterable([each.gpus for each in held if each is not None]), np.int32)
         workload = np.repeat(np.searchsorted(rows, jobs), sizes).astype(np.int32)
         instance = np.full(len(gpu), -1, np.int32)
         milli = np.full(len(gpu), 1000, np.int32)
@@ -334,7 +334,7 @@ class ClusterCollector:
             elif each is not None and each.milli != 1000 * size:
                 milli[start : start + size] = each.milli // max(size, 1)
             start += size
-        told = np.fromiter((cluster.state[job] == State.CHECKPOINTING for job in jobs), bool)
+        told = np.array([cluster.state[job] for job in jobs], np.int8) == int(State.CHECKPOINTING)
         leaving = np.repeat(told, sizes)
         rank = np.zeros(len(gpu), np.int32)
         return PlacementTable(workload, self._inventory.gpus.node[gpu], gpu, instance, milli, leaving, rank)

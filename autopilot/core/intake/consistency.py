@@ -5,14 +5,41 @@ from __future__ import annotations
 from dataclasses import fields
 
 from autopilot.core.model.errors import invariant
-from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.model.snapshot import (
+    AdvanceTable,
+    ClusterSnapshot,
+    GpuTable,
+    InstanceTable,
+    MemberTable,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    WorkloadTable,
+)
+
+_COLUMNS = {
+    name: tuple(column.name for column in fields(table))
+    for name, table in (
+        ("nodes", NodeTable),
+        ("gpus", GpuTable),
+        ("instances", InstanceTable),
+        ("workloads", WorkloadTable),
+        ("members", MemberTable),
+        ("placements", PlacementTable),
+        ("services", ServiceTable),
+        ("queues", QueueTable),
+        ("advance", AdvanceTable),
+    )
+}
+"""Columns by table."""
 
 
 def check_snapshot(snapshot: ClusterSnapshot) -> None:
     """Raise `InvariantError` if tables are inconsistent (column lengths, row numbers out of range)."""
-    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues", "advance"):
+    for name, columns in _COLUMNS.items():
         table = getattr(snapshot, name)
-        lengths = {len(getattr(table, f.name)) for f in fields(table)}
+        lengths = {len(getattr(table, column)) for column in columns}
         invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
     bounds = (
         ("gpus.node", snapshot.gpus.node, len(snapshot.nodes.id)),

@@ -46,11 +46,11 @@ def _unique(work: Work, source: str, gaps: list[Gap]) -> Work:
     their GPUs stay allocated and counted in the quota of their queues.
     """
     names = work.workloads.id.tolist()
+    if len(set(names)) == len(names):
+        return work
     rows_of: dict[str, list[int]] = {}
     for row, name in enumerate(names):
         rows_of.setdefault(str(name), []).append(row)
-    if len(rows_of) == len(names):
-        return work
     holding = set(work.placements.workload.tolist())
     ids, excluded = work.workloads.id.copy(), work.workloads.excluded.copy()
     for name, rows in list(rows_of.items()):

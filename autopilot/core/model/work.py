@@ -27,6 +27,9 @@ from autopilot.core.model.snapshot import (
 
 EVERY: Any = slice(None)
 
+# numpy compares with a member of an enumeration slowly, and these masks are asked for many times in a tick
+_STARTING, _RUNNING, _CHECKPOINTING = int(State.STARTING), int(State.RUNNING), int(State.CHECKPOINTING)
+
 
 def named(column: Texts, names: Collection[str]) -> Bools:
     """True where a column of names has one of `names`. Shape as `column`.
@@ -36,7 +39,7 @@ def named(column: Texts, names: Collection[str]) -> Bools:
     if not names:
         return np.zeros(len(column), np.bool_)
     looked_for = frozenset(names)
-    return np.fromiter((name in looked_for for name in column.tolist()), np.bool_, len(column))
+    return np.fromiter(map(looked_for.__contains__, column.tolist()), np.bool_, len(column))
 
 
 def known_or(values: F64, otherwise: float = 0.0) -> F64:
@@ -62,12 +65,12 @@ def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
 
 def holding_mask(workloads: WorkloadTable) -> Bools:
     """True for workloads that hold GPUs. Shape [workloads]."""
-    return (workloads.state >= State.STARTING) & (workloads.state <= State.CHECKPOINTING)
+    return (workloads.state >= _STARTING) & (workloads.state <= _CHECKPOINTING)
 
 
 def active_mask(work: WorkloadTable) -> Bools:
     """True for workloads that start or run, and are not saving to leave."""
-    return np.asarray((work.state == State.STARTING) | (work.state == State.RUNNING))
+    return np.asarray((work.state == _STARTING) | (work.state == _RUNNING))
 
 
 def stoppable_mask(work: WorkloadTable) -> Bools:

@@ -241,9 +241,12 @@ class Context:
         left = self.plan.undecided()
         left = left[(self.pending_table.may_ask & ~self.ahead)[left]]
         if codes is not None:
-            left = left[np.isin(self.plan.code[left], [CODE_INDEX[code] for code in codes])]
-        placed = [row for row, layout in self.whatif.layouts.items() if len(layout)]
-        found: list[int] = left[~np.isin(self.pending[left], np.array(placed, np.int32))].tolist()
+            asked = np.zeros(len(CODE_INDEX), np.bool_)
+            asked[[CODE_INDEX[code] for code in codes]] = True
+            left = left[asked[self.plan.code[left]]]
+        placed = np.zeros(len(self.observation.snapshot.workloads.id), np.bool_)
+        placed[[row for row, layout in self.whatif.layouts.items() if len(layout)]] = True
+        found: list[int] = left[~placed[self.pending[left]]].tolist()
         if self.plan.served:
             found = [at for at in found if at not in self.plan.served]
         if self.plan.quota_holds:
@@ -318,6 +321,8 @@ class Context:
 
     def instance_share(self, instances: I32) -> float:
         """GPUs that these MIG instances amount to: each an equal part of the instances on its GPU."""
+        if not len(instances):
+            return 0.0
         whatif = self.whatif
         return float((1.0 / np.maximum(whatif.gpu_cuts[whatif.instance_gpu[instances]], 1)).sum())
 

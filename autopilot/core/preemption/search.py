@@ -358,6 +358,8 @@ class Market:
         nothing.
         """
         ranked_targets = self.ranked_targets
+        if len(places) == 1 and ranked_targets[places[0]].target.whole:  # most gangs
+            return ((), tuple(places)), Candidate((0, costs[places[0]]), ({}, frees), (0, 0))
         whole = tuple(place for place in places if ranked_targets[place].target.whole)
         parts = [place for place in places if not ranked_targets[place].target.whole]
         levels: list[tuple[int, ...]] = [()]

@@ -107,9 +107,8 @@ def victim_order(claim: Claim) -> tuple[float, float, float, int]:
     return (claim.priority, claim.price_gpu_s, -started_s, claim.row)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The preemption of one running gang: all of it, or some members of an elastic one."""
+class Target(NamedTuple):
+    """The preemption of one running gang: all of it, or some members of an elastic one. A search makes thousands."""
 
     row: int
     gpus: float
@@ -125,8 +124,7 @@ class Refusal:
     threshold: float
 
 
-@dataclass(frozen=True, slots=True)
-class RankedTarget:
+class RankedTarget(NamedTuple):
     """One candidate: its rank in the victim order (0 first) and its price in GPU-seconds."""
 
     target: Target

@@ -180,7 +180,7 @@ class _Ledger:
         if mine == theirs:
             return False
         special = max(kinds)
-        shared = max(kind for kind in kinds if kind in claim.kinds)
+        shared = special if kinds == claim.kinds else max(kind for kind in kinds if kind in claim.kinds)
         if self._left(theirs, special, taken) <= ledger.guarantee[special][theirs] + EPSILON:
             return False
         if self._left(theirs, shared, taken) > ledger.fair[shared][theirs] + EPSILON:
