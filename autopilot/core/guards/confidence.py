@@ -11,11 +11,14 @@ from autopilot.core.tracking.replicas import judged
 NAME = "confidence"
 UNIT = "forecasts relied on"
 
+PASSES = allow(NAME, 0.0, UNIT, 0.0)
+"""The verdict on what the rule does not concern."""
+
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Judged by the record of the forecast, whatever the action made of it. Proposals without a forecast pass."""
     if draft.foreseen is None:
-        return allow(NAME, 0.0, UNIT, 0.0)
+        return PASSES
     ahead = judged(draft.foreseen, ctx.now_s, ctx.policy.scale_ahead)
     if ahead.code != Code.OK:
         return deny(NAME, ahead.code, ahead.value, ahead.unit, ahead.threshold)

@@ -13,12 +13,15 @@ from autopilot.core.planning.draft import Draft
 
 NAME = "hysteresis"
 
+PASSES = allow(NAME, 0.0, "victims", 0.0)
+"""The verdict on what the rule does not concern."""
+
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Proposals without disruption pass at once. Evictions by contract are recorded as waived."""
     rules = ctx.policy.hysteresis
     if not draft.victims:
-        return allow(NAME, 0.0, "victims", 0.0)
+        return PASSES
     key = proposal_key(proposal)
     since_s = ctx.memory.proposed_since_s.get(key, ctx.now_s)
     lasted_s, needs_s = ctx.now_s - since_s, dwell_s(ctx, draft)

@@ -12,13 +12,16 @@ from autopilot.core.planning.draft import Draft
 
 NAME = "min_runtime"
 
+PASSES = allow(NAME, 0.0, "victims", 0.0)
+"""The verdict on what the rule does not concern."""
+
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Judged by the youngest victim. A victim with an unknown start time counts as just started."""
     limit_s = ctx.policy.protection.min_runtime_s
     work = ctx.observation.snapshot.workloads
     if not draft.victims:
-        return allow(NAME, 0.0, "victims", 0.0)
+        return PASSES
     starts: list[float] = running_since(work)[list(draft.victims)].tolist()
     latest_s = max(ctx.now_s if isnan(start) else start for start in starts)
     youngest_s = ctx.now_s - latest_s

@@ -12,6 +12,9 @@ from autopilot.core.tracking.promises import least_gain_gpu_s, sums_of
 
 NAME = "promise"
 
+PASSES = allow(NAME, 0.0, "GPU-s realised", 0.0)
+"""The verdict on what the rule does not concern."""
+
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Hold what a capped action proposes; it stands as a recommendation.
@@ -21,7 +24,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """
     record = ctx.memory.kept_promises.get(draft.action)
     if record is None:
-        return allow(NAME, 0.0, "GPU-s realised", 0.0)
+        return PASSES
     promised_gpu_s, realised_gpu_s = sums_of(record)
     least = least_gain_gpu_s(promised_gpu_s, ctx.policy.promises)
     unit = f"GPU-s realised of {promised_gpu_s:.0f} promised by {len(record.cases)} cases"

@@ -13,11 +13,14 @@ from autopilot.core.usage.plausibility import DOUBTS
 NAME = "telemetry"
 UNIT = "GPUs or instances in doubt"
 
+PASSES = allow(NAME, 0.0, UNIT, 0.0)
+"""The verdict on what the rule does not concern."""
+
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Refuse what relies on a GPU or MIG instance whose telemetry is in doubt, with the most certain reason."""
     if not draft.case.by_telemetry:
-        return allow(NAME, 0.0, UNIT, 0.0)
+        return PASSES
     rows = relied_on(draft, ctx)
     found = ctx.doubts[rows]
     found[found == DOUBTS.index(Code.STALE_TELEMETRY)] = 0  # the guard `freshness` answers that

@@ -50,13 +50,19 @@ def find_fit(
     if total < shape.gpus:
         return Miss(Code.CAPACITY, float(total), float(shape.gpus))
 
+    if shape.is_single:  # all of `rows` have the CPU and memory for it
+        fits = free >= shape.gpus
+        if not fits.any():
+            return _miss(free, shape.gpus)
+        rows, free = rows[fits], free[fits]
+
     def scores() -> F64:
         ends_s = None if node_end_s is None else node_end_s[rows]
         score = _node_scores(whatif.snapshot.nodes.gpus[rows], shape, free, weights, ends_s, end_s)
         return score if apart is None else score - apart[rows]
 
     if shape.is_single:
-        return _one_member(whatif, shape, rows, free, scores, weights)
+        return _one_member(whatif, shape, rows, free, scores(), weights)
     capacity, host = members_on(shape, free), None
     if shape.asks_hosts:
         host = host_members(shape, whatif.node_cpu[rows], whatif.node_memory[rows])
@@ -77,21 +83,10 @@ def _node_scores(
     return np.asarray(score)
 
 
-def _one_member(
-    whatif: WhatIf,
-    shape: Shape,
-    rows: I32,
-    free: I32,
-    scores: Callable[[], F64],
-    weights: PlacementWeights,
-) -> Fit | Miss:
-    """A gang of one member: the best-scored node that has room. All of `rows` have the CPU and memory for it."""
+def _one_member(whatif: WhatIf, shape: Shape, rows: I32, free: I32, score: F64, weights: PlacementWeights) -> Fit:
+    """A gang of one member on the best-scored node of `rows`, all of which have room."""
     need = shape.gpus
-    fits = free >= need
-    if not fits.any():
-        return _miss(free, need)
-    score = scores()
-    best = int(np.argmax(np.where(fits, score, -np.inf)))
+    best = int(np.argmax(score))
     return on_nodes(
         whatif,
         rows[best : best + 1],

@@ -113,7 +113,8 @@ class Draft:
     @property
     def victims(self) -> tuple[int, ...]:
         """Rows that lose something."""
-        return tuple(give.row for give in self.taken)
+        taken = self.taken
+        return tuple([give.row for give in taken]) if taken else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
