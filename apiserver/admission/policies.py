@@ -93,19 +93,22 @@ class Policies:
             if binding["spec"]["paramRef"].get("parameterNotFoundAction") == "Deny" and _fails(spec):
                 self._act(policy, binding, attributes, NO_PARAMS, "Invalid")
             return
-        bindings = self._values(policy, params, attributes)
+        given = self._given(params, attributes)
         for condition in spec.get("matchConditions") or ():
             try:
-                if not compiled(condition["expression"]).value(bindings):
+                program = compiled(condition["expression"])
+                if not program.value({name: to_cel(given[name]) for name in program.names & given.keys()}):
                     return
             except (CompileError, EvaluationError):
                 return
+        bindings = self._values(policy, given)
         for validation in spec.get("validations") or ():
             text = _broken(validation, bindings, spec.get("failurePolicy", "Fail"))
             if text:
                 self._act(policy, binding, attributes, text, validation.get("reason") or "Invalid")
 
-    def _values(self, policy: Obj, params: Obj | None, attributes: Attributes) -> Obj:
+    def _given(self, params: Obj | None, attributes: Attributes) -> Obj:
+        """What an expression may read, by name. Values of CEL are made of it when they are needed: that is dear."""
         kind, user = attributes.kind, attributes.user
         namespace = self._server.store.get("namespaces", "", attributes.namespace) if attributes.namespace else None
         request = {
@@ -116,14 +119,18 @@ class Policies:
             "userInfo": {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra},
             "dryRun": attributes.dry_run,
         }
-        values = {
-            "object": to_cel(attributes.obj or None),
-            "oldObject": to_cel(attributes.old),
-            "request": to_cel(request),
-            "namespaceObject": to_cel(namespace),
-            "params": to_cel(params),
-            "variables": to_cel({}),
+        return {
+            "object": attributes.obj or None,
+            "oldObject": attributes.old,
+            "request": request,
+            "namespaceObject": namespace,
+            "params": params,
+            "variables": {},
         }
+
+    def _values(self, policy: Obj, given: Obj) -> Obj:
+        """Everything that a validation may read, with the variables of the policy."""
+        values = {name: to_cel(value) for name, value in given.items()}
         for variable in policy["spec"].get("variables") or ():
             try:
                 found = compiled(variable["expression"]).value(values)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 from unittest import mock
 
 from actuators.kubernetes import writing
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
-from actuators.kubernetes.levers.kueue_gate import GATED_BY
 from actuators.kubernetes.upkeep import ActiveCheck, OldPlacements
 from apiserver.http.faults import QUIET, FaultPlan, Faults
 from apiserver.users import ADMIN
@@ -34,13 +34,15 @@ from autopilot.service.leading.leadership import ClusterLeadership, FencedFollow
 from autopilot.service.leading.memory import ClusterMemory
 from collectors.kubernetes.collector import KubernetesCollector, Options
 from collectors.kubernetes.source import Cluster
+from tests.hostile import api_rules
 from tests.hostile.api_ports import Elected, Noting, People, policy_of
 from tests.hostile.api_quiet import idle_reservations, left_waiting
+from tests.hostile.api_rules import Interrupted
 from tests.hostile.api_watch import EXCLUDE, PREEMPTIBLE, SLO, ApiWatch, Decided
 from tests.hostile.api_wire import Wire
 from tests.kits.acting_kit import CHECKED, TIME
 from tests.kits.failovers import OURS
-from tests.kits.killing import Boundaries, Killed, Nowhere, make_mortal, take_lease
+from tests.kits.killing import Killed, Nowhere, make_mortal, take_lease
 from tests.kits.kube_objects import node
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster
 from tests.kits.lead_kit import InProcess, with_namespace
@@ -49,7 +51,6 @@ NODES, GPUS = 3, 8
 ACTIONS = tuple(Modes.__dataclass_fields__)
 NOISE = FaultPlan(0.08, 1.0, 0.08, 0.05, 0.1, 0.05, 0.15, 0.15)
 QUIET_TICKS, QUIET_S = 60, 20.0
-RUN_S = "kubelet.playground/run-seconds"
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Process:
     elected: Elected
     source: Cluster
     die: Callable[[], None]
-    boundaries: Boundaries
+    boundaries: Interrupted
 
 
 @dataclass
@@ -74,6 +75,7 @@ class ApiHostile:
     log: list[str] = field(default_factory=list)
     shown: list[Proposal] = field(default_factory=list)
     earlier: Process | None = None
+    webhooks_down: bool = False
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -126,11 +128,11 @@ class ApiHostile:
         self.fence += 1
         take_lease(self.server.client(ADMIN, "test"), self.fence)
         self.watch.fence = self.fence
-        wire = Wire(self.server, OURS, self.faults, self.watch.judge)
+        wire = Wire(self.server, OURS, self.faults, self.watch.judge, lambda: self.webhooks_down)
         source = Cluster(wire, lambda: self.now_s, rng=random.Random(self.rng.random()))
         collector = KubernetesCollector(source, Options(acts=True), skew_s=lambda: 0.0)
         api = Api(wire)
-        boundaries = Boundaries()
+        boundaries = Interrupted()
         elected: Any = Elected(self.fence)
         memory = ClusterMemory(InProcess(self.server, OURS), "gpu-autopilot", Nowhere(), lambda: self.now_s)
         people: Any = self.people
@@ -151,7 +153,17 @@ class ApiHostile:
                 lists=((INVENTORY, collector.name), (WORK, collector.name)),
             )
         )
-        return Process(controller, elected, source, make_mortal(api, boundaries), boundaries)
+        process = Process(controller, elected, source, make_mortal(api, boundaries), boundaries)
+        boundaries.meanwhile = lambda: self._overtake(process)
+        return process
+
+    def _overtake(self, process: Process) -> None:
+        """A process is stopped between its checks and a write: another one leads before the write leaves."""
+        if process is self.process:
+            self.change_leader()
+            self.pass_time(self.rng.choice((0.0, 1.0, 15.0)))
+            if self.rng.random() < 0.3:
+                self.tick()
 
     def current(self) -> Policy:
         """The policy in force (port `PolicySource`)."""
@@ -194,7 +206,7 @@ class ApiHostile:
                 allowed = "the kill switch is on"
             view_s = self.now_s - float(observation.snapshot.work_age_s)
             self.watch.decided[each.id] = Decided(
-                each.kind, entry.action, each.subject.uid, self.now_s, view_s, allowed
+                each.kind, entry.action, each.subject.uid, self.now_s, view_s, allowed, entry.contract
             )
 
     # --- what happens ---------------------------------------------------------------------------
@@ -212,7 +224,7 @@ class ApiHostile:
 
     def step(self) -> None:
         """One thing happens, time passes, and the controller looks."""
-        rules = [
+        rules: list[Callable[[], None]] = [
             *[self.nothing] * 4,
             *[self.submit] * 5,
             *[self.delete] * 2,
@@ -224,14 +236,15 @@ class ApiHostile:
             *[self.die] * 2,
             self.change_leader,
             *[self.earlier_wakes] * 2,
-            self.change_mode,
+            *[self.change_mode] * 3,
             *[self.all_auto] * 2,
             *[self.approve] * 2,
             self.stop_everything,
             *[self.resume] * 3,
+            *[partial(each, self) for each in api_rules.RULES],
         ]
         rule = self.rng.choice(rules)
-        self.log.append(f"{self.steps} at {self.now_s:.0f}: {rule.__name__}")
+        self.log.append(f"{self.steps} at {self.now_s:.0f}: {getattr(rule, 'func', rule).__name__}")
         rule()
         self.pass_time(self.rng.choice((0.0, 1.0, 2.0, 5.0, 15.0, 35.0, 130.0)))
         self.tick()
@@ -258,32 +271,28 @@ class ApiHostile:
         if rng.random() < 0.5:
             notes |= {"gpu-autopilot.io/checkpoint-on-request": "true", "gpu-autopilot.io/checkpoint-write-s": "20"}
         gpus, pods = rng.choice(((2, 1), (4, 1), (4, 1), (8, 1), (8, 2)))
-        self._create(f"j{self.made}", rng.choice("ab"), gpus, pods, notes)
+        self.create(f"j{self.made}", rng.choice("ab"), gpus, pods, notes)
 
-    def _create(self, name: str, queue: str, gpus: int, pods: int, notes: dict[str, str]) -> None:
+    def create(
+        self,
+        name: str,
+        queue: str,
+        gpus: int,
+        pods: int,
+        notes: dict[str, str],
+        *,
+        priority: str = "",
+        run_s: int = 0,
+    ) -> None:
+        """An owner creates a Job; its priority and its length are drawn where they are not given."""
         self.made += 1
-        resources = {"cpu": "1", "nvidia.com/gpu": str(gpus)}
-        container = {"name": "main", "image": "app:1", "resources": {"requests": resources, "limits": resources}}
-        run_s = {RUN_S: str(self.rng.choice((60, 300, 300, 1200, 7200)))}
-        template = {"metadata": {"annotations": run_s}, "spec": {"restartPolicy": "Never", "containers": [container]}}
-        labels = {
-            "kueue.x-k8s.io/queue-name": queue,
-            "kueue.x-k8s.io/priority-class": self.rng.choice(("low", "low", "high")),
-        }
-        body: dict[str, Any] = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 100, "template": template},
-        }
-        body["metadata"]["annotations"] = {
-            **notes,
-            GATED_BY: CONTROLLER,
-        }  # as a template or policy of the cluster sets it
+        lasts_s = run_s or self.rng.choice((60, 300, 300, 1200, 7200))
+        priority = priority or self.rng.choice(("low", "low", "high"))
+        body = api_rules.job_of(name, queue, gpus, pods, notes, priority=priority, lasts_s=lasts_s)
         made = self.ask("POST", JOBS, body)
-        self._mark(made["metadata"]["uid"], notes)
+        self.mark(made["metadata"]["uid"], notes)
 
-    def _mark(self, uid: str, notes: dict[str, str]) -> None:
+    def mark(self, uid: str, notes: dict[str, str]) -> None:
         """Since when an owner wants something."""
         marks = self.watch.shelter_s.setdefault(uid, {})
         for key, value in ((EXCLUDE, "true"), (SLO, "latency-critical"), (PREEMPTIBLE, "false")):
@@ -324,7 +333,7 @@ class ApiHostile:
             notes = {
                 key: each for key, each in meta.get("annotations", {}).items() if key in {EXCLUDE, SLO, PREEMPTIBLE}
             }
-            self._create(name, queue, int(limits["nvidia.com/gpu"]), job["spec"]["parallelism"], notes)
+            self.create(name, queue, int(limits["nvidia.com/gpu"]), job["spec"]["parallelism"], notes)
 
     def edit(self) -> None:
         """Its owner opts a Job out or in, shelters it, or changes something else."""
@@ -340,7 +349,7 @@ class ApiHostile:
             wanted[SLO] = None
         body = {"metadata": {"annotations": wanted}}
         if self.ask.response("PATCH", f"{JOBS}/{job['metadata']['name']}", body).status < 300:
-            self._mark(job["metadata"]["uid"], {**notes, **{name: each or "" for name, each in wanted.items()}})
+            self.mark(job["metadata"]["uid"], {**notes, **{name: each or "" for name, each in wanted.items()}})
 
     def deactivate(self) -> None:
         """Its owner switches a Workload off, or on again."""

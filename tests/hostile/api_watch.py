@@ -31,6 +31,7 @@ class Decided:
     at_s: float
     view_s: float  # the view shows the cluster of this time
     allowed: str  # why the mode does not allow it; "" where it does
+    contract: bool = False  # it keeps a promise, so no budget bounds it
 
 
 @dataclass
@@ -102,11 +103,13 @@ class ApiWatch:
             for mark in (SLO, PREEMPTIBLE)
             if marks.get(mark, told.view_s) < told.view_s and told.action != "recover"
         ]
-        self.stopped.setdefault((name, told.job), write.at_s)
+        self.counts["preemptions"] += not told.contract
+        if not told.contract:
+            self.stopped.setdefault((name, told.job), write.at_s)
         return [*wrong, *self._budget(write.at_s)]
 
     def _budget(self, now_s: float) -> list[str]:
-        """Stops within the window. An instruction that is sent again counts once."""
+        """Stops within the window, without those by contract. An instruction that is sent again counts once."""
         rules = self.policy.budget
         within = [at_s for at_s in self.stopped.values() if now_s - rules.window_s < at_s <= now_s]
         if len(within) > rules.per_cluster:

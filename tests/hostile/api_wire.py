@@ -7,6 +7,7 @@ repeats it exactly.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,19 @@ from apiserver.users import User
 from collectors.kubernetes.transport import ApiError, CutError
 
 Obj = dict[str, Any]
+HOOKED = re.compile("/(workloads|jobs)/")
+NO_WEBHOOK = Response(
+    500,
+    {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": "InternalError",
+        "code": 500,
+        "message": 'failed calling webhook "mworkload.kb.io": no endpoints available for service "kueue-webhook"',
+    },
+    {"content-type": "application/json"},
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,7 @@ class Wire:
     user: User
     faults: Faults
     judge: Callable[[Write], None]
+    webhooks_down: Callable[[], bool] = lambda: False  # whether those of Kueue do not answer now
     host: str = "http://here"
     sent: list[tuple[str, str]] = field(default_factory=list)
     generation: int = 0
@@ -128,7 +143,8 @@ class Wire:
             raise urllib3.exceptions.ReadTimeoutError(None, url, "the request was lost")  # type: ignore[arg-type]
         given = {key.lower(): value for key, value in (headers or {}).items()}
         query = dict(parse_qsl(parts.query))
-        answer = fault.answer or self._handle(method, parts.path, query, body, given)
+        refused = NO_WEBHOOK if method != "GET" and HOOKED.search(parts.path) and self.webhooks_down() else None
+        answer = fault.answer or refused or self._handle(method, parts.path, query, body, given)
         if fault.drop:
             raise urllib3.exceptions.ProtocolError("the answer was lost")
         return Answered(answer.status, b"".join(answer.chunks()), answer.headers)

@@ -44,8 +44,8 @@ def names_no_uid(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writing, "_preconditions", version_only)
 
 
-def states_no_epoch(patch: pytest.MonkeyPatch) -> None:
-    """Writes state no epoch, and the policy of the cluster lets everything pass."""
+def is_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    """The policy of the cluster lets writes of every epoch pass."""
 
     def open_policy() -> list[dict[str, Any]]:
         policy, binding = fence_policy()
@@ -53,6 +53,11 @@ def states_no_epoch(patch: pytest.MonkeyPatch) -> None:
         return [policy, binding]
 
     patch.setattr(api_machine, "fence_policy", open_policy)
+
+
+def states_no_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Writes state no epoch, and the policy of the cluster lets everything pass."""
+    is_not_fenced(patch)
     patch.setattr(writing, "EPOCH", "example.com/other")
 
 
@@ -106,6 +111,9 @@ PLANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], int, str]] = [
     (ignores_the_opt_out, 1, "opted out"),
     (without("mode"), 0, "the mode of"),
     (deletes_work, 0, "bare delete"),
+    (without("budget"), 0, "stops within"),
+    (without("protected"), 0, "it was protected before"),
+    (is_not_fenced, 0, "leads"),
 ]
 """(defect, a seed that shows it, words of the violation)"""
 
