@@ -25,7 +25,7 @@ from autopilot.controller import Controller, Wiring
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.records import Decision, Observation, Outcome, OutcomeKind
 from autopilot.playground.agreement import disagreements
-from autopilot.playground.live import controller_site, go_live
+from autopilot.playground.live import DELIVERED_S, controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.capping import Capped
 from autopilot.service.site import Site
@@ -41,6 +41,8 @@ from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 
+PATIENT_S = 60.0
+"""Real time for which a tick waits until the watches have told everything: virtual time would pass without them."""
 MOST_TICKS = 16
 """Ticks at one moment before time goes on, as in a simulation: an effect of several steps needs several."""
 
@@ -140,11 +142,15 @@ class ActingRun:
 
     def _begin(self) -> None:
         """The process of the controller starts: `_end` ends it."""
-        self._site = site = controller_site(self._live, self.kubeconfig)
+        self._site = site = controller_site(self._live, self.kubeconfig, self._delivered_s)
         self._process = ExitStack()
         self._process.callback(site.watch(lambda _hurry: None))
         site.join(self._exporter)
         self.controller = Controller(self._wiring(site))
+
+    def _delivered_s(self) -> float:
+        """A busy machine may take long; where the server refuses everything there is nothing to wait for."""
+        return DELIVERED_S if self.faults.plan.error == 1.0 else PATIENT_S
 
     def _wiring(self, site: Site) -> Wiring:
         """What the controller is built from."""

@@ -99,10 +99,11 @@ def _at_now(stage: Stage, read: Callable[[float], bytes]) -> bytes:
         return read(stage.clock.virtual_s)
 
 
-def controller_site(live: Live, kubeconfig: Path) -> Site:
+def controller_site(live: Live, kubeconfig: Path, delivered_s: Callable[[], float] = lambda: DELIVERED_S) -> Site:
     """The cluster of the playground as the service sees a real one, but for its clock, which stands during a tick.
 
     Where work waits for the autopilot, it acts through the API, with the levers that it has beside a real cluster.
+    `delivered_s`: longest time for which a tick waits until the watches have told everything.
     """
     stage = live.stage
     speed = stage.clock.speed
@@ -114,7 +115,7 @@ def controller_site(live: Live, kubeconfig: Path) -> Site:
     @contextmanager
     def still() -> Iterator[None]:
         with stage.clock.hold():
-            wait_delivered(stage, watches)
+            wait_delivered(stage, watches, delivered_s())
             yield
 
     about = {"scenario": stage.world.title, "seed": stage.world.seed, "speed": speed, "engine": "kueue"}
@@ -176,9 +177,11 @@ def wait_delivered(stage: Stage, watches: Cluster, within_s: float = DELIVERED_S
 
 
 def delivered(stage: Stage, watches: Cluster) -> bool:
-    """Whether every list of the controller is as the server's."""
-    store = stage.server.store
-    off = {each.kind.title for each in watches.health() if each.off}
+    """Whether every list of the controller is as the server's, and none failed last."""
+    store, healths = stage.server.store, watches.health()
+    off = {each.kind.title for each in healths if each.off}
+    if any(each.problem and not each.off for each in healths):
+        return False  # it is asked again in real time, and virtual time would run ahead of that
     for kind, version in watches.versions():
         if kind.title in off:
             continue
