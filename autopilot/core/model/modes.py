@@ -142,6 +142,10 @@ class Modes:
         """True when an action with this effect is not switched off."""
         return any(getattr(self, name) != Mode.OFF for name in ACTIONS_WITH[effect])
 
+    def acts(self, effect: Effect) -> bool:
+        """True when an action with this effect may act, by itself or once a person approves."""
+        return any(getattr(self, name) in {Mode.APPROVE, Mode.AUTO} for name in ACTIONS_WITH[effect])
+
     def auto(self, effect: Effect) -> bool:
         """True when every action with this effect may act by itself."""
         return all(getattr(self, name) == Mode.AUTO for name in ACTIONS_WITH[effect])

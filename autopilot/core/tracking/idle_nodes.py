@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OfferOperation
-from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import Observation, OutcomeKind
 
 
@@ -30,7 +30,7 @@ def settle_offers(memory: ControllerMemory, observation: Observation, policy: Po
 
     Where the action does not act, no offer stands: the actuator takes those back that it finds.
     """
-    if policy.modes.offer_idle not in {Mode.APPROVE, Mode.AUTO}:
+    if not policy.modes.acts(Effect.OFFER):
         return replace(memory, offered_s={}) if memory.offered_s else memory
     offered = dict(memory.offered_s)
     for outcome in observation.outcomes:
