@@ -44,6 +44,7 @@ BENCHMARKS = {
     "foresight": "the value of run-time forecasts to decisions: exact, last-two and predicted (long)",
     "hoarding": "the verdict on idle work against the truth of the generator, and on real telemetry",
     "idle_reclaim": "idle GPU-hours returned to others, and owners who come back early (long)",
+    "real_use": "real utilization of static, the autopilot and its bound, and the gap by cause (long)",
     "playground": "proposals of the playground against those of simulate --engine kueue, at equal moments (long)",
     "playground_acting": "the acting playground against simulate --policy autopilot: wait, lost work (long)",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",

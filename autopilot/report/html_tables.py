@@ -74,8 +74,8 @@ CAPACITY = (
 )
 WAITING = (
     Figure("Job time", "mean, submit to end", _at("jobs", "jct_s_mean"), format_duration, -1),
-    Figure("Total wait", "mean, job time less run time", _at("jobs", "total_wait_s_mean"), format_duration, -1),
-    Figure("mean, job time minus run time", "of one job, total", _at("jobs", "longest_wait_s"), format_duration, -1),
+    Figure("Total wait", "mean, job time minus run time", _at("jobs", "total_wait_s_mean"), format_duration, -1),
+    Figure("Longest wait", "of one job, total", _at("jobs", "longest_wait_s"), format_duration, -1),
     Figure("First wait p50", "half start within", _at("jobs", "queue_wait_s_p50"), format_duration, -1),
     Figure("First wait p99", "99 % start within", _at("jobs", "queue_wait_s_p99"), format_duration, -1),
     Figure("SLO violations", "requests over objective", _at("slo", "violation_ratio"), format_ratio, -1),
@@ -219,6 +219,50 @@ def tenants(data: ReportData) -> str:
         rows.append(f"<tr><th scope=row>{text(name)}</th><td>{count(submitted[name])}</td>{''.join(cells)}</tr>")
     more = f"<p>The {MOST_TENANTS} with most jobs, of {len(names):,}.</p>" if len(names) > MOST_TENANTS else ""
     return more + box("Tenants by policy", table(f"{head}</tr><tr>{sub}</tr>", rows, "tenants"))
+
+
+CAPACITY_CAUSES: tuple[tuple[str, str, str], ...] = (
+    ("active_gpu_s", "SM active", "bound_active_gpu_s"),
+    ("low_activity_gpu_s", "running, SMs not active", "bound_low_activity_gpu_s"),
+    ("start_up_gpu_s", "starting up", ""),
+    ("away_guaranteed_gpu_s", "owner away, within the guarantee", ""),
+    ("away_borrowed_gpu_s", "owner away, borrowed", ""),
+    ("free_wanted_gpu_s", "free while work waited", ""),
+    ("free_gpu_s", "free without demand", ""),
+)
+"""Key in `real_use` of a result, words, and the key of the same part under the bound ("": the bound has none)."""
+
+
+def capacity_use(data: ReportData) -> str:
+    """Where the capacity went until the last arrival, by cause, with the bound beside it; empty where unknown."""
+    runs = [(run, found) for run in ordered(data) if isinstance(found := run.result.get("real_use"), Mapping)]
+    if not runs:
+        return ""
+    head = "<tr><th scope=col>Until the last arrival</th>" + "".join(
+        f"<th scope=col>{text(run.name)}</th><th scope=col>its bound</th>" for run, _ in runs
+    )
+    rows = []
+    for key, words, bound_key in CAPACITY_CAUSES:
+        if not any(pick(found, key) for _, found in runs):
+            continue
+        cells = ""
+        for _, found in runs:
+            whole = pick(found, "capacity_gpu_s") or 0.0
+            bound = _bound_part(found, key, bound_key)
+            shares = [value / whole if whole and value is not None else None for value in (pick(found, key), bound)]
+            cells += "".join(f"<td>{text(format_ratio(share))}</td>" for share in shares)
+        rows.append(f"<tr><th scope=row>{text(words)}</th>{cells}</tr>")
+    return box("Capacity by cause", table(f"{head}</tr>", rows, "tenants"))
+
+
+def _bound_part(found: Mapping[str, object], key: str, bound_key: str) -> float | None:
+    """GPU-seconds of a part under the bound: what it does not use is free without demand."""
+    if bound_key:
+        return pick(found, bound_key)
+    if key != "free_gpu_s":
+        return 0.0
+    parts = [pick(found, each) or 0.0 for each in ("capacity_gpu_s", "bound_active_gpu_s", "bound_low_activity_gpu_s")]
+    return parts[0] - parts[1] - parts[2]
 
 
 USE_LEVELS = (("tenant", "Tenant"), ("queue", "Queue"), ("pool", "Pool"), ("service", "Service"))

@@ -107,6 +107,7 @@ def _page(data: ReportData, pictures: tuple[Picture, ...], parts: tuple[Part, ..
         section("fared", "Single jobs", "".join(map(html_tables.fared, ordered(data))), _FARED_NOTE),
         section("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
         section("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
+        section("causes", "Where the capacity went", html_tables.capacity_use(data), _CAUSES_NOTE),
         section("use", "Use of the GPUs", html_tables.use(data), _USE_NOTE),
         section("shape", "Free GPUs that cannot be used", html_tables.fragmentation(data), _SHAPE_NOTE),
         section("decisions", "Decisions and their reasons", _decisions(parts), _DECISIONS_NOTE),
@@ -166,6 +167,12 @@ _RESERVATIONS_NOTE = (
 _DECISIONS_NOTE = (
     "Every decision, as listed by autopilot decisions: consecutive ticks that repeat a proposal with the "
     "same verdict are listed once. autopilot explain prints all details for an id."
+)
+_CAUSES_NOTE = (
+    "Shares of the capacity until the last arrival; each column adds up to 100 %. Beside each policy stands the most "
+    "that any schedule of the same work could reach: work of the highest SM activity runs first, and the GPUs of an "
+    "owner who is away serve other work. Replicas of services count as the policy ran them. Repeated work counts as "
+    "active each time."
 )
 _USE_NOTE = (
     "What each group did with the GPUs that it held over the whole run. Hardware is the SM-active part of what it "

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 
+from simulator.outcome.spans import area_gpu_s, steps_of, together
 from simulator.running.owners import Absence, Suspension
 
 EARLY_S = 3600.0
@@ -54,11 +54,8 @@ def idle_use(
         for each in suspensions
         for f, t in away.get(each.job, ())
     ]
-    stopped = _steps([(a, b, w) for _, a, b, w in stays], until_s)
-    parked = _steps(freed, until_s)
-    at_s = np.unique(np.concatenate([stopped[0], parked[0], [0.0, until_s]]))
-    length_s = np.diff(at_s)
-    used, off = (_at(steps, at_s[:-1]) for steps in (stopped, parked))
+    running, parked = steps_of([(a, b, w) for _, a, b, w in stays], until_s), steps_of(freed, until_s)
+    length_s, (used, off) = together((running, parked), until_s)
     began: dict[int, list[float]] = {}
     for job, from_s, _, _ in stays:
         began.setdefault(job, []).append(from_s)
@@ -68,34 +65,10 @@ def idle_use(
         if each.returned and (after := [s for s in began[each.job] if s >= each.to_s])
     ]
     return IdleUse(
-        held_gpu_s=_area(held, until_s),
-        freed_gpu_s=_area(freed, until_s),
+        held_gpu_s=area_gpu_s(held, until_s),
+        freed_gpu_s=area_gpu_s(freed, until_s),
         returned_gpu_s=float(np.maximum(off - np.maximum(gpus - used, 0.0), 0.0) @ length_s),
         suspensions=len(suspensions),
         early_returns=sum(each.returned and each.to_s - each.from_s < EARLY_S for each in suspensions),
         returned_wait_s=float(np.mean(waits)) if waits else None,
     )
-
-
-def _area(spans: Sequence[tuple[float, float, float]], until_s: float) -> float:
-    return float(sum(max(min(to_s, until_s) - from_s, 0.0) * gpus for from_s, to_s, gpus in spans))
-
-
-def _steps(spans: Sequence[tuple[float, float, float]], until_s: float) -> tuple[np.ndarray, np.ndarray]:
-    """Times, and the sum of the GPUs of the spans from each time on."""
-    changes = [
-        change
-        for from_s, to_s, gpus in spans
-        if min(to_s, until_s) > from_s
-        for change in ((from_s, gpus), (min(to_s, inf), -gpus))
-    ]
-    if not changes:
-        return np.zeros(1), np.zeros(1)
-    times, steps = np.array(sorted(changes)).T
-    return np.minimum(times, until_s), np.cumsum(steps)
-
-
-def _at(steps: tuple[np.ndarray, np.ndarray], at_s: np.ndarray) -> np.ndarray:
-    """The sum from each of these times on."""
-    place = np.searchsorted(steps[0], at_s, side="right") - 1
-    return np.where(place >= 0, steps[1][np.maximum(place, 0)], 0.0)

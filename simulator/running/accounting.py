@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simulator.world.cluster import Cluster
 from simulator.world.facts import REQUEUED, Evicting, Recut, Started, Stopped, Submitted, Why
 from simulator.world.physics import TICKS_PER_S
 
+F64 = NDArray[np.float64]
 UNITS_PER_GPU_S = 1000 * TICKS_PER_S
 REVERSAL_S = 300.0
 """Work that returns within this time to the same GPUs from which it was moved counts as a futile move."""
@@ -203,31 +206,26 @@ def utilization_bound(
 ) -> float:
     """The largest part of the capacity up to the last submit that any policy could use (arrival-limited).
 
-    Each job demands its GPUs from its submit for its duration, as if it started at once. While the demand exceeds the
-    capacity G the excess joins a backlog and G is counted; otherwise the demand is counted plus what the backlog can
-    still use. The bound is counted / (G x H), H the last submit. NaN when H or G is 0.
+    `served_gpu_s` / (G x H), each job from its submit for its duration, H the last submit. NaN when H or G is 0.
     """
     last_s = max(submit_s, default=0.0)
     if not last_s or not capacity_gpus:
         return float("nan")
-    order = sorted(range(len(submit_s)), key=submit_s.__getitem__)
-    ends: list[tuple[float, float]] = []
-    demand = backlog = counted = 0.0
-    now_s = submit_s[order[0]]
-    for job in order:
-        while ends and ends[0][0] <= submit_s[job]:
-            end_s, width = heappop(ends)
-            used, backlog = _use(end_s - now_s, demand, backlog, capacity_gpus)
-            counted, demand, now_s = counted + used, demand - width, end_s
-        used, backlog = _use(submit_s[job] - now_s, demand, backlog, capacity_gpus)
-        counted, demand, now_s = counted + used, demand + gpus[job], submit_s[job]
-        heappush(ends, (submit_s[job] + duration_s[job], gpus[job]))
-    return counted / (capacity_gpus * last_s)
+    begin_s = np.array(submit_s, float)
+    served = served_gpu_s(begin_s, begin_s + np.array(duration_s, float), np.array(gpus, float), capacity_gpus, last_s)
+    return served / (capacity_gpus * last_s)
 
 
-def _use(span_s: float, demand: float, backlog: float, capacity: float) -> tuple[float, float]:
-    """GPU-seconds used within `span_s`, and the backlog after it."""
-    if demand > capacity:
-        return capacity * span_s, backlog + (demand - capacity) * span_s
-    drained = min(backlog, (capacity - demand) * span_s)
-    return demand * span_s + drained, backlog - drained
+def served_gpu_s(begin_s: F64, end_s: F64, gpus: F64, capacity_gpus: float, until_s: float) -> float:
+    """The most GPU-seconds that work of these times and widths can use up to a time.
+
+    Each piece of work demands its GPUs from its begin to its end, as if it started at once. While the demand exceeds
+    the capacity the excess joins a backlog; otherwise the backlog uses what is free. Served is the demand up to the
+    time minus the backlog that is left then.
+    """
+    at_s = np.minimum(np.concatenate([begin_s, end_s, [until_s]]), until_s)
+    changes = np.concatenate([gpus, -gpus, [0.0]])
+    order = np.argsort(at_s, kind="stable")
+    span_s, demand = np.diff(at_s[order]), np.cumsum(changes[order])[:-1]
+    excess = np.concatenate([[0.0], np.cumsum((demand - capacity_gpus) * span_s)])
+    return float(demand @ span_s - (excess[-1] - excess.min()))

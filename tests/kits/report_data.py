@@ -163,6 +163,20 @@ def _decisions(rng: np.random.Generator, rows: int, name: str) -> tuple[Decision
     )
 
 
+REAL_USE = {
+    "capacity_gpu_s": 1000.0,
+    "active_gpu_s": 405.0,
+    "low_activity_gpu_s": 200.0,
+    "start_up_gpu_s": 25.0,
+    "away_guaranteed_gpu_s": 0.0,
+    "away_borrowed_gpu_s": 120.0,
+    "free_wanted_gpu_s": 150.0,
+    "free_gpu_s": 100.0,
+    "bound_active_gpu_s": 550.0,
+    "bound_low_activity_gpu_s": 300.0,
+}
+
+
 def _result(policy: str, waits_s: np.ndarray, series: Series, nodes: int, span_s: float) -> dict[str, object]:
     """The policy's block of the JSON result; what was not measured is null."""
     ours = policy == "autopilot"
@@ -191,6 +205,7 @@ def _result(policy: str, waits_s: np.ndarray, series: Series, nodes: int, span_s
             }
             for level, names in (("tenant", ("vision", "language")), ("pool", ("main",)), ("service", ("chat",)))
         },
+        "real_use": REAL_USE if ours else None,
         "fragmentation": {"stranded_gpu_s": 7.0, "pools": {"main": SHAPE if ours else {"free_gpus": 3.0}}},
         "reservations": {"made": 41, "kept": 38, "late": 2, "released": 1} if ours else None,
         "gpu_s": {

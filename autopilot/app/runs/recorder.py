@@ -15,6 +15,7 @@ from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import F64
 from autopilot.core.model.units import format_duration
 from autopilot.report.data import HEAT_NODES, HEAT_TIMES, Heat, Series, resample
+from simulator.outcome.real_use import Occupancy, Offer
 from simulator.outcome.results import Reservations
 from simulator.running.owners import Absence
 from simulator.running.simulation import width_gpus
@@ -95,6 +96,42 @@ class StayRecorder:
         if self._archetype is None or not self.stays:
             return None
         return float(self.held_and_active(until_s)[1].sum())
+
+    def occupancies(self) -> list[Occupancy]:
+        """Every stay, with the queue, the activity and the absences of its work; empty without behaviours."""
+        if self._archetype is None or self._level is None:
+            return []
+        jobs, levels = self._cluster.jobs, self.level_of()
+        return [
+            Occupancy(jobs.tenants[jobs.tenant[job]], from_s, ready_s, to_s, held, levels[job], self._away.get(job, ()))
+            for (job, from_s, to_s, _, held), ready_s in zip(self.stays, self._ready_s, strict=True)
+        ]
+
+    def offers(self) -> list[Offer]:
+        """Work as it would run if it started when it arrived, without the absences of owners; replicas as they ran."""
+        cluster, jobs, levels = self._cluster, self._cluster.jobs, self.level_of()
+        found = [
+            Offer(from_s, to_s, held, levels[job])
+            for job, from_s, to_s, _, held in self.stays
+            if jobs.service[job] >= 0
+        ]
+        for job, state in enumerate(cluster.state):
+            if state < 0 or jobs.service[job] >= 0 or np.isnan(self._width_of(job)):
+                continue
+            at_s, end_s = jobs.submit_s[job], jobs.submit_s[job] + jobs.duration_s[job]
+            early_s = cluster.first_start_s[job] - at_s
+            for from_s, to_s in self._away.get(job, ()):
+                found.append(Offer(at_s, min(from_s - early_s, end_s), self._width_of(job), levels[job]))
+                at_s = min(to_s - early_s, end_s)
+            found.append(Offer(at_s, end_s, self._width_of(job), levels[job]))
+        return found
+
+    def level_of(self) -> list[float]:
+        """SM activity of each job while it works."""
+        if self._archetype is None or self._level is None:
+            return [np.nan] * len(self._cluster.jobs)
+        levels: list[float] = effective_level(self._archetype, self._level).tolist()
+        return levels
 
     def held_and_active(self, until_s: float = inf) -> tuple[F64, F64]:
         """GPU-seconds handed out, and the SM-active ones among them, of each stay; NaN without behaviours."""

@@ -30,7 +30,9 @@ from simulator.checkers import CHECKERS, PHYSICAL, Rules
 from simulator.inference.services import ServiceFleet
 from simulator.outcome.fared import compare, reference_name
 from simulator.outcome.idle_use import IdleUse, idle_use
+from simulator.outcome.real_use import RealUse, real_use
 from simulator.outcome.results import Measured, Setting, document, job_rows, policy_result
+from simulator.outcome.spans import sums_of
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.owners import Owners
@@ -353,6 +355,7 @@ def _measured(
         reservations=recorder.reservations() if recorder else None,
         alone_jct_s=alone,
         idle=_idle_use(simulated, stays, owners),
+        real_use=_real_use(simulated, stays, queues),
     )
 
 
@@ -372,6 +375,17 @@ def _idle_use(simulated: Simulated, stays: StayRecorder | None, owners: Owners) 
     until_s = min(simulated.run.last_submit_s, simulated.run.end_s)
     gpus = simulated.cluster.hardware.capacity_milli / 1000
     return idle_use(owners.absences, owners.suspensions, held, gpus, until_s)
+
+
+def _real_use(simulated: Simulated, stays: StayRecorder | None, queues: Sequence[QueueSpec]) -> RealUse | None:
+    """Where the capacity went; None without behaviours."""
+    occupied = stays.occupancies() if stays is not None else []
+    until_s = min(simulated.run.last_submit_s, simulated.run.end_s)
+    if stays is None or not occupied or until_s <= 0:
+        return None
+    guarantees = {queue.name: float(sum(queue.guarantee.values())) for queue in queues}
+    gpus = simulated.cluster.hardware.capacity_milli / 1000
+    return real_use(occupied, sums_of(stays.waiting, until_s), stays.offers(), guarantees, gpus, until_s)
 
 
 def _pictures(

@@ -101,6 +101,7 @@ def test_the_page_holds_its_sections_in_order(page: str) -> None:
         "fragmentation",
         "reservations",
         "tenants",
+        "causes",
         "use",
         "shape",
         "decisions",
@@ -114,6 +115,16 @@ def test_the_index_is_shown_by_pool_and_cause(page: str) -> None:
     assert "<th scope=col>node remainder</th>" in page
     assert "<td>main</td><td>12.5</td><td>0.375</td><td>0.750</td>" in page
     assert "<td>main</td><td>3.0</td><td>-</td><td>-</td>" in page
+
+
+def test_where_the_capacity_went_is_shown_beside_the_bound(page: str) -> None:
+    """Shares of the capacity; causes of which there is nothing are left out, and the bound leaves the rest free."""
+    rows = dict(re.findall(r"<tr><th scope=row>([^<]*)</th>((?:<td>[^<]*</td>){2})</tr>", page.split('id="causes"')[1]))
+    assert rows["SM active"] == "<td>40.5 %</td><td>55.0 %</td>"
+    assert rows["free while work waited"] == "<td>15.0 %</td><td>0.0 %</td>"
+    assert rows["free without demand"] == "<td>10.0 %</td><td>15.0 %</td>"
+    assert "owner away, borrowed" in rows
+    assert "owner away, within the guarantee" not in rows
 
 
 def test_the_page_holds_no_address(page: str) -> None:

@@ -1,0 +1,143 @@
+"""Where the capacity went up to the last arrival: what the SMs did, the causes of the rest, and the bound.
+
+The parts are GPU-seconds and add up to the capacity. Work that is stopped and repeats what it lost counts as active
+each time, as its telemetry does.
+
+The bound is that of `simulator.running.accounting.served_gpu_s`, weighted by SM activity. Work of the highest activity
+goes first, so the GPUs that work of at least a level can use are those of a cluster that has no other work, and
+
+    bound = sum over levels of (level - next lower level) x GPU-seconds served of work at or above the level
+
+No schedule does more: at each level, its work at or above the level uses at most what is served. An owner who is away
+asks for nothing. Replicas of services arrive when they started, since their number depends on the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.outcome.spans import F64, Span, Steps, area_gpu_s, steps_of, together
+from simulator.running.accounting import served_gpu_s
+
+LEVEL_STEP = 0.01
+"""Activities are rounded up to it for the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """One stay of work on GPUs. `level`: SM activity once it is ready; `away`: when its owner is away."""
+
+    queue: str
+    from_s: float
+    ready_s: float
+    to_s: float
+    gpus: float
+    level: float
+    away: Sequence[tuple[float, float]] = ()
+
+    def idle_spans(self) -> list[Span]:
+        """The time without its owner."""
+        begin_s = max(self.from_s, self.ready_s)
+        spans = [(max(begin_s, from_s), min(self.to_s, to_s), self.gpus) for from_s, to_s in self.away]
+        return [span for span in spans if span[1] > span[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Work as it would run if it started when it arrived, in parts that work without a break."""
+
+    from_s: float
+    to_s: float
+    gpus: float
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class RealUse:
+    """GPU-seconds up to the last arrival. The fields up to `free_gpu_s` without the capacity add up to the capacity."""
+
+    capacity_gpu_s: float
+    active_gpu_s: float  # SM-active
+    low_activity_gpu_s: float  # of work that runs: 1 - its SM activity
+    start_up_gpu_s: float
+    away_guaranteed_gpu_s: float  # held while the owner is away, within the guarantee of the queue
+    away_borrowed_gpu_s: float  # the same, above it
+    free_wanted_gpu_s: float  # free while as many GPUs were waited for
+    free_gpu_s: float  # free without demand
+    bound_active_gpu_s: float
+    bound_low_activity_gpu_s: float  # of the work that the bound serves
+
+
+def real_use(
+    stays: Sequence[Occupancy],
+    waiting: Steps,
+    offers: Sequence[Offer],
+    guarantees: Mapping[str, float],
+    gpus: float,
+    until_s: float,
+) -> RealUse:
+    """All of it. `waiting` are the GPUs that waiting work asks for, `guarantees` those of each queue."""
+    held = [(each.from_s, each.to_s, each.gpus) for each in stays]
+    idle = [span for each in stays for span in each.idle_spans()]
+    start_up = area_gpu_s([(each.from_s, min(each.ready_s, each.to_s), each.gpus) for each in stays], until_s)
+    held_gpu_s, away_gpu_s = area_gpu_s(held, until_s), area_gpu_s(idle, until_s)
+    active = sum(
+        each.level
+        * (
+            area_gpu_s([(max(each.from_s, each.ready_s), each.to_s, each.gpus)], until_s)
+            - area_gpu_s(each.idle_spans(), until_s)
+        )
+        for each in stays
+    )
+    length_s, (used, wanted) = together((steps_of(held, until_s), waiting), until_s)
+    free = np.maximum(gpus - used, 0.0)
+    free_wanted = float(np.minimum(free, np.maximum(wanted, 0.0)) @ length_s)
+    borrowed = _borrowed_gpu_s(stays, guarantees, until_s)
+    bound, bound_served = _bound(offers, gpus, until_s)
+    return RealUse(
+        capacity_gpu_s=gpus * until_s,
+        active_gpu_s=active,
+        low_activity_gpu_s=held_gpu_s - start_up - away_gpu_s - active,
+        start_up_gpu_s=start_up,
+        away_guaranteed_gpu_s=away_gpu_s - borrowed,
+        away_borrowed_gpu_s=borrowed,
+        free_wanted_gpu_s=free_wanted,
+        free_gpu_s=gpus * until_s - held_gpu_s - free_wanted,
+        bound_active_gpu_s=bound,
+        bound_low_activity_gpu_s=bound_served - bound,
+    )
+
+
+def _borrowed_gpu_s(stays: Sequence[Occupancy], guarantees: Mapping[str, float], until_s: float) -> float:
+    """Held without an owner above the guarantees; what a queue holds above its guarantee is counted as idle first."""
+    by_queue: dict[str, list[Occupancy]] = {}
+    for each in stays:
+        by_queue.setdefault(each.queue, []).append(each)
+    total = 0.0
+    for queue, its in by_queue.items():
+        idle = [span for each in its for span in each.idle_spans()]
+        if not idle:
+            continue
+        steps = steps_of([(each.from_s, each.to_s, each.gpus) for each in its], until_s), steps_of(idle, until_s)
+        length_s, (used, away) = together(steps, until_s)
+        total += float(np.minimum(away, np.maximum(used - guarantees.get(queue, 0.0), 0.0)) @ length_s)
+    return total
+
+
+def _bound(offers: Sequence[Offer], gpus: float, until_s: float) -> tuple[float, float]:
+    """The most SM-active GPU-seconds, and the GPU-seconds of work that it serves."""
+    rows = [(each.from_s, each.to_s, each.gpus, each.level) for each in offers if each.level > 0 and each.gpus > 0]
+    if not rows:
+        return 0.0, 0.0
+    begin_s, end_s, width, level = np.array(rows, float).T
+    level = np.minimum(np.ceil(level / LEVEL_STEP - 1e-9) * LEVEL_STEP, 1.0)
+    found, served = 0.0, 0.0
+    levels: F64 = np.unique(level)
+    for this, lower in zip(levels[::-1], [*levels[-2::-1], 0.0], strict=True):
+        on = level >= this
+        served = served_gpu_s(begin_s[on], end_s[on], width[on], gpus, until_s)
+        found += (this - lower) * served
+    return float(found), served
