@@ -276,7 +276,7 @@ def _fields(proposal: Proposal) -> dict[str, str]:
     change = proposal.change
     return {
         "where": where(proposal.slots),
-        "after": "" if waited is None else f" after {format_duration(waited)}",
+        "after": "" if waited is None else f" after {format_duration(waited)} of waiting",
         "taken": counted(sum(victim.gpus for victim in proposal.victims), "GPU"),
         "victims": _first_victims(proposal.victims),
         "workload": proposal.subject.name,

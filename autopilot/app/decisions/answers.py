@@ -393,7 +393,7 @@ class _Past:
 
 def _after(proposal: Proposal | None) -> str:
     waited = [each.value for each in proposal.evidence if each.name == "waited"] if proposal is not None else []
-    return f" after {format_duration(float(waited[0]))}" if waited else ""
+    return f" after {format_duration(float(waited[0]))} of waiting" if waited else ""
 
 
 def _event_lines(events: list[_Event], when: When) -> Iterator[str]:

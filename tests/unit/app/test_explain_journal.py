@@ -102,7 +102,10 @@ def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path)
     winner = told(path, "w")
     happened = winner[winner.index("history:") :]
     assert f": {pipelined} (preempt, accepted)" in happened
-    assert f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min: {pipelined} (preempt, accepted)" in happened
+    assert (
+        f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min of waiting: {pipelined} (preempt, accepted)"
+        in happened
+    )
     assert "holds node-0 x 8 (8 of 8) since 50 s" in winner
 
 
@@ -275,6 +278,6 @@ def test_what_a_kill_switch_held_is_told(path: Path) -> None:
     assert "everything is held: kill switch" in said
     happened = said[said.index("history:") :].splitlines()
     assert len(happened) == 3
-    assert happened[2].startswith("  60 s: start on 8 GPUs of 1 node after 60 s")
+    assert happened[2].startswith("  60 s: start on 8 GPUs of 1 node after 60 s of waiting")
     assert "refused: kill_switch (the kill switch is on" in happened[2]
     assert happened[2].endswith("(admit_gang, refused) (2 times until 61 s)")

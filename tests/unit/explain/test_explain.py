@@ -98,7 +98,8 @@ def test_a_landing_names_its_place_and_the_first_victims() -> None:
     waited = (Evidence("waited", 120.0, "s"),)
     said = proposal_words(propose("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=waited))
     assert said.startswith(
-        "start on 8 GPUs of 1 node after 2 min, when others have made room: v0: evicted from 1 GPU, 10 GPU-s lost; v1"
+        "start on 8 GPUs of 1 node after 2 min of waiting, when others have made room: "
+        "v0: evicted from 1 GPU, 10 GPU-s lost; v1"
     )
     assert "v4" in said
     assert "v5" not in said
