@@ -10,6 +10,7 @@ from typing import Any
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
 from autopilot.app.runs.advised import DEFAULT_ADVICE, Advice, advise, check_advisors
+from autopilot.app.runs.capacity_use import measured_idle_use, measured_real_use
 from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.metered import Metered
 from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
@@ -29,10 +30,7 @@ from simulator.baselines.textbook import fifo_skip
 from simulator.checkers import CHECKERS, PHYSICAL, Rules
 from simulator.inference.services import ServiceFleet
 from simulator.outcome.fared import compare, reference_name
-from simulator.outcome.idle_use import IdleUse, idle_use
-from simulator.outcome.real_use import RealUse, real_use
 from simulator.outcome.results import Measured, Setting, document, job_rows, policy_result
-from simulator.outcome.spans import sums_of
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.owners import Owners
@@ -354,8 +352,8 @@ def _measured(
         fragmentation=recorder.fragmentation.result() if recorder else {},
         reservations=recorder.reservations() if recorder else None,
         alone_jct_s=alone,
-        idle=_idle_use(simulated, stays, owners),
-        real_use=_real_use(simulated, stays, queues),
+        idle=measured_idle_use(simulated, stays, owners),
+        real_use=measured_real_use(simulated, stays, queues),
     )
 
 
@@ -365,27 +363,6 @@ def _owners(simulation: Simulation, seed: int, running: Sequence[Running]) -> Ow
     owners.arm(simulation.engine)
     owners.listeners += [run.occupants.on_owner for run in running if run.occupants is not None]
     return owners
-
-
-def _idle_use(simulated: Simulated, stays: StayRecorder | None, owners: Owners) -> IdleUse | None:
-    """What absent owners left unused, and what of it others used; None without absences."""
-    if stays is None or not owners.absences:
-        return None
-    held = [(job, from_s, to_s, gpus) for job, from_s, to_s, _, gpus in stays.stays]
-    until_s = min(simulated.run.last_submit_s, simulated.run.end_s)
-    gpus = simulated.cluster.hardware.capacity_milli / 1000
-    return idle_use(owners.absences, owners.suspensions, held, gpus, until_s)
-
-
-def _real_use(simulated: Simulated, stays: StayRecorder | None, queues: Sequence[QueueSpec]) -> RealUse | None:
-    """Where the capacity went; None without behaviours."""
-    occupied = stays.occupancies() if stays is not None else []
-    until_s = min(simulated.run.last_submit_s, simulated.run.end_s)
-    if stays is None or not occupied or until_s <= 0:
-        return None
-    guarantees = {queue.name: float(sum(queue.guarantee.values())) for queue in queues}
-    gpus = simulated.cluster.hardware.capacity_milli / 1000
-    return real_use(occupied, sums_of(stays.waiting, until_s), stays.offers(), guarantees, gpus, until_s)
 
 
 def _pictures(
