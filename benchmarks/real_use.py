@@ -50,17 +50,13 @@ def measure(task: tuple[str, str, int]) -> Row:
     result = outcome.policies[0].result
     used = result["real_use"]
     whole = used["capacity_gpu_s"]
-    bound = {
-        "low_activity": used["bound_low_activity_gpu_s"],
-        "free": whole - used["bound_active_gpu_s"] - used["bound_low_activity_gpu_s"],
-    }
     return Row(
         scenario,
         policy,
         seed,
         used["active_gpu_s"] / whole,
         used["bound_active_gpu_s"] / whole,
-        {cause: (used[f"{cause}_gpu_s"] - bound.get(cause, 0.0)) / whole for cause in CAUSES},
+        {cause: (used[f"{cause}_gpu_s"] - used.get(f"bound_{cause}_gpu_s", 0.0)) / whole for cause in CAUSES},
         result["slo"]["violation_ratio"],
         result["invariants"]["violated"],
     )

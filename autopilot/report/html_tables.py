@@ -228,7 +228,7 @@ CAPACITY_CAUSES: tuple[tuple[str, str, str], ...] = (
     ("away_guaranteed_gpu_s", "owner away, within the guarantee", ""),
     ("away_borrowed_gpu_s", "owner away, borrowed", ""),
     ("free_wanted_gpu_s", "free while work waited", ""),
-    ("free_gpu_s", "free without demand", ""),
+    ("free_gpu_s", "free without demand", "bound_free_gpu_s"),
 )
 """Key in `real_use` of a result, words, and the key of the same part under the bound ("": the bound has none)."""
 
@@ -248,21 +248,11 @@ def capacity_use(data: ReportData) -> str:
         cells = ""
         for _, found in runs:
             whole = pick(found, "capacity_gpu_s") or 0.0
-            bound = _bound_part(found, key, bound_key)
+            bound = pick(found, bound_key) if bound_key else 0.0
             shares = [value / whole if whole and value is not None else None for value in (pick(found, key), bound)]
             cells += "".join(f"<td>{text(format_ratio(share))}</td>" for share in shares)
         rows.append(f"<tr><th scope=row>{text(words)}</th>{cells}</tr>")
     return box("Capacity by cause", table(f"{head}</tr>", rows, "tenants"))
-
-
-def _bound_part(found: Mapping[str, object], key: str, bound_key: str) -> float | None:
-    """GPU-seconds of a part under the bound: what it does not use is free without demand."""
-    if bound_key:
-        return pick(found, bound_key)
-    if key != "free_gpu_s":
-        return 0.0
-    parts = [pick(found, each) or 0.0 for each in ("capacity_gpu_s", "bound_active_gpu_s", "bound_low_activity_gpu_s")]
-    return parts[0] - parts[1] - parts[2]
 
 
 USE_LEVELS = (("tenant", "Tenant"), ("queue", "Queue"), ("pool", "Pool"), ("service", "Service"))

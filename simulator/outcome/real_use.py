@@ -69,6 +69,7 @@ class RealUse:
     free_gpu_s: float  # free without demand
     bound_active_gpu_s: float
     bound_low_activity_gpu_s: float  # of the work that the bound serves
+    bound_free_gpu_s: float  # the rest of the capacity under the bound
 
 
 def real_use(
@@ -108,6 +109,7 @@ def real_use(
         free_gpu_s=gpus * until_s - held_gpu_s - free_wanted,
         bound_active_gpu_s=bound,
         bound_low_activity_gpu_s=bound_served - bound,
+        bound_free_gpu_s=gpus * until_s - bound_served,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ def steps_of(spans: Sequence[Span], until_s: float) -> Steps:
         change
         for from_s, to_s, gpus in spans
         if min(to_s, until_s) > from_s
-        for change in ((from_s, gpus), (min(to_s, inf), -gpus))
+        for change in ((from_s, gpus), (to_s, -gpus))
     ]
     return sums_of(changes, until_s)
 

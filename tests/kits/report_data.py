@@ -174,6 +174,7 @@ REAL_USE = {
     "free_gpu_s": 100.0,
     "bound_active_gpu_s": 550.0,
     "bound_low_activity_gpu_s": 300.0,
+    "bound_free_gpu_s": 150.0,
 }
 
 

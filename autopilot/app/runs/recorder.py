@@ -127,7 +127,7 @@ class StayRecorder:
         return found
 
     def level_of(self) -> list[float]:
-        """SM activity of each job while it works."""
+        """SM activity of each job while it works; NaN without behaviours."""
         if self._archetype is None or self._level is None:
             return [np.nan] * len(self._cluster.jobs)
         levels: list[float] = effective_level(self._archetype, self._level).tolist()
@@ -157,11 +157,8 @@ class StayRecorder:
 
     def _rates(self) -> np.ndarray:
         """SM-active GPUs during each stay."""
-        if self._archetype is None or self._level is None:
-            return np.full(len(self.stays), np.nan)
-        jobs = np.array([stay[0] for stay in self.stays], np.int64)
-        levels = effective_level(self._archetype[jobs], self._level[jobs])
-        return np.asarray(levels * np.array([stay[4] for stay in self.stays]))
+        levels = self.level_of()
+        return np.array([levels[stay[0]] * stay[4] for stay in self.stays], float)
 
     def series(self, until_s: float, capacity_gpus: float, stranded: list[tuple[float, float]]) -> Series:
         """The cluster over time; `stranded` are (time, GPUs) steps, empty when not measured."""

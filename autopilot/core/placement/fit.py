@@ -84,7 +84,7 @@ def _node_scores(
 
 
 def _one_member(whatif: WhatIf, shape: Shape, rows: I32, free: I32, score: F64, weights: PlacementWeights) -> Fit:
-    """A gang of one member on the best-scored node of `rows`, all of which have room."""
+    """Place a gang of one member on the best-scored node. Every node in `rows` has room for it."""
     need = shape.gpus
     best = int(np.argmax(score))
     return on_nodes(

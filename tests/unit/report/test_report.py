@@ -118,7 +118,7 @@ def test_the_index_is_shown_by_pool_and_cause(page: str) -> None:
 
 
 def test_where_the_capacity_went_is_shown_beside_the_bound(page: str) -> None:
-    """Shares of the capacity; causes of which there is nothing are left out, and the bound leaves the rest free."""
+    """Each cause has its share of the capacity, or is omitted. What the bound does not use is free."""
     rows = dict(re.findall(r"<tr><th scope=row>([^<]*)</th>((?:<td>[^<]*</td>){2})</tr>", page.split('id="causes"')[1]))
     assert rows["SM active"] == "<td>40.5 %</td><td>55.0 %</td>"
     assert rows["free while work waited"] == "<td>15.0 %</td><td>0.0 %</td>"

@@ -48,7 +48,7 @@ def test_time_after_the_last_arrival_does_not_count() -> None:
     stays = [Occupancy("q", 90.0, 120.0, 500.0, 1.0, 1.0)]
     found = real_use(stays, NO_DEMAND, [Offer(90.0, 500.0, 1.0, 1.0), Offer(100.0, 200.0, 1.0, 1.0)], {}, 1.0, 100.0)
     assert (found.start_up_gpu_s, found.active_gpu_s, found.free_gpu_s) == (10, 0, 90)
-    assert found.bound_active_gpu_s == 10
+    assert (found.bound_active_gpu_s, found.bound_free_gpu_s) == (10, 90)
 
 
 def test_the_bound_runs_the_most_active_work_first() -> None:
