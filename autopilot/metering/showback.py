@@ -177,6 +177,8 @@ def period_of(store: Store, since: int | None, until: int | None) -> Period:
         },
     )
     if not found or found[0][0] is None:
+        if since is None and until is None:
+            raise InputError(f"{store.folder}: no interval is written yet; ask again later, or after the run has ended")
         raise InputError(f"{store.folder}: nothing was metered in this time; leave out --since and --until to see all")
     return Period(*map(int, found[0]))
 

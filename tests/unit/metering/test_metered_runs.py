@@ -178,6 +178,14 @@ def test_the_command_answers_for_the_run(
         assert words in capsys.readouterr().err
 
 
+def test_a_young_run_has_no_interval_yet(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A service writes its first interval some minutes after its start: the message does not blame the options."""
+    for path in (folder / "run.metering").glob("*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert call("showback", "--metering", str(tmp_path)) == 2
+    assert "no interval is written yet" in capsys.readouterr().err
+
+
 def test_a_row_that_is_gone_is_noticed(
     folder: Path, run: PolicyOutcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
