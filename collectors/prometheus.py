@@ -29,6 +29,7 @@ from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.exposition import Owned, Owner
 from collectors.promql import AnswerError, Row, Selection, Site
 from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
+from collectors.training import Told, TrainingMetrics
 
 ANSWER_LIMIT_BYTES = 512 * 1024 * 1024
 PROBE_S = 300.0
@@ -80,6 +81,7 @@ class PrometheusCollector:
         self._gaps: dict[tuple[str, str, str], Gap] = {}
         self._joins, self._looked_s, self._sightings = joins, float("-inf"), Sightings()
         self._energy, self._counted_s = EnergyCounters(), float("-inf")
+        self._training = TrainingMetrics(self._fetch, self._matchers)
         self._reset()
 
     def _reset(self) -> None:
@@ -95,6 +97,8 @@ class PrometheusCollector:
         except _BAD as error:
             self._gap("", "", f"cannot be queried: {reason_of(error)}")
             return Batch(self.name, now_s, gaps=tuple(self._gaps.values()))
+        if self._joins:
+            self._ask_training(now_s)
         if not site.names:
             self._gap("", "", "holds no DCGM series of the last 30 min")
             return Batch(self.name, now_s, gaps=tuple(self._gaps.values()))
@@ -139,6 +143,10 @@ class PrometheusCollector:
         """GPUs and instances with their nodes, and the pods on them, as of the last `collect` with `joins`."""
         return self._sightings
 
+    def training(self, now_s: float) -> Mapping[tuple[str, str], Told]:
+        """What training programs report of each pod, as of the last `collect` with `joins`."""
+        return self._training.told(now_s)
+
     def counted_w(self, now_s: float) -> dict[str, float]:
         """Mean watts by GPU UUID, by the energy counter; GPUs whose counter tells nothing are not in it."""
         return self._energy.power_w(now_s)
@@ -178,6 +186,13 @@ class PrometheusCollector:
             self._sightings = Sightings(tuple(ordered), self.attributions(now_s))
         except _BAD as error:
             self._gap("", "pods", f"GPUs cannot be joined with pods: {reason_of(error)}")
+
+    def _ask_training(self, now_s: float) -> None:
+        """Ask for the metrics of training programs; a failure is a gap and keeps the last answer for a while."""
+        try:
+            self._training.ask(now_s)
+        except _BAD as error:
+            self._gap("", "last_checkpoint", f"metrics of training programs cannot be read: {reason_of(error)}")
 
     # --- the site ------------------------------------------------------------------------------
 

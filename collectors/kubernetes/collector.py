@@ -20,6 +20,7 @@ from collectors.kubernetes.devices import Hardware
 from collectors.kubernetes.flops import reported_flops
 from collectors.kubernetes.gang_rows import Cluster as Surroundings
 from collectors.kubernetes.gangs import Gang
+from collectors.kubernetes.heartbeats import Training
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.objects import ObjectsOfView
 from collectors.kubernetes.queue_tree import QueueTree, kai_tree, namespace_tree
@@ -29,6 +30,7 @@ from collectors.kubernetes.work import Gangs
 from collectors.kueue import queues as kueue
 from collectors.kueue.wire import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from collectors.kueue.wire import Topology as KueueTopology
+from collectors.training import NOBODY
 
 NAME = "kubernetes"
 MOST_GAPS = 200
@@ -90,6 +92,8 @@ class KubernetesCollector:
         self._tree: QueueTree | None = None
         self._namespaces: tuple[str, ...] = ()
         self._joined: Sightings | None = None
+        self._training: Training | None = None
+        self._told = NOBODY
         self._unlike: list[Gap] = []  # what an exporter says about pods and the API contradicts
         self._claims = Claims()
         self._around.class_value = self._class_value
@@ -149,9 +153,14 @@ class KubernetesCollector:
         return reported_flops(self._gangs.gangs.values(), now_s)
 
     def join(self, other: object) -> None:
-        """Use another collector as `hardware`, where it sees GPUs and their pods; the first one counts."""
+        """Use another collector where it sees GPUs and their pods (`hardware`), or metrics of training programs.
+
+        The first one of each counts.
+        """
         if self.hardware is None and isinstance(other, Hardware):
             self.hardware = other
+        if self._training is None and isinstance(other, Training):
+            self._training = other
 
     # --- what changed ---------------------------------------------------------------------
 
@@ -177,6 +186,11 @@ class KubernetesCollector:
             gangs.claim({uid: len(uuids) for uid, uuids in self._claims.held.items()})
         around = self._around
         self._join(again=claims_changed)
+        told = self._training.training(now_s) if self._training is not None else NOBODY
+        if told is not self._told:
+            self._told = told
+            keys = {name: gangs.pods[uid].key for name, (uid, _) in gangs.holders().items()}
+            gangs.dirty |= around.heartbeats.tell(told, keys)
         inventory = self._nodes.tables()
         profile_code = {name: code for code, name in enumerate(inventory.names.profiles)}
         overbooked = gangs.overbooked()

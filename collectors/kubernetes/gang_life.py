@@ -57,7 +57,6 @@ def life_of(
         "incarnation": incarnation_of(gang),
         "submit_s": _submit_s(gang),
         "start_s": min((each.bound_s for each in holding), default=nan),
-        "last_checkpoint_s": max((each.saved_s for each in holding if each.saved_s), default=nan),
         "ended_s": end.at_s if end.at_s is not None and not holding else nan,
     }
 

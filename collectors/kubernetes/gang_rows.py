@@ -110,6 +110,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         **_identity(gang, first, cluster),
         **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped, acts=cluster.acts),
         "queue": max(queue, 0),
+        "last_checkpoint_s": cluster.heartbeats.last_checkpoint_s(holding, now_s),
         "checkpoint_on_request": stated.values["checkpoint_on_request"]
         and cluster.heartbeats.saves(gang.key, holding, now_s),
         "preemptible": stated.preemptible and not daemon and not cluster.budget(gang),

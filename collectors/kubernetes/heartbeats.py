@@ -1,16 +1,32 @@
-"""Heartbeats of training programs: work whose heartbeat is old answers no request for a checkpoint."""
+"""What training programs report: heartbeats and checkpoints, by annotation of their pods or by metric.
+
+Work whose heartbeat is old answers no request for a checkpoint. Where annotation and metric disagree, the older time
+counts, so that nothing makes a stop look cheaper than it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import inf, isfinite
+from collections.abc import Collection, Iterable, Mapping
+from math import inf, isfinite, nan
+from typing import Protocol, runtime_checkable
 
 from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S
+from autopilot.core.intake.contain import EARLY_S
 from collectors.kubernetes.gangs import PodFacts
+from collectors.training import NOBODY, NOTHING, Pod, Told
+
+
+@runtime_checkable
+class Training(Protocol):
+    """A source that knows the metrics of training programs (a Prometheus)."""
+
+    def training(self, now_s: float) -> Mapping[Pod, Told]:
+        """What each pod reports; the same object as long as that is the same answer."""
+        ...
 
 
 def heartbeat_s(facts: PodFacts) -> float | None:
-    """When a pod last reported progress, in seconds since 1970; None where it does not, or writes no number."""
+    """When the annotation of a pod last reported progress, in seconds since 1970; None for none, or no number."""
     text = facts.pod.metadata.note(HEARTBEAT)
     try:
         beat_s = float(text) if text else inf
@@ -24,15 +40,21 @@ class Heartbeats:
 
     def __init__(self) -> None:
         self._old_at_s: dict[str, float] = {}
+        self._old: set[str] = set()
+        self._told: Mapping[Pod, Told] = NOBODY
 
     def saves(self, key: str, holding: Iterable[PodFacts], now_s: float) -> bool:
         """False where the heartbeat of a pod of the gang is old. Work that never reported one is not judged."""
-        beats_s = [beat_s for each in holding if (beat_s := heartbeat_s(each)) is not None]
+        beats_s = [beat_s for each in holding if (beat_s := self._beat_s(each, now_s)) is not None]
         old_at_s = min(beats_s, default=inf) + HEARTBEAT_OLD_S
         if now_s <= old_at_s < inf:
             self._old_at_s[key] = old_at_s
         else:
             self._old_at_s.pop(key, None)
+        if old_at_s < now_s:
+            self._old.add(key)
+        else:
+            self._old.discard(key)
         return old_at_s >= now_s
 
     def grown_old(self, now_s: float) -> list[str]:
@@ -41,3 +63,44 @@ class Heartbeats:
         for key in found:
             del self._old_at_s[key]
         return found
+
+    def last_checkpoint_s(self, holding: Collection[PodFacts], now_s: float) -> float:
+        """When the newest checkpoint of the gang was complete; NaN where none is known.
+
+        A metric of another pod of that name, or of the future, is not known. An annotation without a metric is as it is
+        reported: the core drops what cannot be true, and names it.
+        """
+        noted_s = max((each.saved_s for each in holding if each.saved_s), default=nan)
+        told_s = [at_s for each in holding if (at_s := _known(self._of(each).saved_s, each, now_s)) is not None]
+        if not told_s:
+            return noted_s
+        start_s = min(each.bound_s for each in holding)
+        believed = start_s <= noted_s <= now_s + EARLY_S
+        return min(noted_s, max(told_s)) if believed else max(told_s)
+
+    def tell(self, told: Mapping[Pod, Told], gangs: Mapping[Pod, str]) -> set[str]:
+        """Take in what pods report as metrics; the gangs whose row that may change. `gangs`: the key of each pod's."""
+        before, self._told = self._told, told
+        self._old.intersection_update(gangs.values())
+        found = set()
+        for pod, key in gangs.items():
+            was, is_now = before.get(pod, NOTHING), told.get(pod, NOTHING)
+            silent = (was.beat_s is None) != (is_now.beat_s is None)
+            again = key in self._old and was.beat_s != is_now.beat_s  # a fresh one is looked at when it is due
+            if was.saved_s != is_now.saved_s or silent or again:
+                found.add(key)
+        return found
+
+    def _of(self, facts: PodFacts) -> Told:
+        meta = facts.pod.metadata
+        return self._told.get((meta.namespace, meta.name), NOTHING)
+
+    def _beat_s(self, facts: PodFacts, now_s: float) -> float | None:
+        """When a pod last made progress, by its annotation or its metric."""
+        either = (heartbeat_s(facts), _known(self._of(facts).beat_s, facts, now_s))
+        return min((each for each in either if each is not None), default=None)
+
+
+def _known(told_s: float | None, facts: PodFacts, now_s: float) -> float | None:
+    """A time that this very pod can have reported: since it was bound, and not of the future."""
+    return told_s if told_s is not None and facts.bound_s <= told_s <= now_s + EARLY_S else None
