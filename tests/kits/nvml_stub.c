@@ -28,7 +28,7 @@ static Part parts[MAX_GPUS * MAX_PARTS];
 static int gpu_count, part_count, sequence;
 
 static const struct { int id, slices, sms, most; unsigned long long mb; const char *name; } profiles[] = {
-    {19, 1, 16, 7, 9856, "MIG 1g.10gb"}, {14, 2, 32, 3, 19968, "MIG 2g.20gb"},
+    {19, 1, 16, 7, 9984, "MIG 1g.10gb"}, {14, 2, 32, 3, 20096, "MIG 2g.20gb"},
     {9, 3, 60, 2, 40448, "MIG 3g.40gb"}, {5, 4, 64, 1, 40448, "MIG 4g.40gb"},
 };
 
@@ -303,7 +303,7 @@ int nvmlGpmMetricsGet(Metrics *ask) {
             case 10: m->value = sm < 0 ? NAN : sm / 5; break;
             case 20: case 21: m->value = 1000; break;              /* MiB/s */
             case 60: case 61: m->value = 20000; break;
-            default: m->code = NOT_SUPPORTED;
+            default: m->value = 0;                                /* as a real driver says of a metric it lacks */
         }
     }
     return OK;

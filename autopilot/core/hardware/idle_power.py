@@ -1,7 +1,8 @@
 """Power of a GPU that holds memory and does no work, by GPU model.
 
-Measured: A100-80GB 96.5 W (fleet-wide plateau of loaded GPUs, AcmeTrace) and H100-SXM 120 W (run b1 of
-h100_telemetry_runs). The others are their board limit times the ratio of their generation, which is an assumption.
+Measured: A100-80GB 96.5 W (fleet-wide plateau of loaded GPUs, AcmeTrace), H100-SXM 120 W (run b1 of
+h100_telemetry_runs; 126 W on one in tests/data/nvml) and H200 119 W (tests/data/nvml). The others are their board limit
+times the ratio of their generation, which is an assumption.
 """
 
 from __future__ import annotations
