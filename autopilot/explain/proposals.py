@@ -16,6 +16,7 @@ import numpy as np
 
 from autopilot.core.model.changes import DrainChange, RecutChange, ScaleChange
 from autopilot.core.model.codes import APPROVAL_ENDED
+from autopilot.core.model.modes import MODE_UNIT, MODES
 from autopilot.core.model.objects import Geometry, SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
@@ -157,13 +158,20 @@ def evidence_words(evidence: Evidence) -> str:
 def verdict_words(verdict: Verdict) -> str:
     """One guard's answer on one line."""
     if verdict.allowed and verdict.code == Code.OK:
-        return f"{verdict.guard}: ok ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
+        return f"{verdict.guard}: ok ({_measured(verdict)})"
     answer = "waived" if verdict.allowed else _held_words(verdict.code)
     why = code_words(verdict.code, verdict.value, verdict.threshold)
-    return (
-        f"{verdict.guard}: {answer}, {verdict.code}: {why} ({number(verdict.value)} {verdict.unit}, limit "
-        f"{number(verdict.threshold)})"
-    )
+    return f"{verdict.guard}: {answer}, {verdict.code}: {why} ({_measured(verdict)})"
+
+
+def _measured(verdict: Verdict) -> str:
+    """What a guard measured, and the limit that it compared with: `3 min since first proposed, limit 10 min`."""
+    if verdict.unit == MODE_UNIT:
+        return f"mode {MODES[int(verdict.value)]}"
+    unit, _, what = verdict.unit.partition(" ")
+    if unit == "s":
+        return f"{format_duration(verdict.value)}{what and ' '}{what}, limit {format_duration(verdict.threshold)}"
+    return f"{number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)}"
 
 
 def _held_words(code: Code) -> str:

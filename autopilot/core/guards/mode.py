@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.intake.commands import approval_ended
-from autopilot.core.model.policy import Mode
+from autopilot.core.model.modes import MODE_UNIT, MODES, Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
 
 NAME = "mode"
-_STEP = {Mode.OFF: 0, Mode.OBSERVE: 1, Mode.RECOMMEND: 2, Mode.APPROVE: 3, Mode.AUTO: 4}
 _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOMMEND: Code.MODE_RECOMMEND}
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Allowed when the mode is auto, or approve with an approval for exactly this state."""
     mode = getattr(ctx.policy.modes, proposal.action)
-    step, unit, need = float(_STEP[mode]), "mode (0 off .. 4 auto)", float(_STEP[Mode.AUTO])
+    step, unit, need = float(MODES.index(mode)), MODE_UNIT, float(MODES.index(Mode.AUTO))
     if ctx.observation.kill_switch or ctx.memory.killed:
         return deny(NAME, Code.KILL_SWITCH, 1.0, "kill switch", 0.0)
     if ctx.memory.paused_reason:
@@ -42,7 +41,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             return deny(NAME, *ended)
     if ctx.plan.paper and draft.placed is not None and _rests_on_paper(draft, draft.placed, ctx):
         return deny(NAME, Code.ON_PAPER, step, unit, need)
-    return allow(NAME, step, unit, float(_STEP[mode]))
+    return allow(NAME, step, unit, step)
 
 
 def _rests_on_paper(draft: Draft, fit: Fit, ctx: Context) -> bool:

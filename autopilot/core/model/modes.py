@@ -19,6 +19,11 @@ class Mode(StrEnum):
     AUTO = "auto"
 
 
+MODES = tuple(Mode)
+MODE_UNIT = f"mode (0 {MODES[0]} .. {len(MODES) - 1} {MODES[-1]})"
+"""Unit of the verdict of the guard `mode`, whose value is an index of MODES."""
+
+
 class Effect(StrEnum):
     """What an action may do to the cluster. Several actions may share an effect."""
 

@@ -151,7 +151,7 @@ def _recorded(row: int, observation: Observation, decision: Decision) -> list[st
         code = refusals.codes[int(refusals.code[at])]
         waited_s = observation.now_s - float(observation.snapshot.workloads.submit_s[row])
         lines.append(
-            f"waits since {format_duration(waited_s)}, place {at + 1} of {len(refusals.workload)} in the order "
+            f"has waited for {format_duration(waited_s)}, place {at + 1} of {len(refusals.workload)} in the order "
             f"of service"
         )
         lines.append(f"held by {code}: {code_words(code, float(refusals.value[at]), float(refusals.threshold[at]))}")
@@ -215,12 +215,12 @@ def _position(ctx: Context, at: int) -> str:
     turn, row = ctx.plan.turn, int(ctx.pending[at])
     waited = format_duration(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]))
     if turn[at] == np.iinfo(np.int32).max:
-        return f"waits since {waited}; it has no turn in the order of service"
+        return f"has waited for {waited}; it has no turn in the order of service"
     before = np.flatnonzero(turn < turn[at])
     before = before[np.argsort(turn[before], kind="stable")]
     waiting = [int(ctx.pending[each]) for each in before.tolist() if not ctx.plan.taken[each]]
     had = int((turn < np.iinfo(np.int32).max).sum())
-    words = f"waits since {waited}, place {len(before) + 1} of {had} in the order of service"
+    words = f"has waited for {waited}, place {len(before) + 1} of {had} in the order of service"
     started = len(before) - len(waiting)
     words += f"; {counted(started, 'gang')} before it start now" if started else ""
     return words + (f"; before it wait {gangs(ctx, waiting)}" if waiting else "")

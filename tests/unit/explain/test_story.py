@@ -47,7 +47,7 @@ def test_without_an_onlooker_the_record_speaks_for_itself() -> None:
     """Place and reason, no level of the tree."""
     observation = world("1x8", [holds("x", 8), small("w", 4, 0)], 600.0)
     told = tell("w", observation, decide(observation, AUTO).decision)
-    assert "  waits since 10 min, place 1 of 1 in the order of service" in told
+    assert "  has waited for 10 min, place 1 of 1 in the order of service" in told
     assert "  held by capacity: 0 GPUs it may use are free, it needs 4" in told
 
 
