@@ -208,7 +208,8 @@ class Adaptive:
         ordered = np.take_along_axis(scores, order, axis=1)
         masses = np.where(np.isnan(ordered), 0.0, np.take_along_axis(self._weights, order, axis=1))
         below = np.cumsum(masses, axis=1)
-        return ordered, below, below[:, -1]
+        total = below[:, -1] if below.shape[1] else np.zeros(len(below))  # every group may have been forgotten
+        return ordered, below, np.asarray(total, float)
 
     def _scale(self) -> F64:
         """Mean absolute score of each group, shrunk towards its pool's while it has few. Shape [groups]."""

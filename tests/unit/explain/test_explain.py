@@ -7,6 +7,7 @@ import pytest
 
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.runs.recorder import DecisionRecorder
+from autopilot.core.model.modes import MODE_UNIT
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Evidence, Loss, Slot, Verdict, Victim
 from autopilot.explain.proposals import (
@@ -15,6 +16,7 @@ from autopilot.explain.proposals import (
     explain_decision,
     explain_proposal,
     proposal_words,
+    verdict_words,
     victim_words,
 )
 from tests.kits.core_world import (
@@ -80,6 +82,16 @@ def test_the_new_reasons_say_what_they_are_about() -> None:
 
 
 # --- proposals --------------------------------------------------------------------------------------
+
+
+def test_what_a_guard_measured_has_its_unit() -> None:
+    """Durations in words, a mode by its name, anything else as a number with its limit."""
+    dwell = Verdict("hysteresis", False, Code.DWELL, 180.0, "s since first proposed", 600.0)
+    assert verdict_words(dwell).endswith("(3 min since first proposed, limit 10 min)")
+    assert verdict_words(Verdict("freshness", True, Code.OK, 4.0, "s", 60.0)) == "freshness: ok (4 s, limit 60 s)"
+    for number, mode in enumerate(Mode):
+        assert verdict_words(Verdict("mode", True, Code.OK, float(number), MODE_UNIT, 4.0)) == f"mode: ok (mode {mode})"
+    assert verdict_words(Verdict("slo", True, Code.OK, 0.5, "worst p99", 1.0)) == "slo: ok (0.5 worst p99, limit 1)"
 
 
 def test_each_way_of_giving_way_is_told_with_its_numbers() -> None:

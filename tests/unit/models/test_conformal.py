@@ -114,6 +114,14 @@ def test_the_window_forgets_and_so_does_forget() -> None:
     assert layer.history.tolist() == [WINDOW, 0]
 
 
+def test_a_layer_with_weights_that_forgot_every_group_promises_nothing() -> None:
+    """It has weights and no score, as a new one has none."""
+    layer = Adaptive(LEVELS, 1)
+    layer.learn([0, 0], [1.0, 2.0], np.full((2, 3), np.nan), [1.0, 4.0])
+    layer.forget([0])
+    assert np.isinf(layer.margin()).all()
+
+
 def test_several_scores_of_one_group_are_taken_in_their_order() -> None:
     """One call with repeats equals one call each."""
     whole, single = Adaptive(LEVELS, 2, window=4), Adaptive(LEVELS, 2, window=4)
