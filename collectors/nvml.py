@@ -384,6 +384,7 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
         spot=no,
         reclaim_at_s=np.full(1, np.nan),
         labels=np.zeros(1, np.int64),
+        hints=np.zeros(1, np.int64),
     )
     gpus = GpuTable(
         uuid=np.array([device.uuid for device in devices], dtype=object),

@@ -39,6 +39,9 @@ CONDEMNED = PREFIX + "condemned"
 OFFERED = PREFIX + "offered-back"
 """Annotation on nodes: nothing has needed it since long before this time (RFC 3339), so it may be removed."""
 
+NUMA_POLICY = PREFIX + "numa-policy"
+"""Label of nodes: the policy of the kubelet's topology manager (none, best-effort, restricted, single-numa-node)."""
+
 REQUEST = PREFIX + "capacity-request"
 """Label `"true"` on the ProvisioningRequests and PodTemplates that we made."""
 

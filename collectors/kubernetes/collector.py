@@ -82,6 +82,7 @@ class KubernetesCollector:
         constraints = Constraints()
         self._around = Surroundings(constraints)
         self._nodes = Nodes(self.name, constraints)
+        self._around.hints = self._nodes.hints
         self._gangs = Gangs(self.name, self._nodes, self._around)
         self._kueue = kueue.Objects()
         self._topologies: dict[str, KueueTopology] = {}

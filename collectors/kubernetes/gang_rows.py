@@ -16,12 +16,13 @@ import msgspec
 from autopilot.contract import LEVEL_OF, PREFIX, Contract, Facts, parse_contract
 from autopilot.contract.annotations import ELASTIC_JOB, WINDOW
 from autopilot.core.hardware.mig_profiles import find_gpu_model
-from autopilot.core.model.snapshot import GPU_MILLI, Topology
+from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import Ask, ask_of
 from collectors.kubernetes.constraints import Constraints
 from collectors.kubernetes.gang_life import End, life_of
 from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
+from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.opt_outs import OptOuts
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
 
@@ -65,6 +66,7 @@ class Cluster:
     opt_outs: OptOuts = field(default_factory=OptOuts)
     overbooked: frozenset[str] = frozenset()  # gangs with a pod for which its node has no GPU
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
+    hints: Hints = field(default_factory=Hints)
     stated: dict[Any, Stated] = field(default_factory=dict)
 
 
@@ -115,6 +117,11 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         and cluster.heartbeats.saves(gang.key, holding, now_s),
         "preemptible": stated.preemptible and not daemon and not cluster.budget(gang),
     }
+    waits = (
+        values["state"] == State.PENDING and not stated.values["mig_profile"] >= 0 and not stated.values["gpu_milli"]
+    )
+    wanted = cluster.hints.of_pods((each.spec for each in shapes), shapes[0].ask.gpus) if waits else ()
+    values["prefers"] = cluster.hints.prefer(gang.key, wanted)
     if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):
         values["excluded"] = True
     return GangRow(values, _members(gang, shapes, cluster), tuple(problems))

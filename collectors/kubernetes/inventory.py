@@ -16,6 +16,7 @@ from collectors.kubernetes.asks import Ask
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, restricting
 from collectors.kubernetes.devices import Gpu
+from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.nodes import NodeFacts
 from collectors.kubernetes.places import Slots
 from collectors.kubernetes.wire import Node, Taint
@@ -30,6 +31,7 @@ class Nodes:
     source: str
     constraints: Constraints
     topology: Topology = field(default_factory=lambda: dict(nodes.TOPOLOGY))
+    hints: Hints = field(default_factory=Hints)
     objects: dict[str, Node] = field(default_factory=dict)  # by name
     slots: dict[str, Slots] = field(default_factory=dict)  # by name
     known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs that a source names, by node
@@ -45,7 +47,7 @@ class Nodes:
     _given: dict[str, tuple[str, Ask, bool]] = field(default_factory=dict)
     _plain: dict[str, Node] = field(default_factory=dict)  # nodes without GPUs, as far as is known
     _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes that are not known (yet)
-    _built: tuple[tuple[int, int], Inventory] | None = None
+    _built: tuple[tuple[int, ...], Inventory] | None = None
 
     # --- changes --------------------------------------------------------------------------
 
@@ -117,6 +119,7 @@ class Nodes:
         named = len(self.known.get(name, ()))
         if not named and not nodes.has_gpus(node):
             self._plain[name] = node
+            node.status.images = None
             if before is not None:
                 self._forget(name, reported=True)
             return
@@ -124,6 +127,7 @@ class Nodes:
             self._forget(name, reported=True)
             before = None
         self.objects[name] = node
+        self.hints.see(node)
         slots = self.slots.get(name)
         self._plain.pop(name, None)
         facts = nodes.facts_of(node, self.topology, named)
@@ -153,6 +157,7 @@ class Nodes:
 
     def _forget(self, name: str, *, reported: bool) -> None:
         self.objects.pop(name, None)
+        self.hints.forget(name)
         slots = self.slots.pop(name, None)
         if slots is None:
             return
@@ -174,7 +179,7 @@ class Nodes:
 
     def tables(self) -> Inventory:
         """The inventory; the same object as long as nothing changes."""
-        key = (self.version, self.constraints.version)
+        key = (self.version, self.constraints.version, self.hints.version)
         if self._built is None or self._built[0] != key:
             self._built = (key, self._build())
         return self._built[1]
@@ -220,6 +225,7 @@ class Nodes:
             spot=[each.spot for each in facts],
             reclaim_at_s=[each.reclaim_at_s for each in facts],
             labels=[self.constraints.of_node(self.objects[each.name]) for each in facts],
+            hints=[self.hints.of_node(self.objects[each.name]) for each in facts],
         )
         return table
 

@@ -136,12 +136,19 @@ class NodeCondition(Condition):
     last_heartbeat_time: datetime | None = None
 
 
+class NodeImage(Struct):
+    """An image that is on a node, by all its names."""
+
+    names: list[str] | None = None
+
+
 class NodeStatus(Struct):
     """What a node reports."""
 
     capacity: dict[str, Any] | None = None
     allocatable: dict[str, Any] | None = None
     conditions: list[NodeCondition] | None = None
+    images: list[NodeImage] | None = None
 
 
 class Node(Object):
@@ -165,6 +172,7 @@ class Container(Struct):
     """A container."""
 
     name: str = ""
+    image: str = ""
     resources: Resources | None = None
     restart_policy: str = ""
 

@@ -360,6 +360,7 @@ class Gangs:
             self._rows.put(key, row.values)
         else:
             self._rows.drop(key)
+            self.cluster.hints.prefer(key, ())
 
     def _forget_ended(self, now_s: float) -> None:
         for key in [key for key, until_s in self._ended.items() if not now_s < until_s]:

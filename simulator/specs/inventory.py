@@ -85,6 +85,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         spot=np.array(columns["spot"], bool),
         reclaim_at_s=np.full(total, np.nan),
         labels=np.zeros(total, np.int64),
+        hints=np.zeros(total, np.int64),
     )
 
 

@@ -60,6 +60,7 @@ AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
 
 DEFAULTS: dict[str, Any] = {
+    "prefers": 0,
     "name": "",
     "user": "",
     "tenant": 0,

@@ -68,6 +68,7 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "spot": row < 0,
         "reclaim_at_s": np.nan * row,
         "labels": 0 * row,
+        "hints": 0 * row,
     }
     columns.update(overrides)
     return NodeTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(NodeTable)})

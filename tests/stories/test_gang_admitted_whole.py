@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autopilot.contract.annotations import PLACEMENT
+from autopilot.contract.annotations import NUMA_POLICY, PLACEMENT
 from autopilot.core.model.snapshot import State
 from tests.kits.acting_story import Story
 
@@ -38,3 +38,16 @@ def test_a_gang_waits_until_all_of_it_has_room(begin: Callable[..., Story]) -> N
     assert "AdmitBegun" in story.told("gang")
     assert "AdmitDone" in story.told("gang")
     assert "AdmitGaveUp" not in story.told("gang")
+
+
+def test_of_equal_nodes_the_one_whose_numa_policy_suits_is_taken(begin: Callable[..., Story]) -> None:
+    """A person has labelled the last node, whose kubelet aligns GPUs and CPUs. Pods of half a node start there."""
+    story = begin()
+    node = max(each["metadata"]["name"] for each in story.client.list("nodes"))
+    story.client.patch("nodes", "", node, {"metadata": {"labels": {NUMA_POLICY: "restricted"}}})
+    story.create("half", gpus=4)
+    story.create("whole", gpus=8)
+    story.wait(60.0)
+    assert story.hosts("half") == [node]
+    assert len(story.hosts("whole")) == 1
+    assert story.hosts("whole") != [node]

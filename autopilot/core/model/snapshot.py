@@ -117,6 +117,7 @@ class NodeTable:
     spot: Bools
     reclaim_at_s: F64  # announced time at which the cloud reclaims it; NaN: not announced
     labels: I64  # labels of the node: bit set over Names.labels
+    hints: I64  # what it has of what work prefers (images, a NUMA policy): a bit set whose bits the source knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,7 @@ class WorkloadTable:
     topology: I8  # level that all members must share
     preferred: I8  # level that they should share
     selector: I64  # labels that its nodes must have: bit set over Names.labels; 0: any node
+    prefers: I64  # hints that decide between equal nodes: bit set over the hints of nodes; 0: none
     preemptible: Bools
     excluded: Bools  # opted out of every action of the autopilot
     gate: I8  # state of external checks: Gate

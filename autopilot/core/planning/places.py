@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.model.records import Code
+from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import F64, I32, Topology
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.members import Team, find_members
 from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, suited_nodes
 from autopilot.core.planning.context import Context
+
+HINT = 1e-9
+"""What a hint counts: less than any difference of the other terms, so that it only decides between equal nodes."""
 
 
 def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Fit | Miss:
@@ -30,9 +33,9 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
     if missing is not None:
         return missing
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
-    allowed, apart = within_limits(ctx, row, shape), _apart(ctx, row)
+    allowed, apart, liked = within_limits(ctx, row, shape), _apart(ctx, row), _liked(ctx, row)
 
-    def on(room: I32) -> Fit | Miss:
+    def fit(room: I32, apart: F64 | None) -> Fit | Miss:
         return find_fit(
             ctx.whatif,
             allowed,
@@ -43,6 +46,13 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
             ctx.now_s + float(ctx.run_low_s[at]),
             apart,
         )
+
+    def on(room: I32) -> Fit | Miss:
+        found = fit(room, apart)
+        if liked is None or isinstance(found, Miss):
+            return found
+        hinted = fit(room, (0.0 if apart is None else apart) - HINT * liked)
+        return _hinted(ctx, found, hinted, liked) if isinstance(hinted, Fit) else found
 
     if spared is not None and spared.any():
         first = on(np.minimum(ctx.whatif.node_free - spared, room))
@@ -67,6 +77,25 @@ def _apart(ctx: Context, row: int) -> F64 | None:
         on_node[np.unique(snapshot.gpus.node[ctx.whatif.layout_of(other).gpu])] += 1.0
     in_zone = np.bincount(nodes.zone, on_node)[nodes.zone]
     return np.asarray(weight * (on_node + in_zone / 2))
+
+
+def _liked(ctx: Context, row: int) -> F64 | None:
+    """How many of the hints that the gang prefers each node has; None where it prefers none, or no node has one."""
+    prefers = int(ctx.observation.snapshot.workloads.prefers[row])
+    if not prefers:
+        return None
+    has = np.bitwise_count(ctx.observation.snapshot.nodes.hints & prefers).astype(float)
+    return has if has.any() else None
+
+
+def _hinted(ctx: Context, found: Fit, hinted: Fit, liked: F64) -> Fit:
+    """The place by hints, unless it spans more domains of some level than the place without them."""
+    nodes = ctx.observation.snapshot.nodes
+    for level in (nodes.island, nodes.leaf, nodes.block, nodes.zone):
+        if len(np.unique(level[hinted.nodes])) > len(np.unique(level[found.nodes])):
+            hinted = found
+    term = Evidence("hints", float(liked[hinted.nodes].mean()), "images and NUMA policy, a mean over its nodes")
+    return replace(hinted, score=found.score, terms=(*hinted.terms, term))
 
 
 def held_for_others(ctx: Context, at: int) -> I32:
