@@ -66,7 +66,8 @@ def _of_start(draft: PipelineDraft, ctx: Context) -> tuple[list[Gain], str]:
     if without_s is None:
         return [], Unknown.NO_START
     name, uid = str(work.id[draft.row]), str(work.uid[draft.row])
-    return [(Beneficiary(name, uid, without_s, counted_s=ctx.now_s), ctx.gpus_of(draft.fit.layout), run_s)], ""
+    gpus = ctx.gpus_of(draft.fit.layout)
+    return [(Beneficiary(name, uid, without_s, counted_s=ctx.now_s, gpus=gpus), gpus, run_s)], ""
 
 
 def _start_without_s(ctx: Context, at: int, row: int) -> float | None:
@@ -100,8 +101,9 @@ def _of_instances(draft: RecutDraft, ctx: Context) -> tuple[list[Gain], str]:
             return [], Unknown.NO_START
         if not isfinite(run_s):
             return [], Unknown.NO_RUN_TIME
-        one = Beneficiary(str(work.id[row]), str(work.uid[row]), without_s, share, counted_s=ctx.now_s)
-        gains.append((one, share * int(work.gpus[row]), run_s))
+        gpus = share * int(work.gpus[row])
+        one = Beneficiary(str(work.id[row]), str(work.uid[row]), without_s, share, counted_s=ctx.now_s, gpus=gpus)
+        gains.append((one, gpus, run_s))
     return gains, ""
 
 

@@ -28,6 +28,9 @@ class Beneficiary:
     counted_s: float = float("-inf")  # its use is counted up to then
     used_gpu_s: float = 0.0
     ended: bool = False
+    gpus: float = 0.0  # GPUs that it was to start with, shares and instances as their part; 0: not known
+    stopped: bool = False  # another action of the controller stopped it, or moved it, meanwhile
+    waited_s: float = 0.0  # how long it held nothing since then
 
 
 @dataclass(frozen=True, slots=True)

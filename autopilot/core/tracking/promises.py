@@ -6,8 +6,9 @@
 
 The realised gain of a case is the GPU-seconds that its beneficiaries used before the start that was predicted for them
 without the action, less the work that the victims lost. Work that a beneficiary lost by a stop meanwhile is deducted
-too. An action whose sum over the newest cases is below a share of its promise is capped: the guard `promise` lets it
-recommend only, until a person lifts the cap.
+too. While a beneficiary waits again because another action stopped it, the promise shrinks to what the rest of the time
+allows: that stop was weighed, and has a case of its own. An action whose sum over the newest cases is below a share of
+its promise is capped: the guard `promise` lets it recommend only, until a person lifts the cap.
 """
 
 from __future__ import annotations
@@ -112,12 +113,14 @@ def _used(each: Beneficiary, until_s: float, view: _View) -> Beneficiary:
         width = float(work.gpus[row]) * gpu_part(work, row) if ended else view.width(row)
         since_s = max(since_s, start_s)
     used_s = max(min(end_s, until_s, each.without_s) - since_s, 0.0)
+    waits = each.stopped and width == 0 and not ended
     return replace(
         each,
         width=0.0 if row is None or ended else view.width(row),
         counted_s=max(now_s, each.counted_s),
         used_gpu_s=each.used_gpu_s + width * each.part * used_s,
         ended=ended,
+        waited_s=each.waited_s + used_s if waits else each.waited_s,
     )
 
 
@@ -128,17 +131,22 @@ def _may_gain(each: Beneficiary, until_s: float) -> bool:
 def _with_losses(promise: Promise, losses: Sequence[Loss], forgotten: set[str]) -> Promise:
     """The promise after the losses of this tick: those of its victims, and of the work that it started."""
     names = {each.workload for each in promise.beneficiaries if each.used_gpu_s > 0 or each.width > 0}
-    lost, done, unknown = promise.lost_gpu_s, promise.done, promise.unknown
+    lost, done, unknown, stopped = promise.lost_gpu_s, promise.done, promise.unknown, set[str]()
     for loss in losses:
         if loss.proposal_id != promise.proposal_id and loss.workload not in names:
             continue
         done = True
+        if loss.proposal_id != promise.proposal_id:
+            stopped.add(loss.workload)
         if isnan(loss.lost_gpu_s):
             unknown = unknown or Unknown.NO_LOSS
         else:
             lost += max(loss.lost_gpu_s, 0.0)
     if promise.proposal_id in forgotten:
         unknown = unknown or Unknown.NO_LOSS
+    if stopped:
+        found = (replace(each, stopped=each.stopped or each.workload in stopped) for each in promise.beneficiaries)
+        promise = replace(promise, beneficiaries=tuple(found))
     if (lost, done, unknown) == (promise.lost_gpu_s, promise.done, promise.unknown):
         return promise
     return replace(promise, lost_gpu_s=lost, done=done, unknown=unknown)
@@ -159,16 +167,24 @@ def _forgotten(
 
 
 def _finished(promise: Promise) -> Realised:
+    most_gpu_s = sum(_most_gpu_s(each, promise) for each in promise.beneficiaries) if promise.beneficiaries else inf
     unknown = promise.unknown or ("" if promise.done else Unknown.NOT_DONE)
     return Realised(
         promise.proposal_id,
         promise.action,
         promise.at_s,
-        promise.promised_gpu_s,
+        min(promise.promised_gpu_s, most_gpu_s),
         sum(each.used_gpu_s for each in promise.beneficiaries),
         promise.lost_gpu_s,
         unknown,
     )
+
+
+def _most_gpu_s(each: Beneficiary, promise: Promise) -> float:
+    """The most that it could use in the time that was left to it; inf where no other action stopped it."""
+    if not each.waited_s or not each.gpus:
+        return inf
+    return each.gpus * max(min(promise.until_s, each.without_s) - promise.at_s - each.waited_s, 0.0)
 
 
 # --- the cap ------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_a_preemption_promises_the_use_before_the_predicted_start() -> None:
     step = decide(seen(FULL, RUNS), EAGER)
     promise = promises_of(step)["preempt"]
     (gang,) = promise.beneficiaries
-    assert replace(gang, without_s=0.0) == Beneficiary("w", "w", 0.0, counted_s=1000.0)
+    assert replace(gang, without_s=0.0) == Beneficiary("w", "w", 0.0, counted_s=1000.0, gpus=8.0)
     assert gang.without_s == pytest.approx(10_000.0)
     lost_gpu_s = sum(victim.lost_gpu_s for victim in step.decision.plan.proposals[-1].victims)
     assert lost_gpu_s == 8000.0
