@@ -149,6 +149,7 @@ class ConditionKind(StrEnum):
     BELOW_SHARE = "below_share"  # it waits, and its queue is below its fair share
     STUCK = "stuck"  # it is still on its GPUs after its grace
     OWED = "owed"  # of a queue: it is below its guarantee, and work waits that fits under it
+    OVERUSED = "overused"  # of a queue that shares time: its part of the past use is above that of the fair shares
     TAKES_BACK = "takes_back"  # of a queue: it was owed for so long that its guarantee is kept strictly for a while
 
 

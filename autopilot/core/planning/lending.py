@@ -30,6 +30,7 @@ from autopilot.core.model.snapshot import QueueOrder, QueueTable, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.ordering.job_order import aged_index
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds
+from autopilot.core.quota.past_use import fades_in_s
 
 if TYPE_CHECKING:
     from autopilot.core.planning.context import Context
@@ -50,6 +51,15 @@ class Part(NamedTuple):
     runs: bool
 
 
+class Overuse(NamedTuple):
+    """How far a queue is above its part: parts of the past use and of the fair shares, of the queues that compare."""
+
+    used_ratio: float
+    fair_ratio: float
+    since_s: float
+    left_s: float  # how long that lasts if all go on to hold what they hold now; inf: it does not end by that
+
+
 @dataclass(frozen=True, slots=True)
 class Lending:
     """How queues share time in one tick. Without time sharing, every queue takes back and none shares."""
@@ -58,7 +68,8 @@ class Lending:
     rules: tuple[GuaranteeRule, ...] = ()  # [queues]
     factor: float = 1.0
     inside: frozenset[int] = frozenset()  # rows, waiting or running, whose index counts `factor` times
-    behind: frozenset[int] = frozenset()  # rows of overused queues, waiting or running, that come after other queues
+    overused: Mapping[int, Overuse] = field(default_factory=dict)  # by queue
+    behind: frozenset[int] = frozenset()  # rows of these queues, waiting or running, that come after other queues
     kept: frozenset[int] = frozenset()  # running rows that do not pause for other queues
     owed_since_s: Mapping[int, float] = field(default_factory=dict)  # by elastic queue
     held_until_s: Mapping[int, float] = field(default_factory=dict)  # elastic queues that are kept like strict ones
@@ -100,6 +111,7 @@ def lend(ctx: Context) -> Lending:
         rules,
         tenancy.elastic_factor,
         inside,
+        overused,
         frozenset(part.row for part in (*running, *waiting) if part.queue in overused) - inside - kept,
         kept,
         owed_since_s,
@@ -107,7 +119,7 @@ def lend(ctx: Context) -> Lending:
     )
 
 
-def _overused(ctx: Context, shares: tuple[bool, ...]) -> set[int]:
+def _overused(ctx: Context, shares: tuple[bool, ...]) -> dict[int, Overuse]:
     """Queues that share time and used more than their part, of those that have work: running or waiting.
 
     Past use fades by half in `tenancy.usage_half_life_s`; with 0 there is none.
@@ -119,8 +131,21 @@ def _overused(ctx: Context, shares: tuple[bool, ...]) -> set[int]:
         if shared and not ledger.children[queue] and ledger.fair[ALL][queue] > EPSILON
     }
     used = {queue: ctx.memory.standing_use_gpu_s.get(str(names[queue]), 0.0) for queue in fair}
-    most = sum(used.values()) / max(sum(fair.values()), EPSILON)
-    return {queue for queue in fair if used[queue] > most * fair[queue]}
+    held = {queue: ctx.memory.held_gpus.get(str(names[queue]), 0.0) for queue in fair}
+    in_all, fair_in_all, held_in_all = sum(used.values()), max(sum(fair.values()), EPSILON), sum(held.values())
+    found = {}
+    for queue, gpus in fair.items():
+        if used[queue] > in_all / fair_in_all * gpus:
+            part, condition = gpus / fair_in_all, Condition(ConditionKind.OVERUSED, str(names[queue]))
+            found[queue] = Overuse(
+                used[queue] / in_all,
+                part,
+                ctx.plan.since_s(condition, ctx.noted_since_s.get(condition, ctx.now_s)),
+                fades_in_s(
+                    used[queue] - part * in_all, held[queue] - part * held_in_all, ctx.policy.tenancy.usage_half_life_s
+                ),
+            )
+    return found
 
 
 def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf, log
+from math import inf, log, log2
 
 import numpy as np
 
@@ -58,6 +58,18 @@ def _decayed(use: Mapping[str, float], held: Mapping[str, float], for_s: float, 
     gained_s = (1.0 - kept) * half_life_s / log(2.0)
     after = {name: use.get(name, 0.0) * kept + held.get(name, 0.0) * gained_s for name in sorted({*use, *held})}
     return {name: gpu_s for name, gpu_s in after.items() if gpu_s > FORGOTTEN_GPU_S or name in held}
+
+
+def fades_in_s(above_gpu_s: float, gaining_gpus: float, half_life_s: float) -> float:
+    """How long past use stays above a bound that it exceeds by `above_gpu_s` and gains on by `gaining_gpus`.
+
+    With k the part of past use that is left, the excess is `above_gpu_s` k + `gaining_gpus` (1 - k) half_life_s / ln 2.
+    inf where it never ends by itself: the queue holds its part, or more.
+    """
+    if gaining_gpus >= 0 or half_life_s <= 0:
+        return inf
+    losing_gpu_s = -gaining_gpus * half_life_s / log(2.0)
+    return -half_life_s * log2(losing_gpu_s / (above_gpu_s + losing_gpu_s))
 
 
 def _held(snapshot: ClusterSnapshot) -> dict[str, float]:

@@ -1,6 +1,8 @@
-"""What a guarantee means for one gang in words: how its queue keeps it, and since when it runs short."""
+"""What a guarantee means for one gang in words: how its queue keeps it, since when it runs short, and past use."""
 
 from __future__ import annotations
+
+from math import isfinite
 
 from autopilot.core.model.policy import GuaranteeRule
 from autopilot.core.model.units import counted, format_duration, number
@@ -11,8 +13,8 @@ from autopilot.explain.story.levels import cohorts, name_of
 
 
 def guarantee_lines(ctx: Context, claim: Claim) -> list[str]:
-    """How the guarantee of its queue works for a gang that waits, at its least width."""
-    return [*_too_wide(ctx, claim), *_kept(ctx, claim)]
+    """How the guarantee of its queue works for a gang that waits, at its least width, and what its past use does."""
+    return [*_too_wide(ctx, claim), *_kept(ctx, claim), *_overused(ctx, claim)]
 
 
 def _too_wide(ctx: Context, claim: Claim) -> list[str]:
@@ -24,6 +26,23 @@ def _too_wide(ctx: Context, claim: Claim) -> list[str]:
         f"it asks for {counted(claim.gpus, 'GPU')}, more than the guarantee of {number(guarantee)} of queue "
         f"{name_of(ctx, claim.queue)}: it never counts as inside it, and nothing is taken back for it; to change that, "
         "raise the guarantee or lower its min_gpus"
+    ]
+
+
+def _overused(ctx: Context, claim: Claim) -> list[str]:
+    """Past use of its queue that puts the gang behind the work of other queues."""
+    found = ctx.lending.overused.get(claim.queue)
+    if found is None or claim.row not in ctx.lending.behind:
+        return []
+    used, fair = (f"{100.0 * ratio:.3g} %" for ratio in (found.used_ratio, found.fair_ratio))
+    name, half_life = name_of(ctx, claim.queue), format_duration(ctx.policy.tenancy.usage_half_life_s)
+    ends = "that lasts while it holds its part or more"
+    if isfinite(found.left_s):
+        ends = f"at the present use that ends in {format_duration(found.left_s)}"
+    return [
+        f"queue {name} has overused its share for {format_duration(ctx.now_s - found.since_s)}: it has {used} of the "
+        f"past use of the queues that share time, and {fair} of their fair shares, so its work outside its guarantee "
+        f"comes after that of the others; {ends} (past use halves in {half_life})"
     ]
 
 

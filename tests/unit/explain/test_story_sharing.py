@@ -42,3 +42,26 @@ def test_a_guarantee_narrower_than_the_gang_is_told() -> None:
     said, _ = story(world("1x8", work, 600.0, queues=TREE), "w")
     assert "it asks for 8 GPUs, more than the guarantee of 4 of queue a: it never counts as inside it" in said
     assert "raise the guarantee or lower its min_gpus" in said
+
+
+def test_the_story_names_an_overused_queue_and_when_that_ends() -> None:
+    """Three quarters of the past use for half of the fair shares; now the other queue holds all GPUs. With
+    c = 8 GPUs x 7 d / ln 2, the excess of 1,000,000 GPU-s over the half is gone when 1,000,000 k = c / 2 (1 - k):
+    k = 0.777, after 7 d x log2(1 / k) = 2.54 d.
+    """
+    sharing = {"time_sharing": True, "guarantee": GuaranteeRule.ELASTIC, "usage_half_life_s": 604_800.0}
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
+    memory = ControllerMemory(
+        conditions=(Noted(Condition(ConditionKind.OVERUSED, "a"), 600.0),),
+        usage_gpu_s={"a": 3e6, "b": 1e6},
+        held_gpus={"b": 8.0},
+        usage_at_s=11_400.0,
+    )
+    work = [holds("big", 8, queue=2), waits("w", 8, gpus_per_member=8, queue=1)]
+    said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, memory)
+    assert "queue a has overused its share for 3 h: it has 75 % of the past use of the queues that share time" in said
+    assert "and 50 % of their fair shares" in said
+    assert "at the present use that ends in 2 d 13 h" in said
+    quiet = replace(memory, usage_gpu_s={"a": 1e6, "b": 1e6})
+    said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, quiet)
+    assert "overused" not in said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import log
+from math import inf, log
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, State
-from autopilot.core.quota.past_use import LEAST_RATIO, corrected_weights, remember_use
+from autopilot.core.quota.past_use import LEAST_RATIO, corrected_weights, fades_in_s, remember_use
 from tests.kits.core_world import AUTO, Item, holds, queue_tree, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, Ticking, tenants
 
@@ -222,3 +222,11 @@ def test_without_past_use_or_weight_for_it_nothing_wakes() -> None:
     policy = with_policy(EAGER, tenancy={"usage_weight": 0.0}, order={"max_wait_s": 1e6})
     play = Ticking("1x8", [holds("v", 8, queue=1), waits("w", 6, queue=2)], policy, queues=TREE)
     assert play.tick(10.0).wake_at_s > REVIEW_S
+
+
+def test_an_excess_of_past_use_is_gone_when_its_decay_says() -> None:
+    """1,000,000 GPU-s above, and two GPUs fewer held than its part; with its part or more it never is."""
+    half_life_s = 86_400.0
+    kept = 0.5 ** (fades_in_s(1e6, -2.0, half_life_s) / half_life_s)
+    assert 1e6 * kept - 2.0 * (1.0 - kept) * half_life_s / log(2.0) == pytest.approx(0.0, abs=1e-3)
+    assert fades_in_s(1e6, 0.0, half_life_s) == inf
