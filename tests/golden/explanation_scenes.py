@@ -71,6 +71,16 @@ def _time_sharing() -> Step:
     return decide(world("1x8", work, 1000.0, total_s=total_s, queues=queues), policy)
 
 
+def _together() -> Step:
+    """Nine of 24 GPUs are free, three on each node; queues share time, and guarantees are strict."""
+    queues = tree(("a", 0, -1, 12), ("b", 0, -1, 12))
+    queues = replace(queues, order=np.full(3, QueueOrder.INDEX, np.int8))
+    work = [holds(f"four-{node}", 4, on=range(8 * node, 8 * node + 4), queue=2) for node in range(3)]
+    work += [holds(f"one-{node}", 1, on=[8 * node + 4], queue=1) for node in range(3)]
+    policy = with_policy(EAGER, tenancy={"time_sharing": True})
+    return decide(world("3x8", [*work, waits("w", 8, gpus_per_member=8, queue=1)], 5000.0, queues=queues), policy)
+
+
 def _shared_time() -> Step:
     policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy={"time_sharing": True})
     queues = tenants(("a", 0, 4), ("b", 0, 4), order=QueueOrder.INDEX)
@@ -182,6 +192,7 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("reclaim_borrowed", "pipeline", "guarantee"): _guarantee,
     ("preempt", "pipeline", "priority"): lambda: _on_one_node([holds("v", 8, priority=1), waits("w", 8, priority=9)]),
     ("preempt", "pipeline", "time_sharing"): _time_sharing,
+    ("reclaim_borrowed", "pipeline", "together"): _together,
     ("preempt", "pipeline", "shared_time"): _shared_time,
     ("resize", "grow", ""): lambda: _narrow(min_gpus=2),
     ("scale_ahead", "scale", "floor"): _floor,

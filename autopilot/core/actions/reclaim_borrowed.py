@@ -3,6 +3,7 @@
 The rule set names the queues and the victim order. The cheapest sufficient set is taken: elastic gangs shrink first,
 and a victim that fits elsewhere is moved. Inside its guarantee a queue reclaims by contract: neither weighed nor
 budgeted. Above it the reclaim is weighed like every disruption. Where no work may be reclaimed, moves alone are tried.
+Where queues share time and GPUs that are owed are scattered, others move together.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Submit
 from autopilot.core.planning.plan_state import CODES
 from autopilot.core.planning.search_budget import within_steps
+from autopilot.core.preemption.compaction import compact
 from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import (
@@ -48,6 +50,14 @@ SHARE = Case(
     "pipeline",
     "share",
     words="start on {where}{after}, when others have returned what they hold beyond their part: {victims}",
+)
+TOGETHER = Case(
+    NAME,
+    "pipeline",
+    "together",
+    words="start on {where}{after}, when others have moved together or left, because its queue is owed this: {victims}",
+    takes=StopReason.RECLAIM,
+    contract="the queue of {workload} stays within its guarantee",
 )
 MOVES = Case(
     NAME,
@@ -143,6 +153,10 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     if not isinstance(found, Scenario) and key is not None:
         moved = moves_only(ctx, at, key)
         found = moved if moved is not None else found
+    packed = None
+    if not isinstance(found, Scenario) and key is not None and across is not None and contract:
+        packed = compact(ctx, at, across) if ctx.lending.sharing(ctx.pending_table.queue[at]) else None
+        found = packed if packed is not None else found
     if isinstance(found, Refusal):
         return Miss(found.code, found.value, found.threshold)
     if isinstance(found, Miss):
@@ -150,7 +164,7 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     owed = contract and bool(found.evictions)
     worth = 0.0 if owed else worth_gpu_s(ctx, at, found)  # a contract is not weighed
     stops = any(give.how != "move" for give in found.evictions)
-    case = GUARANTEE if owed else SHARE if stops else MOVES
+    case = (TOGETHER if packed is not None else GUARANTEE) if owed else SHARE if stops else MOVES
     ctx.plan.decide(at, submit(pipelined_draft(ctx, case, at, found, worth)))
     return None
 
@@ -180,6 +194,6 @@ ACTION = Action(
     NAME,
     "take back what a queue below its share is owed",
     propose,
-    (GUARANTEE, SHARE, MOVES, *cases_without_victims(NAME)),
+    (GUARANTEE, TOGETHER, SHARE, MOVES, *cases_without_victims(NAME)),
     timers=timers,
 )

@@ -88,7 +88,7 @@ def movers(
     """Gangs of at most `most_gpus` that may be moved, without these rows; with `instances`, those that hold
     instances.
     """
-    every = ctx.once(Movers, lambda: _all_movers(ctx))
+    every = ctx.once(Movers, lambda: all_movers(ctx))
     may = np.where(every.elastic, every.member_gpus, every.gpus) <= most_gpus
     may &= _could_go(every, ctx.room(np.inf))
     if instances:
@@ -123,7 +123,7 @@ def _could_go(movers: Movers, room: I32) -> Bools:
     return movers.member_gpus <= most
 
 
-def _all_movers(ctx: Context) -> Movers:
+def all_movers(ctx: Context) -> Movers:
     """All gangs that may be moved, once in a tick: the cheapest of the lowest priority first."""
     work = ctx.observation.snapshot.workloads
     runs = (work.state == State.RUNNING).tolist()
