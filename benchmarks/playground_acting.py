@@ -41,6 +41,9 @@ from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 
+LISTS = -1.0
+"""After an outage everything is listed again. A watch that resumes would wait for a bookmark, which the server sends by
+its own clock, and that clock stands in a tick."""
 PATIENT_S = 60.0
 """Real time for which a tick waits until the watches have told everything: virtual time would pass without them."""
 MOST_TICKS = 16
@@ -142,7 +145,7 @@ class ActingRun:
 
     def _begin(self) -> None:
         """The process of the controller starts: `_end` ends it."""
-        self._site = site = controller_site(self._live, self.kubeconfig, self._delivered_s)
+        self._site = site = controller_site(self._live, self.kubeconfig, self._delivered_s, LISTS)
         self._process = ExitStack()
         self._process.callback(site.watch(lambda _hurry: None))
         site.join(self._exporter)

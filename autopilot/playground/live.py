@@ -26,6 +26,7 @@ from autopilot.service.settings import Kubernetes
 from autopilot.service.site import Site, kubernetes_site
 from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector
+from collectors.kubernetes.reflector import RESUME_S
 from collectors.kubernetes.source import Cluster
 from simulator.serving.http import add_exposition
 
@@ -99,17 +100,23 @@ def _at_now(stage: Stage, read: Callable[[float], bytes]) -> bytes:
         return read(stage.clock.virtual_s)
 
 
-def controller_site(live: Live, kubeconfig: Path, delivered_s: Callable[[], float] = lambda: DELIVERED_S) -> Site:
+def controller_site(
+    live: Live,
+    kubeconfig: Path,
+    delivered_s: Callable[[], float] = lambda: DELIVERED_S,
+    resume_s: float = RESUME_S,
+) -> Site:
     """The cluster of the playground as the service sees a real one, but for its clock, which stands during a tick.
 
     Where work waits for the autopilot, it acts through the API, with the levers that it has beside a real cluster.
-    `delivered_s`: longest time for which a tick waits until the watches have told everything.
+    `delivered_s`: longest time for which a tick waits until the watches have told everything. `resume_s`: for how long
+    the server may be away before everything is listed again.
     """
     stage = live.stage
     speed = stage.clock.speed
     watch_s = min(max(LEAST_WATCH_S, speed), MOST_WATCH_S)
     settings = Kubernetes(kubeconfig=kubeconfig, watch_s=watch_s, act=stage.checked is not None)
-    site = kubernetes_site(settings, Access(Address(kubeconfig)), stage.clock.now_s, one_clock=True)
+    site = kubernetes_site(settings, Access(Address(kubeconfig)), stage.clock.now_s, one_clock=True, resume_s=resume_s)
     watches = _watches(site)
 
     @contextmanager

@@ -22,7 +22,7 @@ from collectors import load
 from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector, Options
 from collectors.kubernetes.kinds import Kind
-from collectors.kubernetes.reflector import OnChange, Timing
+from collectors.kubernetes.reflector import RESUME_S, OnChange, Timing
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.transport import Transport
 from simulator.serving.client import ChangeWatch, ServedActuator, ServedClient, ServedCollector
@@ -87,15 +87,16 @@ def kubernetes_site(
     now_s: Callable[[], float] = time.time,
     *,
     one_clock: bool = False,
+    resume_s: float = RESUME_S,
 ) -> Site:
     """A real cluster. Raises `InputError` where its configuration cannot be used.
 
-    `one_clock`: `now_s` is the server's own clock, so there is no skew to watch. The cluster is only read, unless the
-    settings say `act`.
+    `one_clock`: `now_s` is the server's own clock, so there is no skew to watch. `resume_s`: see `Timing`. The cluster
+    is only read, unless the settings say `act`.
     """
     access = access or Access(Address(settings.kubeconfig, settings.context, settings.in_cluster))
     transport = Transport(access, now_s)
-    timing = Timing(watch_s=round(settings.watch_s), silence_s=settings.watch_s + 10.0)
+    timing = Timing(watch_s=round(settings.watch_s), silence_s=settings.watch_s + 10.0, resume_s=resume_s)
     cluster = Cluster(transport, now_s, namespaces=settings.namespaces, timing=timing, rng=random.Random())  # noqa: S311
     kind: type[KubernetesCollector] = load("kubernetes")
     options = Options(

@@ -28,6 +28,7 @@ OnChange = Callable[[bool], None]
 INITIAL_END = "k8s.io/initial-events-end"
 LEAST_GAP_S = 0.05
 PAGE_ATTEMPTS = 6
+RESUME_S = 30.0
 SHOWN_BAD = 5
 """Unreadable objects that are named; the others are counted."""
 
@@ -44,7 +45,7 @@ class Timing:
     recheck_s: float = 60.0  # between two questions whether a kind is served that was absent
     gone_s: float = 600.0  # a kind that was served and is absent is missed this long, then counts as removed
     poll_s: float = 10.0  # between two lists where watching is not permitted
-    resume_s: float = 30.0  # a watch goes on if the server was away for less than this
+    resume_s: float = RESUME_S  # a watch goes on if the server was away for less than this; negative: it never does
 
 
 class _Line(msgspec.Struct):
