@@ -63,8 +63,14 @@ class Mutant:
         """Changes with the mutation, its file and its test files."""
         made = blake2b(repr((self.file, self.old, self.new, self.tests)).encode(), digest_size=12)
         for path in (self.file, *self.tests):
-            made.update((ROOT / path.partition("::")[0]).read_bytes())
+            for file in files_of(ROOT / path.partition("::")[0]):
+                made.update(file.read_bytes())
         return made.hexdigest()
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file itself, or the modules of a folder of tests."""
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
 @dataclass(frozen=True)
