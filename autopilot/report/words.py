@@ -116,13 +116,14 @@ _UNFAIR = "; the averages are over the jobs that each of them finished"
 def _alone(run: PolicyRun) -> str:
     finished, submitted = pick(run.result, "jobs", "finished"), pick(run.result, "jobs", "submitted")
     wait_s = pick(run.result, "jobs", "queue_wait_s_mean")
-    allocation = pick(run.result, "utilization", "allocation_ratio")
     parts = [f"{run.name} finished {count(finished)} of {count(submitted)} jobs"]
-    if allocation is not None:
-        parts.append(f"with {format_ratio(allocation)} of the GPU time handed out")
+    for name, path, until in HEADLINE_UTILIZATION:
+        if (ratio := pick(run.result, *path)) is not None:
+            parts.append(f"at a {name} of {format_ratio(ratio)}{until}")
+            break
     if wait_s is not None:
-        parts.append(f"and a mean wait of {format_duration(wait_s)} before the first start")
-    return " ".join(parts) + "."
+        parts.append(f"with a mean wait of {format_duration(wait_s)} before the first start")
+    return ", ".join(parts) + "."
 
 
 def _work(subject: PolicyRun, reference: PolicyRun) -> tuple[str, bool]:
@@ -144,7 +145,7 @@ HEADLINE_UTILIZATION = (
     ("real utilization", ("utilization", "real_utilization_ratio"), ""),
     ("useful utilization", ("utilization", "to_last_arrival_ratio"), " until the last arrival"),
 )
-"""The utilization figure of a headline: the first that both runs measured."""
+"""The utilization figure of a headline: the first that each of its runs measured."""
 
 
 def _utilization(subject: PolicyRun, reference: PolicyRun) -> str:

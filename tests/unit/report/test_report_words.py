@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autopilot.report.data import ReportData
@@ -57,6 +59,24 @@ def test_the_headline_has_utilization_before_and_after(data: ReportData) -> None
     blind = with_result(plain, "fifo-skip", utilization={"real_utilization_ratio": None, "to_last_arrival_ratio": 0.5})
     blind = with_result(blind, "autopilot", utilization={"to_last_arrival_ratio": 0.6})
     assert "useful utilization of 60.0 % instead of 50.0 % until the last arrival" in headline(blind)
+
+
+def test_the_headline_of_one_policy_has_its_utilization(data: ReportData) -> None:
+    """The figure that a comparison would show; none where nothing was measured."""
+    (run,) = [each for each in data.policies if each.name == "autopilot"]
+    alone = with_result(
+        replace(data, policies=(run,)), "autopilot", utilization={"to_last_arrival": {"real_utilization_ratio": 0.401}}
+    )
+    assert (
+        "autopilot finished 3,997 of 4,000 jobs, at a real utilization of 40.1 % until the last arrival, with a mean"
+        in (headline(alone))
+    )
+    blind = with_result(
+        alone,
+        "autopilot",
+        utilization={"to_last_arrival": None, "real_utilization_ratio": None, "to_last_arrival_ratio": None},
+    )
+    assert "autopilot finished 3,997 of 4,000 jobs, with a mean wait of" in headline(blind)
 
 
 def test_jobs_that_fared_worse_are_named_on_the_page(data: ReportData) -> None:
