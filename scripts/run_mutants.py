@@ -29,17 +29,8 @@ from queue import Queue
 ROOT = Path(__file__).resolve().parent.parent
 LISTS = ROOT / "tests" / "mutants"
 RECORD = ROOT / "build" / "mutants.json"
-COPIED = (
-    "autopilot",
-    "actuators",
-    "collectors",
-    "models",
-    "simulator",
-    "tests",
-    "benchmarks",
-    "scripts",
-    "pyproject.toml",
-)
+LEFT_OUT = ("build", "out", "shared")
+"""Folders of the checkout that a copy does not need, beside hidden ones."""
 LEAST_KILLED = 0.95
 TIMEOUT_S = 180
 """A mutant whose tests run this long is killed: it loops."""
@@ -186,15 +177,9 @@ def run_all(todo: list[Mutant], known: dict[str, str], copies: list[Path]) -> No
 
 
 def copy_of_checkout(folder: Path) -> Path:
-    """The source and tests, without caches."""
-    folder.mkdir(parents=True)
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "out"))
-        else:
-            shutil.copy(source, folder / name)
-    return folder
+    """The checkout without what is hidden, built or cached."""
+    left_out = shutil.ignore_patterns(".*", "__pycache__", *LEFT_OUT)
+    return Path(shutil.copytree(ROOT, folder, ignore=left_out))
 
 
 def run_tests(
