@@ -61,6 +61,26 @@ def life_of(
     }
 
 
+def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: float) -> float:
+    """Since when a gang that was whole has had fewer than `least` pods because some were taken from it; else NaN.
+
+    Pods that finished count. A pod that fails by itself was not taken: its Job makes another one. Only Jobs whose pods
+    all run together are judged; other owners, and Jobs with more completions than pods, may go on with fewer.
+    """
+    spec = gang.job.spec if gang.job is not None else None
+    together = spec is not None and (spec.completions is None or spec.completions <= (spec.parallelism or 1))
+    living = sum(not each.leaving for each in holding)
+    finished = sum(each.pod.status.phase == "Succeeded" for each in gang.pods.values())
+    if not together or not living or least < 2:
+        gang.whole, gang.lost, gang.short_since_s = False, False, None
+    elif living + finished >= least:
+        gang.whole, gang.lost, gang.short_since_s = True, False, None
+    elif gang.whole and (gang.lost or any(each.leaving for each in gang.pods.values())):
+        gang.lost = True
+        gang.short_since_s = now_s if gang.short_since_s is None else gang.short_since_s
+    return nan if gang.short_since_s is None else gang.short_since_s
+
+
 def incarnation_of(gang: Gang) -> int:
     """How often the gang was stopped, as far as it was seen or Kueue counts."""
     return max(gang.incarnation, kueue.evictions(gang.workload))

@@ -19,7 +19,7 @@ from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import Ask, ask_of
 from collectors.kubernetes.constraints import Constraints
-from collectors.kubernetes.gang_life import End, life_of
+from collectors.kubernetes.gang_life import End, life_of, short_since_s
 from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
@@ -112,6 +112,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         **_identity(gang, first, cluster),
         **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped, acts=cluster.acts),
         "queue": max(queue, 0),
+        "stale_since_s": short_since_s(gang, _least(stated), holding, now_s),
         "last_checkpoint_s": cluster.heartbeats.last_checkpoint_s(holding, now_s),
         "checkpoint_on_request": stated.values["checkpoint_on_request"]
         and cluster.heartbeats.saves(gang.key, holding, now_s),
@@ -125,6 +126,12 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):
         values["excluded"] = True
     return GangRow(values, _members(gang, shapes, cluster), tuple(problems))
+
+
+def _least(stated: Stated) -> int:
+    """The least number of pods with which it goes on."""
+    least, wide, pod = (int(stated.values[name]) for name in ("min_gpus", "gpus", "gpus_per_member"))
+    return -(-least // max(pod, 1)) if least < wide else stated.members
 
 
 def _lost_job(gang: Gang) -> bool:

@@ -58,7 +58,15 @@ class Gang:
     workload: Workload | None = None
     incarnation: int = 0
     held: bool = False  # it held GPUs when it was last looked at
+    whole: bool = False  # it had all its members since it last began to hold GPUs
+    lost: bool = False  # a member was taken from it while it was whole: evicted, deleted, or gone with its node
+    short_since_s: float | None = None  # since when it has been too few members for that reason
     over_since_s: float | None = None  # when it was first seen ended
+
+    def drop(self, uid: str) -> None:
+        """A pod is gone. One that had not ended by itself was taken from the gang."""
+        found = self.pods.pop(uid, None)
+        self.lost |= found is not None and (found.leaving or not found.over)
 
 
 def pod_facts(pod: Pod, claimed: int = 0) -> PodFacts:

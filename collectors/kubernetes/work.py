@@ -219,7 +219,7 @@ class Gangs:
                 del self._named[name]
         gang = self.gangs.get(found.key)
         if gang is not None:
-            gang.pods.pop(uid, None)
+            gang.drop(uid)
             self._touch(gang, reported=reported)
 
     def _leave(self, before: PodFacts) -> None:

@@ -73,11 +73,11 @@ class Locked(Asker):
 class Acting:
     """A cluster with nodes n1, n2, ... of eight GPUs each, Kueue, and our AdmissionCheck on queue `a`."""
 
-    def __init__(self, folder: Path, nodes: int = 3, start: datetime = START) -> None:
-        """`folder`: for the kubeconfig. `start`: the time of the server."""
+    def __init__(self, folder: Path, nodes: int = 3, start: datetime = START, *, tls: bool = False) -> None:
+        """`folder`: for the kubeconfig. `start`: the time of the server. `tls`: kubectl sends no token without it."""
         self.kueue = KueueCluster(start=start)
         self.faults = Faults()
-        self.running: Running = serve(self.kueue.server, faults=self.faults)
+        self.running: Running = serve(self.kueue.server, faults=self.faults, tls=tls)
         self.ask = self.kueue.ask = Locked(self.kueue.server, self.running.clock.lock)
         self._hold = ExitStack()
         self._hold.enter_context(self.running.clock.hold())

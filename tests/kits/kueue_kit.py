@@ -55,12 +55,17 @@ class KueueCluster:
 
     def job(self, name: str, queue: str, gpus: int, pods: int = 1, priority: str = "", gate: str = "") -> Obj:
         """A Job; the Job as it was created."""
+        created: Obj = self.ask("POST", JOBS, self.job_of(name, queue, gpus, pods, priority, gate))
+        return created
+
+    def job_of(self, name: str, queue: str, gpus: int, pods: int = 1, priority: str = "", gate: str = "") -> Obj:
+        """A Job that is not created yet."""
         labels = {"kueue.x-k8s.io/queue-name": queue}
         labels |= {"kueue.x-k8s.io/priority-class": priority} if priority else {}
         annotations = {"kueue.x-k8s.io/admission-gated-by": gate} if gate else {}
         resources = {"cpu": "1", GPU: str(gpus)}
         container = {"name": "main", "image": "app:1", "resources": {"requests": resources, "limits": resources}}
-        body = {
+        return {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": name, "labels": labels, "annotations": annotations},
@@ -70,8 +75,6 @@ class KueueCluster:
                 "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
             },
         }
-        created: Obj = self.ask("POST", JOBS, body)
-        return created
 
     def workload(self, job: str) -> Obj:
         """The Workload of a Job."""

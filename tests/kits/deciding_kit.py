@@ -1,0 +1,104 @@
+"""A cluster with Kueue, a scheduler, kubelets and the Job controller, and a controller of ours that decides beside it.
+
+The playground knows whole gangs only. Here each pod lives by itself, as on a real cluster.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Api
+from actuators.kubernetes.levers import LEVERS
+from actuators.kubernetes.upkeep import ActiveCheck, OldPlacements
+from apiserver.http.faults import QUIET, Faults
+from apiserver.users import ADMIN
+from autopilot.app.runs.wiring import NoInbox, NoJournal, SoleLeader
+from autopilot.controller import Controller, Wiring
+from autopilot.core.intake.sight import INVENTORY, WORK
+from autopilot.core.model.operations import OPERATIONS
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Decision, Observation
+from autopilot.memory_store import InMemoryStore
+from autopilot.settings import StaticPolicySource
+from collectors.kubernetes.collector import KubernetesCollector, Options
+from collectors.kubernetes.source import Cluster
+from tests.hostile.api_wire import Wire
+from tests.kits.acting_kit import CHECKED, Acting
+from tests.kits.kueue_kit import JOBS
+
+STEP_S = 2.0
+
+
+class Deciding(Acting):
+    """Nodes n1, n2, ... and queue `a` over all of them with our check; collector, decision and levers as they ship."""
+
+    def __init__(self, folder: Path, policy: Policy, nodes: int = 3) -> None:
+        """`policy`: with the modes in which it acts."""
+        super().__init__(folder, nodes, tls=True)
+        self.add_check()
+        self.kueue.queue("a", 8 * nodes, admissionChecksStrategy=CHECKED)
+        wire = Wire(self.kueue.server, ADMIN, Faults(QUIET), lambda _write: None)
+        self._source = Cluster(wire, lambda: self.now_s, rng=random.Random(1))
+        collector = KubernetesCollector(self._source, Options(acts=True), skew_s=lambda: 0.0)
+        actuator = KubernetesActuator(
+            Api(wire), collector.objects, "test", LEVERS, upkeep=(ActiveCheck(), OldPlacements())
+        )
+        self.actions: Counter[str] = Counter()
+        self.controller = Controller(
+            Wiring(
+                collectors=(collector,),
+                forecasters=[],
+                actuators=dict.fromkeys(OPERATIONS, actuator),
+                journal=NoJournal(),
+                memory=InMemoryStore(),
+                inbox=NoInbox(),
+                policy=StaticPolicySource(policy),
+                leadership=SoleLeader(),
+                on_decision=self._saw,
+                lists=((INVENTORY, collector.name), (WORK, collector.name)),
+            )
+        )
+        self.wait(STEP_S)
+
+    def _saw(self, _observation: Observation, decision: Decision) -> None:
+        self.actions.update(each.action for each in decision.plan.proposals if each.accepted)
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, and the controller looks every two seconds."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.run(min(STEP_S, end_s - self.now_s))
+            with self.running.clock.lock:
+                self._source.step_all()
+                self.controller.tick(self.now_s)
+
+    def run_gang(self, name: str, pods: int, annotations: dict[str, str] | None = None) -> None:
+        """A Job whose pods take a node each runs."""
+        job = self.kueue.job_of(name, "a", 8, pods)
+        job["metadata"]["annotations"] |= annotations or {}
+        self.ask("POST", JOBS, job)
+        self.wait(30.0)
+        assert len(self.hosts(name)) == pods
+
+    def during(self, command: list[str], at_most_s: float = 600.0) -> subprocess.CompletedProcess[str]:
+        """Time passes while a command runs; what it said. It is ended after `at_most_s` of the cluster's time."""
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            end_s = self.now_s + at_most_s
+            while process.poll() is None and self.now_s < end_s:
+                self.wait(STEP_S)
+                try:
+                    process.wait(0.2)  # it asks again once a second of its own time
+                except subprocess.TimeoutExpired:
+                    continue
+            process.terminate()
+            out, err = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def hosts(self, job: str) -> list[str]:
+        """The nodes of the pods of a Job that run, sorted."""
+        found = [each for each in self.pods(job) if each["status"].get("phase") == "Running"]
+        return sorted(each["spec"]["nodeName"] for each in found if "deletionTimestamp" not in each["metadata"])
