@@ -1,0 +1,73 @@
+"""A Job in no queue of Kueue that its owner leaves to the autopilot: it starts when there is room, where there is room.
+
+The owner creates it with `suspend: true` and the label `gpu-autopilot.io/manage: "true"`. The autopilot resumes it and
+writes its place into the template in one write, so that no pod starts anywhere else. A person who suspends it later
+keeps it. Jobs without the label are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autopilot.contract.annotations import MANAGE, PLACEMENT
+from benchmarks.playground_acting import policy_of
+from tests.kits.deciding_kit import Deciding
+from tests.kits.kueue_kit import JOBS
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Deciding]:
+    """Three nodes of eight GPUs."""
+    found = Deciding(tmp_path, policy_of())
+    yield found
+    found.close()
+
+
+def left_to_us(cluster: Deciding, name: str, pods: int, **more: Any) -> None:
+    """Its owner creates it."""
+    cluster.plain_job(name, 8, pods, labels={MANAGE: "true"}, suspend=True, **more)
+
+
+def test_it_starts_whole_at_its_place_once_there_is_room(cluster: Deciding) -> None:
+    """Two pods wait for the second node, although one is free; then both start on nodes that were chosen for them."""
+    cluster.run_gang("first", pods=2)
+    left_to_us(cluster, "gang", pods=2)
+    cluster.wait(60.0)
+    assert cluster.job("gang")["spec"]["suspend"] is True
+    assert cluster.hosts("gang") == []
+    cluster.finish("first")
+    cluster.wait(60.0)
+    found = cluster.job("gang")["spec"]
+    assert found["suspend"] is False
+    (label,) = found["template"]["spec"]["nodeSelector"]
+    assert label.startswith(PLACEMENT)
+    marked = [
+        each["metadata"]["name"]
+        for each in cluster.ask("GET", "/api/v1/nodes")["items"]
+        if label in each["metadata"]["labels"]
+    ]
+    assert cluster.hosts("gang") == sorted(marked)
+    assert len(marked) == 2
+    assert "AdmitBegun" in [reason for reason, _ in cluster.events("gang")]
+
+
+def test_its_owner_may_take_it_back(cluster: Deciding) -> None:
+    """A Job that a person suspends after its start stays suspended."""
+    left_to_us(cluster, "gang", pods=1)
+    cluster.wait(30.0)
+    assert len(cluster.hosts("gang")) == 1
+    cluster.ask("PATCH", f"{JOBS}/gang", {"spec": {"suspend": True}})
+    cluster.wait(120.0)
+    assert cluster.job("gang")["spec"]["suspend"] is True
+    assert cluster.hosts("gang") == []
+
+
+def test_a_job_without_the_label_is_left_alone(cluster: Deciding) -> None:
+    """It was suspended for reasons of its owner."""
+    cluster.plain_job("other", 8, 1, suspend=True)
+    cluster.wait(60.0)
+    assert cluster.job("other")["spec"]["suspend"] is True
