@@ -53,6 +53,8 @@ class QueueRotation:
         self._stale = False  # the heaps do not reflect the present ledger
         self._served: dict[tuple[object, ...], float] = {}  # saturations, as of `_served_as_of` ledger entries
         self._served_as_of = -1
+        self._head_keys: dict[int, Key] = {}  # of first gangs by position, as of `_head_keys_as_of` ledger entries
+        self._head_keys_as_of = -1
 
     def next(self) -> int | None:
         """The next position; None after the last."""
@@ -168,9 +170,13 @@ class QueueRotation:
 
     def _flat_key(self, head_key: Callable[[int], Key], queue: int) -> Key:
         head = self._lines[queue][-1]
-        if head in self._overdue:
-            return (-inf, self._submit_s[head], float(queue))
-        return (*head_key(head), self._submit_s[head], float(queue))
+        if self._head_keys_as_of != self._books.entries:
+            self._head_keys_as_of = self._books.entries
+            self._head_keys.clear()
+        if head not in self._head_keys:
+            own = (-inf,) if head in self._overdue else head_key(head)
+            self._head_keys[head] = (*own, self._submit_s[head], float(queue))
+        return self._head_keys[head]
 
     def _from_the_only_line(self) -> int:
         [(queue, line)] = self._lines.items()

@@ -44,6 +44,10 @@ class _Positions(dict[int, int]):
     """Positions of pending gangs, by row."""
 
 
+class _SharedIndices(list[float]):
+    """Indices of pending gangs, by position."""
+
+
 @dataclass(slots=True)
 class Memo:
     """Answers that are computed at most once. It changes no decision."""
@@ -151,9 +155,16 @@ class Context:
         """How queues share time, computed at most once in a tick."""
         return self.once(Lending, lambda: lend(self))
 
-    def shared_index(self, at: int) -> float:
-        """The index of a pending gang as other queues see it."""
-        return float(self.index[at]) * self.lending.weight(int(self.pending[at]))
+    @property
+    def shared_indices(self) -> list[float]:
+        """The index of each pending gang as other queues see it, computed at most once in a tick."""
+        return self.once(_SharedIndices, self._shared_indices)
+
+    def _shared_indices(self) -> _SharedIndices:
+        weight = self.lending.weight
+        return _SharedIndices(
+            index * weight(row) for index, row in zip(self.index.tolist(), self.pending.tolist(), strict=True)
+        )
 
     @property
     def usage(self) -> UsageTable:

@@ -16,7 +16,7 @@ guarantee comes after the work of the others as long as its part of the past use
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +26,7 @@ import numpy as np
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
 from autopilot.core.model.policy import GuaranteeRule, Tenancy
-from autopilot.core.model.snapshot import QueueOrder, QueueTable, State
+from autopilot.core.model.snapshot import F64, I32, Bools, QueueOrder, QueueTable, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.ordering.job_order import aged_index
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds
@@ -40,15 +40,31 @@ OVERUSED_WEIGHT = 1e-3
 """What the index of an overused queue counts: more than the range of indices that wait beside each other."""
 
 
-class Part(NamedTuple):
-    """One gang that competes for the guarantee of its queue."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Gangs that compete for the guarantees of their queues. The arrays and `kinds` are [gangs]."""
 
-    row: int
-    queue: int
-    gpus: float
-    kinds: tuple[int, ...]
-    rank: float  # the higher the sooner
-    runs: bool
+    rows: I32
+    queue: I32
+    gpus: F64
+    kinds: list[tuple[int, ...]]
+    rank: F64  # the higher the sooner
+
+    def of(self, queues: Collection[int], count: int) -> Bools:
+        """True for gangs of these queues, of `count` in all. Shape [gangs]."""
+        asked = np.zeros(count, np.bool_)
+        asked[list(queues)] = True
+        return np.asarray(asked[self.queue])
+
+    def joined(self, other: Parts) -> Parts:
+        """Both as one, these first."""
+        return Parts(
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.queue, other.queue]),
+            np.concatenate([self.gpus, other.gpus]),
+            [*self.kinds, *other.kinds],
+            np.concatenate([self.rank, other.rank]),
+        )
 
 
 class Overuse(NamedTuple):
@@ -103,16 +119,18 @@ def lend(ctx: Context) -> Lending:
     owed_since_s, held_until_s = _owed(ctx, elastic, waiting)
     ledger = ctx.quota.ledger
     firm = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.STRICT} | held_until_s.keys()
-    inside = _inside(ledger, [*running, *waiting], elastic, running)
+    every = running.joined(waiting)
+    inside = _inside(ledger, every, elastic, running)
     kept = _inside(ledger, running, firm, running)
     overused = _overused(ctx, shares)
+    behind = every.rows[every.of(overused, len(queues.id))]
     return Lending(
         shares,
         rules,
         tenancy.elastic_factor,
         inside,
         overused,
-        frozenset(part.row for part in (*running, *waiting) if part.queue in overused) - inside - kept,
+        frozenset(behind.tolist()) - inside - kept,
         kept,
         owed_since_s,
         held_until_s,
@@ -157,15 +175,14 @@ def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule
     return tuple(found)
 
 
-def _waiting(ctx: Context) -> list[Part]:
+def _waiting(ctx: Context) -> Parts:
     """Gangs that wait and may start, at their least width."""
     work, may = ctx.observation.snapshot.workloads, ctx.pending_table.may_ask & ~ctx.ahead
     at = np.flatnonzero(may)
     rows = ctx.pending[at]
     gpus = np.array(ctx.pending_table.least_gpus, float)[at] * gpu_parts(work, rows)
     kinds = _kinds(ctx.quota.ledger, work.gpu_models[rows].tolist())
-    columns = rows.tolist(), work.queue[rows].tolist(), gpus.tolist(), kinds, ctx.index[at].tolist()
-    return [Part(*each, False) for each in zip(*columns, strict=True)]
+    return Parts(rows, work.queue[rows], gpus, kinds, ctx.index[at])
 
 
 def _kinds(ledger: QuotaLedger, models: list[int]) -> list[tuple[int, ...]]:
@@ -173,58 +190,61 @@ def _kinds(ledger: QuotaLedger, models: list[int]) -> list[tuple[int, ...]]:
     return [known[each] for each in models]
 
 
-def _running(ctx: Context) -> list[Part]:
+def _running(ctx: Context) -> Parts:
     """Gangs that run. What may not be preempted comes first; the others, for calm, count `index_ratio` times."""
-    claims = ctx.quota.running()
+    claims, work = ctx.quota.running(), ctx.observation.snapshot.workloads
     rows = np.array([claim.row for claim in claims], np.int32)
-    gpus = ctx.observation.snapshot.workloads.gpus[rows]
-    index = aged_index(ctx.outlook.index_per_s[rows], gpus, np.zeros(len(rows)), ctx.policy.order)
-    ranks = (index * ctx.policy.preemption.index_ratio).tolist()
-    return [
-        Part(claim.row, claim.queue, claim.gpus, claim.kinds, rank if claim.preemptible else inf, True)
-        for claim, rank in zip(claims, ranks, strict=True)
-    ]
+    index = aged_index(ctx.outlook.index_per_s[rows], work.gpus[rows], np.zeros(len(rows)), ctx.policy.order)
+    may = np.array([claim.preemptible for claim in claims], np.bool_)
+    gpus = np.array([claim.gpus for claim in claims], np.float64)
+    rank = np.where(may, index * ctx.policy.preemption.index_ratio, inf)
+    return Parts(rows, work.queue[rows], gpus, [claim.kinds for claim in claims], rank)
 
 
-def _inside(ledger: QuotaLedger, parts: Iterable[Part], queues: set[int], running: list[Part]) -> frozenset[int]:
+def _inside(ledger: QuotaLedger, parts: Parts, queues: Collection[int], running: Parts) -> frozenset[int]:
     """Rows of gangs of these queues that fit under the guarantees on their path together, the highest rank first."""
-    mine = [part for part in parts if part.queue in queues]
-    if not mine:
+    mine = np.flatnonzero(parts.of(queues, len(ledger.paths)))
+    if not len(mine):
         return frozenset()
     left = [
         [owed - used for owed, used in zip(*each, strict=True)]
         for each in zip(ledger.guarantee, ledger.use, strict=True)
     ]
-    for part in running:
-        if part.queue in queues:  # they compete for it anew
-            _book(ledger, left, part, part.gpus)
+    for at in np.flatnonzero(running.of(queues, len(ledger.paths))).tolist():  # they compete for it anew
+        _book(ledger, left, int(running.queue[at]), running.kinds[at], float(running.gpus[at]))
     open_gpus = {queue: min(left[0][each] for each in ledger.paths[queue]) for queue in queues if ledger.paths[queue]}
-    found = []
-    for part in sorted(mine, key=lambda each: (-each.rank, each.row)):
-        if part.gpus > open_gpus.get(part.queue, 0.0) + EPSILON:  # an upper bound: siblings may have taken more
+    order = mine[np.lexsort((parts.rows[mine], -parts.rank[mine]))]
+    columns = (column[order].tolist() for column in (parts.rows, parts.queue, parts.gpus))
+    least_gpus, found = float(parts.gpus[mine].min()), []
+    for at, row, queue, gpus in zip(order.tolist(), *columns, strict=True):
+        if gpus > open_gpus.get(queue, 0.0) + EPSILON:  # an upper bound: siblings may have taken more
             continue
-        if all(part.gpus <= left[kind][each] + EPSILON for kind in part.kinds for each in ledger.paths[part.queue]):
-            _book(ledger, left, part, -part.gpus)
-            open_gpus[part.queue] -= part.gpus
-            found.append(part.row)
+        kinds = parts.kinds[at]
+        if all(gpus <= left[kind][each] + EPSILON for kind in kinds for each in ledger.paths[queue]):
+            _book(ledger, left, queue, kinds, -gpus)
+            open_gpus[queue] -= gpus
+            found.append(row)
+            if least_gpus > max(open_gpus.values()) + EPSILON:
+                break
     return frozenset(found)
 
 
-def _book(ledger: QuotaLedger, left: list[list[float]], part: Part, gpus: float) -> None:
-    for kind in part.kinds:
-        for each in ledger.paths[part.queue]:
+def _book(ledger: QuotaLedger, left: list[list[float]], queue: int, kinds: tuple[int, ...], gpus: float) -> None:
+    for kind in kinds:
+        for each in ledger.paths[queue]:
             left[kind][each] += gpus
 
 
-def _owed(ctx: Context, elastic: set[int], waiting: list[Part]) -> tuple[dict[int, float], dict[int, float]]:
+def _owed(ctx: Context, elastic: set[int], waiting: Parts) -> tuple[dict[int, float], dict[int, float]]:
     """Since when elastic queues have been owed without a break, and until when they are kept like strict ones."""
     tenancy, now_s, names = ctx.policy.tenancy, ctx.now_s, ctx.observation.snapshot.queues.id
     ledger = ctx.quota.ledger
-    kinds = {(part.queue, part.gpus, part.kinds) for part in waiting if part.queue in elastic}
     short = {
         queue
-        for queue, gpus, of in kinds
-        if ledger.paths[queue] and all(ledger.within_guarantee(each, gpus, of) for each in ledger.paths[queue])
+        for queue, gpus, kinds in set(zip(waiting.queue.tolist(), waiting.gpus.tolist(), waiting.kinds, strict=True))
+        if queue in elastic
+        and ledger.paths[queue]
+        and all(ledger.within_guarantee(each, gpus, kinds) for each in ledger.paths[queue])
     }
     starting = _starting(ctx)
     owed_since_s: dict[int, float] = {}

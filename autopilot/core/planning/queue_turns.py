@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
     key = quota.rules.head_key
     head_key = None if key is None else lambda at: key(quota.ledger, quota.claim(pending[at], width[at]))
     if ctx.lending.shares:
-        head_key = partial(_shared_key, ctx)
+        head_key = _shared_key(ctx)
     return QueueRotation(
         quota.ledger,
         groups,
@@ -62,15 +62,30 @@ def _hosts(ctx: Context) -> list[tuple[float, float]]:
     return list(zip((work.cpu_milli[rows] * members).tolist(), (work.memory_mib[rows] * members).tolist(), strict=True))
 
 
-def _shared_key(ctx: Context, at: int) -> tuple[float, ...]:
+def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
     """Where queues share time: tiers of the queues from the top, then what takes back at once, then the index."""
-    ledger, queue = ctx.quota.ledger, ctx.pending_table.queue[at]
-    path = ledger.paths[queue][::-1]
+    ledger, line, lending, rules = ctx.quota.ledger, ctx.pending_table, ctx.lending, ctx.quota.rules
+    priority: list[int] = ledger.queues.priority.tolist()
     deepest = max(map(len, ledger.paths))
-    tiers = [-float(ledger.queues.priority[each]) for each in path] + [0.0] * (deepest - len(path))
-    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
-    at_once = ctx.lending.takes_back(queue) and ctx.quota.rules.owed(ledger, claim)
-    return (*tiers, float(not at_once), -ctx.shared_index(at))
+    tiers = [[-float(priority[each]) for each in path[::-1]] + [0.0] * (deepest - len(path)) for path in ledger.paths]
+    takes_back = [lending.takes_back(queue) for queue in range(len(ledger.paths))]
+    index = ctx.shared_indices
+    owed: dict[int, bool] = {}  # by scheduling signature, as of so many entries of the ledger
+    as_of = ledger.entries
+
+    def key(at: int) -> tuple[float, ...]:
+        nonlocal as_of
+        queue, signature, at_once = line.queue[at], line.signature[at], False
+        if takes_back[queue]:
+            if as_of != ledger.entries:
+                owed.clear()
+                as_of = ledger.entries
+            if signature not in owed:
+                owed[signature] = rules.owed(ledger, ctx.quota.claim(int(ctx.pending[at]), line.least_gpus[at]))
+            at_once = owed[signature]
+        return (*tiers[queue], float(not at_once), -index[at])
+
+    return key
 
 
 def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:

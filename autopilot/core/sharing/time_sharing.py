@@ -55,7 +55,7 @@ class _Bench:
 def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
     """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues."""
     askers = _askers(ctx)
-    index = np.array([ctx.shared_index(at) for at in askers.tolist()]) if ctx.lending.shares else ctx.index[askers]
+    index = np.array(ctx.shared_indices)[askers] if ctx.lending.shares else ctx.index[askers]
     order: list[int] = askers[np.lexsort((askers, -index))].tolist()
     if not order:
         return
@@ -148,7 +148,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
     if missing <= 0 or (fill and idle <= 0):
         return None
     ratio = ctx.policy.preemption.index_ratio
-    limit = ctx.shared_index(at) / (ratio**FILL_EXPONENT if fill else ratio)
+    limit = ctx.shared_indices[at] / (ratio**FILL_EXPONENT if fill else ratio)
     paused: list[int] = []
     behind: list[int] = []
     for other in bench.rows:
@@ -203,7 +203,8 @@ def _leaves_idle(bench: _Bench, victim: int, limit: float, need: int) -> bool:
 def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
     """Gangs behind the one at `at` whose index is above that of a wide gang: they may take its place together."""
     later = islice(bench.line, bench.line.index(at) + 1, None)
-    better = (each for each in later if ctx.shared_index(each) > index and not ctx.plan.taken[each])
+    shared = ctx.shared_indices
+    better = (each for each in later if shared[each] > index and not ctx.plan.taken[each])
     return list(islice(better, TOGETHER))
 
 
@@ -258,7 +259,7 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: li
 
 def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, cases: tuple[Case, Case], submit: Submit) -> bool:
     """Worth of the exchange: waiting saved because the shorter gang goes first, and idle GPUs used."""
-    soon_s = 1.0 / max(ctx.shared_index(at), 1e-12)
+    soon_s = 1.0 / max(ctx.shared_indices[at], 1e-12)
     saved_s = sum(
         max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0) for give in found.evictions if give.how == "evict"
     )
