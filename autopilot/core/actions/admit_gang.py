@@ -63,6 +63,7 @@ class _Pass:
     """State of one pass over the pending gangs. Gangs of one shape that see the same reservations fail together."""
 
     codes: list[int]
+    idle: list[bool]  # by position: where its number has failed and nothing leaves, it waits without a search
     failed: dict[int, Miss] = field(default_factory=dict)
     in_vain: set[tuple[int, int]] = field(default_factory=set)  # (code, sort) with no room where others leave
     unmovable: set[tuple[int, int]] = field(default_factory=set)  # (code, sort) for which no moves make room
@@ -72,7 +73,6 @@ class _Pass:
     fair_share_held: dict[int, bool] = field(default_factory=dict)
     # by queue: its first gang that waits (position), and the GPUs of idle quota that are kept for it
     idle_held_for: dict[int, tuple[int, float]] = field(default_factory=dict)
-    plain: bool = False  # who finds no room takes nothing at once, and nothing is held for its share
 
     def reason(self, code: int) -> Miss:
         """Why the gangs of a number wait; capacity, where that was forgotten since."""
@@ -90,18 +90,19 @@ def propose(ctx: Context, submit: Submit) -> None:
     if recover_runs(ctx):
         give_back(ctx, may_stop(ctx), submit)
     everyone = np.arange(len(ctx.pending))
-    run = _Pass(_codes(ctx), plain=not ctx.quota.rules.at_once and ctx.policy.reservation.share_hold_s <= 0)
+    plain = not ctx.quota.rules.at_once and ctx.policy.reservation.share_hold_s <= 0
+    run = _Pass(_codes(ctx), (~(ctx.may_reserve | ctx.ahead)).tolist() if plain else [False] * len(everyone))
     positions = _not_held_back(ctx, everyone)
     turns = queue_turns(ctx, positions)
     strict = ctx.observation.snapshot.queues.strict.tolist()
-    queue_of = ctx.pending_table.queue
+    queue_of, ahead, keeps = ctx.pending_table.queue, ctx.ahead.tolist(), ctx.quota.rules.keeps is not None
     overdue = overdue_positions(ctx)
     while (at := turns.next()) is not None:
         ctx.plan.take_turn(at)
         if ctx.plan.quota_holds and _kept_from(ctx, at):
             continue
         uses = len(ctx.quota.leaving)
-        kept = release_quota(ctx, at, run.idle_held_for)  # it is kept from other queues
+        kept = release_quota(ctx, at, run.idle_held_for) if keeps else None  # it is kept from other queues
         served = _serve(ctx, at, run, submit)
         if kept is not None:
             keep_quota(ctx, kept, run.idle_held_for)
@@ -110,11 +111,11 @@ def propose(ctx: Context, submit: Submit) -> None:
                 turns.rebuild()
                 run.forget()
             continue
-        if ctx.ahead[at]:
+        if ahead[at]:
             continue
         if at in overdue:
             keep_room(ctx, at)
-        if ctx.pending_table.queue[at] not in run.idle_held_for:
+        if keeps and queue_of[at] not in run.idle_held_for:
             keep_quota(ctx, at, run.idle_held_for)
         if strict[queue_of[at]]:
             for behind in turns.drop(queue_of[at]):
@@ -150,7 +151,7 @@ def _codes(ctx: Context) -> list[int]:
 def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Try one gang. True when it was decided, False when it waits (with its reason noted)."""
     code = run.codes[at]
-    if code in run.failed and run.plain and not (ctx.plan.leaving or ctx.may_reserve[at] or ctx.ahead[at]):
+    if run.idle[at] and code in run.failed and not ctx.plan.leaving:
         run.refused.setdefault(code, []).append(at)
         return False
     if code not in run.failed:

@@ -26,6 +26,7 @@ from autopilot.core.preemption.compaction import compact
 from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import (
+    STEPS_A_QUEUE,
     Scenario,
     cases_without_victims,
     find_scenario,
@@ -149,7 +150,10 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     found: Scenario | Refusal | Miss = Miss(Code.POLICY, 0.0, 0.0)
     if across is not None:
         apart = not contract and ctx.lending.sharing(ctx.pending_table.queue[at])
-        found = find_scenario(ctx, at, _not_sharing(ctx, across) if apart else across, contract=contract)
+        if apart and all(ctx.lending.sharing(claim.queue) for claim in ctx.quota.running()):
+            found = _none_apart(ctx, at)
+        else:
+            found = find_scenario(ctx, at, _not_sharing(ctx, across) if apart else across, contract=contract)
     if not isinstance(found, Scenario) and key is not None:
         moved = moves_only(ctx, at, key)
         found = moved if moved is not None else found
@@ -173,6 +177,12 @@ def _owed(ctx: Context, at: int) -> bool:
     """True when the gang reclaims by contract: within the guarantee of its queue, as the rule set sees it."""
     claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     return ctx.lending.takes_back(claim.queue) and ctx.quota.rules.owed(ctx.quota.ledger, claim)
+
+
+def _none_apart(ctx: Context, at: int) -> Refusal:
+    """The answer of the search under `_not_sharing` where all work that runs shares time, and its steps."""
+    ctx.plan.spend(len(ctx.quota.snapshot.queues.id) * STEPS_A_QUEUE)
+    return Refusal(Code.CAPACITY, 0.0, ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at]).gpus)
 
 
 def _not_sharing(ctx: Context, across: Takes) -> Takes:

@@ -302,6 +302,8 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
     ctx.plan.remember(past)
     _note_work(ctx, alive)
     quiet = doing_nothing(snapshot, ctx.policy)
+    if not quiet.any():
+        return []
     earlier = {
         row: _earlier(past, str(work.uid[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()
     }

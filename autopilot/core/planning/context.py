@@ -153,7 +153,8 @@ class Context:
     @property
     def lending(self) -> Lending:
         """How queues share time, computed at most once in a tick."""
-        return self.once(Lending, lambda: lend(self))
+        found = self.memo.built.get(Lending)  # read for each waiting gang
+        return cast("Lending", found) if found is not None else self.once(Lending, lambda: lend(self))
 
     @property
     def shared_indices(self) -> list[float]:

@@ -117,12 +117,15 @@ def lend(ctx: Context) -> Lending:
     waiting, running = _waiting(ctx), _running(ctx)
     elastic = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.ELASTIC and shares[queue]}
     owed_since_s, held_until_s = _owed(ctx, elastic, waiting)
+    overused = _overused(ctx, shares)
+    if not len(waiting.rows):  # there is nothing that others could pause for
+        none = frozenset[int]()
+        return Lending(shares, rules, tenancy.elastic_factor, none, overused, none, none, owed_since_s, held_until_s)
     ledger = ctx.quota.ledger
     firm = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.STRICT} | held_until_s.keys()
     every = running.joined(waiting)
     inside = _inside(ledger, every, elastic, running)
     kept = _inside(ledger, running, firm, running)
-    overused = _overused(ctx, shares)
     behind = every.rows[every.of(overused, len(queues.id))]
     return Lending(
         shares,

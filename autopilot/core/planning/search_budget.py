@@ -25,19 +25,20 @@ def within_steps(ctx: Context, order: Sequence[int], times: int = 1) -> Iterator
     The bound is `times` that of the policy.
     """
     bound = times * ctx.policy.limits.search_steps
-    half, limit = ctx.plan.steps + bound // 2, ctx.plan.steps + bound
+    plan = ctx.plan
+    half, limit = plan.steps + bound // 2, plan.steps + bound
     for place, at in enumerate(order):
-        if ctx.plan.steps >= half:
+        if plan.steps >= half:
             behind = order[place:]
             break
-        ctx.plan.spend(LOOK)
+        plan.steps += LOOK
         yield at
     else:
         return
     review = round(ctx.review_now_s / ctx.policy.review.batch_s)
     first = int(review * STRIDE * len(behind)) % len(behind)
     for at in (*behind[first:], *behind[:first]):
-        if ctx.plan.steps >= limit:
+        if plan.steps >= limit:
             return
-        ctx.plan.spend(LOOK)
+        plan.steps += LOOK
         yield at

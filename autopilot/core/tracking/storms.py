@@ -106,6 +106,8 @@ def _judged(record: StormRecord, now_s: float, rules: Storms) -> StormRecord:
     events = events_in_hour(record, now_s)
     if record.since_s < inf:
         return replace(record, events=max(events, record.events))
+    if events <= min(rules.per_hour, rules.least):  # no limit is lower
+        return record
     if events > limit_of(record, now_s, rules):
         return replace(record, since_s=now_s, events=events)
     return record

@@ -277,7 +277,7 @@ def test_a_gang_whose_miss_was_forgotten_is_refused_for_capacity() -> None:
     """A quota that changes forgets what failed; a reservation made later still has to name a reason."""
 
     def probe(ctx: Context, _submit: Submit) -> None:
-        run = _Pass(_codes(ctx))
+        run = _Pass(_codes(ctx), [False] * len(ctx.pending))
         run.refused[run.codes[0]] = [0]
         _redraw(ctx, run)
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from autopilot.core.actions import reclaim_borrowed
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import Condition, ControllerMemory, Noted
 from autopilot.core.model.policy import GuaranteeRule, Policy, Preemption, RuleSetName, Tenancy, check_policy
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import QueueOrder, QueueTable
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.build import build_context
+from autopilot.core.preemption.scenario import Scenario, find_scenario
 from tests.kits.core_world import Item, decide, holds, proposals, waits, with_policy, world
 from tests.kits.ticking_world import EAGER, tenants
 
@@ -203,3 +209,23 @@ def test_a_policy_that_could_not_work_is_refused(policy: Policy, says: str) -> N
     """One message, with the field and what to set."""
     with pytest.raises(InputError, match=says):
         check_policy(policy)
+
+
+@pytest.mark.parametrize("order", [QueueOrder.INDEX, QueueOrder.SUBMISSION])
+def test_no_search_is_left_out_that_could_find_something(order: QueueOrder) -> None:
+    """Where all running work shares time, the answer of the search and its steps are known; where some does not, they
+    are not.
+    """
+    tree = tenants(("guest", 0, 4), ("owner", 0, 4), order=QueueOrder.INDEX)
+    tree = replace(tree, order=np.where(np.arange(len(tree.id)) == GUEST, order, tree.order).astype(tree.order.dtype))
+    work = [*GUESTS, holds("last", 4, queue=GUEST), waits("short", 4, queue=OWNER)]
+    observed = world("1x12", work, 1000.0, queues=tree)
+    ctx = build_context(observed, sharing("none"), ControllerMemory(), WhatIf(observed.snapshot), frozenset())
+    at = int(np.flatnonzero(ctx.pending == observed.snapshot.workloads.id.tolist().index("short"))[0])
+    across = ctx.quota.rules.across
+    assert across is not None
+    searched = find_scenario(ctx, at, reclaim_borrowed._not_sharing(ctx, across))
+    spent = ctx.plan.steps
+    known = reclaim_borrowed._none_apart(ctx, at)
+    assert ((searched, spent) == (known, ctx.plan.steps - spent)) is (order is QueueOrder.INDEX)
+    assert isinstance(searched, Scenario) is (order is QueueOrder.SUBMISSION)
