@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,10 +47,20 @@ class _Bench:
     """Running preemptible work of one queue, or of all queues that share time, the worst index first."""
 
     rows: list[int]
-    index: dict[int, float]
+    index: dict[int, float]  # as other queues see it
+    own: dict[int, float]  # as its own queue sees it
+    queue: dict[int, int]
     gpus: dict[int, int]
     line: list[int]  # who asks it to pause, in order
     mixed: bool = False  # it has work of several queues
+
+
+class _Asker(NamedTuple):
+    """Whoever asks others to pause: its queue, and its index as its own queue and as others see it."""
+
+    queue: int
+    own: float
+    shared: float
 
 
 def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
@@ -117,11 +128,13 @@ def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
     rows = np.array([claim.row for claim in claims], np.int32)
     index = aged_index(ctx.outlook.index_per_s[rows], gpus[rows], np.zeros(len(rows)), ctx.policy.order)
     values = {row: each * lending.weight(row) for row, each in zip(rows.tolist(), index.tolist(), strict=True)}
-    common = _Bench([], {}, {}, [], mixed=True)
-    found = {queue: common if lending.sharing(queue) else _Bench([], {}, {}, []) for queue in queues}
+    own = dict(zip(rows.tolist(), index.tolist(), strict=True))
+    common = _Bench([], {}, {}, {}, {}, [], mixed=True)
+    found = {queue: common if lending.sharing(queue) else _Bench([], {}, {}, {}, {}, []) for queue in queues}
     for claim in claims:
         bench = found[claim.queue]
-        bench.index[claim.row], bench.gpus[claim.row] = values[claim.row], int(claim.gpus)
+        bench.index[claim.row], bench.own[claim.row] = values[claim.row], own[claim.row]
+        bench.gpus[claim.row], bench.queue[claim.row] = int(claim.gpus), claim.queue
     for claim in ctx.settled():
         if claim.preemptible and claim.queue in queues:
             found[claim.queue].rows.append(claim.row)
@@ -148,7 +161,8 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
     if missing <= 0 or (fill and idle <= 0):
         return None
     ratio = ctx.policy.preemption.index_ratio
-    limit = ctx.shared_indices[at] / (ratio**FILL_EXPONENT if fill else ratio)
+    ratio = ratio**FILL_EXPONENT if fill else ratio
+    asker = _asker(ctx, at)
     paused: list[int] = []
     behind: list[int] = []
     for other in bench.rows:
@@ -156,14 +170,15 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
             break
         if other in ctx.quota.leaving:
             continue
-        if bench.index[other] >= limit or (fill and bench.gpus[other] >= gpus):
+        index, asks = _compared(bench, other, asker)
+        if index >= asks / ratio or (fill and bench.gpus[other] >= gpus):
             continue
         if bench.mixed and not _may_pause_for(ctx, other, row):
             continue
         if bench.gpus[other] > gpus:
             behind = _behind(ctx, at, bench, bench.index[other])
             need = gpus + sum(ctx.pending_table.least_gpus[each] for each in behind)
-            if _leaves_idle(bench, other, limit, need):
+            if _leaves_idle(index, asks / ratio, need, bench.gpus[other]):
                 continue
         paused.append(other)
         missing -= bench.gpus[other]
@@ -175,9 +190,13 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
             paused.remove(other)
             missing += bench.gpus[other]
     found = _on_paper(ctx, at, ctx.shape(row, gpus), paused, behind)
-    wide = [other for other in paused if bench.gpus[other] > gpus]
-    if found is None or any(_leaves_idle(bench, other, limit, found.needed_gpus or gpus) for other in wide):
+    if found is None:
         return None
+    for other in paused:
+        index, asks = _compared(bench, other, asker)
+        needed = found.needed_gpus or gpus
+        if bench.gpus[other] > gpus and _leaves_idle(index, asks / ratio, needed, bench.gpus[other]):
+            return None
     return found
 
 
@@ -195,9 +214,21 @@ def _may_pause_for(ctx: Context, other: int, row: int) -> bool:
     return bool(ledger.queues.priority[two] <= ledger.queues.priority[one])
 
 
-def _leaves_idle(bench: _Bench, victim: int, limit: float, need: int) -> bool:
-    """True if too much of a wide gang's place would idle when `need` GPUs of it are used."""
-    return bool(bench.index[victim] >= limit * min(need / bench.gpus[victim], 1.0))
+def _asker(ctx: Context, at: int) -> _Asker:
+    """The gang at `at`."""
+    return _Asker(ctx.pending_table.queue[at], float(ctx.index[at]), ctx.shared_indices[at])
+
+
+def _compared(bench: _Bench, other: int, asker: _Asker) -> tuple[float, float]:
+    """The index of a running gang and that of the asker. Inside one queue, guarantees and past use do not count."""
+    if bench.queue[other] == asker.queue:
+        return bench.own[other], asker.own
+    return bench.index[other], asker.shared
+
+
+def _leaves_idle(index: float, limit: float, need: int, gpus: int) -> bool:
+    """True if too much of a wide gang's place of `gpus` GPUs would idle when `need` of them are used."""
+    return bool(index >= limit * min(need / gpus, 1.0))
 
 
 def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
@@ -259,14 +290,14 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: li
 
 def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, cases: tuple[Case, Case], submit: Submit) -> bool:
     """Worth of the exchange: waiting saved because the shorter gang goes first, and idle GPUs used."""
-    soon_s = 1.0 / max(ctx.shared_indices[at], 1e-12)
-    saved_s = sum(
-        max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0) for give in found.evictions if give.how == "evict"
-    )
+    asker, saved_s = _asker(ctx, at), 0.0
+    for give in found.evictions:
+        if give.how == "evict":
+            later, sooner = _compared(bench, give.row, asker)
+            saved_s += max(1.0 / max(later, 1e-12) - 1.0 / max(sooner, 1e-12), 0.0)
     idle = found.shape.gpus - sum(give.gpus for give in found.evictions if give.how == "evict")
     used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s
-    queue = ctx.observation.snapshot.workloads.queue
-    own = all(queue[give.row] == queue[ctx.pending[at]] for give in found.evictions if give.how == "evict")
+    own = all(bench.queue[give.row] == asker.queue for give in found.evictions if give.how == "evict")
     case = cases[0] if own else cases[1]
     return ctx.plan.decide(at, submit(pipelined_draft(ctx, case, at, found, worth, net_of_waiting=True)))

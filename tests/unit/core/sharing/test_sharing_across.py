@@ -95,6 +95,16 @@ def test_an_elastic_guarantee_counts_its_work_four_times() -> None:
     assert found(work, sharing("none"), total_s=outside) == {"new": ("preempt", {"kept"})}
 
 
+def test_inside_one_queue_guarantees_do_not_count() -> None:
+    """The gang of eight does not fit the guarantee of its queue, and the newcomer does. For the others this counts four
+    times; between the two it does not: twice the index is not enough, ten times is.
+    """
+    work = [holds("guest", 4, queue=GUEST), holds("wide", 8, queue=OWNER), waits("new", 4, queue=OWNER)]
+    total_s = {"guest": 0.5 * HOUR_S, "wide": 5 * HOUR_S + 1000.0}
+    assert found(work, sharing("elastic"), total_s=total_s | {"new": 2.5 * HOUR_S}) == {}
+    assert found(work, sharing("elastic"), total_s=total_s | {"new": 0.5 * HOUR_S}) == {"new": ("preempt", {"wide"})}
+
+
 MINE = {"mine": 4 * LONG}
 
 
