@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, nan
 
-from autopilot.contract.annotations import MIG_GEOMETRY
+from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
 from autopilot.core.model.snapshot import Recut
 from collectors.kubernetes import quantity
@@ -281,6 +281,18 @@ def _geometry(
 
 def _recut(node: Node) -> int:
     state = node.metadata.label("nvidia.com/mig.config.state")
-    if state in {"pending", "rebooting"}:
-        return Recut.CHANGING
-    return Recut.FAILED if state == "failed" else Recut.SETTLED
+    if state == "failed":
+        return Recut.FAILED
+    return Recut.CHANGING if state in {"pending", "rebooting"} or _followed(node) else Recut.SETTLED
+
+
+def _followed(node: Node) -> bool:
+    """Whether a change that the MIG manager was asked for is followed still.
+
+    The manager reports success before the device plugin offers the new instances; until then the node offers none.
+    """
+    try:
+        record = json.loads(node.metadata.note(EFFECT) or "null")
+    except ValueError:
+        return False
+    return isinstance(record, dict) and record.get("kind") == "recut" and record.get("step") == "set"

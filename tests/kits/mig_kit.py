@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from apiserver.actors.kubelet import KubeletOptions
 from apiserver.actors.mig_manager import CLIENTS, DEPLOY, MigManager, MigOptions
 from apiserver.cluster import cluster
 from apiserver.http.serve import serve
+from apiserver.server import Server
 from apiserver.timeline import US, Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import EFFECT
@@ -43,6 +44,49 @@ GROUP = {
 OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
+def add_gpu_operator(server: Server, options: MigOptions, run: Callable[[float], None]) -> MigManager:
+    """The GPU operator with a MIG manager on our ConfigMap. `run` lets time pass: a CRD is served after a moment."""
+    client, manager = server.client(ADMIN, "test"), MigManager(server, options)
+    client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+    meta = {"name": CONFIG_MAP, "namespace": SPACE}
+    data = {"config.yaml": FILE}
+    client.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": OPEN}}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusterpolicies.nvidia.com"},
+        "spec": {**GROUP, "scope": "Cluster", "versions": [version]},
+    }
+    client.create("customresourcedefinitions.apiextensions.k8s.io", crd)
+    run(5)
+    policy = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy"},
+        "spec": {"migManager": {"config": {"name": CONFIG_MAP}}},
+        "status": {"namespace": SPACE},
+    }
+    client.create("clusterpolicies.nvidia.com", policy)
+    return manager
+
+
+def labels_of_small() -> dict[str, str]:
+    """Of a node of two H100 that the manager has cut into small instances."""
+    return {DEPLOY + each: "true" for each in CLIENTS} | {
+        "nvidia.com/mig.capable": "true",
+        "nvidia.com/mig.strategy": "mixed",
+        "nvidia.com/gpu.count": "2",
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        CONFIG: "small",
+        STATE: "success",
+    }
+
+
+AMOUNTS = {"cpu": "64", "nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "14"}
+"""What it offers."""
+
+
 class Scene:
     """A cluster with the GPU operator; nodes of two H100, both cut into seven instances."""
 
@@ -51,28 +95,7 @@ class Scene:
         self.server = cluster(self.timeline, random.Random(1), kubelets=KubeletOptions(served=lambda _node: False))
         self.client = self.server.client(ADMIN, "test")
         self.options = MigOptions(config_map=(SPACE, CONFIG_MAP), may_reboot=True)
-        self.manager = MigManager(self.server, self.options)
-        self.client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
-        meta = {"name": CONFIG_MAP, "namespace": SPACE}
-        data = {"config.yaml": FILE}
-        self.client.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
-        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": OPEN}}
-        crd = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": "clusterpolicies.nvidia.com"},
-            "spec": {**GROUP, "scope": "Cluster", "versions": [version]},
-        }
-        self.client.create("customresourcedefinitions.apiextensions.k8s.io", crd)
-        self.timeline.run_for(5)
-        policy = {
-            "apiVersion": "nvidia.com/v1",
-            "kind": "ClusterPolicy",
-            "metadata": {"name": "cluster-policy"},
-            "spec": {"migManager": {"config": {"name": CONFIG_MAP}}},
-            "status": {"namespace": SPACE},
-        }
-        self.client.create("clusterpolicies.nvidia.com", policy)
+        self.manager = add_gpu_operator(self.server, self.options, self.timeline.run_for)
         self.running = serve(self.server)
         self._hold = self.running.clock.hold()
         self._hold.__enter__()
@@ -96,23 +119,14 @@ class Scene:
 
     def add_node(self, name: str, **spec: Any) -> None:
         """A node whose GPUs are cut into small instances."""
-        labels = {DEPLOY + each: "true" for each in CLIENTS} | {
-            "nvidia.com/mig.capable": "true",
-            "nvidia.com/mig.strategy": "mixed",
-            "nvidia.com/gpu.count": "2",
-            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-            CONFIG: "small",
-            STATE: "success",
-        }
-        amounts = {"cpu": "64", "nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "14"}
-        status = {"capacity": amounts, "allocatable": amounts}
+        status = {"capacity": AMOUNTS, "allocatable": AMOUNTS}
         with self.running.clock.lock:
             found = self.client.create(
                 "nodes",
                 {
                     "apiVersion": "v1",
                     "kind": "Node",
-                    "metadata": {"name": name, "labels": labels},
+                    "metadata": {"name": name, "labels": labels_of_small()},
                     "spec": spec,
                     "status": status,
                 },

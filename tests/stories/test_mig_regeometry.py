@@ -15,8 +15,13 @@ import pytest
 
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP
 from actuators.kubernetes.levers.mig_record import CONFIG, STATE
+from apiserver.actors.mig_manager import MigOptions
+from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.records import OutcomeKind
-from tests.kits.mig_kit import HALVES, SMALL, SPACE, Scene
+from benchmarks.playground_acting import policy_of
+from tests.kits.deciding_kit import Deciding
+from tests.kits.kueue_kit import JOBS
+from tests.kits.mig_kit import AMOUNTS, HALVES, SMALL, SPACE, Scene, add_gpu_operator, labels_of_small
 
 HALF = "nvidia.com/mig-3g.40gb"
 
@@ -51,6 +56,49 @@ def test_a_gpu_is_cut_for_work_that_waits(scene: Scene) -> None:
     assert scene.is_open("m1")
     scene.run(10)
     assert node_of(scene, "half") == "m1"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Deciding]:
+    """A node of two GPUs, both cut into small instances, and the autopilot, which may change geometries."""
+    found = Deciding(tmp_path, policy_of("regeometry-node"), nodes=1)
+    add_gpu_operator(found.kueue.server, MigOptions(config_map=(SPACE, CONFIG_MAP)), found.run)
+    made = {"name": "m1", "labels": labels_of_small() | {"kubernetes.io/hostname": "m1"}}
+    found.ask("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": made})
+    room = AMOUNTS | {"pods": "110", "memory": "1Ti"}
+    ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
+    found.ask("PATCH", "/api/v1/nodes/m1/status", {"status": {"capacity": room, "allocatable": room, **ready}})
+    found.wait(10.0)
+    yield found
+    found.close()
+
+
+def test_the_autopilot_cuts_a_gpu_for_a_job_that_waits(cluster: Deciding) -> None:
+    """From the Job of its owner to its pod: the decision, the label of the manager, and the start."""
+    leave(cluster, "half")
+    cluster.wait(60.0)
+    assert cluster.actions["regeometry"] == 1, cluster.actions
+    node = cluster.ask("GET", "/api/v1/nodes/m1")
+    assert node["spec"]["unschedulable"] is True
+    cluster.wait(600.0)
+    node = cluster.ask("GET", "/api/v1/nodes/m1")
+    assert node["metadata"]["labels"][STATE] == "success"
+    assert node["metadata"]["labels"][CONFIG].startswith("gpu-autopilot-")
+    assert int(node["status"]["allocatable"][HALF]) >= 1
+    assert "unschedulable" not in node["spec"]
+    assert cluster.hosts("half") == ["m1"]
+
+
+def leave(cluster: Deciding, name: str) -> None:
+    """A Job that asks for half a GPU, which its owner leaves to the autopilot."""
+    container = {"name": "main", "image": "app:1", "resources": {"limits": {HALF: "1"}}}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {MANAGE: "true"}},
+        "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+    cluster.ask("POST", JOBS, body)
 
 
 def ask(scene: Scene, name: str) -> None:

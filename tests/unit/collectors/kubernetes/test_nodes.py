@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
 import pytest
 
+from autopilot.contract.annotations import EFFECT
 from autopilot.core.model.snapshot import Recut
 from collectors.kubernetes.collector import Options
 from collectors.kubernetes.nodes import model_of
@@ -73,6 +75,22 @@ def test_a_node_whose_geometry_changes_is_known_by_its_label() -> None:
             capacity={"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "14"},
             labels={"nvidia.com/mig.config.state": state},
         )
+        assert Seen(cut).tables()[0].gpus.recut.tolist() == [recut, recut]
+
+
+def test_a_change_of_ours_ends_with_its_record() -> None:
+    """The manager reports success before the node offers the new instances: until then its GPUs change."""
+    for step, state, recut in (
+        ("cordoned", "success", Recut.SETTLED),
+        ("set", "success", Recut.CHANGING),
+        ("set", "", Recut.CHANGING),
+        ("set", "failed", Recut.FAILED),
+        ("", "success", Recut.SETTLED),
+    ):
+        cut = node("n1", 2, capacity={"nvidia.com/gpu": "0"}, labels={"nvidia.com/mig.config.state": state})
+        cut["metadata"]["labels"]["nvidia.com/mig.strategy"] = "mixed"
+        record = json.dumps({"id": "1/p/g", "kind": "recut", "step": step}) if step else "no record"
+        cut["metadata"]["annotations"] = {EFFECT: record}
         assert Seen(cut).tables()[0].gpus.recut.tolist() == [recut, recut]
 
 
