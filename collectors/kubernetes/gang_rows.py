@@ -20,7 +20,7 @@ from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import Ask, ask_of
 from collectors.kubernetes.constraints import Constraints
 from collectors.kubernetes.gang_life import End, life_of, short_since_s
-from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of
+from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of, unplaced
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.opt_outs import OptOuts
@@ -238,7 +238,7 @@ def shapes_of(gang: Gang) -> list[PodShape]:
         spec = gang.job.spec
         wide = spec.parallelism if spec.parallelism is not None else 1
         count = min(wide, spec.completions) if spec.completions is not None else wide
-        return [PodShape(count, count, ask_of(spec.template.spec), spec.template.spec, spec.template.metadata)]
+        return [PodShape(count, count, ask_of(spec.template.spec), unplaced(gang.job), spec.template.metadata)]
     return _shapes_of_pods(gang)
 
 

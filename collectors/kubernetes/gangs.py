@@ -7,12 +7,16 @@ made a Workload for it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
+import msgspec
+
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
+from autopilot.contract.annotations import EFFECT
 from collectors.kubernetes.asks import Ask, ask_of
-from collectors.kubernetes.wire import Job, Meta, Pod, seconds_of
+from collectors.kubernetes.wire import Job, Meta, Pod, PodSpec, seconds_of
 from collectors.kueue.wire import Workload
 
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -141,6 +145,22 @@ def workload_key(workload: Workload) -> tuple[str, str]:
     if owner is not None:
         return f"uid/{owner.uid}", owner.name
     return f"uid/{meta.uid}", meta.name
+
+
+def unplaced(job: Job) -> PodSpec:
+    """The pods of a Job without the place that the autopilot wrote into its template: it may choose another one."""
+    spec, text = job.spec.template.spec, job.metadata.note(EFFECT)
+    if not text or not spec.node_selector:
+        return spec
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return spec
+    placed = record.get("selector") if isinstance(record, dict) else None
+    if not isinstance(placed, dict):
+        return spec
+    own = {key: value for key, value in spec.node_selector.items() if placed.get(key) != value}
+    return msgspec.structs.replace(spec, node_selector=own)
 
 
 def declarations(*sources: Meta | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ import pytest
 
 from autopilot.contract.annotations import MANAGE, PLACEMENT
 from benchmarks.playground_acting import policy_of
+from tests.kits.acting_kit import PODS, pod_spec
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
 
@@ -71,3 +72,18 @@ def test_a_job_without_the_label_is_left_alone(cluster: Deciding) -> None:
     cluster.plain_job("other", 8, 1, suspend=True)
     cluster.wait(60.0)
     assert cluster.job("other")["spec"]["suspend"] is True
+
+
+def test_a_place_that_fills_up_is_not_the_last_word(cluster: Deciding) -> None:
+    """Somebody else takes the node before the scheduler binds. The Job waits again, and starts where there is room."""
+    left_to_us(cluster, "gang", pods=1)
+    while cluster.job("gang")["spec"]["suspend"]:
+        cluster.wait(2.0)
+    (taken,) = cluster.job("gang")["spec"]["template"]["spec"]["nodeSelector"].values()
+    spec = {**pod_spec(8), "nodeName": taken}
+    cluster.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "intruder"}, "spec": spec})
+    cluster.wait(300.0)
+    assert "AdmitGaveUp" in [reason for reason, _ in cluster.events("gang")]
+    hosts = cluster.hosts("gang")
+    assert len(hosts) == 1
+    assert hosts != [taken]
