@@ -18,7 +18,7 @@ import numpy as np
 
 from autopilot.core.actions import defragment
 from autopilot.core.idle.verdict import entity_activity, idle_mask, work_activity
-from autopilot.core.model.forecast import ExpectedMix, kind_words
+from autopilot.core.model.forecast import ExpectedMix
 from autopilot.core.model.hours import Hours, next_edge_s, parse_hours, within_hours
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
@@ -29,6 +29,7 @@ from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, MoveDraft, Submit
+from autopilot.core.planning.expected_room import MIX_AGE_S, expected_gangs, usable_mix
 from autopilot.core.preemption.moves_ahead import Cleared, clear_for, fits_from_s
 
 NAME = "defragment_ahead"
@@ -40,9 +41,6 @@ CLEAR = Case(
     takes=StopReason.MOVE_AHEAD,
     by_telemetry=True,
 )
-
-MIX_AGE_S = 7200.0
-"""A mix older than this is not used: it is made every hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,34 +77,19 @@ def propose(ctx: Context, submit: Submit) -> None:
         submit(best)
 
 
-def usable_mix(ctx: Context) -> ExpectedMix | None:
-    """The expected mix; None where the forecaster abstains or its forecast is old."""
-    mix = ctx.observation.forecasts.mix
-    return mix if mix is not None and not mix.reason and ctx.now_s < mix.made_s + MIX_AGE_S else None
-
-
 def _peak_hours(ctx: Context) -> Hours | None:
     return parse_hours(ctx.policy.defragment_ahead.peak_hours, "defragment_ahead.peak_hours")
 
 
 def _wants(ctx: Context, mix: ExpectedMix, bound: int) -> list[_Want]:
     """Expected gangs of whole GPUs that do not fit now, those with most expected GPUs first."""
-    ahead_s, names = ctx.policy.defragment_ahead.ahead_s, ctx.observation.snapshot.names.gpu_models
-    column = min(int(np.searchsorted(mix.horizons_s, ahead_s)), len(mix.horizons_s) - 1)
-    arrivals = mix.expected[:, column] * (ahead_s / mix.horizons_s[column])
-    expected_gpus = arrivals * np.array([kind.gpus for kind in mix.kinds], float)
     wants = []
-    for place in np.argsort(-expected_gpus, kind="stable").tolist():
-        kind = mix.kinds[place]
-        models = sum(1 << code for code, name in enumerate(names) if name in kind.gpu_models)
-        if kind.profile or kind.gpu_milli or arrivals[place] <= 0.0 or (kind.gpu_models and not models):
-            continue
+    for gang in expected_gangs(ctx, mix):
         if ctx.plan.steps >= bound:
             break
-        shape = Shape(kind.gpus // kind.gpus_per_member, kind.gpus_per_member, 0, 0, -1, models, 0, 0, 0, kind.topology)
-        by_itself_s = min(fits_from_s(ctx, shape) - ctx.review_now_s, ahead_s)
+        by_itself_s = min(fits_from_s(ctx, gang.shape) - ctx.review_now_s, ctx.policy.defragment_ahead.ahead_s)
         if by_itself_s > 0.0:
-            wants.append(_Want(shape, kind_words(kind), float(arrivals[place]), by_itself_s))
+            wants.append(_Want(gang.shape, gang.words, gang.arrivals, by_itself_s))
     return wants
 
 

@@ -11,7 +11,6 @@ from math import ceil
 
 import numpy as np
 
-from autopilot.core.actions.defragment_ahead import usable_mix
 from autopilot.core.model.forecast import ExpectedMix
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import Bools
@@ -19,6 +18,7 @@ from autopilot.core.placement.shapes import shape_of, suitable_nodes
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, OfferDraft, Submit
+from autopilot.core.planning.expected_room import usable_mix
 from autopilot.core.tracking.idle_nodes import being_offered
 
 NAME = "offer_idle"

@@ -33,7 +33,7 @@ def find_fit(
     """The best place for a gang now, or why there is none.
 
     `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the drain term, and
-    `apart` [nodes] is what each node costs for the sake of other replicas. Ties go to the lowest node row, so the
+    `apart` [nodes] is what each node costs for the sake of other work. Ties go to the lowest node row, so the
     answer is deterministic.
     """
     if shape.gpus <= 0:
@@ -56,13 +56,13 @@ def find_fit(
             return _miss(free, shape.gpus)
         rows, free = rows[fits], free[fits]
 
-    def scores() -> F64:
+    def scores() -> tuple[F64, F64]:
         ends_s = None if node_end_s is None else node_end_s[rows]
-        score = _node_scores(whatif.snapshot.nodes.gpus[rows], shape, free, weights, ends_s, end_s)
-        return score if apart is None else score - apart[rows]
+        fill = _node_scores(whatif.snapshot.nodes.gpus[rows], shape, free, weights, ends_s, end_s)
+        return fill, fill if apart is None else fill - apart[rows]
 
     if shape.is_single:
-        return _one_member(whatif, shape, rows, free, scores(), weights)
+        return _one_member(whatif, shape, rows, free, *scores(), weights)
     capacity, host = members_on(shape, free), None
     if shape.asks_hosts:
         host = host_members(shape, whatif.node_cpu[rows], whatif.node_memory[rows])
@@ -83,7 +83,9 @@ def _node_scores(
     return np.asarray(score)
 
 
-def _one_member(whatif: WhatIf, shape: Shape, rows: I32, free: I32, score: F64, weights: PlacementWeights) -> Fit:
+def _one_member(
+    whatif: WhatIf, shape: Shape, rows: I32, free: I32, fill: F64, score: F64, weights: PlacementWeights
+) -> Fit:
     """Place a gang of one member on the best-scored node. Every node in `rows` has room for it."""
     need = shape.gpus
     best = int(np.argmax(score))
@@ -94,7 +96,7 @@ def _one_member(whatif: WhatIf, shape: Shape, rows: I32, free: I32, score: F64, 
         float(score[best]),
         (
             Evidence(
-                "fill", round(float(score[best]), 4), f"weight {weights.fill:g} x share of the node in use afterwards"
+                "fill", round(float(fill[best]), 4), f"weight {weights.fill:g} x share of the node in use afterwards"
             ),
             Evidence("left_on_node", int(free[best]) - need, "GPUs"),
         ),
@@ -108,7 +110,7 @@ def _several(
     free: I32,
     capacity: I32,
     host: I32 | None,
-    scores: Callable[[], F64],
+    scores: Callable[[], tuple[F64, F64]],
     weights: PlacementWeights,
 ) -> Fit | Miss:
     """A gang of several members: the smallest domain that holds it, then its best nodes."""
@@ -121,10 +123,10 @@ def _several(
             if level
             else _miss(free, shape.gpus)
         )
-    score, inside = scores(), domain & (capacity > 0)
+    (fills, score), inside = scores(), domain & (capacity > 0)
     order = np.argsort(np.where(inside, -score, np.inf), kind="stable")[: int(inside.sum())]
     chosen, counts = seat(shape, order, np.where(domain, free, 0), capacity, host)
-    nodes, fill = rows[chosen], float(score[chosen].mean())
+    nodes, fill = rows[chosen], float(fills[chosen].mean())
     table = whatif.snapshot.nodes
     islands, leaves = len(set(table.island[nodes].tolist())), len(set(table.leaf[nodes].tolist()))
     terms = (
@@ -140,7 +142,7 @@ def _several(
         ),
         Evidence("leaf", round(weights.leaf / leaves, 4), f"weight {weights.leaf:g} / {leaves} leaf switches"),
     )
-    total = fill + weights.island / islands + weights.leaf / leaves
+    total = float(score[chosen].mean()) + weights.island / islands + weights.leaf / leaves
     return on_nodes(whatif, nodes, counts, total, terms)
 
 

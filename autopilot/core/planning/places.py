@@ -12,6 +12,7 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.members import Team, find_members
 from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, suited_nodes
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.expected_room import kept_clear
 
 HINT = 1e-9
 """What a hint counts: less than any difference of the other terms, so that it only decides between equal nodes."""
@@ -34,6 +35,9 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
         return missing
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
     allowed, apart, liked = within_limits(ctx, row, shape), _apart(ctx, row), _liked(ctx, row)
+    kept = kept_clear(ctx).cost(shape)
+    if kept is not None:
+        apart = kept if apart is None else apart + kept
 
     def fit(room: I32, apart: F64 | None) -> Fit | Miss:
         return find_fit(
@@ -49,10 +53,12 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
 
     def on(room: I32) -> Fit | Miss:
         found = fit(room, apart)
-        if liked is None or isinstance(found, Miss):
+        if liked is not None and isinstance(found, Fit):
+            hinted = fit(room, (0.0 if apart is None else apart) - HINT * liked)
+            found = _hinted(ctx, found, hinted, liked) if isinstance(hinted, Fit) else found
+        if kept is None or isinstance(found, Miss):
             return found
-        hinted = fit(room, (0.0 if apart is None else apart) - HINT * liked)
-        return _hinted(ctx, found, hinted, liked) if isinstance(hinted, Fit) else found
+        return replace(found, terms=(*found.terms, _kept_term(found, kept)))
 
     if spared is not None and spared.any():
         first = on(np.minimum(ctx.whatif.node_free - spared, room))
@@ -86,6 +92,12 @@ def _liked(ctx: Context, row: int) -> F64 | None:
         return None
     has = np.bitwise_count(ctx.observation.snapshot.nodes.hints & prefers).astype(float)
     return has if has.any() else None
+
+
+def _kept_term(found: Fit, kept: F64) -> Evidence:
+    """How many nodes are left to wider gangs, and whether this place had to use them."""
+    why = "; it fits on no others" if kept[found.nodes].any() else ""
+    return Evidence("kept_clear", int((kept > 0).sum()), f"nodes left to wider gangs that are expected{why}")
 
 
 def _hinted(ctx: Context, found: Fit, hinted: Fit, liked: F64) -> Fit:
