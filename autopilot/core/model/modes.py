@@ -117,7 +117,10 @@ class Modes:
     defragment_ahead: Annotated[
         Mode,
         Does(Effect.CLEAR),
-        Doc("move running gangs so that a gang which the demand mix expects fits when it comes"),
+        Doc(
+            "move running gangs so that a gang which the demand mix expects fits when it comes; in mode `auto` "
+            "narrower gangs also leave nodes to it"
+        ),
     ] = Mode.RECOMMEND
     request_capacity: Annotated[
         Mode,

@@ -69,6 +69,9 @@ def test_the_expected_gang_takes_its_room() -> None:
     """A gang as wide as the expected one is not sent elsewhere."""
     wide = waits("new", 16, gpus_per_member=8, topology=int(Topology.ISLAND))
     assert started_on(LONG, wide) == {"node-2", "node-3"}
+    node = mix_of(MixKind((), 8, 8))
+    assert started_on(LONG, SOON, waits("new", 8, gpus_per_member=8), mix=node) == {"node-1"}
+    assert started_on(LONG, SOON, waits("new", 7, gpus_per_member=7), mix=node) == {"node-3"}
 
 
 def test_only_what_is_likely_and_fresh_counts() -> None:
