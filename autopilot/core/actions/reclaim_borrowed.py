@@ -150,7 +150,7 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     found: Scenario | Refusal | Miss = Miss(Code.POLICY, 0.0, 0.0)
     if across is not None:
         apart = not contract and ctx.lending.sharing(ctx.pending_table.queue[at])
-        if apart and all(ctx.lending.sharing(claim.queue) for claim in ctx.quota.running()):
+        if apart and all(map(ctx.lending.sharing, ctx.quota.running().queues)):
             found = _none_apart(ctx, at)
         else:
             found = find_scenario(ctx, at, _not_sharing(ctx, across) if apart else across, contract=contract)

@@ -213,8 +213,9 @@ def _inside(ledger: QuotaLedger, parts: Parts, queues: Collection[int], running:
         [owed - used for owed, used in zip(*each, strict=True)]
         for each in zip(ledger.guarantee, ledger.use, strict=True)
     ]
-    for at in np.flatnonzero(running.of(queues, len(ledger.paths))).tolist():  # they compete for it anew
-        _book(ledger, left, int(running.queue[at]), running.kinds[at], float(running.gpus[at]))
+    for queue, kinds, gpus in zip(running.queue.tolist(), running.kinds, running.gpus.tolist(), strict=True):
+        if queue in queues:  # they compete for it anew
+            _book(ledger, left, queue, kinds, gpus)
     open_gpus = {queue: min(left[0][each] for each in ledger.paths[queue]) for queue in queues if ledger.paths[queue]}
     order = mine[np.lexsort((parts.rows[mine], -parts.rank[mine]))]
     columns = (column[order].tolist() for column in (parts.rows, parts.queue, parts.gpus))

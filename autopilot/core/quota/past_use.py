@@ -42,7 +42,7 @@ def remember_use(
         standing = _decayed(memory.usage_gpu_s, memory.held_gpus, review_s - since_s, half_life_s)
     held = _held(snapshot)
     if held == memory.held_gpus and memory.usage_at_s > -np.inf:
-        return replace(memory, standing_use_gpu_s=standing)
+        return memory if standing is memory.standing_use_gpu_s else replace(memory, standing_use_gpu_s=standing)
     use = _decayed(memory.usage_gpu_s, memory.held_gpus, now_s - since_s, half_life_s)
     return replace(memory, usage_gpu_s=use, standing_use_gpu_s=standing, usage_at_s=now_s, held_gpus=held)
 

@@ -70,6 +70,11 @@ class Running(list[Claim]):
         return found
 
     @cached_property
+    def queues(self) -> frozenset[int]:
+        """Queues of these gangs."""
+        return frozenset(claim.queue for claim in self)
+
+    @cached_property
     def lines(self) -> dict[tuple[int, tuple[int, ...]], list[Claim]]:
         """Preemptible gangs by queue and kinds, each list in victim order."""
         found: dict[tuple[int, tuple[int, ...]], list[Claim]] = {}
