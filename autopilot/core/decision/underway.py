@@ -115,13 +115,11 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
         mark = whatif.checkpoint()
         holds = len(whatif.layout_of(row))
         if holds and isinstance(effect.operation, ResizeOperation):
-            if holds > len(layout):
-                continue  # it shrinks: what it gives up is not free before it is seen to be
             whatif.evict(row)
         layout = layout if whatif.fits(layout) else _on_free_gpus(whatif, layout)
         if len(whatif.layout_of(row)) == 0 and len(layout) >= max(holds, 1):
             whatif.place(row, layout)
-        else:
+        else:  # where it shrinks, what it gives up is not free before it is seen to be
             whatif.rollback(mark)
     return frozenset(busy)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+
+from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.model.records import Observation
 from autopilot.explain.idle import idle_document, idle_lines
 from tests.kits.core_world import holds, observe, snapshot
@@ -63,6 +66,15 @@ def test_without_telemetry_nothing_is_judged() -> None:
     blind = observe(snapshot("1x8", [holds("x", 4)]), NOW_S)
     assert idle_document(blind, QUICK)["tenants"] == []
     assert "can be judged" in idle_lines(blind, QUICK)[0]
+
+
+def test_weak_evidence_is_judged_and_counts_as_no_idle_time() -> None:
+    """A counter that says only whether a kernel ran: its work can be judged, and scores nothing."""
+    work = [holds("x", 4, queue=1, tenant=0, start_s=0.0)]
+    coarse = np.full(8, Quality.GPU_UTIL, np.int8)
+    seen = observe(measured(snapshot("1x8", work, queues=QUEUES), {}, quality=coarse), NOW_S)
+    (tenant,) = idle_document(seen, QUICK)["tenants"]
+    assert (tenant["judged_gpus"], tenant["idle_guaranteed_gpus"], tenant["idle_borrowed_gpus"]) == (4.0, 0.0, 0.0)
 
 
 def test_no_idle_work_is_one_line() -> None:

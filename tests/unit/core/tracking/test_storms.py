@@ -28,7 +28,7 @@ from autopilot.core.model.records import (
     Verdict,
     no_refusals,
 )
-from autopilot.core.tracking.storms import count_acts, events_in_hour, judge_storms, limit_of
+from autopilot.core.tracking.storms import count_acts, events_in_hour, judge_storms, limit_of, storm_timers_s
 from tests.kits.core_world import decide, holds, waits, with_policy, world
 from tests.kits.demand_world import serving
 from tests.kits.ticking_world import EAGER, Ticking, tenants
@@ -177,10 +177,11 @@ def test_contracts_continue_in_a_storm() -> None:
 def test_a_start_whose_victims_have_left_is_sent_in_a_storm() -> None:
     """What was begun is ended: the place is not left empty."""
     play = Ticking("1x8", FULL)
-    play.tick(8000.0)
+    (begun,) = play.tick(8000.0).instructions
     play.leave("v")
     play.memory = replace(play.memory, storms=stormy("preempt").storms)
-    assert [each.kind for each in play.tick(9010.0).instructions] == ["admit"]
+    (start,) = play.tick(9010.0).instructions
+    assert (start.kind, start.proposal_id) == ("admit", begun.proposal_id), "not a new start by another action"
 
 
 def test_it_ends_after_calm_and_announces_that() -> None:
@@ -193,6 +194,13 @@ def test_it_ends_after_calm_and_announces_that() -> None:
         assert (late.memory.storms["preempt"].since_s == inf) == ends
         assert bool(late.instructions) == ends
         assert [note.code for note in late.decision.notes] == ["storm_ended"] * ends
+
+
+def test_the_end_is_a_time_to_wake_at() -> None:
+    """Two hours after the latest event of each action that is in a storm."""
+    calm = {"backfill": StormRecord(last_s=8000.0)}
+    memory = ControllerMemory(storms={**stormy("preempt").storms, **calm})
+    assert storm_timers_s(memory, EAGER) == [16_200.0]
 
 
 def test_a_person_ends_it_and_the_same_events_begin_no_new_one() -> None:

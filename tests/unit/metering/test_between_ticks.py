@@ -1,0 +1,46 @@
+"""What is metered between two ticks that were made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import nan
+
+from autopilot.core.model.records import Observation
+from autopilot.metering.amounts import GRAINS_PER_GPU_S
+from autopilot.metering.meter import Meter
+from tests.kits.core_world import decide, holds, observe, snapshot
+from tests.kits.metering_kit import Memory, sums_of
+
+
+def seen(start_s: float | None, now_s: float) -> Observation:
+    """Eight GPUs, four of them held since `start_s`; None: all are free."""
+    work = [] if start_s is None else [holds("x", 4, start_s=start_s)]
+    return replace(observe(snapshot("1x8", work), now_s), tick=int(now_s))
+
+
+def gpu_s(*ticks: Observation) -> dict[str, float]:
+    """GPU-seconds by kind over these ticks."""
+    memory = Memory()
+    meter = Meter(memory, begin_s=ticks[0].now_s)
+    for tick in ticks:
+        meter.take(tick, decide(tick).decision)
+    meter.close()
+    return {key[0]: sum_ / GRAINS_PER_GPU_S for key, sum_ in sums_of(memory.rows).items() if key[1] == "gpu_time"}
+
+
+def test_work_is_held_from_its_start_not_from_the_tick_before() -> None:
+    """It started 40 s after the first tick: 60 s of four GPUs."""
+    found = gpu_s(seen(None, 1000.0), seen(1040.0, 1100.0))
+    assert (found["held"], found["capacity"]) == (240.0, 800.0)
+
+
+def test_either_end_that_was_not_seen_whole_makes_a_gap() -> None:
+    """Nothing is billed where one of the two views was incomplete."""
+    ticks = [seen(0.0, 1000.0), seen(0.0, 1100.0)]
+    assert gpu_s(*ticks)["held"] == 400.0
+    for at in range(2):
+        blind = list(ticks)
+        blind[at] = replace(ticks[at], signals=replace(ticks[at].signals, capacity_gpus=nan))
+        found = gpu_s(*blind)
+        assert found.get("held", 0.0) == 0.0
+        assert found["gap"] == found["capacity"] > 0
