@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 import subprocess
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from actuators.kubernetes.actuator import KubernetesActuator
@@ -31,6 +33,20 @@ from tests.kits.acting_kit import CHECKED, Acting
 from tests.kits.kueue_kit import JOBS
 
 STEP_S = 2.0
+
+
+def during(command: list[str], wait: Callable[[float], None], steps: int = 300) -> subprocess.CompletedProcess[str]:
+    """Let time pass by `wait` while a command runs; what it said. It is ended after so many steps."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for _ in range(steps):
+            wait(STEP_S)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)  # it asks again once a second of its own time
+            if process.poll() is not None:
+                break
+        process.terminate()
+        out, err = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 class Deciding(Acting):
@@ -84,19 +100,9 @@ class Deciding(Acting):
         self.wait(30.0)
         assert len(self.hosts(name)) == pods
 
-    def during(self, command: list[str], at_most_s: float = 600.0) -> subprocess.CompletedProcess[str]:
-        """Time passes while a command runs; what it said. It is ended after `at_most_s` of the cluster's time."""
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            end_s = self.now_s + at_most_s
-            while process.poll() is None and self.now_s < end_s:
-                self.wait(STEP_S)
-                try:
-                    process.wait(0.2)  # it asks again once a second of its own time
-                except subprocess.TimeoutExpired:
-                    continue
-            process.terminate()
-            out, err = process.communicate()
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
+    def during(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        """Time passes while a command runs; what it said."""
+        return during(command, self.wait)
 
     def hosts(self, job: str) -> list[str]:
         """The nodes of the pods of a Job that run, sorted."""

@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.core.model.snapshot import State
 from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import PODS
+from tests.kits.acting_story import Story
 from tests.kits.core_world import with_policy
-from tests.kits.deciding_kit import Deciding
+from tests.kits.deciding_kit import Deciding, during
 
 GRACE_S = 60.0
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -54,6 +56,30 @@ def test_a_gang_leaves_a_node_that_is_drained_as_a_whole(cluster: Deciding, kube
     assert len(cluster.hosts("gang")) == 2
     assert drained not in cluster.hosts("gang")
     node = cluster.ask("GET", f"/api/v1/nodes/{drained}")
+    assert node["spec"]["unschedulable"] is True
+
+
+def test_a_gang_of_the_playground_moves_without_loss(
+    begin: Callable[..., Story], require_tool: Callable[[str], str]
+) -> None:
+    """There a gang stops as soon as one of its pods is evicted. It has saved, and goes on where it was."""
+    story = begin()
+    server = story.run.stage.server
+    server.authorize_path, server.authorize = lambda *_: None, lambda _: None  # kubectl sends no token without TLS
+    story.create("gang", pods=2, lasts="3h", checkpoint_on_request="true", checkpoint_write_s="20")
+    story.wait(300.0)
+    drained, stays = story.hosts("gang")
+    command = [require_tool("kubectl"), f"--kubeconfig={story.run.kubeconfig}", "drain", drained]
+    done = during(command, story.wait)
+    assert done.returncode == 0, done.stderr
+    story.wait(300.0)
+    assert story.state("gang") == State.RUNNING
+    assert len(story.hosts("gang")) == 2
+    assert drained not in story.hosts("gang")
+    assert stays in story.hosts("gang")
+    assert story.lost_gpu_s("gang") == 0.0
+    node = story.client.get("nodes", "", drained)
+    assert node is not None
     assert node["spec"]["unschedulable"] is True
 
 
