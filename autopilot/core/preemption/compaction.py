@@ -50,7 +50,7 @@ def _packed(ctx: Context, at: int, shape: Shape, across: Takes) -> Scenario | No
     lent = _lent(ctx, at, across, missing) if missing > 0 else ()
     if lent is None:
         return None
-    work = _Packing(ctx, most_given_up(ctx, shape))
+    work = _Packing(ctx, most_given_up(ctx, shape), _by_node(ctx))
     evictions = []
     for target in lent:
         held = ctx.whatif.layout_of(target.row)
@@ -68,8 +68,33 @@ def _packed(ctx: Context, at: int, shape: Shape, across: Takes) -> Scenario | No
 
 
 def _room(ctx: Context, at: int) -> I32:
-    """Free GPUs per node for the gang at `at`; what is held tentatively for others counts. Shape [nodes]."""
+    """Free GPUs per node for the gang at `at`. What is held tentatively for others counts as free. Shape [nodes]."""
     return ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
+
+
+Gang = tuple[float, int, float, int]
+"""On one node: what its move costs, its row, its GPUs in all and those on the node."""
+
+
+def _by_node(ctx: Context) -> dict[int, list[Gang]]:
+    """Gangs of whole GPUs that may move, on each node, the cheapest first."""
+    movers, held = ctx.once(Movers, lambda: all_movers(ctx)), ctx.observation.snapshot.placements
+    gpus = {
+        row: width
+        for row, width, member in zip(
+            movers.rows.tolist(), movers.gpus.tolist(), movers.member_gpus.tolist(), strict=True
+        )
+        if member > 0 and row not in ctx.quota.leaving and row not in ctx.members
+    }
+    nodes = len(ctx.whatif.node_free)
+    there, counts = np.unique(held.workload.astype(np.int64) * nodes + held.node, return_counts=True)
+    ctx.plan.spend(len(there))
+    found: dict[int, list[Gang]] = {}
+    for pair, count in zip(there.tolist(), counts.tolist(), strict=True):
+        row, node = divmod(pair, nodes)
+        if row in gpus:
+            found.setdefault(node, []).append((gpus[row] + float(ctx.lost_gpu_s[row]), row, gpus[row], count))
+    return {node: sorted(gangs) for node, gangs in found.items()}
 
 
 @dataclass(slots=True)
@@ -78,6 +103,7 @@ class _Packing:
 
     ctx: Context
     most_gpus: float  # that may move in all
+    by_node: dict[int, list[Gang]]
     held: dict[int, Layout] = field(default_factory=dict)  # by row: where it was; it is not taken off twice
     waiting: list[int] = field(default_factory=list)
     moved_gpus: float = 0.0
@@ -93,30 +119,20 @@ class _Packing:
 
     def clear(self, room: I32, suits: Bools, need: int, width: int) -> bool:
         """Clear the node that is cheapest to clear of gangs narrower than `width`, so that it has `need` GPUs free."""
-        movers = self.ctx.once(Movers, lambda: all_movers(self.ctx))
-        nodes = self.ctx.observation.snapshot.gpus.node
-        on: dict[int, list[tuple[float, int, int]]] = {}
-        for row, gpus in zip(movers.rows.tolist(), movers.gpus.tolist(), strict=True):
-            if gpus >= width or row in self.held or row in self.ctx.quota.leaving or row in self.ctx.members:
-                continue
-            price = gpus + float(self.ctx.lost_gpu_s[row])
-            for node, count in zip(
-                *np.unique(nodes[self.ctx.whatif.layout_of(row).gpu], return_counts=True), strict=True
-            ):
-                on.setdefault(int(node), []).append((price, row, int(count)))
-        self.ctx.plan.spend(STEPS_A_PLACE + len(movers.rows))
         options = []
-        for node, gangs in on.items():
+        for node, gangs in self.by_node.items():
             if not suits[node] or room[node] >= need:
                 continue
-            price, taken, free = 0.0, [], int(room[node])
-            for each_price, row, count in sorted(gangs):
+            cost, taken, free = 0.0, [], int(room[node])
+            for price, row, gpus, count in gangs:
                 if free >= need:
                     break
-                price, free = price + each_price, free + count
-                taken.append(row)
+                if gpus < width and row not in self.held:
+                    cost, free = cost + price, free + count
+                    taken.append(row)
             if free >= need:
-                options.append((price, node, taken))
+                options.append((cost, node, taken))
+        self.ctx.plan.spend(STEPS_A_PLACE + len(self.by_node))
         if not options:
             return False
         for row in min(options)[2]:
