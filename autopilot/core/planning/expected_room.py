@@ -15,7 +15,7 @@ from math import log
 import numpy as np
 
 from autopilot.core.model.forecast import ExpectedMix, kind_words
-from autopilot.core.model.policy import Mode
+from autopilot.core.model.policy import Effect
 from autopilot.core.model.snapshot import F64, I32
 from autopilot.core.placement.shapes import Shape, level_of, members_on, suitable_nodes
 from autopilot.core.planning.context import Context
@@ -81,7 +81,7 @@ def kept_clear(ctx: Context) -> KeptClear:
 def _kept_clear(ctx: Context) -> KeptClear:
     nodes = ctx.observation.snapshot.nodes
     gpus, words = np.zeros(len(nodes.id), np.int32), list[str]()
-    mix = usable_mix(ctx) if ctx.policy.modes.defragment_ahead == Mode.AUTO else None
+    mix = usable_mix(ctx) if ctx.policy.modes.auto(Effect.CLEAR) else None
     if mix is None:
         return KeptClear(gpus, ())
     left_s = _left_s(ctx)
