@@ -93,7 +93,8 @@ def _by_node(ctx: Context) -> dict[int, list[Gang]]:
     for pair, count in zip(there.tolist(), counts.tolist(), strict=True):
         row, node = divmod(pair, nodes)
         if row in gpus:
-            found.setdefault(node, []).append((gpus[row] + float(ctx.lost_gpu_s[row]), row, gpus[row], count))
+            price_gpu_s = gpus[row] + float(ctx.lost_gpu_s[row])  # of equal losses the fewest GPUs move
+            found.setdefault(node, []).append((price_gpu_s, row, gpus[row], count))
     return {node: sorted(gangs) for node, gangs in found.items()}
 
 
