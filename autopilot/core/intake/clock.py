@@ -91,6 +91,7 @@ NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
     ServiceRecord: ("cold_starts_s",),
     IdleMemory: ("held_gpu_s",),
     IdleOwner: ("freed_gpu_s", "waited_gpu_s"),
+    Beneficiary: ("waited_s",),
 }
 """Fields in seconds that do not move: durations, and times of another clock. `spent_gpu_s` moves by whole days."""
 
