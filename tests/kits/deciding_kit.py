@@ -36,7 +36,7 @@ STEP_S = 2.0
 
 
 def during(command: list[str], wait: Callable[[float], None], steps: int = 300) -> subprocess.CompletedProcess[str]:
-    """Let time pass by `wait` while a command runs; what it said. It is ended after so many steps."""
+    """Run a command while time passes in steps of `wait`, and return its result. It is killed after the last step."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for _ in range(steps):
             wait(STEP_S)

@@ -70,7 +70,7 @@ def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
     tiers = [[-float(priority[each]) for each in path[::-1]] + [0.0] * (deepest - len(path)) for path in ledger.paths]
     takes_back = [lending.takes_back(queue) for queue in range(len(ledger.paths))]
     index = ctx.shared_indices
-    owed: dict[int, bool] = {}  # by scheduling signature, as of so many entries of the ledger
+    owed: dict[int, bool] = {}  # by scheduling signature; cleared when the ledger has a new entry
     as_of = ledger.entries
 
     def key(at: int) -> tuple[float, ...]:

@@ -56,7 +56,7 @@ class _Bench:
 
 
 class _Asker(NamedTuple):
-    """Whoever asks others to pause: its queue, and its index as its own queue and as others see it."""
+    """A gang that asks others to pause: its queue, its index in that queue, and its index between queues."""
 
     queue: int
     own: float
