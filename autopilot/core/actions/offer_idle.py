@@ -18,7 +18,7 @@ from autopilot.core.placement.shapes import shape_of, suitable_nodes
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, OfferDraft, Submit
-from autopilot.core.planning.expected_room import usable_mix
+from autopilot.core.planning.expected_room import arrivals_within, usable_mix
 from autopilot.core.tracking.idle_nodes import being_offered
 
 NAME = "offer_idle"
@@ -85,9 +85,7 @@ def _since_s(ctx: Context, row: int) -> tuple[bool, float, int]:
 
 def _expected_nodes(ctx: Context, mix: ExpectedMix, gpus: int) -> int:
     """Number of nodes with `gpus` GPUs that the mix expects to fill within `capacity.unneeded_s`."""
-    within_s = ctx.policy.capacity.unneeded_s
-    column = min(int(np.searchsorted(mix.horizons_s, within_s)), len(mix.horizons_s) - 1)
-    arrivals = mix.expected[:, column] * (within_s / mix.horizons_s[column])
+    arrivals = arrivals_within(mix, ctx.policy.capacity.unneeded_s)
     return ceil(float(arrivals @ np.array([kind.gpus for kind in mix.kinds], float)) / gpus) if len(mix.kinds) else 0
 
 

@@ -44,10 +44,12 @@ class KeptClear:
     """`gpus` [nodes]: width of the expected gang for which a node is kept clear; 0: for none."""
 
     gpus: I32
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # of each kind of gang that nodes are kept for
 
     def cost(self, shape: Shape) -> F64 | None:
         """What each node costs a gang of this shape; None where no node is kept for a wider one. Shape [nodes]."""
+        if not self.words:  # asked for each waiting gang
+            return None
         kept = self.gpus > max(shape.gpus, 1)
         return np.asarray(KEPT * kept, float) if kept.any() else None
 
@@ -58,11 +60,16 @@ def usable_mix(ctx: Context) -> ExpectedMix | None:
     return mix if mix is not None and not mix.reason and ctx.now_s < mix.made_s + MIX_AGE_S else None
 
 
+def arrivals_within(mix: ExpectedMix, within_s: float) -> F64:
+    """Expected arrivals of each kind, from the next horizon of the mix in proportion. Shape [kinds]."""
+    column = min(int(np.searchsorted(mix.horizons_s, within_s)), len(mix.horizons_s) - 1)
+    return np.asarray(mix.expected[:, column] * (within_s / mix.horizons_s[column]), float)
+
+
 def expected_gangs(ctx: Context, mix: ExpectedMix) -> Iterator[ExpectedGang]:
     """Expected gangs of whole GPUs on GPU models that the cluster has, those with most expected GPUs first."""
-    ahead_s, names = ctx.policy.defragment_ahead.ahead_s, ctx.observation.snapshot.names.gpu_models
-    column = min(int(np.searchsorted(mix.horizons_s, ahead_s)), len(mix.horizons_s) - 1)
-    arrivals = mix.expected[:, column] * (ahead_s / mix.horizons_s[column])
+    names = ctx.observation.snapshot.names.gpu_models
+    arrivals = arrivals_within(mix, ctx.policy.defragment_ahead.ahead_s)
     expected_gpus = arrivals * np.array([kind.gpus for kind in mix.kinds], float)
     for place in np.argsort(-expected_gpus, kind="stable").tolist():
         kind = mix.kinds[place]
