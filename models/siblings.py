@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -266,14 +267,36 @@ class Siblings:
                 if usual is None:
                     usual = usual_mass(np.array(self._ended_log_s[-USUAL_JOBS:]), self._running_s)
                 self._prior[name] = usual
+        answer: dict[Hashable, F64] = {}
+        for near in _neighbourhoods(kin, names):
+            answer.update(self._renew_near(kin, near))
+        return answer
+
+    def _renew_near(self, kin: Kin, names: Sequence[Hashable]) -> dict[Hashable, F64]:
         place = np.array([kin.live[name] - kin.first for name in names])
-        log_s, ended = np.array(kin.log_s), np.array(kin.ended)
         from_place, to_place = max(int(place.min()) - MOST_SIBLINGS, 0), int(place.max()) + MOST_SIBLINGS + 1
-        seen = from_place + np.flatnonzero(log_s[from_place:to_place] >= 0.0)
+        beside = slice(from_place, to_place)
+        place -= from_place
+        log_s, ended, spreads = np.array(kin.log_s[beside]), np.array(kin.ended[beside]), kin.spread[beside]
+        seen = np.flatnonzero(log_s >= 0.0)
         prior = np.stack([self._prior[name] for name in names])
-        spread = np.stack([kin.spread[number] for number in seen.tolist()]) if len(seen) else np.empty((0, len(EDGES)))
-        done = _posterior(prior, _weights(np.array(kin.submit_s), place, seen), log_s[seen], ended[seen], spread)
+        spread = np.stack([spreads[number] for number in seen.tolist()]) if len(seen) else np.empty((0, len(EDGES)))
+        done = _posterior(
+            prior, _weights(np.array(kin.submit_s[beside]), place, seen), log_s[seen], ended[seen], spread
+        )
         return dict(zip(names, quantiles_given(done, log_s[place]), strict=True))
+
+
+def _neighbourhoods(kin: Kin, names: Sequence[Hashable]) -> list[list[Hashable]]:
+    """The jobs in groups that were submitted near each other, so that few siblings are looked at for each group."""
+    groups: list[list[Hashable]] = []
+    first = -inf
+    for name in sorted(names, key=kin.live.__getitem__):
+        if kin.live[name] - first >= MOST_SIBLINGS:
+            groups.append([])
+            first = kin.live[name]
+        groups[-1].append(name)
+    return groups
 
 
 def _weights(submit_s: F64, place: np.ndarray, seen: np.ndarray) -> F64:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.forecast import LEVELS
-from autopilot.core.model.snapshot import F64
+from autopilot.core.model.snapshot import F64, Bools
+from models import siblings
 from models.siblings import EDGES, MOST_KINS, MOST_SIBLINGS, Siblings, cell_mass, usual_mass
 
 MIDDLE, LATE = LEVELS.index(0.5), LEVELS.index(0.9)
@@ -148,6 +149,27 @@ def test_one_job_asked_alone_is_told_what_all_are() -> None:
     assert alone.tolist() == found.renewed()["a-3"].tolist()
     assert found.renewed() == {}
     assert found.beside("a-3") == [f"a-{number}" for number in range(1, 6)]
+
+
+def test_a_renewal_looks_at_few_siblings_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 of a kind wait between 400 that ended: the same answers as one by one, each from a bounded neighbourhood."""
+    found = batch(800)
+    for number in range(0, 800, 2):
+        found.end(f"a-{number}", float(np.log(60.0 + number)))
+    looked: list[tuple[int, int]] = []
+    posterior = siblings._posterior
+
+    def counted(prior: F64, weight: F64, log_s: F64, ended: Bools, spread: F64) -> F64:
+        looked.append(weight.shape)
+        return posterior(prior, weight, log_s, ended, spread)
+
+    monkeypatch.setattr(siblings, "_posterior", counted)
+    said = found.renewed()
+    assert sum(jobs for jobs, _ in looked) == 400
+    assert max(beside for _, beside in looked) <= 3 * MOST_SIBLINGS
+    monkeypatch.undo()
+    for name in list(said)[::37]:
+        assert said[name] == pytest.approx(found.said([name])[name], rel=1e-12)
 
 
 def test_kinds_without_end_are_forgotten() -> None:
