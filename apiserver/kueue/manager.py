@@ -174,6 +174,7 @@ class Kueue(Actor):
             if old is not None:
                 state.drop_queue(old["metadata"]["name"])
                 self._tell_local_queues(old["metadata"]["name"])
+                self._release()
             return
         name = new["metadata"]["name"]
         spec_changed = old is None or old["spec"] != new["spec"]
@@ -192,8 +193,17 @@ class Kueue(Actor):
         watched = ("admissionChecksStrategy", "stopPolicy")
         if old is None or any(before.get(key) != new["spec"].get(key) for key in watched):
             self._tell_workloads(name)
-        for flavor in state.flavors:
-            self.status.reconcile_flavor(flavor)
+        self._release()
+
+    def _release(self) -> None:
+        """Flavors and checks that are deleted go once no queue refers to them."""
+        state = self.context.state
+        for held, reconcile in (
+            (state.flavors, self.status.reconcile_flavor),
+            (state.checks, self.status.reconcile_check),
+        ):
+            for name in [name for name, obj in held.items() if "deletionTimestamp" in obj["metadata"]]:
+                reconcile(name)
 
     def _recount(self, name: str) -> None:
         """Workloads that came before their queue, or wait for it."""

@@ -127,6 +127,22 @@ def test_a_check_holds_a_job_until_it_is_ready_and_adds_its_updates(kueue: Kueue
     assert template["nodeSelector"] == {"gpu": "h100", "kubernetes.io/hostname": "n1"}
 
 
+def test_what_a_queue_refers_to_is_held_until_the_queue_is_gone(kueue: KueueCluster) -> None:
+    """A flavor and a check that were deleted before their queue go with it."""
+    kueue.create("AdmissionCheck", "admissionchecks", "placed", {"controllerName": "example.com/ours"})
+    kueue.queue("a", 8, admissionChecksStrategy=CHECKED)
+    kueue.run(2)
+    held = (f"{ROOT}/resourceflavors/h100", f"{ROOT}/admissionchecks/placed")
+    for path in held:
+        kueue.ask("DELETE", path)
+    kueue.run(2)
+    for path in held:
+        assert "deletionTimestamp" in kueue.ask("GET", path)["metadata"]
+    kueue.ask("DELETE", f"{ROOT}/clusterqueues/a")
+    kueue.run(2)
+    assert [kueue.ask.response("GET", path).status for path in held] == [404, 404]
+
+
 def test_a_deactivated_workload_stops_and_comes_back(kueue: KueueCluster) -> None:
     """spec.active false gives the quota back; true queues it again."""
     kueue.queue("a", 8)
