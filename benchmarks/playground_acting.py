@@ -25,7 +25,7 @@ from autopilot.controller import Controller, Wiring
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.records import Decision, Observation, Outcome, OutcomeKind
 from autopilot.playground.agreement import disagreements
-from autopilot.playground.live import DELIVERED_S, controller_site, go_live
+from autopilot.playground.live import controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.capping import Capped
 from autopilot.service.site import Site
@@ -46,6 +46,8 @@ LISTS = -1.0
 its own clock, and that clock stands in a tick."""
 PATIENT_S = 60.0
 """Real time for which a tick waits until the watches have told everything: virtual time would pass without them."""
+REFUSED_S = 0.2
+"""The same where the server refuses everything: nothing is told, and the delay of the next attempt grows meanwhile."""
 MOST_TICKS = 16
 """Ticks at one moment before time goes on, as in a simulation: an effect of several steps needs several."""
 
@@ -153,7 +155,7 @@ class ActingRun:
 
     def _delivered_s(self) -> float:
         """A busy machine may take long; where the server refuses everything there is nothing to wait for."""
-        return DELIVERED_S if self.faults.plan.error == 1.0 else PATIENT_S
+        return REFUSED_S if self.faults.plan.error == 1.0 else PATIENT_S
 
     def _wiring(self, site: Site) -> Wiring:
         """What the controller is built from."""
