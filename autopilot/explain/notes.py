@@ -37,6 +37,8 @@ WORDS: Mapping[str, str] = {
     NoteCode.ADVANCE_HELD: "advance reservation {subject} holds {gpus:GPU}; what is not used is released in {value}",
     NoteCode.ADVANCE_NOT_FREE: "advance reservation {subject} holds {gpus:GPU}, {not_free} of them not free yet; what "
     "is not used is released in {value}",
+    NoteCode.REPLICAS_HELD: "{gpus:GPU} are kept for {replicas:replica} that {subject} is expected to need in {value}; "
+    "work that ends before may use them",
     NoteCode.GPU_QUARANTINED: "{subject} is quarantined, the change of its MIG geometry went wrong: {why}; it takes "
     "no new work until its node shows one legal geometry in several lists in a row, or a person releases it",
     NoteCode.DRAIN_GIVEN_UP: "the drain of {subject} for another MIG geometry is given up after {value}: work is still "

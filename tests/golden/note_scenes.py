@@ -124,6 +124,17 @@ def _floor(peak_rps: Mapping[str, float], memory: ControllerMemory | None = None
     return decide(serving(world("1x8", []), demand, **columns), EAGER, known)
 
 
+def _replicas_held() -> Step:
+    """One replica serves, three are expected, and GPUs are free."""
+    work = [holds("chat/1", 1, [0], service=0)]
+    at_work = world("1x8", work)
+    return decide(
+        serving(at_work, forecast({"chat": 5.5}), needed_replicas=[1], replicas=[1]),
+        EAGER,
+        ControllerMemory(services=LEARNED),
+    )
+
+
 SMALL = tuple(("1g.10gb", start) for start in range(7))
 
 
@@ -191,6 +202,7 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.EFFECT_WITHDRAWN: lambda: _retried(1.0, 4),
     NoteCode.ADVANCE_HELD: lambda: _advance([]),
     NoteCode.ADVANCE_NOT_FREE: lambda: _advance([holds("x", 3, queue=2, gpus_per_member=3)]),
+    NoteCode.REPLICAS_HELD: _replicas_held,
     NoteCode.HANG_TOO_MANY: lambda: _hang(lambda now_s: fleet(now_s, set(), zeros=True)),
     NoteCode.HANG_FEW_AT_WORK: lambda: _hang(lambda now_s: fleet(now_s, {0}, count=1)),
     NoteCode.HANG_DARK_NODE: lambda: _hang(lambda now_s: fleet(now_s, {0, 1})),

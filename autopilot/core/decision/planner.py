@@ -71,6 +71,7 @@ from autopilot.core.planning.draft import (
     WorkloadDraft,
 )
 from autopilot.core.reservations.advance import hold_advance
+from autopilot.core.reservations.replicas_hold import hold_replicas
 
 
 @dataclass(slots=True)
@@ -219,6 +220,7 @@ def plan_on(ctx: Context, actions: tuple[Action, ...], guards: tuple[tuple[str, 
     """The same on a context that is built already."""
     policy = ctx.policy
     hold_advance(ctx)
+    hold_replicas(ctx)
     planner = Planner(ctx, guards, claimed=_leaving(ctx.observation, ctx.memory))
     for action in actions:
         if action.explains_waiting or getattr(policy.modes, action.name, Mode.AUTO) != Mode.OFF:

@@ -155,6 +155,14 @@ class RoomRules:
             "most once"
         ),
     ] = 3600.0
+    keep_s: Annotated[
+        float,
+        Interval(ge=0, le=3600),
+        Doc(
+            "GPUs for replicas that a forecast calls for within this time, at most its longest horizon, are kept from "
+            "work that would outlive it; 0: no GPUs are kept"
+        ),
+    ] = 900.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,103 @@
+"""Room that forecasts call for soon: GPUs that replicas of services will need are kept from work that would outlive it.
+
+Without it, work that borrows starts on whatever is free, also while the load of a service rises, and is stopped minutes
+later for the next replica. From the forecasts that `scale_ahead` trusts, each service is expected to need so many
+replicas within `room.keep_s`. For those that hold no GPUs yet, GPUs that are free by then are held on as few nodes as
+possible. Work of the service's queue may use them, and work that is sure to end before. Nothing is stopped for a hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, isnan
+
+import numpy as np
+
+from autopilot.core.model.policy import Effect
+from autopilot.core.model.records import About, Code, Evidence, Note, NoteCode, Reservation
+from autopilot.core.model.snapshot import I32
+from autopilot.core.model.work import holding_mask
+from autopilot.core.placement.shapes import Shape, suitable_nodes
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.plan_state import Held
+from autopilot.core.tracking.replicas import Ahead, demand_at, foresee, judged
+
+LEVEL = 0.5
+"""Quantile of the demand that room is kept for: a replica that is needed more likely than not."""
+
+
+def hold_replicas(ctx: Context) -> None:
+    """Hold room for the replicas that each service is expected to need, while floors and room are automatic."""
+    modes, rules = ctx.policy.modes, ctx.policy.room
+    if not rules.keep_s or not (modes.auto(Effect.FLOOR) and modes.auto(Effect.ROOM)):
+        return
+    work = ctx.observation.snapshot.workloads
+    for ahead in foresee(ctx.observation, ctx.memory.services, ctx.policy):
+        of_service = np.flatnonzero(work.service == ahead.row)
+        wanted = _replicas(ctx, ahead)
+        if not len(of_service) or wanted < 0:
+            continue
+        shape = ctx.shape(int(of_service[-1]), int(work.gpus[of_service[-1]]))
+        missing = wanted - int(holding_mask(work)[of_service].sum())
+        if missing > 0 and shape.whole_gpus and shape.members + (shape.tail > 0) == 1:
+            _hold(ctx, ahead, int(of_service[-1]), shape, missing)
+
+
+def _replicas(ctx: Context, ahead: Ahead) -> int:
+    """The replicas that a service needs within `room.keep_s`, more likely than not; -1 where no forecast is trusted."""
+    forecast, rules = ahead.forecast, ctx.policy.room
+    if forecast is None or ahead.code != Code.OK or isnan(ahead.capacity_rps):
+        return -1
+    within_s = min(rules.keep_s, forecast.horizons_s[-1])
+    demand_rps = demand_at(forecast, ahead.series, within_s, LEVEL)
+    trusted = judged(replace(ahead, within_s=within_s), ctx.now_s, ctx.policy.scale_ahead).code == Code.OK
+    if isnan(demand_rps) or not trusted:
+        return -1
+    most = int(ctx.observation.snapshot.services.max_replicas[ahead.row])
+    return min(ceil(demand_rps / ahead.capacity_rps - 1e-9), most)
+
+
+def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int) -> None:
+    """Hold GPUs for so many replicas of the shape of `row`, as far as GPUs are free by then."""
+    snapshot, forecast = ctx.observation.snapshot, ahead.forecast
+    if forecast is None:
+        return
+    start_s = forecast.made_s + min(ctx.policy.room.keep_s, forecast.horizons_s[-1])
+    ready = np.bincount(snapshot.gpus.node[ctx.plan.gpu_free_at_s <= start_s], minlength=len(snapshot.nodes.id)).astype(
+        np.int32
+    )
+    for held in ctx.plan.held:
+        ready[held.nodes] = np.minimum(ready[held.nodes], np.maximum(held.spare, 0))
+    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
+    counts = _chosen(np.where(suits, ready, 0).astype(np.int32), shape.gpus, missing)
+    nodes = np.flatnonzero(counts).astype(np.int32)
+    if not len(nodes):
+        return
+    gpus, queue = int(counts.sum()), int(snapshot.workloads.queue[row])
+    service = str(snapshot.services.id[ahead.row])
+    names = tuple(snapshot.nodes.id[nodes].tolist())
+    record = Reservation(f"expected replicas of {service}", 0, gpus, start_s, start_s, start_s, names)
+    spare = (ready[nodes] - counts[nodes]).astype(np.int32)
+    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, counts[nodes], spare, queue))
+    facts = Evidence("gpus", gpus, "GPUs"), Evidence("replicas", missing, "replicas")
+    ctx.plan.note(Note(NoteCode.REPLICAS_HELD, About.SERVICE, service, round(start_s - ctx.now_s, 3), "s", facts))
+
+
+def _chosen(ready: I32, gpus: int, replicas: int) -> I32:
+    """GPUs to hold on each node for so many replicas of `gpus` each. Shape [nodes].
+
+    Whole replicas go on the nodes with the least room. For the others GPUs are held where most are ready: what is
+    missing there has to be made, and work that starts meanwhile would have to leave too.
+    """
+    counts = np.zeros_like(ready)
+    for _ in range(replicas):
+        left = ready - counts
+        fits = np.flatnonzero(left >= gpus)
+        if len(fits):
+            counts[fits[np.argmin(left[fits])]] += gpus
+            continue
+        node = int(np.argmax(left))
+        if left[node] <= 0:
+            break
+        counts[node] += left[node]
+    return counts

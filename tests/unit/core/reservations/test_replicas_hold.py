@@ -1,0 +1,155 @@
+"""GPUs kept for replicas that a forecast calls for soon: how many, from which work, and on which forecasts."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopilot.core.model.forecast import Forecast
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy import Mode, Modes
+from autopilot.core.model.records import NoteCode, Observation
+from tests.kits.core_world import AUTO, decide, holds, observe, snapshot, started, waits, with_policy
+from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.ticking_world import tenants
+
+NOW_S = 5000.0
+EVERY = {f.name: Mode.AUTO for f in fields(Modes)}
+ACTING = with_policy(AUTO, modes=EVERY, reservation={"depth": 0}, backfill={"level": 0.9})
+REPLICA: dict[str, Any] = {"queue": 1, "service": 0, "preemptible": False}
+FOUR = {"chat": (7.0, 20.0, 30.0)}  # two requests/s a replica
+TWO_QUEUES = tenants(("web", 0, 8), ("batch", 0, 0))
+
+
+def seen(
+    *demand: Forecast, wide: int = 5, run_s: float = 7200.0, shape: str = "1x8", per_replica: int = 1, **columns: Any
+) -> Observation:
+    """Two replicas serve, and a batch gang waits that would take `wide` GPUs for `run_s`."""
+    at = [range(per_replica), range(per_replica, 2 * per_replica)]
+    work = [
+        holds(f"chat/{number}", per_replica, at[number], gpus_per_member=per_replica, **REPLICA) for number in (0, 1)
+    ]
+    work.append(waits("b", wide, queue=2, gpus_per_member=1, submit_s=NOW_S - 10.0))
+    snap = snapshot(shape, work, queues=TWO_QUEUES)
+    made = demand or (forecast(FOUR, NOW_S),)
+    return serving(observe(snap, NOW_S, total_s={"b": run_s}), *made, queue=[1], **columns)
+
+
+def told(observation: Observation, **policy: Any) -> Step:
+    """One decision with what was learned before."""
+    return decide(observation, with_policy(ACTING, **policy), ControllerMemory(services=LEARNED))
+
+
+def kept(step: Step) -> float:
+    """GPUs that the note names; 0 without a note."""
+    notes = [note for note in step.decision.notes if note.code == NoteCode.REPLICAS_HELD]
+    return sum(float(each.value) for note in notes for each in note.facts if each.name == "gpus")
+
+
+def test_work_that_would_outlive_it_leaves_gpus_to_replicas_that_are_expected() -> None:
+    """Seven requests/s are as likely as not: four replicas, two of them not there yet."""
+    step = told(seen())
+    assert started(step) == {}
+    assert kept(step) == 2
+    assert list(started(told(seen(wide=4)))) == ["b"]
+
+
+def test_work_that_ends_before_may_use_them() -> None:
+    """At the backfill level it ends within the 10 minutes of the longest horizon."""
+    assert list(started(told(seen(run_s=300.0)))) == ["b"]
+
+
+def test_the_replicas_themselves_may_use_them() -> None:
+    """One of the two that are expected waits already."""
+    work = [holds(f"chat/{number}", 1, [number], **REPLICA) for number in (0, 1)]
+    work += [waits("chat/2", 1, **REPLICA), waits("b", 5, queue=2, gpus_per_member=1)]
+    snap = snapshot("1x8", work, queues=TWO_QUEUES)
+    observation = serving(
+        observe(snap, NOW_S, total_s={"b": 7200.0}), forecast(FOUR, NOW_S), queue=[1], replicas=[3], needed_replicas=[3]
+    )
+    assert list(started(told(observation))) == ["chat/2"]
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus"),
+    [({"max_replicas": [3]}, 1), ({"max_replicas": [2]}, 0), ({"queue": [1], "age_s": [1e9]}, 0)],
+    ids=["its maximum", "at its maximum", "the load is unknown"],
+)
+def test_no_more_is_kept_than_the_service_may_have(more: dict[str, Any], gpus: int) -> None:
+    """Nor anything while its present load is unknown."""
+    more = {key: value for key, value in more.items() if key != "queue"}
+    step = told(seen(**more))
+    assert kept(step) == gpus
+    assert list(started(step)) == ([] if gpus > 1 else ["b"])
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"modes": {"scale_ahead": Mode.RECOMMEND}},
+        {"modes": {"make_room": Mode.APPROVE}},
+        {"room": {"keep_s": 0.0}},
+    ],
+    ids=["floors are only recommended", "room needs approval", "off"],
+)
+def test_nothing_is_kept_where_forecasts_of_demand_do_not_act(policy: dict[str, Any]) -> None:
+    """Batch work starts as before."""
+    step = told(seen(), **policy)
+    assert kept(step) == 0
+    assert list(started(step)) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [{"drifting": [True]}, {"outcomes": [[1000, 0]]}, {"made_s": NOW_S - 3600.0}],
+    ids=["drifting", "unproven at the longest horizon", "stale"],
+)
+def test_nothing_is_kept_on_a_forecast_that_is_not_trusted(doubt: dict[str, Any]) -> None:
+    """The horizon that room is kept for must be proven, not only that of the lead time."""
+    columns: dict[str, Any] = {key: np.array(value) if key != "made_s" else value for key, value in doubt.items()}
+    made = forecast(FOUR, columns.pop("made_s", NOW_S), **columns)
+    assert kept(told(seen(made), scale_ahead={"lead_s": 60.0})) == 0
+
+
+def test_replicas_are_kept_whole_on_the_nodes_with_the_least_room() -> None:
+    """A replica of three GPUs fits twice on the second node, and not on the two GPUs that are left on the first."""
+    step = told(seen(wide=4, shape="2x8", per_replica=3))
+    assert kept(step) == 6
+    assert started(step)["b"].count("node-1") == 2  # the other two are on the rest of the first node
+
+
+def test_a_node_that_is_free_stays_so() -> None:
+    """The replicas are kept beside those that serve: a gang that takes a whole node has one."""
+    work = [holds(f"chat/{number}", 1, [number], gpus_per_member=1, **REPLICA) for number in (0, 1)]
+    work.append(waits("b", 8, queue=2, gpus_per_member=8))
+    snap = snapshot("2x8", work, queues=TWO_QUEUES)
+    step = told(serving(observe(snap, NOW_S, total_s={"b": 7200.0}), forecast(FOUR, NOW_S), queue=[1]))
+    assert (kept(step), list(started(step))) == (2, ["b"])
+
+
+def test_what_a_replica_finds_free_is_kept_too_where_it_does_not_fit_yet() -> None:
+    """Four GPUs of a replica of six are free: the rest has to be made, and narrow work in between would leave too."""
+    work = [
+        holds("chat/0", 6, range(6), gpus_per_member=6, **REPLICA),
+        holds("other", 4, range(8, 12), queue=2, gpus_per_member=4, preemptible=False),
+        waits("b", 3, queue=2, gpus_per_member=1),
+    ]
+    snap = snapshot("2x8", work, queues=TWO_QUEUES)
+    made = forecast({"chat": (3.0, 20.0, 30.0)}, NOW_S)
+    columns: dict[str, Any] = {"queue": [1], "needed_replicas": [1], "replicas": [1], "ready_replicas": [1]}
+    step = told(serving(observe(snap, NOW_S, total_s={"b": 7200.0, "other": 9e4}), made, **columns))
+    assert (kept(step), started(step)) == (4, {})
+
+
+def test_no_moves_make_room_on_what_is_kept() -> None:
+    """A gang that fits only with the kept GPUs waits, also where it could displace other batch work for the rest."""
+    work = [holds(f"chat/{number}", 1, [number], **REPLICA) for number in (0, 1)]
+    work += [holds("small", 1, [2], queue=2), waits("wide", 6, queue=2, priority=5, gpus_per_member=6)]
+    snap = snapshot("1x8", work, queues=TWO_QUEUES)
+    observation = serving(
+        observe(snap, NOW_S, total_s={"wide": 7200.0, "small": 9000.0}), forecast(FOUR, NOW_S), queue=[1]
+    )
+    assert [each.kind for each in told(observation).instructions] == ["scale"]
