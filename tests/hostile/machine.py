@@ -79,6 +79,7 @@ class Hostile(RuleBasedStateMachine):
 
     def _start(self) -> Controller:
         ports = self.ports
+        ports.delivered = ports.saved.last_sequence if ports.saved is not None else -1
         collectors = [
             Collect("nodes", ports.collect_nodes),
             Collect("jobs", ports.collect_work),

@@ -95,6 +95,7 @@ class Ports:
     crash: str = ""  # intend | save | apply: where the process dies in the next tick
     skew_s: float = 0.0
     commands: list[Command] = field(default_factory=list)
+    delivered: int = -1  # the number of the last command that a process got
     received: int = 0
     store: str = ""
     sent: list[Sent] = field(default_factory=list)
@@ -166,9 +167,10 @@ class Ports:
     # --- the other ports ------------------------------------------------------------------------
 
     def drain(self, _now_s: float) -> tuple[Command, ...]:
-        """Commands in the order in which they came."""
-        commands, self.commands = tuple(self.commands), []
-        return commands
+        """Those since the last call; the next process gets those again that no saved memory knows."""
+        found = tuple(each for each in self.commands if each.sequence > self.delivered)
+        self.delivered = found[-1].sequence if found else self.delivered
+        return found
 
     def kill_switch(self) -> bool:
         """As set."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
+from autopilot.core.model.records import CommandKind
 from tests.hostile.cut_machine import HostileCuts
 from tests.hostile.machine import Hostile
 
@@ -13,3 +14,14 @@ TestHostile.settings = settings(max_examples=200, stateful_step_count=50, deadli
 TestHostileCuts = HostileCuts.TestCase
 TestHostileCuts.settings = settings(max_examples=25, stateful_step_count=50, deadline=None)
 """The same with changes of MIG geometry and idle work; hours pass in it, so that a run takes longer."""
+
+
+def test_a_pause_outlives_the_process_that_took_it() -> None:
+    """The process dies before it has saved what it was told: the next one is told again, as by the real inboxes."""
+    world = Hostile()
+    world.ports.crash = "save"
+    world._command(CommandKind.PAUSE)
+    world._tick()
+    assert not world.controller.memory.paused_reason
+    world._tick()
+    assert "anna" in world.controller.memory.paused_reason

@@ -156,9 +156,9 @@ class Inbox(Protocol):
 
     The inbox assigns a `sequence` to each command on receipt. One counter serves all commands: it starts at 0, is
     strictly increasing, is on disk before the receipt is confirmed, and never repeats a number, even after a restart.
-    `at_s` is the time of receipt. A command may be delivered again, for example after a crash; a command with a known
-    number is ignored. A command without a number is obeyed only if its order does not matter
-    (core/intake/commands.py).
+    `at_s` is the time of receipt. A command whose number no saved memory knows is delivered again after a crash and to
+    the next leader; a command with a known number is ignored. A command without a number is obeyed only if its order
+    does not matter (core/intake/commands.py).
     """
 
     def drain(self, now_s: float) -> tuple[Command, ...]:
