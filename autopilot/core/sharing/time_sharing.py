@@ -14,6 +14,9 @@ a higher tier.
 
 Exactly the missing number of GPUs is taken, the worst index first. If the free GPUs are then scattered, other gangs are
 moved; a moved gang keeps its place in the order.
+
+While the action is capped, one exchange a tick is planned, and recommended. Under a policy that only recommends, all
+are: they fit together.
 """
 
 from __future__ import annotations
@@ -63,8 +66,11 @@ class _Asker(NamedTuple):
     shared: float
 
 
-def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
-    """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues."""
+def share_time(ctx: Context, case: Case, across: Case, submit: Submit, *, only_one: bool = False) -> None:
+    """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues.
+
+    `only_one`: nothing of it can happen, and one exchange is to say what would.
+    """
     askers = _askers(ctx)
     index = np.array(ctx.shared_indices)[askers] if ctx.lending.shares else ctx.index[askers]
     order: list[int] = askers[np.lexsort((askers, -index))].tolist()
@@ -76,13 +82,24 @@ def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
         benches[queue[at]].line.append(at)
     for fill in (False, True):
         asking = [at for at in order if not ctx.plan.taken[at] and not (fill and benches[queue[at]].mixed)]
-        _pass(ctx, asking, benches, (case, across), submit, fill=fill)
+        if _pass(ctx, asking, benches, (case, across), submit, fill=fill, only_one=only_one):
+            return
 
 
 def _pass(
-    ctx: Context, order: list[int], benches: dict[int, _Bench], cases: tuple[Case, Case], submit: Submit, *, fill: bool
-) -> None:
-    """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
+    ctx: Context,
+    order: list[int],
+    benches: dict[int, _Bench],
+    cases: tuple[Case, Case],
+    submit: Submit,
+    *,
+    fill: bool,
+    only_one: bool,
+) -> bool:
+    """One exchange after the other; True when `only_one` was asked for and is made.
+
+    What fails for one gang fails for those of its width behind it in its queue.
+    """
     line, failed = ctx.pending_table, set[tuple[int, int]]()
     for at in within_steps(ctx, order):
         kind = (line.queue[at], line.least_gpus[at])
@@ -91,9 +108,12 @@ def _pass(
         bench = benches[line.queue[at]]
         found = _exchange(ctx, at, bench, fill=fill)
         if found is not None and _propose(ctx, at, found, bench, cases, submit):
+            if only_one:
+                return True
             failed.clear()
         else:
             failed.add(kind)
+    return False
 
 
 def _askers(ctx: Context) -> I64:
