@@ -90,11 +90,15 @@ class Shell:
                 ready.clear()
                 with self.lock:
                     events, closed = stream.take(), stream.closed
-                for event in self.faults.stirred(events):
-                    yield event.line()
-                    sent += 1
-                    if fault.drop_after is not None and sent >= fault.drop_after:
-                        raise DroppedError("a planned fault ends this watch")
+                lines = [event.line() for event in self.faults.stirred(events)]
+                if cut := fault.drop_after is not None and sent + len(lines) >= fault.drop_after:
+                    lines = lines[: (fault.drop_after or 0) - sent]
+                sent += len(lines)
+                for piece in _pieces(lines):
+                    yield piece
+                    await asyncio.sleep(0)  # a client that is gone is noticed before the next piece
+                if cut:
+                    raise DroppedError("a planned fault ends this watch")
                 if closed:
                     return
                 await ready.wait()

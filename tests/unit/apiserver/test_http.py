@@ -16,6 +16,7 @@ from apiserver.cluster import cluster
 from apiserver.http.faults import FaultPlan, Faults
 from apiserver.http.serve import Running, serve
 from apiserver.timeline import Timeline
+from apiserver.users import ADMIN
 from tests.kits.answers import fastest_s
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
@@ -52,6 +53,19 @@ def test_a_watch_streams_what_another_client_writes(running: Running) -> None:
 def test_a_body_does_not_wait_behind_its_head(running: Running) -> None:
     """On a connection that is kept an answer comes at once, and not with the client's delayed acknowledgement."""
     assert fastest_s(_maps(running), HEADERS) < 0.03
+
+
+def test_what_happens_at_one_moment_leaves_in_one_write(running: Running) -> None:
+    """Each write after a client is gone is one more warning, until the next turn of the loop notices it."""
+    client = running.shell.server.client(ADMIN, "test")
+    one = {"watch": "1", "labelSelector": "moment=one"}
+    with requests.get(_maps(running), headers=HEADERS, params=one, stream=True, timeout=10) as stream:
+        with running.clock.lock:
+            for number in range(20):
+                meta = {"name": f"m{number}", "namespace": "default", "labels": {"moment": "one"}}
+                client.create("configmaps", {**_made(""), "metadata": meta})
+        piece = next(stream.raw.read_chunked())
+    assert piece.count(b"\n") == 20
 
 
 def test_a_held_clock_stands_still_and_the_server_answers(running: Running) -> None:
