@@ -160,7 +160,7 @@ class _Packing:
             ctx.whatif.place(row, fit.layout)
             ctx.quota.book(row, fit.layout)
             if not fit.layout.is_at(self.held[row]):
-                moved.append(Eviction(row, "move", fit.layout, 0, float(ctx.lost_gpu_s[row])))
+                moved.append(Eviction(row, "move", fit.layout, width, float(ctx.lost_gpu_s[row])))
         return moved
 
 

@@ -46,6 +46,7 @@ def test_gangs_move_together_where_none_of_them_has_another_place_at_once() -> N
     assert found is not None
     after = nodes_after(found, ctx)
     assert all(give.how == "move" for give in found.evictions)
+    assert all(give.keeps and give.gpus == len(give.keeps) for give in found.evictions)
     taken = np.concatenate([found.fit.layout.gpu, *(give.keeps.gpu for give in found.evictions if give.keeps)])
     assert len(set(taken.tolist())) == len(taken)
     cleared = after["w"]
