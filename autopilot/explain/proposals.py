@@ -2,7 +2,7 @@
 
 Plain functions from records to text: the command line, the page and the report print what they return.
 `proposal_words` is one line, `explain_proposal` the whole case with every guard's answer, and
-`explain_decision` what one tick did and did not do. What became of one workload: core/story.py.
+`explain_decision` what one tick did and did not do. What became of one workload: autopilot/explain/story/.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from math import isfinite
 
 import numpy as np
 
+from autopilot.core.guards import telemetry
 from autopilot.core.model.changes import DrainChange, RecutChange, ScaleChange
 from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.modes import MODE_UNIT, MODES
@@ -164,14 +165,37 @@ def verdict_words(verdict: Verdict) -> str:
     return f"{verdict.guard}: {answer}, {verdict.code}: {why} ({_measured(verdict)})"
 
 
+AT_LEAST = (
+    "GPU-s of benefit",
+    "GPU-s realised",
+    "GPUs at once",
+    "GPUs of a gang taken",
+    "GPUs that a gang keeps",
+    "GPUs, not all",
+    "gangs taken whole",
+    "of the outcomes",
+    "outcomes so far",
+    "s paused",
+    "s run by",
+    "s since first proposed",
+    "s since it left",
+    "s since its last change",
+)
+"""How the units begin of which a guard asks for at least its limit. Of all others it allows at most the limit."""
+
+
 def _measured(verdict: Verdict) -> str:
-    """What a guard measured, and the limit that it compared with: `3 min since first proposed, limit 10 min`."""
+    """What a guard measured, and the limit that it compared with: `3 min since first proposed, at least 10 min`."""
     if verdict.unit == MODE_UNIT:
         return f"mode {MODES[int(verdict.value)]}"
+    if verdict.unit == telemetry.UNIT:
+        return f"{number(verdict.value)} of {number(verdict.threshold)} {verdict.unit}"
+    bound = "at least" if verdict.unit.startswith(AT_LEAST) else "at most"
     unit, _, what = verdict.unit.partition(" ")
     if unit == "s":
-        return f"{format_duration(verdict.value)}{what and ' '}{what}, limit {format_duration(verdict.threshold)}"
-    return f"{number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)}"
+        limit = format_duration(verdict.threshold)
+        return f"{format_duration(verdict.value)}{what and ' '}{what}, {bound} {limit}"
+    return f"{number(verdict.value)} {verdict.unit}, {bound} {number(verdict.threshold)}"
 
 
 def _held_words(code: Code) -> str:

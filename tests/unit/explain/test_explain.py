@@ -7,6 +7,7 @@ import pytest
 
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.runs.recorder import DecisionRecorder
+from autopilot.core.guards import telemetry
 from autopilot.core.model.modes import MODE_UNIT
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Evidence, Loss, Slot, Verdict, Victim
@@ -19,6 +20,7 @@ from autopilot.explain.proposals import (
     verdict_words,
     victim_words,
 )
+from tests.golden.explanation_scenes import REAL, proposal_for
 from tests.kits.core_world import (
     AUTO,
     HOLDING,
@@ -87,11 +89,26 @@ def test_the_new_reasons_say_what_they_are_about() -> None:
 def test_what_a_guard_measured_has_its_unit() -> None:
     """Durations in words, a mode by its name, anything else as a number with its limit."""
     dwell = Verdict("hysteresis", False, Code.DWELL, 180.0, "s since first proposed", 600.0)
-    assert verdict_words(dwell).endswith("(3 min since first proposed, limit 10 min)")
-    assert verdict_words(Verdict("freshness", True, Code.OK, 4.0, "s", 60.0)) == "freshness: ok (4 s, limit 60 s)"
+    assert verdict_words(dwell).endswith("(3 min since first proposed, at least 10 min)")
+    assert verdict_words(Verdict("freshness", True, Code.OK, 4.0, "s", 60.0)) == "freshness: ok (4 s, at most 60 s)"
     for number, mode in enumerate(Mode):
         assert verdict_words(Verdict("mode", True, Code.OK, float(number), MODE_UNIT, 4.0)) == f"mode: ok (mode {mode})"
-    assert verdict_words(Verdict("slo", True, Code.OK, 0.5, "worst p99", 1.0)) == "slo: ok (0.5 worst p99, limit 1)"
+    assert verdict_words(Verdict("slo", True, Code.OK, 0.5, "worst p99", 1.0)) == "slo: ok (0.5 worst p99, at most 1)"
+    doubt = Verdict("telemetry", True, Code.OK, 0.0, telemetry.UNIT, 8.0)
+    assert verdict_words(doubt) == "telemetry: ok (0 of 8 GPUs or instances in doubt)"
+
+
+def test_a_guard_says_on_which_side_of_its_limit_it_allows() -> None:
+    """Whatever the scenes of all explanations measured lies on the side that the words name, if it was allowed."""
+    seen = 0
+    for key in REAL:
+        for each in proposal_for(key).verdicts:
+            if each.code != Code.OK or each.unit in {MODE_UNIT, telemetry.UNIT}:
+                continue
+            least = " at least " in verdict_words(each)
+            assert each.value >= each.threshold if least else each.value <= each.threshold, (key, each)
+            seen += 1
+    assert seen > 400
 
 
 def test_each_way_of_giving_way_is_told_with_its_numbers() -> None:
