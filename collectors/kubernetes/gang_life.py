@@ -9,7 +9,7 @@ from typing import Any
 
 from autopilot.contract.annotations import CONTROLLER, MANAGE, STOPPED, may_return
 from autopilot.core.model.snapshot import Gate, State
-from collectors.kubernetes.gangs import Gang, PodFacts
+from collectors.kubernetes.gangs import Gang, PodFacts, placed_by_us
 from collectors.kubernetes.wire import condition, seconds_of
 from collectors.kueue import state as kueue
 
@@ -131,15 +131,31 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
 
 
 def _waits_for_us(gang: Gang) -> bool:
-    """True where nothing but the controller starts the gang: its check, its gate, or its suspension."""
+    """True where nothing but the controller starts the gang: its check, its gate, its suspension, or a place that shut it
+    out.
+    """
     if gang.workload is not None:
         return kueue.waits_for_us(gang.workload)
     if gang.job is not None:
-        return bool(gang.job.spec.suspend)
+        return bool(gang.job.spec.suspend) or _shut_out(gang)
     gates = [
         {gate.name for gate in each.pod.spec.scheduling_gates or ()} for each in gang.pods.values() if not each.over
     ]
     return bool(gates) and all(CONTROLLER in names for names in gates)
+
+
+def _shut_out(gang: Gang) -> bool:
+    """True where the scheduler finds no room for any pod at the place that the controller chose for its Job."""
+    waiting = [each for each in gang.pods.values() if not each.over]
+    return bool(
+        waiting
+        and gang.job is not None
+        and placed_by_us(gang.job)
+        and all(
+            any(row.type == "PodScheduled" and row.reason == "Unschedulable" for row in each.pod.status.conditions or ())
+            for each in waiting
+        )
+    )
 
 
 def _submit_s(gang: Gang) -> float:

@@ -147,19 +147,27 @@ def workload_key(workload: Workload) -> tuple[str, str]:
     return f"uid/{meta.uid}", meta.name
 
 
-def unplaced(job: Job) -> PodSpec:
-    """The pods of a Job without the place that the autopilot wrote into its template: it may choose another one."""
-    spec, text = job.spec.template.spec, job.metadata.note(EFFECT)
-    if not text or not spec.node_selector:
-        return spec
+def placed_by_us(job: Job) -> dict[str, str]:
+    """The node selector that the autopilot wrote into the template when it started the Job; {} for none."""
+    held, text = job.spec.template.spec.node_selector, job.metadata.note(EFFECT)
+    if not text or not held:
+        return {}
     try:
         record = json.loads(text)
     except ValueError:
-        return spec
+        return {}
     placed = record.get("selector") if isinstance(record, dict) else None
     if not isinstance(placed, dict):
+        return {}
+    return {key: value for key, value in held.items() if placed.get(key) == value}
+
+
+def unplaced(job: Job) -> PodSpec:
+    """The pods of a Job without the place that the autopilot wrote into its template: it may choose another one."""
+    spec, placed = job.spec.template.spec, placed_by_us(job)
+    if not placed:
         return spec
-    own = {key: value for key, value in spec.node_selector.items() if placed.get(key) != value}
+    own = {key: value for key, value in (spec.node_selector or {}).items() if key not in placed}
     return msgspec.structs.replace(spec, node_selector=own)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, MANAGE
 from autopilot.core.model.snapshot import State
 from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import PODS
@@ -127,3 +127,17 @@ def test_a_gang_without_another_place_waits_as_a_whole(cluster: Deciding, kubect
     cluster.during([*kubectl, "uncordon", "n2"])
     cluster.wait(60.0)
     assert cluster.hosts("gang") == ["n1", "n2", "n3"]
+
+
+def test_a_job_without_kueue_whose_pods_all_left_starts_elsewhere(cluster: Deciding, kubectl: list[str]) -> None:
+    """Its new pod waits for the node that its template selects. The autopilot suspends it, and starts it elsewhere."""
+    cluster.plain_job("alone", labels={MANAGE: "true"}, suspend=True)
+    cluster.wait(30.0)
+    (drained,) = cluster.hosts("alone")
+    done = cluster.during([*kubectl, "drain", drained])
+    assert done.returncode == 0, done.stderr
+    cluster.wait(60.0)
+    (there,) = cluster.hosts("alone")
+    assert there != drained
+    assert list(cluster.job("alone")["spec"]["template"]["spec"]["nodeSelector"].values()) == [there]
+    assert cluster.job("alone")["spec"]["suspend"] is False

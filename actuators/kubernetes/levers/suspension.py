@@ -3,6 +3,9 @@
 A suspended Job is started only where its owner asked for it when it created the Job (label `gpu-autopilot.io/manage`),
 or where the controller suspended it. Who wrote `suspend` last is read from the managed fields, so a later suspension by
 a person wins.
+
+A Job that the controller started and whose pods all left its nodes (they were drained, or lost) waits for these nodes:
+its template selects them. It is suspended first, and then started at its new place.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from actuators.kubernetes.levers.base import (
     Rule,
     Tools,
     Waiting,
+    changed,
     ended_by,
     gone,
     late,
@@ -29,7 +33,7 @@ from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.stopped import mark_for, mark_of
 from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, merge
-from actuators.kubernetes.objects import Target, annotation, conditions, label
+from actuators.kubernetes.objects import Target, annotation, conditions, holds, label
 from actuators.kubernetes.writing import MANAGER, Stop
 from autopilot.contract.annotations import EFFECT, MANAGE, STOPPED
 from autopilot.core.model.operations import AdmitOperation, EvictOperation, StopReason
@@ -52,8 +56,17 @@ def _own_job(target: Target) -> str:
 
 
 def suits_start(_instruction: Instruction, target: Target) -> str:
-    """A suspended Job without Kueue that may be started."""
-    return _own_job(target) or startable(target.job)
+    """A Job without Kueue that is suspended and may be started, or that was started here and lost its place."""
+    return _own_job(target) or ("" if _placed(target.job) else startable(target.job))
+
+
+def _placed(job: Obj) -> bool:
+    """Whether the controller started the Job at the place that its template selects, and nobody suspended it since."""
+    spec = job["spec"]
+    place = fields_of(annotation(job, EFFECT)).get("selector")
+    held = spec["template"]["spec"].get("nodeSelector") or {}
+    mine = isinstance(place, dict) and any(held.get(key) == value for key, value in place.items())
+    return mine and not spec.get("suspend") and MANAGER in writers(job, ("f:spec", "f:suspend"))
 
 
 def startable(job: Obj) -> str:
@@ -101,6 +114,13 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
         return gone("its Job is gone")
     if wrote(target.job, effect.id) and not target.job["spec"].get("suspend"):
         return Waiting("the scheduler binds its pods")
+    if _placed(target.job):
+        if placement.bound(tools.api, target):
+            return changed("its pods run, or may run, where they are")
+        return suspend(tools, effect, target, StopReason.MOVE)
+    mark = mark_of(target.job)
+    if mark is not None and mark.id == effect.id and not holds(target.job, "Suspended"):
+        return Waiting("its pods leave the place that they lost")
     place = placement.place_of(tools.api, target.uid, operation.slots, elastic=not rigid(target))
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:

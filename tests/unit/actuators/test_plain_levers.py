@@ -6,7 +6,7 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from autopilot.contract.annotations import CONTROLLER, MANAGE
 from autopilot.core.model.operations import StopReason
-from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.records import Cause, OutcomeKind
 from tests.kits.acting_kit import PODS, Acting, admit, evict
 from tests.kits.kueue_kit import JOBS
 
@@ -112,6 +112,17 @@ def test_a_job_that_we_suspended_starts_again_elsewhere(acting: Acting) -> None:
     acting.run(5)
     assert list(running_on(acting, "again").values()) == ["n3"]
     acting.finish("again")
+
+
+def test_a_job_that_runs_at_its_place_is_not_taken_from_it(acting: Acting) -> None:
+    """Its pods were bound since the decision: nothing is written."""
+    uid = acting.plain_job("stays", suspend=True, labels=OURS)
+    acting.actuator().apply(acting.instruction(uid, admit("n1")), acting.now_s)
+    acting.run(3)
+    outcome = acting.actuator().apply(acting.instruction(uid, admit("n2"), number="2/p/w"), acting.now_s)
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.CHANGED)
+    assert list(running_on(acting, "stays").values()) == ["n1"]
+    acting.finish("stays")
 
 
 def test_a_job_that_does_not_start_in_time_is_suspended_again(acting: Acting) -> None:
