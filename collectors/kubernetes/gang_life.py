@@ -131,9 +131,7 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
 
 
 def _waits_for_us(gang: Gang) -> bool:
-    """True where nothing but the controller starts the gang: its check, its gate, its suspension, or a place that shut it
-    out.
-    """
+    """True where nothing but the controller starts the gang: its check, its gate, its suspension, or its lost place."""
     if gang.workload is not None:
         return kueue.waits_for_us(gang.workload)
     if gang.job is not None:
@@ -146,15 +144,11 @@ def _waits_for_us(gang: Gang) -> bool:
 
 def _shut_out(gang: Gang) -> bool:
     """True where the scheduler finds no room for any pod at the place that the controller chose for its Job."""
-    waiting = [each for each in gang.pods.values() if not each.over]
-    return bool(
-        waiting
-        and gang.job is not None
-        and placed_by_us(gang.job)
-        and all(
-            any(row.type == "PodScheduled" and row.reason == "Unschedulable" for row in each.pod.status.conditions or ())
-            for each in waiting
-        )
+    if gang.job is None or not placed_by_us(gang.job):
+        return False
+    waiting = [each.pod.status.conditions or () for each in gang.pods.values() if not each.over]
+    return bool(waiting) and all(
+        any(row.type == "PodScheduled" and row.reason == "Unschedulable" for row in rows) for rows in waiting
     )
 
 

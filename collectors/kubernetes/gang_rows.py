@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from autopilot.contract import LEVEL_OF, PREFIX, Contract, Facts, parse_contract
-from autopilot.contract.annotations import ELASTIC_JOB, WINDOW
+from autopilot.contract.annotations import WINDOW
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import Ask, ask_of
@@ -24,6 +24,7 @@ from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, d
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.opt_outs import OptOuts
+from collectors.kubernetes.width import why_rigid
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
 
 LONGEST_NAME = 253
@@ -77,6 +78,7 @@ class GangRow:
     values: dict[str, Any]
     members: tuple[dict[str, Any], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()  # what it declares without effect; it is not left alone for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Stated:
     members: int
     problems: tuple[tuple[str, str], ...]
     window: str = ""
+    wants_width: bool = False  # its owner allows fewer members
 
 
 def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, now_s: float) -> GangRow | None:
@@ -125,7 +128,10 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     values["prefers"] = cluster.hints.prefer(gang.key, wanted)
     if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):
         values["excluded"] = True
-    return GangRow(values, _members(gang, shapes, cluster), tuple(problems))
+    notes: tuple[tuple[str, str], ...] = ()
+    if stated.wants_width and cluster.resizes and (why := why_rigid(gang)):
+        notes = (("width", f"it declares min-members, but its width does not change: {why}"),)
+    return GangRow(values, _members(gang, shapes, cluster), tuple(problems), notes)
 
 
 def _least(stated: Stated) -> int:
@@ -164,7 +170,7 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
         _limit_s(gang, spec),
         _asked_topology(gang, first),
         offers,
-        cluster.resizes and _may_resize(gang),
+        cluster.resizes and not why_rigid(gang),
     )
     found = cluster.stated.get(key)
     if found is None:
@@ -214,6 +220,7 @@ def _state(
         sum(each.count for each in shapes),
         tuple(problems),
         declared.get(WINDOW, ""),
+        _wants_width(declared, contract),
     )
 
 
@@ -311,20 +318,13 @@ def _limit_s(gang: Gang, spec: PodSpec) -> float | None:
     return min((float(each) for each in limits if each is not None and each > 0), default=None)
 
 
-def _may_resize(gang: Gang) -> bool:
-    """Whether a lever can change the width of its Job (actuators/kubernetes/levers/width.py)."""
-    job = gang.job
-    if job is None or job.metadata.owner is not None:
-        return False
-    if job.spec.completions is not None or job.spec.completion_mode == "Indexed":
-        return False
-    return gang.workload is None or job.metadata.note(ELASTIC_JOB) == "true"
-
-
 def _elastic(gang: Gang, shapes: list[PodShape], declared: dict[str, str], contract: Contract) -> bool:
     """Whether its width may change: its owner declares the whole width and a smaller one."""
-    stated = f"{PREFIX}members" in declared and 0 < contract.gang.min_members < contract.gang.members
-    return stated and len(shapes) == 1 and not shapes[0].ask.profiles and _may_resize(gang)
+    return _wants_width(declared, contract) and len(shapes) == 1 and not shapes[0].ask.profiles and not why_rigid(gang)
+
+
+def _wants_width(declared: dict[str, str], contract: Contract) -> bool:
+    return f"{PREFIX}members" in declared and 0 < contract.gang.min_members < contract.gang.members
 
 
 def _shape(

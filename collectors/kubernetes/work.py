@@ -355,7 +355,7 @@ class Gangs:
             if not done or key in self._ended:
                 row = row_of(gang, self.cluster, holding, end, now_s)
         _keep(self._members, key, row.members if row is not None else ())
-        _keep(self._problems, key, row.problems if row is not None else ())
+        _keep(self._problems, key, (*row.problems, *row.notes) if row is not None else ())
         if row is not None:
             self._rows.put(key, row.values)
         else:
