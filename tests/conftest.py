@@ -10,7 +10,6 @@ Environment:
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import zlib
 from collections import Counter, defaultdict
@@ -23,6 +22,8 @@ for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+
+from tests.kits.tools import MissingToolError, find_tool  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "10"))
@@ -109,13 +110,12 @@ def require_tool() -> Callable[[str], str]:
     """
 
     def require(name: str) -> str:
-        path = shutil.which(name, path=f"{ROOT / 'build' / 'tools'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
-        if path is None:
-            message = f"needs {name}, install it with `make test-services`"
+        try:
+            return find_tool(name)
+        except MissingToolError as error:
             if os.environ.get("AUTOPILOT_TOOLS_REQUIRED"):
-                pytest.fail(message, pytrace=False)
-            pytest.skip(message)
-        return path
+                pytest.fail(str(error), pytrace=False)
+            pytest.skip(str(error))
 
     return require
 

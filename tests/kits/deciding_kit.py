@@ -57,31 +57,42 @@ class Deciding(Acting):
         super().__init__(folder, nodes, tls=True)
         self.add_check()
         self.kueue.queue("a", 8 * nodes, admissionChecksStrategy=CHECKED)
+        self._made: set[tuple[str, str]] = set()
+        self._policy = policy
+        self._begin()
+        self.wait(STEP_S)
+
+    def _begin(self) -> None:
+        """The process of the controller starts."""
         wire = Wire(self.kueue.server, ADMIN, Faults(QUIET), lambda _write: None)
         self._source = Cluster(wire, lambda: self.now_s, rng=random.Random(1))
         collector = KubernetesCollector(self._source, Options(acts=True), skew_s=lambda: 0.0)
-        actuator = KubernetesActuator(
-            Api(wire), collector.objects, "test", LEVERS, upkeep=(ActiveCheck(), OldPlacements())
+        upkeep = (ActiveCheck(), OldPlacements())
+        actuator = KubernetesActuator(Api(wire), collector.objects, "test", LEVERS, upkeep=upkeep)
+        self.controller = Controller(self._wiring(collector, actuator))
+
+    def _wiring(self, collector: KubernetesCollector, actuator: KubernetesActuator) -> Wiring:
+        """What the controller is built from."""
+        return Wiring(
+            collectors=(collector,),
+            forecasters=[],
+            actuators=dict.fromkeys(OPERATIONS, actuator),
+            journal=NoJournal(),
+            memory=InMemoryStore(),
+            inbox=NoInbox(),
+            policy=StaticPolicySource(self._policy),
+            leadership=SoleLeader(),
+            on_decision=self._saw,
+            lists=((INVENTORY, collector.name), (WORK, collector.name)),
         )
-        self.actions: Counter[str] = Counter()
-        self.controller = Controller(
-            Wiring(
-                collectors=(collector,),
-                forecasters=[],
-                actuators=dict.fromkeys(OPERATIONS, actuator),
-                journal=NoJournal(),
-                memory=InMemoryStore(),
-                inbox=NoInbox(),
-                policy=StaticPolicySource(policy),
-                leadership=SoleLeader(),
-                on_decision=self._saw,
-                lists=((INVENTORY, collector.name), (WORK, collector.name)),
-            )
-        )
-        self.wait(STEP_S)
 
     def _saw(self, _observation: Observation, decision: Decision) -> None:
-        self.actions.update(each.action for each in decision.plan.proposals if each.accepted)
+        self._made |= {(each.action, each.id) for each in decision.plan.proposals if each.accepted}
+
+    @property
+    def actions(self) -> Counter[str]:
+        """Actions whose proposals were carried out; the same one, decided again, counts once."""
+        return Counter(action for action, _ in self._made)
 
     def wait(self, seconds: float) -> None:
         """Time passes, and the controller looks every two seconds."""
@@ -89,8 +100,12 @@ class Deciding(Acting):
         while self.now_s < end_s:
             self.run(min(STEP_S, end_s - self.now_s))
             with self.running.clock.lock:
-                self._source.step_all()
-                self.controller.tick(self.now_s)
+                self._tick()
+
+    def _tick(self) -> None:
+        """The controller looks once."""
+        self._source.step_all()
+        self.controller.tick(self.now_s)
 
     def run_gang(self, name: str, pods: int, annotations: dict[str, str] | None = None) -> None:
         """A Job whose pods take a node each runs."""

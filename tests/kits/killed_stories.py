@@ -9,12 +9,15 @@ also asked after a death.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from actuators.kubernetes.actuator import KubernetesActuator
@@ -22,8 +25,9 @@ from autopilot.contract.annotations import MIG_GEOMETRY
 from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from tests.kits.acting_story import Story
-from tests.kits.killing import TAKEOVER_S, Boundaries, Killed, MortalRun, make_mortal
+from tests.kits.killing import TAKEOVER_S, Boundaries, Killed, MortalDeciding, MortalRun, make_mortal
 from tests.kits.mig_kit import Scene
+from tests.kits.tools import find_tool
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Told:
     function: str
     boundaries: int
     stops: int = 0
-    on_nodes: bool = False  # it is about a node with the GPU operator, and gives its instruction itself
+    of: str = ""  # its file, tests/stories/test_NAME.py, where several stories are told there
 
 
 STORIES = {
@@ -41,10 +45,15 @@ STORIES = {
     "approval_by_annotation": Told("test_an_approval_is_carried_out_once", 33),
     "backfill": Told("test_short_work_starts_in_the_gaps_before_a_gang", 75),
     "defragment": Told("test_narrow_work_moves_together_for_a_wide_gang", 76, stops=1),
+    "drain_of_a_gang": Told("test_a_gang_leaves_a_node_that_is_drained_as_a_whole", 30, of="node_drain"),
+    "drain_of_a_job": Told("test_a_job_without_kueue_whose_pods_all_left_starts_elsewhere", 20, of="node_drain"),
+    "drain_without_loss": Told("test_a_gang_of_the_playground_moves_without_loss", 27, stops=1, of="node_drain"),
     "gang_admitted_whole": Told("test_a_gang_waits_until_all_of_it_has_room", 39),
     "idle_reclaim": Told("test_idle_work_yields_and_its_owner_brings_it_back", 56, stops=1),
+    "job_without_kueue": Told("test_it_starts_whole_at_its_place_once_there_is_room", 26),
     "lost_node": Told("test_a_gang_moves_away_from_a_lost_node", 29, stops=1),
-    "mig_regeometry": Told("test_a_gpu_is_cut_for_work_that_waits", 15, on_nodes=True),
+    "mig_for_a_job": Told("test_the_autopilot_cuts_a_gpu_for_a_job_that_waits", 24, of="mig_regeometry"),
+    "mig_regeometry": Told("test_a_gpu_is_cut_for_work_that_waits", 15),
     "preempt_for_inference": Told("test_a_victim_saves_before_it_leaves", 53, stops=1),
     "spot_drain": Told("test_work_leaves_a_spot_node_in_time", 45, stops=1),
 }
@@ -59,17 +68,33 @@ class Played:
     problems: list[str] = field(default_factory=list)
 
 
-def play(name: str, at: int, folder: Path) -> Played:
-    """Tell a story whose controller dies at boundary `at`; 0: it lives, and the boundaries are counted."""
+def play(name: str, at: int, folder: Path, tool: Callable[[str], str] = find_tool) -> Played:
+    """Tell a story whose controller dies at boundary `at`; 0: it lives, and the boundaries are counted.
+
+    `tool`: the path of kubectl.
+    """
     told, boundaries = STORIES[name], Boundaries(at)
-    module = importlib.import_module(f"tests.stories.test_{name}")
-    tell: Callable[[Any], None] = getattr(module, told.function)
-    problems = (on_nodes if told.on_nodes else on_playground)(tell, told, boundaries, folder)
+    module = importlib.import_module(f"tests.stories.test_{told.of or name}")
+    tell: Callable[..., None] = getattr(module, told.function)
+    asks = inspect.signature(tell).parameters
+    where = on_playground if "begin" in asks else on_nodes if "scene" in asks else on_pods
+    problems = where(module, partial(call, tell, tool), told, boundaries, folder)
     doubled = [f"done twice: {each}" for each in boundaries.doubled()]
     return Played(boundaries.passed, boundaries.where, [*problems, *doubled])
 
 
-def on_playground(tell: Callable[[Any], None], told: Told, boundaries: Boundaries, folder: Path) -> list[str]:
+def call(tell: Callable[..., None], tool: Callable[[str], str], **fixtures: Any) -> None:
+    """Tell a story with those of these that it asks for; `kubectl` is made for its cluster."""
+    asks = inspect.signature(tell).parameters
+    given = {**fixtures, "require_tool": tool}
+    if "kubectl" in asks:
+        given["kubectl"] = [tool("kubectl"), f"--kubeconfig={fixtures['cluster'].kubeconfig}"]
+    tell(**{key: value for key, value in given.items() if key in asks})
+
+
+def on_playground(
+    _module: ModuleType, tell: Callable[..., None], told: Told, boundaries: Boundaries, folder: Path
+) -> list[str]:
     """A story of work on the playground."""
     begun: list[Story] = []
 
@@ -77,7 +102,7 @@ def on_playground(tell: Callable[[Any], None], told: Told, boundaries: Boundarie
         begun.append(Story(folder, boundaries=boundaries, **more))
         return begun[-1]
 
-    problems = failure(lambda: tell(begin))
+    problems = failure(lambda: tell(begin=begin))
     for story in begun:
         stops = sum(story.cluster.evictions)
         if not problems and stops != told.stops:
@@ -88,11 +113,25 @@ def on_playground(tell: Callable[[Any], None], told: Told, boundaries: Boundarie
     return problems
 
 
-def on_nodes(tell: Callable[[Any], None], _told: Told, boundaries: Boundaries, folder: Path) -> list[str]:
-    """A story of a node with the GPU operator."""
+def on_pods(
+    module: ModuleType, tell: Callable[..., None], _told: Told, boundaries: Boundaries, folder: Path
+) -> list[str]:
+    """A story in which each pod lives by itself."""
+    cluster: MortalDeciding = module.open_cluster(folder, partial(MortalDeciding, boundaries=boundaries))
+    try:
+        problems = failure(lambda: tell(cluster=cluster))
+        return problems + [f"lost: {each}" for each in cluster.lost]
+    finally:
+        cluster.close()
+
+
+def on_nodes(
+    _module: ModuleType, tell: Callable[..., None], _told: Told, boundaries: Boundaries, folder: Path
+) -> list[str]:
+    """A story of a node with the GPU operator, which gives its instruction itself."""
     scene = MortalScene(folder, boundaries)
     try:
-        return failure(lambda: tell(scene))
+        return failure(lambda: tell(scene=scene))
     finally:
         scene.close()
 

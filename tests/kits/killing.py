@@ -24,13 +24,16 @@ from autopilot.controller import Wiring
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import MemoryStore
-from autopilot.core.model.records import Outcome
+from autopilot.core.model.records import Decision, Observation, Outcome
+from autopilot.memory_store import InMemoryStore
 from autopilot.readiness import line
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.memory import ClusterMemory
 from autopilot.service.site import Site
 from benchmarks.playground_acting import ActingRun
 from collectors.kubernetes.access import Access, Address
+from collectors.kubernetes.collector import KubernetesCollector
+from tests.kits.deciding_kit import Deciding
 from tests.kits.lead_kit import NAME, with_namespace
 
 Obj = dict[str, Any]
@@ -144,13 +147,18 @@ class MortalMemory:
 
 
 class MortalJournal:
-    """A journal that keeps nothing. The outcomes of effects are a record."""
+    """A journal that keeps nothing. The outcomes of effects are a record.
 
-    def __init__(self, boundaries: Boundaries) -> None:
-        self._boundaries = boundaries
+    `saw`: called with each decision before it is carried out, so also with those of a process that dies then.
+    """
 
-    def intend(self, *_: Any) -> None:
-        """Nothing."""
+    def __init__(self, boundaries: Boundaries, saw: Callable[[Observation, Decision], None] | None = None) -> None:
+        self._boundaries, self._saw = boundaries, saw
+
+    def intend(self, observation: Observation, _policy: Any, _memory: Any, decision: Decision, _sent: Any) -> None:
+        """What is about to be done."""
+        if self._saw is not None:
+            self._saw(observation, decision)
 
     def conclude(self, _tick: int, outcomes: Sequence[Outcome]) -> None:
         """Perhaps die."""
@@ -231,9 +239,7 @@ class MortalRun(ActingRun):
     @property
     def lost(self) -> list[str]:
         """Effects that are under way beyond any deadline."""
-        entries = self.controller.memory.in_flight.values()
-        now_s = self.controller.memory.now_s
-        return [f"{each.instruction.id} is {each.state}" for each in entries if now_s - each.since_s > LONGEST_S]
+        return overdue(self.controller.memory)
 
     def tick(self) -> None:
         """Decide; where the controller dies, the next one decides a moment later."""
@@ -242,3 +248,46 @@ class MortalRun(ActingRun):
         except Killed:
             self._succeed()
             self.tick()
+
+
+class MortalDeciding(Deciding):
+    """A cluster whose pods live by themselves, with a controller that dies once, and the one that takes over.
+
+    Its memory in the cluster is a store that outlives the processes.
+    """
+
+    def __init__(self, folder: Path, policy: Policy, nodes: int = 3, *, boundaries: Boundaries) -> None:
+        self.boundaries, self.fence, self._kept = boundaries, 0, InMemoryStore()
+        super().__init__(folder, policy, nodes)
+
+    def _wiring(self, collector: KubernetesCollector, actuator: KubernetesActuator) -> Wiring:
+        """The next process takes the memory of the cluster over."""
+        self.fence += 1
+        self._die = make_mortal(actuator.api, self.boundaries)
+        return replace(
+            super()._wiring(collector, actuator),
+            memory=MortalMemory(self._kept, self.boundaries),
+            journal=MortalJournal(self.boundaries, self._saw),
+            leadership=Term(self.fence),
+        )
+
+    def _tick(self) -> None:
+        """Decide; where the controller dies, the next one decides a moment later."""
+        try:
+            super()._tick()
+        except Killed:
+            self._die()
+            self.run(TAKEOVER_S)
+            self._begin()
+            self._tick()
+
+    @property
+    def lost(self) -> list[str]:
+        """Effects that are under way beyond any deadline."""
+        return overdue(self.controller.memory)
+
+
+def overdue(memory: ControllerMemory) -> list[str]:
+    """Effects that are under way for longer than any effect of a story takes."""
+    entries = memory.in_flight.values()
+    return [f"{each.instruction.id} is {each.state}" for each in entries if memory.now_s - each.since_s > LONGEST_S]

@@ -6,6 +6,7 @@ The boundary follows the day of the year, so that they all come in turn. `make s
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,10 +18,10 @@ SEED = int(os.environ.get("AUTOPILOT_KILL_SEED") or datetime.now(UTC).timetuple(
 
 
 @pytest.mark.parametrize("name", sorted(STORIES))
-def test_the_next_controller_finishes_the_story(name: str, tmp_path: Path) -> None:
+def test_the_next_controller_finishes_the_story(name: str, tmp_path: Path, require_tool: Callable[[str], str]) -> None:
     """Nothing is lost, nothing is done twice, and what the story states holds."""
     at = 1 + SEED % STORIES[name].boundaries
-    played = play(name, at, tmp_path)
+    played = play(name, at, tmp_path, require_tool)
     again = f"AUTOPILOT_KILL_SEED={SEED} .venv/bin/python -m pytest tests/stories/test_killed.py -k {name}"
     died = f"{name}, boundary {at}: {played.died or 'it is not reached'}"
     assert not played.problems, f"{died}: {played.problems}; repeat it with: {again}"

@@ -8,7 +8,7 @@ uncordons the node. Then the scheduler starts the pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from apiserver.actors.mig_manager import MigOptions
 from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.records import OutcomeKind
 from benchmarks.playground_acting import policy_of
+from tests.kits.core_world import with_policy
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
 from tests.kits.mig_kit import AMOUNTS, HALVES, SMALL, SPACE, Scene, add_gpu_operator, labels_of_small
@@ -58,10 +59,9 @@ def test_a_gpu_is_cut_for_work_that_waits(scene: Scene) -> None:
     assert node_of(scene, "half") == "m1"
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Deciding]:
+def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:
     """A node of two GPUs, both cut into small instances, and the autopilot, which may change geometries."""
-    found = Deciding(tmp_path, policy_of("regeometry-node"), nodes=1)
+    found = kind(folder, with_policy(policy_of("regeometry-node"), regeometry={"dwell_s": 60.0}), nodes=1)
     add_gpu_operator(found.kueue.server, MigOptions(config_map=(SPACE, CONFIG_MAP)), found.run)
     made = {"name": "m1", "labels": labels_of_small() | {"kubernetes.io/hostname": "m1"}}
     found.ask("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": made})
@@ -69,6 +69,13 @@ def cluster(tmp_path: Path) -> Iterator[Deciding]:
     ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
     found.ask("PATCH", "/api/v1/nodes/m1/status", {"status": {"capacity": room, "allocatable": room, **ready}})
     found.wait(10.0)
+    return found
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Deciding]:
+    """That cluster."""
+    found = open_cluster(tmp_path)
     yield found
     found.close()
 
@@ -76,7 +83,7 @@ def cluster(tmp_path: Path) -> Iterator[Deciding]:
 def test_the_autopilot_cuts_a_gpu_for_a_job_that_waits(cluster: Deciding) -> None:
     """From the Job of its owner to its pod: the decision, the label of the manager, and the start."""
     leave(cluster, "half")
-    cluster.wait(60.0)
+    cluster.wait(120.0)
     assert cluster.actions["regeometry"] == 1, cluster.actions
     node = cluster.ask("GET", "/api/v1/nodes/m1")
     assert node["spec"]["unschedulable"] is True

@@ -27,10 +27,15 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 SAVES = {"gpu-autopilot.io/checkpoint-on-request": "true", "gpu-autopilot.io/checkpoint-write-s": "20"}
 
 
+def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:
+    """Three nodes of eight GPUs, and the autopilot in charge of their queue."""
+    return kind(folder, with_policy(policy_of(), preemption={"grace_s": 300.0}))
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Deciding]:
-    """Three nodes of eight GPUs, and the autopilot in charge of their queue."""
-    found = Deciding(tmp_path, with_policy(policy_of(), preemption={"grace_s": 300.0}))
+    """That cluster."""
+    found = open_cluster(tmp_path)
     yield found
     found.close()
 
