@@ -38,6 +38,7 @@ from autopilot.core.model.ports import (
     Leadership,
     MemoryStore,
     PolicySource,
+    Recalling,
     Worker,
 )
 from autopilot.core.model.records import (
@@ -109,6 +110,9 @@ class Controller:
         self._known: dict[str, Objects] = {}  # objects of the last trusted list, by view
         self._listed: dict[str, Shown] = {}  # what the lists of this tick show
         self.wake_at_s = float("-inf")
+        for collector in self._wiring.collectors:
+            if isinstance(collector, Recalling):
+                collector.recall([each.instruction for each in self.memory.in_flight.values()])
 
     def tick(self, now_s: float) -> Step | None:
         """Observe, decide, record and act once; None when another replica leads."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from autopilot.core.model.records import Batch, Gap, Listing
+from autopilot.core.model.objects import SubjectKind
+from autopilot.core.model.records import Batch, Gap, Instruction, Listing
 from autopilot.core.model.snapshot import Topology
 from collectors.attribution import Sightings
 from collectors.kubernetes import kinds, nodes, telemetry_join
@@ -148,6 +149,15 @@ class KubernetesCollector:
             inventory_list=Listing(not reason, reason, deleted=gone[0]),
             work_list=Listing(not reason, reason, deleted=gone[1]),
         )
+
+    def recall(self, under_way: Sequence[Instruction]) -> None:
+        """Count the restarts of work on from what an earlier process counted (port `Recalling`)."""
+        counts: dict[str, tuple[int, bool]] = {}
+        for each in under_way:
+            if each.subject.kind == SubjectKind.WORKLOAD:
+                held = each.kind in {"evict", "resize"}  # it held GPUs when it was decided
+                counts[each.subject.uid] = max(counts.get(each.subject.uid, (0, False)), (each.subject.revision, held))
+        self._gangs.recall(counts)
 
     def reported_flops(self, now_s: float) -> dict[str, float]:
         """Model FLOP/s by uid of the work whose pods all report them now; other work is not in it."""

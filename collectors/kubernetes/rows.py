@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from autopilot.core.model.snapshot import DTYPES, UNSTATED
+from autopilot.core.model.snapshot import DTYPES, UNSTATED, MemberTable, empty, make
 
 FIRST_ROOM = 256
 
@@ -77,3 +77,13 @@ class RowTable:
             count = len(self._keys)
             self._frozen = self._table(**{name: column[:count].copy() for name, column in self._columns.items()})
         return self._frozen
+
+
+def member_table(members: Mapping[str, Sequence[Mapping[str, Any]]], row_of: Callable[[str], int]) -> MemberTable:
+    """The table of members that differ, by the key of their gang. `row_of`: the row of a gang."""
+    rows = [{**member, "workload": row_of(key)} for key, found in members.items() for member in found]
+    if not rows:
+        nothing: MemberTable = empty(MemberTable)
+        return nothing
+    table: MemberTable = make(MemberTable, **{name: [each[name] for each in rows] for name in rows[0]})
+    return table

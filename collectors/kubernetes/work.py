@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from autopilot.core.model.records import Gap, Work
-from autopilot.core.model.snapshot import MemberTable, PlacementTable, ServiceTable, WorkloadTable, empty, make
+from autopilot.core.model.snapshot import PlacementTable, ServiceTable, WorkloadTable, empty, make
 from collectors.kubernetes.autoscalers import target_of
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import budget_selects
@@ -19,6 +19,7 @@ from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
 from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.queue_tree import QueueTree
+from collectors.kubernetes.rows import RowTable, member_table
 from collectors.kubernetes.services import is_service, service_gaps, service_table
 from collectors.kubernetes.wire import Autoscaler, Budget, Job, Pod, Scaled
 from collectors.kueue import state as kueue
@@ -50,6 +51,7 @@ class Gangs:
     _aliases: dict[tuple[str, str], str] = field(default_factory=dict)  # Workload -> key of its gang
     _named: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     _holding: dict[str, tuple[str, str]] = field(default_factory=dict)  # pod -> (gang, node)
+    _recalled: dict[str, tuple[int, bool]] = field(default_factory=dict)  # see `recall`
     _members: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     _problems: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     _ended: dict[str, float] = field(default_factory=dict)  # key -> when it is hidden
@@ -62,8 +64,6 @@ class Gangs:
 
     def __post_init__(self) -> None:
         """Connect what rows depend on."""
-        from collectors.kubernetes.rows import RowTable
-
         self._rows = RowTable(WorkloadTable, {"cpu_milli": 0, "memory_mib": 0})
         self.cluster.tenant = self._tenant
         self.cluster.service = lambda namespace, name: self._service_rows.get((namespace, name), -1)
@@ -90,6 +90,11 @@ class Gangs:
         self.claimed = claimed
         for uid in sorted(changed & self.pods.keys()):
             self._put_pod(pod_facts(self.pods[uid].pod, claimed.get(uid, 0)))
+
+    def recall(self, counts: Mapping[str, tuple[int, bool]]) -> None:
+        """How often an earlier process saw work stop, by uid, and whether the work held GPUs then."""
+        self._recalled = dict(counts)
+        self.dirty |= {gang.key for gang in self.gangs.values() if uid_of(gang) in counts}
 
     def update_jobs(self, changes: Changes) -> None:
         """Jobs; a JobSet's are only read through their pods."""
@@ -302,7 +307,7 @@ class Gangs:
                 self._placements(),
                 self._services_table,
                 tree.table,
-                self._member_table(),
+                member_table(self._members, self._rows.row),
             )
             self._built = (built_from, work)
         return self._built[1]
@@ -343,6 +348,8 @@ class Gangs:
             holding = [each for each in gang.pods.values() if each.holds]
             end = end_of(gang)
             done = end.at_s is not None and not holding
+            if (known := self._recalled.pop(uid_of(gang), None)) is not None:
+                gang.incarnation, gang.held = max(gang.incarnation, known[0]), gang.held or known[1]
             if gang.held and not holding and not done:
                 gang.incarnation += 1
             gang.held = bool(holding)
@@ -410,16 +417,6 @@ class Gangs:
             leaving=leaving,
             rank=np.zeros(len(workloads), np.int32),
         )
-        return table
-
-    def _member_table(self) -> MemberTable:
-        rows = [
-            {**member, "workload": self._rows.row(key)} for key, members in self._members.items() for member in members
-        ]
-        if not rows:
-            nothing: MemberTable = empty(MemberTable)
-            return nothing
-        table: MemberTable = make(MemberTable, **{name: [each[name] for each in rows] for name in rows[0]})
         return table
 
     def _make_services(self, tree: QueueTree) -> None:

@@ -118,9 +118,8 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
         if placement.bound(tools.api, target):
             return changed("its pods run, or may run, where they are")
         return suspend(tools, effect, target, StopReason.MOVE)
-    mark = mark_of(target.job)
-    if mark is not None and mark.id == effect.id and not holds(target.job, "Suspended"):
-        return Waiting("its pods leave the place that they lost")
+    if mark_of(target.job) is not None and not holds(target.job, "Suspended"):
+        return Waiting("its Job is not suspended yet, so its template cannot change")
     place = placement.place_of(tools.api, target.uid, operation.slots, elastic=not rigid(target))
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:

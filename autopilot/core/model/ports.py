@@ -32,6 +32,18 @@ class Collector(Protocol):
         ...
 
 
+@runtime_checkable
+class Recalling(Protocol):
+    """A collector that counts the restarts of work where no object of the cluster counts them."""
+
+    def recall(self, under_way: Sequence[Instruction]) -> None:
+        """Count on from the revisions in these instructions, which an earlier process sent.
+
+        Called before the first observation after memory was taken over: an effect holds for one revision.
+        """
+        ...
+
+
 class Forecaster(Protocol):
     """One source of forecasts."""
 

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from autopilot.contract.annotations import MANAGE
+from autopilot.core.model.objects import Subject, SubjectKind
+from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, Save, StopReason
+from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import Displace, Gate, SloClass, State, Topology
 from tests.kits.kube_objects import (
     EPOCH_S,
@@ -143,6 +146,25 @@ def test_restarts_are_counted() -> None:
     view = Seen(node("n1"), job("pt", 1), first)
     assert row(view.tables()[1], "team/pt")["incarnation"] == 0
     assert row(view.tables(gone=(first,))[1], "team/pt")["incarnation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "there", "counted"),
+    [
+        (AdmitOperation(slots=()), (), 3),
+        (EvictOperation(reason=StopReason.PREEMPT, grace_s=0.0, save=Save.TRY), (), 4),
+        (EvictOperation(reason=StopReason.PREEMPT, grace_s=0.0, save=Save.TRY), ("n1",), 3),
+    ],
+    ids=["still waiting", "stopped meanwhile", "still running"],
+)
+def test_restarts_are_counted_on_after_a_takeover(operation: Operation, there: tuple[str, ...], counted: int) -> None:
+    """An effect under way holds for the revision that the process before counted."""
+    pods = [pod("pt-0", 1, node=each, owner=owner("Job", "pt", "uid-team-pt")) for each in there]
+    view = Seen(node("n1"), job("pt", 1), *pods)
+    subject = Subject(SubjectKind.WORKLOAD, "team/pt", "uid-team-pt", 3)
+    view.collector.recall([Instruction("1/p/pt", subject, operation, 0.0, 1, "p")])
+    assert row(view.tables()[1], "team/pt")["incarnation"] == counted
+    assert row(view.tables()[1], "team/pt")["incarnation"] == counted
 
 
 def test_a_deleted_gang_is_reported_by_its_uid() -> None:
