@@ -181,7 +181,7 @@ AT_LEAST = (
     "s since it left",
     "s since its last change",
 )
-"""How the units begin of which a guard asks for at least its limit. Of all others it allows at most the limit."""
+"""Beginnings of units: a guard asks for at least its limit of these. It allows at most the limit of all others."""
 
 
 def _measured(verdict: Verdict) -> str:
