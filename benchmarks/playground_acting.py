@@ -3,6 +3,9 @@
 Both sides run the same scenario, seed, policy, rules (Kueue's cohort) and forecasters, and the physical checkers of the
 simulator watch both. One side acts on the simulator, the other through the API over HTTP, with levers as beside a
 real cluster: gates, admission checks, evictions.
+
+Work that a scenario submits at one moment comes `APART_S` after each other: gangs that are equal in all else are served
+by the order of rows, which is that of the scenario in a simulation, and that of names beside an API.
 """
 
 from __future__ import annotations
@@ -233,13 +236,23 @@ def acted(world: World, until_s: float, folder: Path, policy: Policy, **more: An
 SCENARIOS = {"quickstart": 2.0, "spot-cascade": 1.5, "reclaim-storm": 3.0}
 """Hours of each scenario that are compared."""
 GOAL_RATIO = 0.05
+APART_S = 1.0
+"""Between two arrivals. Creation times of Kubernetes have whole seconds."""
 RESOLUTION_S = 1.0
 """Differences of the mean wait that do not count: the clock of the playground runs until its first tick."""
 
 
+def one_by_one(world: World) -> World:
+    """The world with at least `APART_S` between two arrivals; later ones move back."""
+    jobs, before_s = world.jobs(), -inf
+    for job in sorted(range(len(jobs.submit_s)), key=lambda each: (jobs.submit_s[each], each)):
+        before_s = jobs.submit_s[job] = max(jobs.submit_s[job], before_s + APART_S)
+    return replace(world, _jobs=jobs)
+
+
 def compare(scenario: str, hours: float, policy: Policy, **more: Any) -> tuple[Figures, Figures]:
     """Simulation and playground."""
-    world = build_world(SimulateOptions(scenario=scenario))
+    world = one_by_one(build_world(SimulateOptions(scenario=scenario)))
     one = simulated(world, hours * 3600.0, policy)
     with tempfile.TemporaryDirectory() as folder:
         return one, acted(world, hours * 3600.0, Path(folder), policy, **more)

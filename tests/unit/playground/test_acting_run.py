@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from benchmarks.playground_acting import GOAL_RATIO, RESOLUTION_S, compare, policy_of
+from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.world import build_world
+from benchmarks.playground_acting import APART_S, GOAL_RATIO, RESOLUTION_S, compare, one_by_one, policy_of
+
+
+def test_no_two_arrivals_come_at_one_moment() -> None:
+    """They keep their order, and none comes earlier."""
+    world = build_world(SimulateOptions(scenario="reclaim-storm"))
+    before, after = np.array(world.jobs().submit_s), np.array(one_by_one(world).jobs().submit_s)
+    order = np.argsort(before, kind="stable")
+    assert np.count_nonzero(np.diff(before[order]) == 0.0) > 10
+    assert (np.diff(after[order]) >= APART_S).all()
+    assert (after >= before).all()
 
 
 def test_ten_minutes_of_quickstart_are_as_in_the_simulation() -> None:
