@@ -102,6 +102,13 @@ class Deciding(Acting):
             with self.running.clock.lock:
                 self._tick()
 
+    def until(self, what: Callable[[], object], most_s: float = 300.0) -> None:
+        """Time passes until something is so."""
+        end_s = self.now_s + most_s
+        while not what():
+            assert self.now_s < end_s
+            self.wait(STEP_S)
+
     def _tick(self) -> None:
         """The controller looks once."""
         self._source.step_all()
