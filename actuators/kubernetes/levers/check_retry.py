@@ -14,6 +14,8 @@ from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Instruction
 
+STOPS = "Kueue stops it"
+
 
 def suits(instruction: Instruction, target: Target) -> str:
     """Work of Kueue with our check that continues elsewhere, or starts again for its own sake."""
@@ -40,11 +42,13 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
         if effect.id in check.get("message", "") or holds(found, "Evicted"):
             return Stop("it is on its way", done=True)
         if not holds(found, "Admitted"):
+            if effect.waits_for == STOPS:  # our Retry did it: Kueue resets the check, and reserves its quota anew
+                return Stop("it is stopped", done=True)
             return Stop("it is not admitted any more", refusal=Refusal.TAKEN)
         return state_of(RETRY, text, now_s)
 
     answer = tools.writer.apply_status(ref, decide, CHECK_MANAGER)
-    return Waiting("Kueue stops it") if answer.ok else ended_by(answer, f"{ref.shown}: check Retry")
+    return Waiting(STOPS) if answer.ok else ended_by(answer, f"{ref.shown}: check Retry")
 
 
 LEVER = Lever(

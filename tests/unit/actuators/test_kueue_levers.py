@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import OutcomeKind
@@ -52,6 +54,19 @@ def test_a_moved_gang_returns_to_our_check(acting: Acting) -> None:
     running = [each["spec"]["nodeName"] for each in acting.pods("moved") if each["status"]["phase"] == "Running"]
     assert running == ["n3"]
     acting.finish("moved")
+
+
+def test_a_stop_that_the_view_does_not_show_yet_is_no_conflict(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kueue has stopped it and reserved its quota anew before the view told of the stop: our own Retry did that."""
+    uid = acting.running_job("early", "n1")
+    seen = acting.find("workload", uid)
+    actuator, stop = acting.actuator(), acting.instruction(uid, evict(StopReason.MOVE))
+    actuator.apply(stop, acting.now_s)
+    acting.run(5)
+    assert acting.kueue.condition("early", "Evicted")[0] == "False"
+    monkeypatch.setattr(acting, "find", lambda *_: seen)
+    assert actuator.advance(acting.now_s, 1, [stop]) == ()
+    acting.finish("early")
 
 
 def test_preempted_work_stays_out_until_it_is_admitted_again(acting: Acting) -> None:
