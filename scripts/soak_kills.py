@@ -30,8 +30,13 @@ SOURCES = (
     "benchmarks/playground_acting.py",
     "tests/kits/killing.py",
     "tests/kits/killed_stories.py",
+    "tests/kits/acting_kit.py",
     "tests/kits/acting_story.py",
     "tests/kits/approving.py",
+    "tests/kits/deciding_kit.py",
+    "tests/kits/kueue_kit.py",
+    "tests/kits/mig_kit.py",
+    "tests/hostile/api_wire.py",
     "tests/stories",
 )
 NAMES = sorted(STORIES)
