@@ -29,7 +29,7 @@ IMAGE := build/image
 INSTALLED := $(IMAGE)/opt/gpu-autopilot/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test check gate format bench soak mutants test-services e2e image-steps sbom lock clean
+.PHONY: help setup setup-dev demo test check gate format bench soak mutants kube-tools test-services e2e image-steps sbom lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,9 +76,11 @@ mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; 
 e2e: $(TOOLED) ## the long tests: a real browser, and the cluster that AUTOPILOT_E2E_KUBECONFIG names
 	@$(PY) -m pytest -m e2e
 
-test-services: ## install what some tests need: prometheus, alertmanager, chromium, gcc, kubectl, helm
+kube-tools: ## install kubectl and helm into build/tools (part of test-services)
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(MAKE) --no-print-directory $(KUBE_TOOLS)/kubectl; \
 	else for tool in kubectl helm; do command -v $$tool >/dev/null || echo "missing: $$tool; install it and put it on PATH"; done; fi
+
+test-services: kube-tools ## install what some tests need: prometheus, alertmanager, chromium, gcc, kubectl, helm
 	@missing=""; for tool in $(TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -z "$$missing" ]; then echo "present: $(TOOLS)"; exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

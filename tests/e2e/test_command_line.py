@@ -273,7 +273,7 @@ def test_a_folder_that_may_not_be_used_is_one_clear_message(
 @pytest.mark.usefixtures("heeded_ctrl_c")
 def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     """In the middle of a long run it stops with 130, writes what there is, and says that it is not all."""
-    rows = "".join(f"k{n},t,{n * 7},{5000 + n % 900},{1 + n % 8}\n" for n in range(40_000))
+    rows = "".join(f"k{n},t,{n * 7},{5000 + n % 900},{1 + n % 8}\n" for n in range(10_000))
     jobs.write_text(HEADER + rows)
     command = [
         sys.executable,
@@ -297,13 +297,13 @@ def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dic
     journal = tmp_path / "state" / "gpu-autopilot" / "last.journal"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None and _size(journal) < 60_000:
-        os.sched_yield()
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert "interrupted; autopilot reached" in errors
-    assert "of 40,000 jobs finished; not run: easy" in errors
+    assert "of 10,000 jobs finished; not run: easy" in errors
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["policies"]["autopilot"]["interrupted"] is True
 

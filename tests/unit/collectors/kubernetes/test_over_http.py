@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ from collectors.kubernetes.transport import Transport
 
 CONVERGES_S = 5.0
 """After the end of the faults the view is whole and true within this time."""
+
+SPEED = 3.0
+"""Seconds of the server in a real one. Watches, silences, delays and changes are as much shorter in real time."""
 
 Seen = dict[str, str]
 
@@ -94,14 +98,14 @@ def change(running: Running, rng: random.Random, number: int) -> None:
 def running() -> Iterator[Running]:
     """A server without actors: only the test changes it."""
     server = Server(Timeline(datetime.now(UTC)), random.Random(3))
-    with serve(server) as found:
+    with serve(server, speed=SPEED) as found:
         yield found
 
 
 def test_the_view_follows_the_server(running: Running, tmp_path: Path) -> None:
     """Changes arrive while watches end and begin again, and nothing is listed twice."""
     rng = random.Random(5)
-    with beside(running, tmp_path, Timing(watch_s=2)) as (cluster, look):
+    with beside(running, tmp_path, Timing(watch_s=6)) as (cluster, look):
         for number in range(200):
             change(running, rng, number)
             time.sleep(0.01)
@@ -112,14 +116,15 @@ def test_the_view_follows_the_server(running: Running, tmp_path: Path) -> None:
 
 def test_after_all_faults_at_once_the_view_is_true_again(running: Running, tmp_path: Path) -> None:
     """Slow, dropped, 429, 500, duplicated, reordered: five seconds after their end everything is as on the server."""
-    rng, length_s = random.Random(7), float(os.environ.get("AUTOPILOT_SOAK_FAULTS_S", "30"))
-    with beside(running, tmp_path, Timing(watch_s=2, silence_s=4.0)) as (cluster, look):
+    rng, length_s = random.Random(7), float(os.environ.get("AUTOPILOT_SOAK_FAULTS_S", "10"))
+    timing = Timing(watch_s=2, silence_s=4.0 / SPEED, first_wait_s=0.2 / SPEED, longest_wait_s=4.0 / SPEED)
+    with beside(running, tmp_path, timing) as (cluster, look):
         until(lambda: all(each.synced for each in cluster.health()), "not listed")
-        running.shell.faults.plan = ALL
+        running.shell.faults.plan = replace(ALL, slow_s=ALL.slow_s / SPEED)
         end_s, number = time.monotonic() + length_s, 0
         while time.monotonic() < end_s:
             change(running, rng, number := number + 1)
-            time.sleep(0.01)
+            time.sleep(0.01 / SPEED)
         running.shell.faults.plan = QUIET
         until(lambda: look() == truth(running), "the view differs", CONVERGES_S)
         until(lambda: not any(each.problem for each in cluster.health()), "still a problem", CONVERGES_S)
