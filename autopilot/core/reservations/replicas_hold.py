@@ -63,6 +63,9 @@ def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int) -> N
     if forecast is None:
         return
     start_s = forecast.made_s + min(ctx.policy.room.keep_s, forecast.horizons_s[-1])
+    if start_s <= ctx.now_s:  # the forecast is older than the time that room is kept for
+        return
+    ctx.plan.wake_at(start_s)
     ready = np.bincount(snapshot.gpus.node[ctx.plan.gpu_free_at_s <= start_s], minlength=len(snapshot.nodes.id)).astype(
         np.int32
     )

@@ -114,6 +114,19 @@ def test_nothing_is_kept_on_a_forecast_that_is_not_trusted(doubt: dict[str, Any]
     assert kept(told(seen(made), scale_ahead={"lead_s": 60.0})) == 0
 
 
+def test_nothing_is_stopped_for_a_hold_that_is_over() -> None:
+    """The forecast is older than the time that room is kept for: backfilled work stays, and waiting work may start."""
+    work = [holds(f"chat/{number}", 1, [number], **REPLICA) for number in (0, 1)]
+    work += [holds("gap", 5, range(2, 7), queue=2, backfilled=True), waits("b", 1, queue=2)]
+    snap = snapshot("1x8", work, queues=TWO_QUEUES)
+    made = forecast(FOUR, NOW_S - 100.0)
+    observation = serving(observe(snap, NOW_S, total_s={"b": 7200.0, "gap": 9e4}), made, queue=[1])
+    assert started(told(observation)) == {}
+    step = told(observation, room={"keep_s": 60.0})
+    assert (kept(step), list(started(step))) == (0, ["b"])
+    assert "evict" not in [each.kind for each in step.instructions]
+
+
 def test_replicas_are_kept_whole_on_the_nodes_with_the_least_room() -> None:
     """A replica of three GPUs fits twice on the second node, and not on the two GPUs that are left on the first."""
     step = told(seen(wide=4, shape="2x8", per_replica=3))
