@@ -50,7 +50,8 @@ its own clock, and that clock stands in a tick."""
 PATIENT_S = 60.0
 """Real time for which a tick waits until the watches have told everything: virtual time would pass without them."""
 REFUSED_S = 0.2
-"""The same where the server refuses everything: nothing is told, and the delay of the next attempt grows meanwhile."""
+"""The same while the server refuses every request: watches deliver nothing, and a longer wait only lets the client's
+retry delay grow."""
 MOST_TICKS = 16
 """Ticks at one moment before time goes on, as in a simulation: an effect of several steps needs several."""
 

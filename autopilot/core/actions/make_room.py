@@ -25,7 +25,7 @@ from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.room_sources import SOURCES, Source
 from autopilot.core.preemption.scenario import Scenario, cases_without_victims, pipelined_draft
-from autopilot.core.tracking.replicas import Ahead, beyond_served, foresee
+from autopilot.core.tracking.replicas import Ahead, beyond_served
 
 NAME = "make_room"
 FORESEEN = Case(
@@ -89,8 +89,7 @@ def _wishes(ctx: Context) -> Iterator[_Wish]:
     left = left[ctx.pending_table.may_ask[left] & (work.service[ctx.pending[left]] >= 0)]
     if not len(left):
         return
-    records = ctx.memory.services
-    lead = {each.row: each for each in foresee(ctx.observation, records, ctx.policy)}
+    lead = {each.row: each for each in ctx.foreseen}
     fresh = services.age_s <= ctx.policy.freshness.telemetry_s
     breach = fresh & (services.p99_s > services.objective_s)
     has = holding_mask(work)

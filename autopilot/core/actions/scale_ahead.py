@@ -21,7 +21,7 @@ from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, ScaleDraft, Submit
-from autopilot.core.tracking.replicas import Ahead, beyond_served, desired_replicas, foresee, room_until_s
+from autopilot.core.tracking.replicas import Ahead, beyond_served, desired_replicas, room_until_s
 
 NAME = "scale_ahead"
 FLOOR = Case(
@@ -40,7 +40,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     effects = (entry.instruction for entry in ctx.memory.in_flight.values())
     under_way = {effect.subject.uid for effect in effects if isinstance(effect.operation, ScaleOperation)}
     services = ctx.observation.snapshot.services
-    asked = foresee(ctx.observation, ctx.memory.services, ctx.policy)
+    asked = ctx.foreseen
     lacking_gpus = _lacking_gpus(ctx) if asked else 0.0
     yields = _yields(ctx, lacking_gpus)
     for ahead in asked:

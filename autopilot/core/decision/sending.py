@@ -49,7 +49,6 @@ from autopilot.core.planning.draft import (
     WorkloadDraft,
 )
 from autopilot.core.tracking.pipelined import Lookup, shows
-from autopilot.core.tracking.replicas import foresee
 
 ENDS = frozenset(
     {
@@ -291,7 +290,7 @@ class Sender:
         row = rows_by_uid(services).get(effect.subject.uid)
         if row is None or int(services.generation[row]) != effect.subject.revision:
             return Code.CHANGED
-        asked = foresee(ctx.observation, ctx.memory.services, ctx.policy) if floor.replicas else []
+        asked = ctx.foreseen if floor.replicas else []
         ahead = next((each for each in asked if each.row == row), None)
         if floor.replicas and ahead is None:
             return Code.FORECAST_UNKNOWN

@@ -33,6 +33,7 @@ from autopilot.core.planning.plan_state import CODE_INDEX, Held, PlanState, Quot
 from autopilot.core.planning.quota_state import Quota
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules.base import Running
+from autopilot.core.tracking.replicas import Ahead, foresee
 from autopilot.core.usage.plausibility import doubts
 from autopilot.core.usage.table import UsageTable, usage_of
 
@@ -46,6 +47,10 @@ class _Positions(dict[int, int]):
 
 class _SharedIndices(list[float]):
     """Indices of pending gangs, by position."""
+
+
+class _Foreseen(list[Ahead]):
+    """What `Context.foreseen` is kept as."""
 
 
 @dataclass(slots=True)
@@ -166,6 +171,11 @@ class Context:
         return _SharedIndices(
             index * weight(row) for index, row in zip(self.index.tolist(), self.pending.tolist(), strict=True)
         )
+
+    @property
+    def foreseen(self) -> list[Ahead]:
+        """The replicas that forecasts call for, by service, computed at most once in a tick."""
+        return self.once(_Foreseen, lambda: _Foreseen(foresee(self.observation, self.memory.services, self.policy)))
 
     @property
     def usage(self) -> UsageTable:

@@ -1,18 +1,19 @@
-"""Room that forecasts call for soon: GPUs that replicas of services will need are kept from work that would outlive it.
+"""Room for replicas that a forecast calls for soon, kept from work that would outlive it.
 
-Without it, work that borrows starts on whatever is free, also while the load of a service rises, and is stopped minutes
-later for the next replica. From the forecasts that `scale_ahead` trusts, each service is expected to need so many
-replicas within `room.keep_s`. For those that hold no GPUs yet, GPUs that are free by then are held on as few nodes as
-possible. Work of the service's queue may use them, and work that is sure to end before. Nothing is stopped for a hold.
+Work that borrows may start on whatever is free. While the load of a service rises, such work would be stopped minutes
+later for the next replica. The forecasts that `scale_ahead` trusts give the number of replicas that each service is
+expected to need within `room.keep_s`. For replicas that hold no GPUs yet, GPUs that will be free by then are held. Work
+of the service's queue may use them, and so may work that is sure to end before. Nothing is stopped for a hold.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil, isnan
+from math import ceil, inf, isnan
 
 import numpy as np
 
+from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.policy import Effect
 from autopilot.core.model.records import About, Code, Evidence, Note, NoteCode, Reservation
 from autopilot.core.model.snapshot import I32
@@ -20,7 +21,7 @@ from autopilot.core.model.work import holding_mask
 from autopilot.core.placement.shapes import Shape, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import Held
-from autopilot.core.tracking.replicas import Ahead, demand_at, foresee, judged
+from autopilot.core.tracking.replicas import Ahead, demand_at, judged
 
 LEVEL = 0.5
 """Quantile of the demand that room is kept for: a replica that is needed more likely than not."""
@@ -32,23 +33,27 @@ def hold_replicas(ctx: Context) -> None:
     if not rules.keep_s or not (modes.auto(Effect.FLOOR) and modes.auto(Effect.ROOM)):
         return
     work = ctx.observation.snapshot.workloads
-    for ahead in foresee(ctx.observation, ctx.memory.services, ctx.policy):
-        of_service = np.flatnonzero(work.service == ahead.row)
-        wanted = _replicas(ctx, ahead)
-        if not len(of_service) or wanted < 0:
+    wanted = {ahead.row: (ahead, count) for ahead in ctx.foreseen if (count := _replicas(ctx, ahead)) > 0}
+    if not wanted:
+        return
+    replicas = np.flatnonzero(work.service >= 0)
+    example = dict(zip(work.service[replicas].tolist(), replicas.tolist(), strict=True))  # its last row, by service
+    holding = np.bincount(work.service[replicas[holding_mask(work)[replicas]]], minlength=max(wanted) + 1)
+    for service, (ahead, count) in wanted.items():
+        row, missing = example.get(service, -1), count - int(holding[service])
+        if row < 0 or missing <= 0:
             continue
-        shape = ctx.shape(int(of_service[-1]), int(work.gpus[of_service[-1]]))
-        missing = wanted - int(holding_mask(work)[of_service].sum())
-        if missing > 0 and shape.whole_gpus and shape.members + (shape.tail > 0) == 1:
-            _hold(ctx, ahead, int(of_service[-1]), shape, missing)
+        shape = ctx.shape(row, int(work.gpus[row]))
+        if shape.whole_gpus and shape.members + (shape.tail > 0) == 1:
+            _hold(ctx, ahead, row, shape, missing)
 
 
 def _replicas(ctx: Context, ahead: Ahead) -> int:
     """The replicas that a service needs within `room.keep_s`, more likely than not; -1 where no forecast is trusted."""
-    forecast, rules = ahead.forecast, ctx.policy.room
+    forecast = ahead.forecast
     if forecast is None or ahead.code != Code.OK or isnan(ahead.capacity_rps):
         return -1
-    within_s = min(rules.keep_s, forecast.horizons_s[-1])
+    within_s = _within_s(ctx, forecast)
     demand_rps = demand_at(forecast, ahead.series, within_s, LEVEL)
     trusted = judged(replace(ahead, within_s=within_s), ctx.now_s, ctx.policy.scale_ahead).code == Code.OK
     if isnan(demand_rps) or not trusted:
@@ -57,12 +62,15 @@ def _replicas(ctx: Context, ahead: Ahead) -> int:
     return min(ceil(demand_rps / ahead.capacity_rps - 1e-9), most)
 
 
+def _within_s(ctx: Context, forecast: Forecast) -> float:
+    """How far ahead room is kept: `room.keep_s`, or the longest horizon of the forecast."""
+    return min(ctx.policy.room.keep_s, forecast.horizons_s[-1])
+
+
 def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int) -> None:
-    """Hold GPUs for so many replicas of the shape of `row`, as far as GPUs are free by then."""
+    """Hold GPUs that are free by then for the `missing` replicas, which are like the workload at `row`."""
     snapshot, forecast = ctx.observation.snapshot, ahead.forecast
-    if forecast is None:
-        return
-    start_s = forecast.made_s + min(ctx.policy.room.keep_s, forecast.horizons_s[-1])
+    start_s = -inf if forecast is None else forecast.made_s + _within_s(ctx, forecast)
     if start_s <= ctx.now_s:  # the forecast is older than the time that room is kept for
         return
     ctx.plan.wake_at(start_s)
@@ -87,10 +95,10 @@ def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int) -> N
 
 
 def _chosen(ready: I32, gpus: int, replicas: int) -> I32:
-    """GPUs to hold on each node for so many replicas of `gpus` each. Shape [nodes].
+    """GPUs to hold on each node, for a number of replicas that take `gpus` each. Shape [nodes].
 
-    Whole replicas go on the nodes with the least room. For the others GPUs are held where most are ready: what is
-    missing there has to be made, and work that starts meanwhile would have to leave too.
+    Replicas that fit go on the nodes with the least room. For a replica that does not fit, the node with the most ready
+    GPUs is held: work will be displaced there anyway, and work that starts there now would be displaced with it.
     """
     counts = np.zeros_like(ready)
     for _ in range(replicas):

@@ -75,12 +75,11 @@ def test_the_replicas_themselves_may_use_them() -> None:
 
 @pytest.mark.parametrize(
     ("more", "gpus"),
-    [({"max_replicas": [3]}, 1), ({"max_replicas": [2]}, 0), ({"queue": [1], "age_s": [1e9]}, 0)],
+    [({"max_replicas": [3]}, 1), ({"max_replicas": [2]}, 0), ({"age_s": [1e9]}, 0)],
     ids=["its maximum", "at its maximum", "the load is unknown"],
 )
 def test_no_more_is_kept_than_the_service_may_have(more: dict[str, Any], gpus: int) -> None:
     """Nor anything while its present load is unknown."""
-    more = {key: value for key, value in more.items() if key != "queue"}
     step = told(seen(**more))
     assert kept(step) == gpus
     assert list(started(step)) == ([] if gpus > 1 else ["b"])
