@@ -44,7 +44,8 @@ def columns(ledger: WhatIf) -> dict[str, bytes]:
 def try_change(ledger: WhatIf, kind: str, row: int, gpus: list[int]) -> None:
     """One change, or none where it would be illegal."""
     snap = ledger.snapshot
-    row %= len(snap.workloads.id)
+    holders = [each for each in range(len(snap.workloads.id)) if len(ledger.layout_of(each))]
+    row = holders[row % len(holders)] if kind == "evict" and holders else row % len(snap.workloads.id)
     if kind == "aside":
         ledger.set_aside(np.unique(np.array(gpus, np.int32) % len(snap.gpus.uuid)))
         return
@@ -71,7 +72,7 @@ def try_change(ledger: WhatIf, kind: str, row: int, gpus: list[int]) -> None:
 change = st.tuples(
     st.sampled_from(["place", "evict", "move", "aside", "refused"]),
     st.integers(0, 12),
-    st.lists(st.integers(0, 3), max_size=3),
+    st.lists(st.integers(-1, 3), max_size=3),  # the last GPU is the one with instances
 )
 
 
@@ -93,13 +94,29 @@ def test_rolling_back_restores_every_column_bit_for_bit(snap: ClusterSnapshot, r
     assert arrays(snap) == before
 
 
+def assert_free_instances(ledger: WhatIf) -> None:
+    """What is kept of the free instances is what the columns say."""
+    node = ledger.snapshot.gpus.node[ledger.instance_gpu]
+    free = (
+        ledger.instance_alive & (ledger.instance_used == 0) & ledger.gpu_ok[ledger.instance_gpu] & ledger.node_ok[node]
+    )
+    for profile in range(len(ledger.snapshot.names.profiles)):
+        kept = ledger.free_instances(profile)
+        assert kept.tolist() == np.flatnonzero(free & (ledger.instance_profile == profile)).tolist()
+
+
 @given(snapshots(), st.lists(change, max_size=10))
 @settings(max_examples=30)
 def test_what_is_free_is_what_is_not_used(snap: ClusterSnapshot, changes: list) -> None:  # type: ignore[type-arg]
-    """After any changes the free GPUs per node equal a fresh count, and nothing exceeds its whole."""
+    """After any changes, undone or not, free GPUs and instances equal a fresh count; nothing exceeds its whole."""
     ledger = WhatIf(snap)
     for kind, row, profiles in changes:
+        mark = ledger.checkpoint()
         try_change(ledger, kind, row, profiles)
+        assert_free_instances(ledger)
+        if row % 2:
+            ledger.rollback(mark)
+            assert_free_instances(ledger)
     free = ledger.gpu_usable & (ledger.gpu_used == 0)
     counted = np.bincount(snap.gpus.node[free], minlength=len(snap.nodes.id))
     assert ledger.node_free.tolist() == counted.tolist()

@@ -59,10 +59,10 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
     """True when a placement of the gang of `row` takes GPUs that reservations of other gangs hold for their start."""
-    if not ctx.plan.held:
+    if not ctx.plan.held or not fit.layout.plain.all():
         return False
     nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[fit.layout.gpu], return_counts=True)
-    return bool((counts > ctx.room(np.inf, row)[nodes]).any()) and bool(fit.layout.plain.all())
+    return bool((counts > ctx.room(np.inf, row)[nodes]).any())
 
 
 def gap_draft(ctx: Context, at: int, fit: Fit) -> AdmitDraft:

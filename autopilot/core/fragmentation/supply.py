@@ -11,6 +11,7 @@ import numpy as np
 from autopilot.core.fragmentation.demand import UNITS, profile_units
 from autopilot.core.hardware.mig import capacity_table, placement_masks
 from autopilot.core.hardware.mig_profiles import find_gpu_model
+from autopilot.core.model.pairs import pairs_of
 from autopilot.core.model.snapshot import GPU_MILLI, I64, Bools, Topology
 from autopilot.core.placement.shapes import level_of
 from autopilot.core.placement.whatif import WhatIf
@@ -144,9 +145,8 @@ class Stock:
         """MIG GPUs may be cut anew around the instances in use; those without any are whole GPUs again."""
         empty = self._cut_mask == 0
         more = np.bincount(self._cut_node[empty], minlength=len(self._free))
-        keys = np.stack([self._model_of_node[self._cut_node[~empty]], self._cut_mask[~empty]], axis=1)
-        found, count = np.unique(keys, axis=0, return_counts=True)
-        cuts = {(model, mask): number for (model, mask), number in zip(found.tolist(), count.tolist(), strict=True)}
+        pairs, pair_of = pairs_of(self._model_of_node[self._cut_node[~empty]], self._cut_mask[~empty])
+        cuts = dict(zip(pairs, np.bincount(pair_of, minlength=len(pairs)).tolist(), strict=True))
         return Supply(self._by_domain(self._free + more), self._parts(), np.zeros_like(self._idle), cuts)
 
     def whole_gpus(self) -> Supply:

@@ -12,6 +12,7 @@ import numpy as np
 
 from autopilot.core.geometry.layouts import Layouts, bit_of, layouts_of, profiles_for
 from autopilot.core.hardware import mig
+from autopilot.core.model.pairs import pairs_of
 from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot
 
 
@@ -44,11 +45,11 @@ class Books:
 def pools_of(snapshot: ClusterSnapshot, books: Books, wanted: tuple[str, ...]) -> tuple[Pool, ...]:
     """Every pool and model with MIG; `wanted` are further profile names that matter."""
     nodes, gpus, names = snapshot.nodes, snapshot.gpus, snapshot.names
-    keys = np.stack([nodes.pool[gpus.node], nodes.gpu_model[gpus.node]], axis=1)
+    pairs, pair_of = pairs_of(nodes.pool[gpus.node], nodes.gpu_model[gpus.node])
     found = []
-    for pool, model in np.unique(keys, axis=0).tolist() if len(keys) else ():
+    for place, (pool, model) in enumerate(pairs):
         facts = mig.find_gpu_model(names.gpu_models[model]) if model >= 0 else None
-        rows = np.flatnonzero((keys[:, 0] == pool) & (keys[:, 1] == model)).astype(np.int32)
+        rows = np.flatnonzero(pair_of == place).astype(np.int32)
         mine = books.alive & np.isin(books.gpu, rows)
         if facts is None or not (gpus.mig[rows].any() or wanted):
             continue
@@ -71,13 +72,8 @@ def pools_of(snapshot: ClusterSnapshot, books: Books, wanted: tuple[str, ...]) -
 def _bits(layouts: Layouts, books: Books, mine: Bools, profile: dict[int, str], rows: I32) -> tuple[I64, I64, Bools]:
     """Instances in use, free ones, and whether the geometry is legal. [gpus] each."""
     at = np.flatnonzero(mine)
-    place = {
-        (code, start): bit_of(layouts.model, profile.get(code, ""), start)
-        for code, start in np.unique(np.stack([books.profile[at], books.start[at]], axis=1), axis=0).tolist()
-    }
-    bit = np.array(
-        [place[key] for key in zip(books.profile[at].tolist(), books.start[at].tolist(), strict=True)], np.int64
-    )
+    pairs, pair_of = pairs_of(books.profile[at], books.start[at])
+    bit = np.array([bit_of(layouts.model, profile.get(code, ""), start) for code, start in pairs], np.int64)[pair_of]
     gpu = np.searchsorted(rows, books.gpu[at])
     masks = np.array([each.mask for each in mig.placement_masks(layouts.model)], np.int64)
     known = bit >= 0

@@ -40,10 +40,13 @@ def find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | 
 def find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Fit | Miss:
     """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
     gpus = whatif.snapshot.gpus
-    found = whatif.instances_of(shape.profile)
-    found = found[whatif.instance_used[found] == 0]
+    found = whatif.free_instances(shape.profile)
     gpu = whatif.instance_gpu[found]
-    found = found[whatif.gpu_ok[gpu] & suits[gpus.node[gpu]]]
+    if shape.gpus == 1 and len(found):  # the usual case: most often the best of all suits
+        best = whatif.gpu_cuts_used[gpu].argmax()
+        if suits[gpus.node[gpu[best]]]:
+            return on_instances(whatif, found[best : best + 1])
+    found = found[suits[gpus.node[gpu]]]
     if len(found) < shape.gpus:
         return Miss(Code.MIG_GEOMETRY, float(len(found)), float(shape.gpus))
     if shape.per_member > 1:  # the instances of one member lie on one node
@@ -56,10 +59,8 @@ def find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Fit | Miss:
         starts = np.concatenate([[0], np.flatnonzero(np.diff(node)) + 1])
         number = np.arange(len(found)) - np.repeat(starts, np.diff(np.append(starts, len(found))))
         found = found[number < members[node] * shape.per_member]
-        order = found[: shape.gpus].astype(np.int32)
-        return on_instances(whatif, order)
-    order = fullest_first(whatif, found)[: shape.gpus].astype(np.int32)
-    return on_instances(whatif, order)
+        return on_instances(whatif, found[: shape.gpus])
+    return on_instances(whatif, fullest_first(whatif, found)[: shape.gpus])
 
 
 def free_instances(whatif: WhatIf) -> Bools:

@@ -145,7 +145,7 @@ class WhatIf:
         self.gpu_cuts_used = np.bincount(self.instance_gpu[in_use], minlength=len(gpus.uuid))
         alive = self.instance_gpu[self.instance_alive]
         self.gpu_cuts = np.bincount(alive, minlength=len(gpus.uuid))
-        self._of_profile: dict[int, I32] = {}
+        self._free: dict[int, I32] = {}  # by profile: rows with all instances that are free, and some that were
         free = self.gpu_usable & (self.gpu_used == 0)
         self.node_free: I32 = np.bincount(gpus.node[free], minlength=len(nodes.id)).astype(np.int32)
         self.node_cpu, self.node_memory = self._free_host_capacity(held.workload, held.node)
@@ -235,6 +235,7 @@ class WhatIf:
         free = gpus[self.gpu_usable[gpus] & (self.gpu_used[gpus] == 0)]
         self.gpu_ok, self.gpu_usable, self.node_free = before[0].copy(), before[1].copy(), before[2].copy()
         self.gpu_ok[gpus] = self.gpu_usable[gpus] = False
+        self._free.clear()
         np.subtract.at(self.node_free, self.snapshot.gpus.node[free], 1)
         self._note(Change("aside", -1, _NOTHING, before))
 
@@ -285,15 +286,20 @@ class WhatIf:
             np.subtract.at(self.instance_used, rows, sign * GPU_MILLI)
             invariant(False, "a MIG instance is handed out twice")
 
+        for profile in set(self.instance_profile[rows].tolist()) if sign < 0 else ():
+            self._free.pop(profile, None)
         there = rows[self.instance_alive[rows]]
         np.add.at(self.gpu_cuts_used, self.instance_gpu[there], sign)
 
-    def instances_of(self, profile: int) -> I32:
-        """Rows of the instances of a profile (code)."""
-        if profile not in self._of_profile:
-            rows = np.flatnonzero(self.instance_alive & (self.instance_profile == profile))
-            self._of_profile[profile] = rows.astype(np.int32)
-        return self._of_profile[profile]
+    def free_instances(self, profile: int) -> I32:
+        """Rows of the instances of a profile (code) that nothing uses, on GPUs and nodes that may be used."""
+        rows = self._free.get(profile)
+        if rows is None:
+            usable = self.gpu_ok & self.node_ok[self.snapshot.gpus.node]
+            alive = self.instance_alive & (self.instance_profile == profile) & usable[self.instance_gpu]
+            rows = np.flatnonzero(alive).astype(np.int32)
+        rows = self._free[profile] = rows[np.flatnonzero(self.instance_used[rows] == 0)]
+        return rows
 
     def _note(self, change: Change) -> None:
         self._log.append(change)
@@ -319,6 +325,7 @@ class WhatIf:
             if change.kind == "aside":
                 assert change.before is not None  # noqa: S101 - such entries always carry it
                 self.gpu_ok, self.gpu_usable, self.node_free = change.before
+                self._free.clear()
             elif change.kind == "place":
                 self._apply(change.workload, change.layout, -1)
                 self.layouts[change.workload] = _NOTHING

@@ -252,7 +252,7 @@ def _in_order(trial_ledger: _Ledger, lines: Sequence[Sequence[Step]]) -> Iterato
         return _offers(step, ranks.setdefault((other.queue, other.priority, step.whole), len(ranks)))
 
     heap = [(_turn(trial_ledger, line[0].claim, taken), line, 0) for line in lines]
-    spared: list[Step] = []
+    spared: list[Sequence[Step]] = []
     heapify(heap)
     while heap:
         _, line, at = heappop(heap)
@@ -262,15 +262,17 @@ def _in_order(trial_ledger: _Ledger, lines: Sequence[Sequence[Step]]) -> Iterato
             heappush(heap, (turn, line, at))
             continue
         if not trial_ledger.over(other.queue, taken, other.kinds):
-            spared += line[at:]  # its queue has lost enough; these come last, for the case that only they clear a node
+            spared.append(line[at:])  # its queue has lost enough; last, for the case that only these clear a node
             continue
         yield from ranked_targets(line[at])
         trial_ledger.book(other, line[at].gpus, taken)
         if at + 1 < len(line):
             heappush(heap, (_turn(trial_ledger, line[at + 1].claim, taken), line, at + 1))
-    for step in spared:
-        if trial_ledger.over(step.claim.queue, {}, step.claim.kinds):
-            yield from ranked_targets(step)
+    for rest in spared:
+        other = rest[0].claim
+        if trial_ledger.over(other.queue, {}, other.kinds):
+            for step in rest:
+                yield from ranked_targets(step)
 
 
 def _turn(trial_ledger: _Ledger, other: Claim, taken: dict[tuple[int, int], float]) -> tuple[float, ...]:

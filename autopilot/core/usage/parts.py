@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.hardware.dcgm import RATIO_SLACK, SIGNALS, board_slices, profile_slices
+from autopilot.core.model.pairs import pairs_of
 from autopilot.core.model.snapshot import F32, GPU_MILLI, I32, I64, Bools, ClusterSnapshot, SignalTable
 
 GPU_UNITS = 28 * GPU_MILLI
@@ -79,9 +80,9 @@ def instance_units(snapshot: ClusterSnapshot) -> tuple[I64, Bools]:
     count = len(snapshot.gpus.uuid)
     there = instances.profile >= 0
     model = snapshot.nodes.gpu_model[snapshot.gpus.node[instances.gpu]]
-    kinds, kind = np.unique(np.stack([model, instances.profile]), axis=1, return_inverse=True)
-    by_kind = [_slice_units(names.gpu_models, names.profiles, *pair) for pair in kinds.T.tolist()]
-    units = np.where(there, np.array(by_kind, np.int64)[kind.ravel()], 0)
+    kinds, kind = pairs_of(model, instances.profile)
+    by_kind = [_slice_units(names.gpu_models, names.profiles, *pair) for pair in kinds]
+    units = np.where(there, np.array(by_kind, np.int64)[kind], 0)
     cut = np.bincount(instances.gpu[there], minlength=count)[instances.gpu]
     unknown = there & (units < 0)
     mixed = np.bincount(instances.gpu[unknown], minlength=count)[instances.gpu] > 0

@@ -142,6 +142,7 @@ def test_a_gpu_that_is_set_aside_takes_no_new_work() -> None:
     assert (ledger.node_free.tolist(), len(ledger.layout_of(0))) == ([6], 1)
     ledger.rollback(mark)
     assert (ledger.node_free.tolist(), bool(ledger.gpu_ok.all())) == ([7], True)
+    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok), Fit)
 
 
 def test_host_capacity_follows_members() -> None:
