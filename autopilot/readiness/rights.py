@@ -55,6 +55,8 @@ RIGHTS: tuple[Right, ...] = (
     Right("scheduling.run.ai", "queues", "queues of KAI"),
     Right("resource.k8s.io", "resourceslices", "GPUs that a DRA driver offers"),
     Right("resource.k8s.io", "resourceclaims", "GPUs that DRA has allocated"),
+    Right("resource.k8s.io", "resourceclaimtemplates", "GPUs that pods will ask DRA for"),
+    Right("resource.k8s.io", "deviceclasses", "the devices of a class of DRA"),
     Right("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "the state of Kueue, for `autopilot check`"),
     Right("authentication.k8s.io", "tokenreviews", "sign-in with tokens of the cluster", verbs=("create",)),
     Right("", "configmaps", "policy and kill switch", own_namespace=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,23 @@ from collectors.kubernetes.wire import Container, PodSpec
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 MIG = "nvidia.com/mig-"
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """GPUs and MIG instances by resource claims. `problem`: what of them is not known; "" for nothing."""
+
+    gpus: int = 0
+    profiles: tuple[tuple[str, int], ...] = ()
+    problem: str = ""
+
+    def __add__(self, other: Claimed) -> Claimed:
+        """Both together, with the first problem."""
+        profiles = _both(self.profiles, other.profiles)
+        return Claimed(self.gpus + other.gpus, profiles, self.problem or other.problem)
+
+
+UNCLAIMED = Claimed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +51,21 @@ class Ask:
     def units(self) -> int:
         """GPUs and instances."""
         return self.gpus + sum(count for _, count in self.profiles)
+
+    def beside(self, claimed: Claimed) -> Ask:
+        """The request with what the claims of the pod ask for."""
+        if not claimed.gpus and not claimed.profiles:
+            return self
+        profiles = _both(self.profiles, claimed.profiles)
+        return replace(self, gpus=self.gpus + claimed.gpus, profiles=profiles)
+
+
+def _both(one: tuple[tuple[str, int], ...], other: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Numbers by profile, added up."""
+    counts = dict(one)
+    for name, count in other:
+        counts[name] = counts.get(name, 0) + count
+    return tuple(sorted(counts.items()))
 
 
 def ask_of(spec: PodSpec) -> Ask:

@@ -1,69 +1,211 @@
-"""GPUs by dynamic resource allocation: ResourceSlices name those of a node, allocated ResourceClaims those of a pod."""
+"""GPUs and MIG instances by dynamic resource allocation: what nodes offer, what pods have, and what they ask for.
+
+ResourceSlices list devices, allocated ResourceClaims say who has them. What a claim without an allocation asks for is
+read from its requests, and for pods that do not exist yet from the template of their claims.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from autopilot.core.model.records import Gap
+from collectors.kubernetes import kinds
+from collectors.kubernetes.asks import UNCLAIMED, Claimed
 from collectors.kubernetes.cache import Changes
-from collectors.kubernetes.devices import DRIVER, Gpu, of_slices
-from collectors.kubernetes.dra_wire import ResourceClaim, ResourceSlice
+from collectors.kubernetes.devices import Gpu
+from collectors.kubernetes.dra_devices import DRIVER, Boards, Key, Offer, Taken, boards_of, read_slices
+from collectors.kubernetes.dra_requests import wanted, wanted_by
+from collectors.kubernetes.dra_wire import (
+    AllocatedDevice,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from collectors.kubernetes.wire import Object, Pod, PodSpec
 
 PODS = "pods"
+SIGNAL = "resourceclaims"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """GPUs by node, and the entities that each pod holds, by its uid."""
+
+    gpus: Mapping[str, tuple[Gpu, ...]]
+    held: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
 class Claims:
-    """Slices and claims as they are now."""
+    """Slices, claims, templates and classes as they are now."""
 
     slices: dict[str, ResourceSlice] = field(default_factory=dict)
-    claims: dict[str, ResourceClaim] = field(default_factory=dict)
-    nodes: dict[str, dict[str, Gpu]] = field(default_factory=dict)  # node -> device -> GPU
-    held: dict[str, tuple[str, ...]] = field(default_factory=dict)  # uid of a pod -> UUIDs
+    claims: dict[tuple[str, str], ResourceClaim] = field(default_factory=dict)  # by namespace and name
+    templates: dict[tuple[str, str], ResourceClaimTemplate] = field(default_factory=dict)
+    classes: dict[str, DeviceClass] = field(default_factory=dict)
+    offer: Offer = field(default_factory=Offer)
+    boards: Boards = field(default_factory=Boards)
+    held: dict[str, tuple[str, ...]] = field(default_factory=dict)  # uid of a pod -> entities
 
-    def update(self, slices: Changes, claims: Changes) -> bool:
-        """Take in what changed; true where a GPU or a holder changed."""
-        if not (slices.there or slices.gone or claims.there or claims.gone):
-            return False
-        for found in (*slices.gone, *claims.gone):
-            self.slices.pop(found.metadata.uid, None)
-            self.claims.pop(found.metadata.uid, None)
-        for found in (*slices.there, *claims.there):
-            if isinstance(found, ResourceSlice):
-                self.slices[found.metadata.uid] = found
-            elif isinstance(found, ResourceClaim):
-                self.claims[found.metadata.uid] = found
-        before = (self.nodes, self.held)
-        self.nodes = of_slices(self.slices.values())
-        self.held = self._held()
-        return before != (self.nodes, self.held)
+    def update(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
+        """Take in what changed; true where anything did."""
+        slices = _apply(self.slices, drain(kinds.SLICES), ResourceSlice, lambda each: each.metadata.uid)
+        claims = _apply(self.claims, drain(kinds.CLAIMS), ResourceClaim, _name)
+        asks = _apply(self.templates, drain(kinds.TEMPLATES), ResourceClaimTemplate, _name)
+        asks |= _apply(self.classes, drain(kinds.CLASSES), DeviceClass, lambda each: each.metadata.name)
+        if slices:
+            self.offer = read_slices(self.slices.values())
+        if slices or claims:
+            self._allocate()
+        return slices or claims or asks
 
     @property
-    def gpus(self) -> dict[str, tuple[Gpu, ...]]:
+    def gpus(self) -> Mapping[str, tuple[Gpu, ...]]:
         """GPUs by node, in the order of their numbers."""
-        return {
-            node: tuple(
-                Gpu(each.uuid, index) for index, each in enumerate(sorted(found.values(), key=lambda each: each.index))
-            )
-            for node, found in self.nodes.items()
+        return self.boards.gpus
+
+    def named(self, ids: Mapping[str, str]) -> Named:
+        """GPUs and what pods hold of them, with the ids that an exporter gives to instances (`ids`)."""
+        if not ids:
+            return Named(self.boards.gpus, self.held)
+        gpus = {node: tuple(_renamed(gpu, ids) for gpu in found) for node, found in self.boards.gpus.items()}
+        return Named(gpus, {uid: tuple(ids.get(each, each) for each in found) for uid, found in self.held.items()})
+
+    def gaps(self, source: str) -> list[Gap]:
+        """What slices and claims say that cannot be."""
+        found = [*self.offer.problems, *self.boards.problems]
+        return [Gap(source, node, SIGNAL, reason) for node, reason in found]
+
+    def _allocate(self) -> None:
+        """Who has which device."""
+        having: Counter[Key] = Counter()
+        used: set[Key] = set()
+        by_pod: dict[str, list[Key]] = defaultdict(list)
+        for claim in self.claims.values():
+            keys = [(each.pool, each.device) for each in _results(claim)]
+            users = [each.uid for each in claim.status.reserved_for or () if each.resource == PODS]
+            having.update(keys)
+            if users:
+                used.update(keys)
+                by_pod[users[0]] += keys
+        self.boards = boards_of(self.offer, {key: Taken(many, key in used) for key, many in having.items()})
+        entities = self.boards.entities
+        self.held = {
+            uid: tuple(sorted(entities[key] for key in keys if key in entities)) for uid, keys in by_pod.items()
         }
 
-    def _held(self) -> dict[str, tuple[str, ...]]:
-        """Pods by the claims that are reserved for them. A pool is the node of its devices."""
-        found: dict[str, list[str]] = defaultdict(list)
-        by_pool = {
-            (each.spec.pool.name, device): gpu.uuid
-            for each in self.slices.values()
-            if each.spec.driver == DRIVER
-            for device, gpu in self.nodes.get(each.spec.node_name or "", {}).items()
-        }
-        for claim in self.claims.values():
-            allocation = claim.status.allocation
-            results = (allocation.devices.results or ()) if allocation is not None else ()
-            uuids = [
-                uuid for each in results if each.driver == DRIVER and (uuid := by_pool.get((each.pool, each.device)))
-            ]
-            for consumer in claim.status.reserved_for or ():
-                if consumer.resource == PODS and uuids:
-                    found[consumer.uid] += uuids
-        return {uid: tuple(sorted(uuids)) for uid, uuids in found.items()}
+    # --- what pods ask for ----------------------------------------------------------------
+
+    def of_pod(self, pod: Pod) -> Claimed:
+        """What the claims of a pod have, or ask for while they have nothing."""
+        if not pod.spec.resource_claims:
+            return UNCLAIMED
+        made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
+        total = UNCLAIMED
+        for each in pod.spec.resource_claims:
+            name = each.resource_claim_name or made.get(each.name)
+            if each.name in made and name is None:
+                continue  # the pod needs no claim for it
+            claim = self.claims.get((pod.metadata.namespace, name)) if name else None
+            if claim is not None:
+                total += self._of_claim(claim, pod.metadata.uid)
+            else:
+                total += self._of_template(pod.metadata.namespace, each.resource_claim_template_name, name or "")
+        return total
+
+    def of_template(self, namespace: str, spec: PodSpec, count: int) -> Claimed:
+        """What each of `count` equal pods of a template asks for."""
+        total = UNCLAIMED
+        for each in spec.resource_claims or ():
+            if each.resource_claim_name is None:
+                total += self._of_template(namespace, each.resource_claim_template_name, "")
+                continue
+            claim = self.claims.get((namespace, each.resource_claim_name))
+            asked = self._asked(claim) if claim is not None else _absent("claim", each.resource_claim_name)
+            if count > 1 and (asked.gpus or asked.profiles):
+                asked = Claimed(problem=f"its pods share the claim {each.resource_claim_name}")
+            total += asked
+        return total
+
+    def _of_template(self, namespace: str, template: str | None, name: str) -> Claimed:
+        found = self.templates.get((namespace, template or ""))
+        if found is None:
+            return _absent("claim template", template) if template else _absent("claim", name)
+        asked = wanted(found.spec.spec, self.classes)
+        return asked if not asked.problem else _unclear(asked, f"claim template {template}")
+
+    def _asked(self, claim: ResourceClaim) -> Claimed:
+        asked = wanted(claim.spec, self.classes)
+        return asked if not asked.problem else _unclear(asked, f"claim {claim.metadata.name}")
+
+    def _of_claim(self, claim: ResourceClaim, uid: str) -> Claimed:
+        """What a claim has for a pod; what it asks for while it has nothing."""
+        if claim.status.allocation is None:
+            return self._asked(claim)
+        total = UNCLAIMED
+        for each in _results(claim):
+            total += self._of_device(claim, each)
+        users = [each.uid for each in claim.status.reserved_for or () if each.resource == PODS]
+        if (total.gpus or total.profiles) and users and (len(users) > 1 or users[0] != uid):
+            problem = f"{len(users)} pods use its claim {claim.metadata.name}, and may share its devices"
+            return Claimed(problem=problem) if users[0] != uid else total + Claimed(problem=problem)
+        return total
+
+    def _of_device(self, claim: ResourceClaim, each: AllocatedDevice) -> Claimed:
+        """An allocated device. Where it is not known, its request says what it is."""
+        key = (each.pool, each.device)
+        listed = self.offer.devices.get(key)
+        named = f"its claim {claim.metadata.name} has device {each.device} of pool {each.pool}"
+        if listed is not None:
+            problem = f"{named}, which other claims have too" if key in self.boards.unsound else ""
+            return Claimed(0, ((listed.profile, 1),), problem) if listed.profile else Claimed(1, (), problem)
+        reason = self.offer.refused.get(key)
+        problem = f"{named}, and {reason}" if reason else f"{named}, which no ResourceSlice lists; check the DRA driver"
+        request = next((one for one in claim.spec.devices.requests or () if one.name == each.request), None)
+        asked = wanted_by(request, self.classes) if request is not None else UNCLAIMED
+        one = Claimed(min(asked.gpus, 1), tuple((name, 1) for name, _ in asked.profiles))
+        return Claimed(problem=problem) + one
+
+
+def _renamed(gpu: Gpu, ids: Mapping[str, str]) -> Gpu:
+    numbers = [ids.get(f"{gpu.uuid}/{part.gi_id}", f"/{part.gi_id}").rpartition("/")[2] for part in gpu.parts]
+    parts = [replace(part, gi_id=int(number)) for part, number in zip(gpu.parts, numbers, strict=True)]
+    return replace(gpu, parts=tuple(parts))
+
+
+def _absent(what: str, name: str | None) -> Claimed:
+    return Claimed(problem=f"its {what} {name} is not in the view")
+
+
+def _unclear(asked: Claimed, where: str) -> Claimed:
+    return Claimed(asked.gpus, asked.profiles, f"its {where} is not understood: {asked.problem}")
+
+
+def _results(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
+    """The GPUs and instances that a claim has. A device with administrator's access is shared, and is not taken."""
+    allocation = claim.status.allocation
+    results = (allocation.devices.results or ()) if allocation is not None else ()
+    return [each for each in results if each.driver == DRIVER and not each.admin_access]
+
+
+def _name(found: Object) -> tuple[str, str]:
+    return found.metadata.namespace, found.metadata.name
+
+
+def _apply(kept: dict[Any, Any], changes: Changes, kind: type[Object], key: Callable[[Any], Any]) -> bool:
+    """Take in changes by key; true where there were any."""
+    changed = False
+    for found in changes.gone:
+        known = kept.get(key(found))
+        if known is not None and known.metadata.uid == found.metadata.uid:
+            del kept[key(found)]
+            changed = True
+    for found in changes.there:
+        if isinstance(found, kind):
+            kept[key(found)] = found
+            changed = True
+    return changed

@@ -15,7 +15,6 @@ from autopilot.core.model.snapshot import Topology
 from collectors.attribution import Sightings
 from collectors.kubernetes import kinds, nodes, telemetry_join
 from collectors.kubernetes.cache import Changes, Health
-from collectors.kubernetes.claims import Claims
 from collectors.kubernetes.constraints import Constraints, meets_labels
 from collectors.kubernetes.devices import Hardware
 from collectors.kubernetes.flops import reported_flops
@@ -97,7 +96,7 @@ class KubernetesCollector:
         self._training: Training | None = None
         self._told = NOBODY
         self._unlike: list[Gap] = []  # what an exporter says about pods and the API contradicts
-        self._claims = Claims()
+        self._claims = self._gangs.claims
         self._around.class_value = self._class_value
         self._around.acts, self._around.resizes = self._options.acts, self._options.resizes
         self._around.queue, self._around.queue_stopped = self._queue_of, self._stopped
@@ -135,7 +134,10 @@ class KubernetesCollector:
             tree = self._tree_now()
             work = self._gangs.tables(tree, now_s)
         inventory = self._nodes.tables()  # a new requirement of a gang is a new label of the nodes
-        gaps += _named(self.name, [*self._nodes.gaps, *self._gangs.gaps(), *tree.gaps, *self._unlike])
+        gaps += _named(
+            self.name,
+            [*self._nodes.gaps, *self._claims.gaps(self.name), *self._gangs.gaps(), *tree.gaps, *self._unlike],
+        )
         reason = self._incomplete(health)
         signed_s = min((each.sign_s for each in health if each.kind.required), default=now_s)
         gone = (tuple(self._nodes.deleted), tuple(self._gangs.deleted))
@@ -189,12 +191,12 @@ class KubernetesCollector:
         gangs.update_autoscalers(drain(kinds.AUTOSCALERS))
         gangs.update_services(drain(kinds.DEPLOYMENTS), "Deployment")
         gangs.update_services(drain(kinds.STATEFULSETS), "StatefulSet")
+        claims_changed = self._claims.update(drain)
         gangs.update_workloads(drain(kinds.WORKLOADS))
         gangs.update_jobs(drain(kinds.JOBS))
         gangs.update_pods(drain(kinds.PODS))
-        claims_changed = self._claims.update(drain(kinds.SLICES), drain(kinds.CLAIMS))
         if claims_changed:
-            gangs.claim({uid: len(uuids) for uid, uuids in self._claims.held.items()})
+            gangs.read_claims()
         around = self._around
         self._join(again=claims_changed)
         told = self._training.training(now_s) if self._training is not None else NOBODY
@@ -232,11 +234,14 @@ class KubernetesCollector:
         self._joined = found = found or Sightings()
         pods = self._gangs.holders()
         models = {name: slots.facts.model for name, slots in self._nodes.slots.items()}
-        self._nodes.name_gpus({**self._claims.gpus, **telemetry_join.gpus_by_node(found, models, pods)})
+        claimed = self._claims.named(telemetry_join.instance_ids(found, self._claims.gpus, self._claims.held, pods))
+        exported = telemetry_join.gpus_by_node(found, models, pods)
+        cut = {node: gpus for node, gpus in claimed.gpus.items() if any(each.mig for each in gpus)}
+        self._nodes.name_gpus({**claimed.gpus, **exported, **cut})  # an exporter does not say where instances are
         pinned, unlike = telemetry_join.pins(found, models.keys(), pods)
         for uid, node in pods.values():
-            if uid in self._claims.held:
-                pinned.setdefault(node, {})[uid] = self._claims.held[uid]
+            if uid in claimed.held:
+                pinned.setdefault(node, {})[uid] = claimed.held[uid]
         moved = [slots.pin(pinned.get(name, {})) for name, slots in self._nodes.slots.items()]
         self._nodes.given += any(moved)
         names = {uid: "/".join(name) for name, (uid, _) in pods.items()}

@@ -7,8 +7,7 @@ as the MIG rules allow.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
@@ -16,10 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
 from collectors.attribution import Sightings
-from collectors.kubernetes.dra_wire import ResourceSlice
 from collectors.kubernetes.nodes import NodeFacts
 
-DRIVER = "gpu.nvidia.com"
 FIRST_GI_ID = 7
 
 
@@ -34,12 +31,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU. `parts` are its MIG instances; `mig` is true in MIG mode, also without instances."""
+    """A GPU. `parts` are its MIG instances; `mig` is true in MIG mode, also without instances.
+
+    One that is not `usable` gets no work: its driver keeps work away from it, or it is taken in a way that is not seen.
+    """
 
     uuid: str
     index: int
     mig: bool = False
     parts: tuple[Part, ...] = ()
+    usable: bool = True
 
 
 @runtime_checkable
@@ -116,36 +117,3 @@ def _slices(model: Any, name: str) -> int:
 def _parts(placements: Iterable[mig.Placement]) -> tuple[Part, ...]:
     ordered = sorted(placements, key=lambda each: each.start)
     return tuple(Part(FIRST_GI_ID + number, each.profile, each.start) for number, each in enumerate(ordered))
-
-
-def of_slices(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, Gpu]]:
-    """Node -> device name -> GPU, of the slices of the newest generation of each pool.
-
-    Only whole GPUs are read: MIG devices of a slice are possible instances, not existing ones.
-    """
-    newest: dict[tuple[str, str], int] = defaultdict(int)
-    found = [each for each in slices if each.spec.driver == DRIVER and each.spec.node_name]
-    for each in found:
-        pool = (each.spec.node_name or "", each.spec.pool.name)
-        newest[pool] = max(newest[pool], each.spec.pool.generation)
-    nodes: dict[str, dict[str, Gpu]] = defaultdict(dict)
-    for each in found:
-        node = each.spec.node_name or ""
-        if each.spec.pool.generation < newest[node, each.spec.pool.name]:
-            continue
-        for device in each.spec.devices or ():
-            attributes = device.attributes or {}
-            uuid = _attribute(attributes, "uuid")
-            if uuid is not None and str(_attribute(attributes, "type") or "gpu") == "gpu":
-                index = _attribute(attributes, "index")
-                number = index if isinstance(index, int) else len(nodes[node])
-                nodes[node][device.name] = Gpu(str(uuid), number)
-    return dict(nodes)
-
-
-def _attribute(attributes: Mapping[str, Mapping[str, Any]], name: str) -> Any:
-    """The value of an attribute, with or without the driver's domain; None where it is absent."""
-    for key in (name, f"{DRIVER}/{name}"):
-        for value in attributes.get(key, {}).values():
-            return value
-    return None

@@ -14,6 +14,34 @@ class SlicePool(Struct):
 
     name: str = ""
     generation: int = 0
+    resource_slice_count: int = 0  # slices of this generation; 0: not stated
+
+
+class Counter(Struct):
+    """A quantity that devices share."""
+
+    value: Any = "0"
+
+
+class CounterSet(Struct):
+    """Counters of one GPU."""
+
+    name: str = ""
+    counters: dict[str, Counter] | None = None
+
+
+class Consumed(Struct):
+    """What a device draws from a counter set while a claim has it."""
+
+    counter_set: str = ""
+    counters: dict[str, Counter] | None = None
+
+
+class DeviceTaint(Struct):
+    """A taint of a device."""
+
+    key: str = ""
+    effect: str = ""
 
 
 class Device(Struct):
@@ -21,6 +49,9 @@ class Device(Struct):
 
     name: str
     attributes: dict[str, dict[str, Any]] | None = None
+    capacity: dict[str, Any] | None = None
+    consumes_counters: list[Consumed] | None = None
+    taints: list[DeviceTaint] | None = None
 
 
 class SliceSpec(Struct):
@@ -30,6 +61,7 @@ class SliceSpec(Struct):
     node_name: str | None = None
     pool: SlicePool = msgspec.field(default_factory=SlicePool)
     devices: list[Device] | None = None
+    shared_counters: list[CounterSet] | None = None
 
 
 class ResourceSlice(Object):
@@ -41,9 +73,11 @@ class ResourceSlice(Object):
 class AllocatedDevice(Struct):
     """One device that a claim got."""
 
+    request: str = ""
     driver: str = ""
     pool: str = ""
     device: str = ""
+    admin_access: bool | None = None
 
 
 class AllocatedDevices(Struct):
@@ -66,6 +100,50 @@ class Consumer(Struct):
     uid: str = ""
 
 
+class Cel(Struct):
+    """An expression over a device."""
+
+    expression: str = ""
+
+
+class Selector(Struct):
+    """A condition that a device meets."""
+
+    cel: Cel | None = None
+
+
+class Exactly(Struct):
+    """A request for devices of one class."""
+
+    device_class_name: str = ""
+    selectors: list[Selector] | None = None
+    allocation_mode: str = ""
+    count: int | None = None
+    admin_access: bool | None = None
+    capacity: dict[str, Any] | None = None
+
+
+class DeviceRequest(Struct):
+    """A request: for devices of one class, or for the first of several alternatives."""
+
+    name: str = ""
+    exactly: Exactly | None = None
+    first_available: list[dict[str, Any]] | None = None
+
+
+class DeviceRequests(Struct):
+    """The requests of a claim, and conditions on all their devices."""
+
+    requests: list[DeviceRequest] | None = None
+    constraints: list[dict[str, Any]] | None = None
+
+
+class ClaimSpec(Struct):
+    """What a claim asks for."""
+
+    devices: DeviceRequests = msgspec.field(default_factory=DeviceRequests)
+
+
 class ClaimStatus(Struct):
     """What a claim got, and who uses it."""
 
@@ -76,4 +154,29 @@ class ClaimStatus(Struct):
 class ResourceClaim(Object):
     """A ResourceClaim."""
 
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
     status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+
+
+class TemplateSpec(Struct):
+    """The claims that are made of a template."""
+
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+
+
+class ResourceClaimTemplate(Object):
+    """A ResourceClaimTemplate: each pod gets a claim of its own."""
+
+    spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
+
+
+class ClassSpec(Struct):
+    """The devices of a class."""
+
+    selectors: list[Selector] | None = None
+
+
+class DeviceClass(Object):
+    """A DeviceClass."""
+
+    spec: ClassSpec = msgspec.field(default_factory=ClassSpec)

@@ -17,7 +17,7 @@ from autopilot.contract import LEVEL_OF, PREFIX, Contract, Facts, parse_contract
 from autopilot.contract.annotations import WINDOW
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
-from collectors.kubernetes.asks import Ask, ask_of
+from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.constraints import Constraints
 from collectors.kubernetes.gang_life import End, life_of, short_since_s
 from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of, unplaced
@@ -43,6 +43,7 @@ class PodShape:
     spec: PodSpec
     meta: Meta
     name: str = ""
+    unclear: str = ""  # what of its resource claims is not known
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class Cluster:
     level: Callable[[str], int] = lambda _: Topology.NONE  # of a node label
     replicas: Callable[[str], int] = lambda _: 1  # pods that share a GPU of a node
     as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
+    claimed: Callable[[str, PodSpec, int], Claimed] = lambda _namespace, _spec, _count: UNCLAIMED
     acts: bool = False  # the controller acts: see `collector.Options`
     resizes: bool = False  # a lever may change the width of elastic Jobs
     opt_outs: OptOuts = field(default_factory=OptOuts)
@@ -73,7 +75,10 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """Columns of the workload table, rows of the member table, and why the gang is left alone."""
+    """Columns of the workload table, rows of the member table, and why the gang is left alone.
+
+    Without columns it is not known to ask for a GPU.
+    """
 
     values: dict[str, Any]
     members: tuple[dict[str, Any], ...] = ()
@@ -95,12 +100,14 @@ class Stated:
 
 def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, now_s: float) -> GangRow | None:
     """The row of a gang; None where it asks for no GPU. `holding` are its pods that hold GPUs."""
-    shapes = [each for each in shapes_of(gang) if each.ask.any_gpu]
-    shapes = shapes or [each for each in _shapes_of_pods(gang) if each.ask.any_gpu]  # GPUs by resource claims
+    known = shapes_of(gang, cluster)
+    unclear = _unclear(gang, known)
+    shapes = [each for each in known if each.ask.any_gpu]
+    shapes = shapes or [each for each in _shapes_of_pods(gang) if each.ask.any_gpu]  # by allocated claims
     if not shapes:
-        return None
+        return GangRow({}, problems=unclear) if unclear else None
     stated = _stated(gang, shapes, cluster, holding)
-    problems = [*stated.problems, *cluster.opt_outs.problems(stated.window)]
+    problems = [*stated.problems, *unclear, *cluster.opt_outs.problems(stated.window)]
     if gang.key in cluster.overbooked:
         problems.append(("allocatable", "its node has no GPU left for it: the node holds more than it offers"))
     if _lost_job(gang):
@@ -132,6 +139,12 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     if stated.wants_width and cluster.resizes and (why := why_rigid(gang)):
         notes = (("width", f"it declares min-members, but its width does not change: {why}"),)
     return GangRow(values, _members(gang, shapes, cluster), tuple(problems), notes)
+
+
+def _unclear(gang: Gang, shapes: Sequence[PodShape]) -> tuple[tuple[str, str], ...]:
+    """What of its resource claims is not known: that is not guessed."""
+    found = [*(each.unclear for each in shapes), *(each.claimed.problem for each in gang.pods.values())]
+    return tuple(("resourceclaims", f"{each}; it is left alone") for each in dict.fromkeys(found) if each)
 
 
 def _least(stated: Stated) -> int:
@@ -227,25 +240,24 @@ def _state(
 # --- what it asks for -----------------------------------------------------------------------------
 
 
-def shapes_of(gang: Gang) -> list[PodShape]:
+def shapes_of(gang: Gang, cluster: Cluster) -> list[PodShape]:
     """The kinds of pods of a gang with their numbers: of its Workload, else its Job, else its pods."""
     if gang.workload is not None:
-        return [
-            PodShape(
-                each.count,
-                each.min_count if each.min_count is not None else each.count,
-                ask_of(each.template.spec),
-                each.template.spec,
-                each.template.metadata,
-                each.name,
-            )
-            for each in gang.workload.spec.pod_sets or ()
-        ]
+        found = []
+        for each in gang.workload.spec.pod_sets or ():
+            pod, least = each.template.spec, each.min_count if each.min_count is not None else each.count
+            claimed = cluster.claimed(gang.namespace, pod, each.count)
+            ask = ask_of(pod).beside(claimed)
+            found.append(PodShape(each.count, least, ask, pod, each.template.metadata, each.name, claimed.problem))
+        return found
     if gang.job is not None:
         spec = gang.job.spec
         wide = spec.parallelism if spec.parallelism is not None else 1
         count = min(wide, spec.completions) if spec.completions is not None else wide
-        return [PodShape(count, count, ask_of(spec.template.spec), unplaced(gang.job), spec.template.metadata)]
+        claimed = cluster.claimed(gang.namespace, spec.template.spec, count)
+        ask = ask_of(spec.template.spec).beside(claimed)
+        pods, meta = unplaced(gang.job), spec.template.metadata
+        return [PodShape(count, count, ask, pods, meta, unclear=claimed.problem)]
     return _shapes_of_pods(gang)
 
 

@@ -8,14 +8,14 @@ made a Workload for it.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 
 import msgspec
 
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import EFFECT
-from collectors.kubernetes.asks import Ask, ask_of
+from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.wire import Job, Meta, Pod, PodSpec, seconds_of
 from collectors.kueue.wire import Workload
 
@@ -48,6 +48,7 @@ class PodFacts:
     ready: bool  # it runs and is ready
     bound_s: float  # since when it holds its GPUs: its binding, else its start
     saved_s: float  # when it reports to have completed its newest checkpoint; 0.0: it reports none
+    claimed: Claimed = UNCLAIMED  # what of `ask` is by resource claims
 
 
 @dataclass(slots=True)
@@ -73,13 +74,11 @@ class Gang:
         self.lost |= found is not None and (found.leaving or not found.over)
 
 
-def pod_facts(pod: Pod, claimed: int = 0) -> PodFacts:
-    """The gang of a pod, its request and its service. `claimed`: GPUs of its allocated resource claims."""
+def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
+    """The gang of a pod, its request and its service. `claimed`: what it has or asks for by resource claims."""
     meta = pod.metadata
     namespace, owner = meta.namespace, meta.owner
-    ask = ask_of(pod.spec)
-    if claimed:
-        ask = replace(ask, gpus=ask.gpus + claimed)
+    ask = ask_of(pod.spec).beside(claimed)
     key, name, service, daemon = f"uid/{meta.uid}", meta.name, "", False
     group = meta.label(KUEUE_GROUP)
     if meta.label(SET_NAME):
@@ -113,7 +112,8 @@ def pod_facts(pod: Pod, claimed: int = 0) -> PodFacts:
     holds = bool(pod.spec.node_name) and not over
     bound_s = bound_s or seconds_of(pod.status.start_time or meta.creation_timestamp)
     leaving = meta.deletion_timestamp is not None
-    return PodFacts(pod, key, name, ask, service, daemon, over, holds, leaving, ready, bound_s, _saved_s(meta))
+    saved_s = _saved_s(meta)
+    return PodFacts(pod, key, name, ask, service, daemon, over, holds, leaving, ready, bound_s, saved_s, claimed)
 
 
 def _saved_s(meta: Meta) -> float:

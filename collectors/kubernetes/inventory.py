@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import numpy as np
@@ -152,7 +152,7 @@ class Nodes:
         """The GPUs that a source names, where they are as many as the node has, else the counted ones."""
         known = self.known.get(facts.name, ())
         if known and len(known) == facts.gpus:
-            return tuple(Gpu(each.uuid, index, each.mig, each.parts) for index, each in enumerate(known))
+            return tuple(replace(each, index=index) for index, each in enumerate(known))
         return devices.counted(facts)[0]
 
     def _forget(self, name: str, *, reported: bool) -> None:
@@ -239,7 +239,7 @@ class Nodes:
             uuid=np.array([gpu.uuid for _, _, gpu in rows], object),
             node=[row for row, _, _ in rows],
             index=[gpu.index for _, _, gpu in rows],
-            healthy=[(slots.facts.name, gpu.index) not in bad for _, slots, gpu in rows],
+            healthy=[gpu.usable and (slots.facts.name, gpu.index) not in bad for _, slots, gpu in rows],
             mig=[gpu.mig for _, _, gpu in rows],
             xid=[-1] * len(rows),
             recut=[slots.facts.recut if gpu.mig else Recut.SETTLED for _, slots, gpu in rows],

@@ -47,6 +47,8 @@ AUTOSCALERS = Kind("horizontalpodautoscalers", "autoscaling", "v2", wire.Autosca
 QUOTAS = Kind("resourcequotas", "", "v1", wire.ResourceQuota)
 SLICES = Kind("resourceslices", "resource.k8s.io", "v1", dra_wire.ResourceSlice, namespaced=False)
 CLAIMS = Kind("resourceclaims", "resource.k8s.io", "v1", dra_wire.ResourceClaim)
+TEMPLATES = Kind("resourceclaimtemplates", "resource.k8s.io", "v1", dra_wire.ResourceClaimTemplate)
+CLASSES = Kind("deviceclasses", "resource.k8s.io", "v1", dra_wire.DeviceClass, namespaced=False)
 WORKLOADS = Kind("workloads", kueue.GROUP, kueue.VERSION, kueue.Workload, needed=True)
 CLUSTER_QUEUES = Kind("clusterqueues", kueue.GROUP, kueue.VERSION, kueue.ClusterQueue, namespaced=False, needed=True)
 LOCAL_QUEUES = Kind("localqueues", kueue.GROUP, kueue.VERSION, kueue.LocalQueue, needed=True)
@@ -72,6 +74,8 @@ KINDS = (
     QUOTAS,
     SLICES,
     CLAIMS,
+    TEMPLATES,
+    CLASSES,
     WORKLOADS,
     CLUSTER_QUEUES,
     LOCAL_QUEUES,

@@ -23,7 +23,7 @@ UNMEASURED = ("p99_s", "violation_ratio", "rate_rps", "queue_depth")
 
 
 def is_service(found: Scaled) -> bool:
-    """True where its pods ask for GPUs."""
+    """True where the containers of its pods ask for GPUs."""
     return ask_of(found.spec.template.spec).any_gpu
 
 

@@ -19,6 +19,9 @@ from collectors.kubernetes.devices import Gpu, Part
 Pods = Mapping[tuple[str, str], tuple[str, str]]
 """(namespace, name) -> (uid, node) of every pod that holds GPUs."""
 
+Ids = dict[str, str]
+"""Entity as a driver's slices have it -> the same one as an exporter numbers it."""
+
 Held = tuple[str, ...]
 """The ids of the GPUs and instances that a pod holds."""
 
@@ -44,6 +47,44 @@ def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dic
         for node, known in boards.items()
         if node in models
     }
+
+
+def instance_ids(found: Sightings, gpus: Mapping[str, tuple[Gpu, ...]], held: Mapping[str, Held], pods: Pods) -> Ids:
+    """The exporter's id of each instance of `gpus` for which only one can be meant.
+
+    An exporter numbers instances and does not say where they are; a driver says where they are and not their numbers.
+    The pods of both name the same instance where a pod has one of a profile. An instance that is the only one of its
+    profile on its GPU is the same one, too.
+    """
+    ours = {
+        f"{gpu.uuid}/{part.gi_id}": (gpu.uuid, part.profile)
+        for each in gpus.values()
+        for gpu in each
+        for part in gpu.parts
+    }
+    if not ours:
+        return {}
+    theirs = {f"{each.uuid}/{each.gi_id}": (each.uuid, each.profile) for each in found.seen if each.gi_id.isdecimal()}
+    shown: dict[str, set[str]] = defaultdict(set)
+    for row in found.attributions:
+        if row.entity_id in theirs and (row.namespace, row.pod) in pods:
+            shown[pods[row.namespace, row.pod][0]].add(row.entity_id)
+    same: dict[str, str] = {}
+    taken: set[str] = set()
+    for mine, seen in (*((held.get(uid, ()), entities) for uid, entities in shown.items()), (ours, theirs)):
+        left: dict[tuple[str, str], list[str]] = defaultdict(list)
+        other: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for each in mine:
+            if each in ours and each not in same:
+                left[ours[each]].append(each)
+        for each in seen:
+            if each not in taken:
+                other[theirs[each]].append(each)
+        for kind, found_here in left.items():
+            if len(found_here) == len(other[kind]) == 1:
+                same[found_here[0]] = other[kind][0]
+                taken.add(other[kind][0])
+    return same
 
 
 def pins(found: Sightings, nodes: Collection[str], pods: Pods) -> tuple[dict[str, dict[str, Held]], list[Problem]]:

@@ -232,10 +232,11 @@ class SchedulingGroup(Struct):
 
 
 class ClaimReference(Struct):
-    """A resource claim of a pod."""
+    """A resource claim of a pod: a claim by its name, or one that is made for this pod of a template."""
 
     name: str
     resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class PodSpec(Struct):
@@ -263,6 +264,7 @@ class PodStatus(Struct):
     reason: str = ""
     start_time: datetime | None = None
     conditions: list[Condition] | None = None
+    resource_claim_statuses: list[ClaimReference] | None = None
 
 
 class Pod(Object):

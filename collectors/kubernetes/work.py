@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from autopilot.core.model.records import Gap, Work
-from autopilot.core.model.snapshot import PlacementTable, ServiceTable, WorkloadTable, empty, make
+from autopilot.core.model.snapshot import PlacementTable, ServiceTable, WorkloadTable
 from collectors.kubernetes.autoscalers import target_of
 from collectors.kubernetes.cache import Changes
+from collectors.kubernetes.claims import Claims
 from collectors.kubernetes.constraints import budget_selects
 from collectors.kubernetes.gang_life import end_of, incarnation_of
 from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
 from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
 from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.placed import placement_table
 from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.rows import RowTable, member_table
 from collectors.kubernetes.services import is_service, service_gaps, service_table
@@ -46,7 +46,7 @@ class Gangs:
     tenants: dict[str, int] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     dirty: set[str] = field(default_factory=set)
-    claimed: dict[str, int] = field(default_factory=dict)  # GPUs by resource claims, by uid of the pod
+    claims: Claims = field(default_factory=Claims)
     version: int = 0
     _aliases: dict[tuple[str, str], str] = field(default_factory=dict)  # Workload -> key of its gang
     _named: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -65,6 +65,7 @@ class Gangs:
     def __post_init__(self) -> None:
         """Connect what rows depend on."""
         self._rows = RowTable(WorkloadTable, {"cpu_milli": 0, "memory_mib": 0})
+        self.cluster.claimed = self.claims.of_template
         self.cluster.tenant = self._tenant
         self.cluster.service = lambda namespace, name: self._service_rows.get((namespace, name), -1)
         self.cluster.budget = self._budgeted
@@ -82,14 +83,17 @@ class Gangs:
             self._drop_pod(found.metadata.uid, reported=found.metadata.uid in reported)
         for found in changes.there:
             if isinstance(found, Pod):
-                self._put_pod(pod_facts(found, self.claimed.get(found.metadata.uid, 0)))
+                self._put_pod(pod_facts(found, self.claims.of_pod(found)))
 
-    def claim(self, claimed: dict[str, int]) -> None:
-        """GPUs that pods hold by resource claims, by uid."""
-        changed = {uid for uid in {*claimed, *self.claimed} if claimed.get(uid) != self.claimed.get(uid)}
-        self.claimed = claimed
-        for uid in sorted(changed & self.pods.keys()):
-            self._put_pod(pod_facts(self.pods[uid].pod, claimed.get(uid, 0)))
+    def read_claims(self) -> None:
+        """Resource claims changed: look again at the pods, gangs and services that have any."""
+        for uid in sorted(uid for uid, each in self.pods.items() if each.pod.spec.resource_claims):
+            claimed = self.claims.of_pod(self.pods[uid].pod)
+            if claimed != self.pods[uid].claimed:
+                self._put_pod(pod_facts(self.pods[uid].pod, claimed))
+        self.dirty |= {key for key, gang in self.gangs.items() if _may_claim(gang)}
+        if any(each.spec.template.spec.resource_claims for each in self.services.values()):
+            self._services_table = None
 
     def recall(self, counts: Mapping[str, tuple[int, bool]]) -> None:
         """How often an earlier process saw work stop, by uid, and whether the work held GPUs then."""
@@ -129,7 +133,6 @@ class Gangs:
     def update_services(self, changes: Changes, kind: str) -> None:
         """Deployments or StatefulSets with GPUs."""
         reported = set(changes.deleted)
-        before = {key: (value.metadata.uid, value.metadata.generation) for key, value in self.services.items()}
         for found in changes.gone:
             key = (found.metadata.namespace, f"{kind}/{found.metadata.name}")
             known = self.services.get(key)
@@ -138,11 +141,9 @@ class Gangs:
                 self._services_table = None
                 self.deleted += [found.metadata.uid] if found.metadata.uid in reported else []
         for found in changes.there:
-            if isinstance(found, Scaled) and is_service(found):
+            if isinstance(found, Scaled) and (is_service(found) or found.spec.template.spec.resource_claims):
                 self.services[found.metadata.namespace, f"{kind}/{found.metadata.name}"] = found
                 self._services_table = None
-        if before.keys() != self.services.keys():  # rows of services moved
-            self.dirty |= {each.key for each in self.pods.values() if each.service}
 
     def update_budgets(self, changes: Changes) -> None:
         """PodDisruptionBudgets: the work of their namespaces is looked at again."""
@@ -363,7 +364,7 @@ class Gangs:
                 row = row_of(gang, self.cluster, holding, end, now_s)
         _keep(self._members, key, row.members if row is not None else ())
         _keep(self._problems, key, (*row.problems, *row.notes) if row is not None else ())
-        if row is not None:
+        if row is not None and row.values:
             self._rows.put(key, row.values)
         else:
             self._rows.drop(key)
@@ -378,50 +379,19 @@ class Gangs:
         """One row for each GPU, share or instance that a pod holds; built again only when that changes."""
         key = (self._rows.layout, self.nodes.version, self.nodes.given)
         if self._placed is None or self._placed[0] != key:
-            self._placed = (key, self._place())
+            leaving = {uid: self.pods[uid].leaving for uid in self._holding}
+            self._placed = (key, placement_table(self._holding, leaving, self.nodes, self._rows.row))
         return self._placed[1]
 
-    def _place(self) -> PlacementTable:
-        workloads: list[int] = []
-        node_column: list[int] = []
-        leaving: list[bool] = []
-        gpus: list[int] = []
-        parts: list[int] = []
-        milli: list[int] = []
-        slots, first_rows, part_rows = self.nodes.slots, self.nodes.first_rows, self.nodes.part_rows
-        row_of_gang = self._rows.row
-        for uid, (key, node) in self._holding.items():
-            row, at = row_of_gang(key), slots.get(node)
-            held = at.held.get(uid) if at is not None else None
-            if row < 0 or not held:
-                continue
-            node_row, first = first_rows[node]
-            count = len(held)
-            workloads += [row] * count
-            node_column += [node_row] * count
-            leaving += [self.pods[uid].leaving] * count
-            for index, part, share in held:
-                gpus.append(first + index)
-                parts.append(part_rows[node, index, part] if part >= 0 else -1)
-                milli.append(share)
-        if not workloads:
-            nothing: PlacementTable = empty(PlacementTable)
-            return nothing
-        table: PlacementTable = make(
-            PlacementTable,
-            workload=workloads,
-            node=node_column,
-            gpu=gpus,
-            instance=parts,
-            milli=milli,
-            leaving=leaving,
-            rank=np.zeros(len(workloads), np.int32),
-        )
-        return table
+    def _with_gpus(self, found: Scaled) -> bool:
+        if is_service(found):
+            return True
+        claimed = self.claims.of_template(found.metadata.namespace, found.spec.template.spec, 1)
+        return claimed.gpus > 0 or bool(claimed.profiles)
 
     def _make_services(self, tree: QueueTree) -> None:
         """The table of services, in the order of their names."""
-        ordered = sorted(self.services)
+        ordered = sorted(key for key, each in self.services.items() if self._with_gpus(each))
         by_service = {
             self.services[key].metadata.uid: budget
             for key in ordered
@@ -429,11 +399,21 @@ class Gangs:
             if budget.metadata.namespace == key[0]
             and budget_selects(budget, self.services[key].spec.template.metadata.labels or {})
         }
-        self._service_rows = {key: row for row, key in enumerate(ordered)}
+        rows = {key: row for row, key in enumerate(ordered)}
+        if rows != self._service_rows:  # rows of services moved
+            self.dirty |= {each.key for each in self.pods.values() if each.service}
+        self._service_rows = rows
         scaled = {target_of(each): each for each in self.autoscalers.values()}
         autoscalers = {self.services[key].metadata.uid: scaled[key] for key in ordered if key in scaled}
         found = (self.services[key] for key in ordered)
         self._services_table = service_table(found, tree.rows, by_service, autoscalers, self.cluster.opt_outs)
+
+
+def _may_claim(gang: Gang) -> bool:
+    """Whether the pods that it is to have ask for devices by resource claims."""
+    if gang.workload is not None:
+        return any(each.template.spec.resource_claims for each in gang.workload.spec.pod_sets or ())
+    return gang.job is not None and bool(gang.job.spec.template.spec.resource_claims)
 
 
 def _keep(kept: dict[str, Any], key: str, value: Any) -> None:

@@ -27,6 +27,8 @@ PLURAL = {
     "ResourceQuota": "resourcequotas",
     "ResourceSlice": "resourceslices",
     "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
+    "DeviceClass": "deviceclasses",
     "Workload": "workloads",
     "ClusterQueue": "clusterqueues",
     "LocalQueue": "localqueues",
