@@ -165,32 +165,13 @@ def verdict_words(verdict: Verdict) -> str:
     return f"{verdict.guard}: {answer}, {verdict.code}: {why} ({_measured(verdict)})"
 
 
-AT_LEAST = (
-    "GPU-s of benefit",
-    "GPU-s realised",
-    "GPUs at once",
-    "GPUs of a gang taken",
-    "GPUs that a gang keeps",
-    "GPUs, not all",
-    "gangs taken whole",
-    "of the outcomes",
-    "outcomes so far",
-    "s paused",
-    "s run by",
-    "s since first proposed",
-    "s since it left",
-    "s since its last change",
-)
-"""Beginnings of units: a guard asks for at least its limit of these. It allows at most the limit of all others."""
-
-
 def _measured(verdict: Verdict) -> str:
     """What a guard measured, and the limit that it compared with: `3 min since first proposed, at least 10 min`."""
     if verdict.unit == MODE_UNIT:
         return f"mode {MODES[int(verdict.value)]}"
     if verdict.unit == telemetry.UNIT:
         return f"{number(verdict.value)} of {number(verdict.threshold)} {verdict.unit}"
-    bound = "at least" if verdict.unit.startswith(AT_LEAST) else "at most"
+    bound = "at least" if verdict.at_least else "at most"
     unit, _, what = verdict.unit.partition(" ")
     if unit == "s":
         limit = format_duration(verdict.threshold)

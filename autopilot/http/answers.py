@@ -249,6 +249,7 @@ class VerdictRow(TypedDict):
     value: Number
     unit: str
     threshold: Number
+    at_least: bool
     words: str
 
 

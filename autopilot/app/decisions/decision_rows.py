@@ -201,6 +201,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "value": known(verdict.value),
         "unit": verdict.unit,
         "threshold": known(verdict.threshold),
+        "at_least": verdict.at_least,
         "words": code_words(verdict.code, verdict.value, verdict.threshold),
     }
 

@@ -15,19 +15,19 @@ Check = Callable[[Proposal, Draft, Context], Verdict]
 """A guard: the proposal as people see it, its rows, and the tick's context."""
 
 
-def allow(guard: str, value: float, unit: str, threshold: float) -> Verdict:
+def allow(guard: str, value: float, unit: str, threshold: float, at_least: bool = False) -> Verdict:
     """A verdict in favour, with the number behind it."""
-    return Verdict(guard, True, Code.OK, value, unit, threshold)
+    return Verdict(guard, True, Code.OK, value, unit, threshold, at_least)
 
 
-def deny(guard: str, code: Code, value: float, unit: str, threshold: float) -> Verdict:
+def deny(guard: str, code: Code, value: float, unit: str, threshold: float, at_least: bool = False) -> Verdict:
     """A verdict against."""
-    return Verdict(guard, False, code, value, unit, threshold)
+    return Verdict(guard, False, code, value, unit, threshold, at_least)
 
 
-def waive(guard: str, value: float, unit: str, threshold: float) -> Verdict:
+def waive(guard: str, value: float, unit: str, threshold: float, at_least: bool = False) -> Verdict:
     """The rule does not bind an eviction by contract; the number is recorded nevertheless."""
-    return Verdict(guard, True, Code.WAIVED_CONTRACT, value, unit, threshold)
+    return Verdict(guard, True, Code.WAIVED_CONTRACT, value, unit, threshold, at_least)
 
 
 def relied_on(draft: Draft, ctx: Context) -> I32:

@@ -21,5 +21,5 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return PASSES
     ahead = judged(draft.foreseen, ctx.now_s, ctx.policy.scale_ahead)
     if ahead.code != Code.OK:
-        return deny(NAME, ahead.code, ahead.value, ahead.unit, ahead.threshold)
-    return allow(NAME, ahead.value, ahead.unit, ahead.threshold)
+        return deny(NAME, ahead.code, ahead.value, ahead.unit, ahead.threshold, ahead.at_least)
+    return allow(NAME, ahead.value, ahead.unit, ahead.threshold, ahead.at_least)

@@ -20,11 +20,13 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             return verdict
     row = draft.workload_row
     if draft.placed is None or row is None:
-        return allow(NAME, float(len(proposal.victims)), "gangs taken whole", float(len(proposal.victims)))
+        return allow(
+            NAME, float(len(proposal.victims)), "gangs taken whole", float(len(proposal.victims)), at_least=True
+        )
     got, need, wide = len(proposal.slots), int(work.min_gpus[row]), int(work.gpus[row])
     distinct = len({(slot.gpu, slot.instance) for slot in proposal.slots})
     if not need <= got <= wide or distinct < _distinct(got, work, row):
-        return deny(NAME, Code.PARTIAL_GANG, float(got), "GPUs at once", float(need))
+        return deny(NAME, Code.PARTIAL_GANG, float(got), "GPUs at once", float(need), at_least=True)
     if isinstance(draft, GrowDraft) and not set(_names(row, ctx)) <= {(s.gpu, s.instance) for s in proposal.slots}:
         return deny(
             NAME,
@@ -32,8 +34,9 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             float(got),
             "GPUs, not all of those that it has among them",
             float(need),
+            at_least=True,
         )
-    return allow(NAME, float(got), "GPUs at once", float(need))
+    return allow(NAME, float(got), "GPUs at once", float(need), at_least=True)
 
 
 def _partial(victim: Victim, give: Eviction, ctx: Context) -> Verdict | None:
@@ -46,13 +49,15 @@ def _partial(victim: Victim, give: Eviction, ctx: Context) -> Verdict | None:
         least = int(work.min_gpus[give.row])
         own = {(slot.gpu, slot.instance) for slot in victim.keeps} <= set(_names(give.row, ctx))
         if not (max(least, 1) <= keeps < stays and own):
-            return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(least))
+            return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(least), at_least=True)
     elif victim.how == "move" and keeps != stays:  # an elastic gang may go on with fewer members elsewhere
         least = int(work.min_gpus[give.row])
         if not max(least, 1) <= keeps < stays:
-            return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(min(least, stays)))
+            return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(min(least, stays)), at_least=True)
     elif victim.how == "evict" and not stays <= victim.gpus <= holds:
-        return deny(NAME, Code.PARTIAL_EVICTION, float(victim.gpus), "GPUs of a gang taken", float(holds))
+        return deny(
+            NAME, Code.PARTIAL_EVICTION, float(victim.gpus), "GPUs of a gang taken", float(holds), at_least=True
+        )
     return None
 
 

@@ -26,12 +26,12 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     since_s = ctx.memory.proposed_since_s.get(key, ctx.now_s)
     lasted_s, needs_s = ctx.now_s - since_s, dwell_s(ctx, draft)
     if draft.contract:
-        return waive(NAME, lasted_s, "s since first proposed", needs_s)
+        return waive(NAME, lasted_s, "s since first proposed", needs_s, at_least=True)
     least = proposal.cost_gpu_s * (1.0 + rules.margin_ratio)
     if proposal.benefit_gpu_s <= least:
-        return deny(NAME, Code.MARGIN, proposal.benefit_gpu_s, "GPU-s of benefit", least)
+        return deny(NAME, Code.MARGIN, proposal.benefit_gpu_s, "GPU-s of benefit", least, at_least=True)
     if draft.resent:  # it lasted and was calm enough when it was decided; since then the victims wait for it
-        return allow(NAME, lasted_s, "s since first proposed", 0.0)
+        return allow(NAME, lasted_s, "s since first proposed", 0.0, at_least=True)
     cooled_s = max(ctx.memory.cooled_until_s.get(victim.uid, float("-inf")) for victim in proposal.victims)
     if cooled_s > ctx.now_s:
         return deny(NAME, Code.COOL_DOWN, cooled_s - ctx.now_s, "s of cool-down left", 0.0)
@@ -39,5 +39,5 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if again_s > ctx.now_s:
         return deny(NAME, Code.GIVEN_UP, again_s - ctx.now_s, "s of cool-down left", 0.0)
     if ctx.now_s < since_s + needs_s:  # the sum that the timer waits for
-        return deny(NAME, Code.DWELL, lasted_s, "s since first proposed", needs_s)
-    return allow(NAME, lasted_s, "s since first proposed", needs_s)
+        return deny(NAME, Code.DWELL, lasted_s, "s since first proposed", needs_s, at_least=True)
+    return allow(NAME, lasted_s, "s since first proposed", needs_s, at_least=True)

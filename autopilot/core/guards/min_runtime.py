@@ -26,7 +26,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     latest_s = max(ctx.now_s if isnan(start) else start for start in starts)
     youngest_s = ctx.now_s - latest_s
     if draft.contract:
-        return waive(NAME, youngest_s, "s run by the youngest victim", limit_s)
+        return waive(NAME, youngest_s, "s run by the youngest victim", limit_s, at_least=True)
     if ctx.now_s < latest_s + limit_s:  # the sum that the timer waits for
-        return deny(NAME, Code.MIN_RUNTIME, youngest_s, "s run by the youngest victim", limit_s)
-    return allow(NAME, youngest_s, "s run by the youngest victim", limit_s)
+        return deny(NAME, Code.MIN_RUNTIME, youngest_s, "s run by the youngest victim", limit_s, at_least=True)
+    return allow(NAME, youngest_s, "s run by the youngest victim", limit_s, at_least=True)

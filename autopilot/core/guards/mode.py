@@ -22,7 +22,9 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return deny(NAME, Code.KILL_SWITCH, 1.0, "kill switch", 0.0)
     if ctx.memory.paused_reason:
         code = Code.PAUSED_BY_PERSON if ctx.memory.paused_by else Code.PAUSED
-        return deny(NAME, code, ctx.now_s - ctx.memory.paused_since_s, "s paused", ctx.policy.pause.length_s)
+        return deny(
+            NAME, code, ctx.now_s - ctx.memory.paused_since_s, "s paused", ctx.policy.pause.length_s, at_least=True
+        )
     if mode in _REFUSED:
         return deny(NAME, _REFUSED[mode], step, unit, need)
     rejection = ctx.memory.rejections.get(proposal.id)

@@ -12,7 +12,7 @@ from autopilot.core.tracking.promises import least_gain_gpu_s, sums_of
 
 NAME = "promise"
 
-PASSES = allow(NAME, 0.0, "GPU-s realised", 0.0)
+PASSES = allow(NAME, 0.0, "GPU-s realised", 0.0, at_least=True)
 """The verdict on what the rule does not concern."""
 
 
@@ -30,7 +30,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     unit = f"GPU-s realised of {promised_gpu_s:.0f} promised by {len(record.cases)} cases"
     begun = isinstance(draft, ReserveDraft | ScaleDraft) or bool(draft.resent and draft.placed is not None)
     if record.capped_s == inf or begun or draft.case.takes.for_itself:
-        return allow(NAME, realised_gpu_s, unit, least)
+        return allow(NAME, realised_gpu_s, unit, least, at_least=True)
     if draft.contract:
-        return waive(NAME, realised_gpu_s, unit, least)
-    return deny(NAME, Code.CAPPED, realised_gpu_s, unit, least)
+        return waive(NAME, realised_gpu_s, unit, least, at_least=True)
+    return deny(NAME, Code.CAPPED, realised_gpu_s, unit, least, at_least=True)

@@ -65,7 +65,7 @@ def _worth_it(draft: RecutDraft | DrainDraft, ctx: Context, changes: int) -> Ver
         return deny(NAME, Code.RECUT_RATE, float(begun), UNIT, float(rules.per_pool_hour))
     least = draft.cost_gpu_s * (1.0 + rules.margin_ratio)
     if not least < draft.benefit_gpu_s < inf:
-        return deny(NAME, Code.MARGIN, draft.benefit_gpu_s, "GPU-s of benefit", least)
+        return deny(NAME, Code.MARGIN, draft.benefit_gpu_s, "GPU-s of benefit", least, at_least=True)
     return allow(NAME, float(begun), UNIT, float(rules.per_pool_hour))
 
 
@@ -77,9 +77,10 @@ def _too_soon(record: RecutRecord, after: Geometry | None, ctx: Context) -> Verd
     if record.state != "settled":
         return deny(NAME, Code.RECUT_QUARANTINE, 1.0, "changes of the GPU that did not end well", 0.0)
     if ctx.now_s < record.since_s + rules.dwell_s:  # the sum that the timer waits for
-        return deny(NAME, Code.DWELL, ctx.now_s - record.since_s, "s since its last change", rules.dwell_s)
-    if after == record.before and ctx.now_s < record.since_s + rules.return_s:
         return deny(
-            NAME, Code.RECUT_RETURN, ctx.now_s - record.since_s, "s since it left this geometry", rules.return_s
+            NAME, Code.DWELL, ctx.now_s - record.since_s, "s since its last change", rules.dwell_s, at_least=True
         )
+    if after == record.before and ctx.now_s < record.since_s + rules.return_s:
+        left_s = ctx.now_s - record.since_s
+        return deny(NAME, Code.RECUT_RETURN, left_s, "s since it left this geometry", rules.return_s, at_least=True)
     return None

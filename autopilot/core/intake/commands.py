@@ -166,14 +166,16 @@ def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
 
 def approval_ended(
     approval: Approval, proposal: Proposal, now_s: float, policy: Policy
-) -> tuple[Code, float, str, float] | None:
-    """Why an approval of this state has ended: code, value, unit, threshold. None while it holds."""
+) -> tuple[Code, float, str, float, bool] | None:
+    """Why an approval of this state has ended, as `deny` takes it: code, value, unit, threshold, whether that is the
+    least that is asked for. None while it holds.
+    """
     rules = policy.approval
     dearest, least = approval.cost_gpu_s * rules.cost_ratio, approval.benefit_gpu_s * rules.gain_ratio
     found = {
-        Code.APPROVAL_EXPIRED: (now_s - approval.given_s, "s since it was approved", rules.valid_s),
-        Code.APPROVAL_COST_ROSE: (proposal.cost_gpu_s, "GPU-s of cost", dearest),
-        Code.APPROVAL_GAIN_FELL: (proposal.benefit_gpu_s, "GPU-s of benefit", least),
+        Code.APPROVAL_EXPIRED: (now_s - approval.given_s, "s since it was approved", rules.valid_s, False),
+        Code.APPROVAL_COST_ROSE: (proposal.cost_gpu_s, "GPU-s of cost", dearest, False),
+        Code.APPROVAL_GAIN_FELL: (proposal.benefit_gpu_s, "GPU-s of benefit", least, True),
     }
     if approval.ended:
         return Code(approval.ended), *found[Code(approval.ended)]

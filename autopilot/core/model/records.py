@@ -313,7 +313,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer of one guard on one proposal, with the value and the threshold that it compared."""
+    """The answer of one guard on one proposal, with the value and the threshold that it compared.
+
+    The guard asks for at least the threshold where `at_least` is set; else it allows at most that.
+    """
 
     guard: str
     allowed: bool
@@ -321,6 +324,7 @@ class Verdict:
     value: float
     unit: str
     threshold: float
+    at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)

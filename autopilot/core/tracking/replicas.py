@@ -70,6 +70,7 @@ class Ahead:
     value: float = 0.0
     threshold: float = 0.0
     unit: str = ""
+    at_least: bool = False  # `threshold` is the least that is asked for; else the most
     unknown: NoteCode | None = None  # why `replicas` is -1
     facts: tuple[Evidence, ...] = ()  # behind `unknown`
 
@@ -345,7 +346,7 @@ def _first(steps: tuple[float, ...], least: float) -> int:
 
 def _unknown(row: int, lead_s: float, capacity: float, why: NoteCode, *facts: Evidence) -> Ahead:
     code, unit = Code.FORECAST_UNKNOWN, "requests/s"
-    return Ahead(row, -1, nan, capacity, nan, nan, lead_s, None, -1, code, nan, nan, unit, why, facts)
+    return Ahead(row, -1, nan, capacity, nan, nan, lead_s, None, -1, code, nan, nan, unit, False, why, facts)
 
 
 def judged(ahead: Ahead, now_s: float, rules: ScaleAhead) -> Ahead:
@@ -364,16 +365,16 @@ def judged(ahead: Ahead, now_s: float, rules: ScaleAhead) -> Ahead:
     horizon = _first(forecast.horizons_s, ahead.within_s)
     outcomes = float(forecast.outcomes[series, horizon]) if forecast.outcomes.size else 0.0
     if outcomes < rules.least_outcomes:
-        return _judge(ahead, Code.FORECAST_UNPROVEN, outcomes, rules.least_outcomes, "outcomes so far")
+        return _judge(ahead, Code.FORECAST_UNPROVEN, outcomes, rules.least_outcomes, "outcomes so far", at_least=True)
     promised = forecast.levels[level]  # for a level between two promised levels, the upper one must be kept
     least = promised - rules.coverage_slack
     held = float(forecast.coverage[series, horizon, level]) if outcomes else promised  # taken at its word
     code = Code.OK if held >= least else Code.FORECAST_UNCALIBRATED
-    return _judge(ahead, code, held, least, "of the outcomes within the promise")
+    return _judge(ahead, code, held, least, "of the outcomes within the promise", at_least=True)
 
 
-def _judge(ahead: Ahead, code: Code, value: float, threshold: float, unit: str) -> Ahead:
-    return replace(ahead, code=code, value=value, threshold=float(threshold), unit=unit)
+def _judge(ahead: Ahead, code: Code, value: float, threshold: float, unit: str, *, at_least: bool = False) -> Ahead:
+    return replace(ahead, code=code, value=value, threshold=float(threshold), unit=unit, at_least=at_least)
 
 
 def _in_dwell(record: ServiceRecord, now_s: float, dwell_s: float) -> ServiceRecord:

@@ -88,7 +88,7 @@ def test_the_new_reasons_say_what_they_are_about() -> None:
 
 def test_what_a_guard_measured_has_its_unit() -> None:
     """Durations in words, a mode by its name, anything else as a number with its limit."""
-    dwell = Verdict("hysteresis", False, Code.DWELL, 180.0, "s since first proposed", 600.0)
+    dwell = Verdict("hysteresis", False, Code.DWELL, 180.0, "s since first proposed", 600.0, at_least=True)
     assert verdict_words(dwell).endswith("(3 min since first proposed, at least 10 min)")
     assert verdict_words(Verdict("freshness", True, Code.OK, 4.0, "s", 60.0)) == "freshness: ok (4 s, at most 60 s)"
     for number, mode in enumerate(Mode):
