@@ -77,7 +77,7 @@ def put_control(out: Samples, moment: Moment) -> None:
     for action, record in memory.kept_promises.items():
         promised_gpu_s, realised_gpu_s = sums_of(record)
         out.put("action_capped", float(is_capped(memory, action)), action)
-        out.put("promise_cases", len(record.cases), action)
+        out.put("promise_cases", record.count, action)
         out.put("promised_use_gpu_seconds", promised_gpu_s, action)
         out.put("realised_use_gpu_seconds", realised_gpu_s, action)
     out.put("kill_switch", float(observation.kill_switch or memory.killed))

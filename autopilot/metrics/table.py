@@ -195,8 +195,8 @@ METRICS: tuple[Metric, ...] = (
            "`gr_engine`, `gpu_util`, or `none`", "4"),
     _gauge("action_mode", "", ("action", "mode"), "1 for the mode of each action", "action"),
     # promised and realised, of actions with a finished case
-    _gauge("promise_cases", "", ("action",), "finished cases by which a weighed action is judged, at most "
-           "`promises.most_cases`", "judged action"),
+    _gauge("promise_cases", "", ("action",), "finished cases by which a weighed action is judged",
+           "judged action"),
     _gauge("promised_use_gpu_seconds", "GPU-s", ("action",), "what these cases promised: use before the start without "
            "the action, less the expected loss", "judged action"),
     _gauge("realised_use_gpu_seconds", "GPU-s", ("action",), "what they realised: measured use less the measured loss; "

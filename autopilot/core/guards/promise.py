@@ -27,7 +27,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return PASSES
     promised_gpu_s, realised_gpu_s = sums_of(record)
     least = least_gain_gpu_s(promised_gpu_s, ctx.policy.promises)
-    unit = f"GPU-s realised of {promised_gpu_s:.0f} promised by {len(record.cases)} cases"
+    unit = f"GPU-s realised of {promised_gpu_s:.0f} promised by {record.count} cases"
     begun = isinstance(draft, ReserveDraft | ScaleDraft) or bool(draft.resent and draft.placed is not None)
     if record.capped_s == inf or begun or draft.case.takes.for_itself:
         return allow(NAME, realised_gpu_s, unit, least, at_least=True)

@@ -23,8 +23,14 @@ class Promises:
         int, Interval(ge=20, le=10_000), Doc("an action is judged once this many of its cases have finished")
     ] = 20
     most_cases: Annotated[
-        int, Interval(ge=20, le=10_000), Doc("it is judged by the sum over at most this many cases, the newest ones")
+        int,
+        Interval(ge=20, le=10_000),
+        Doc("it is judged by the sum over this many newest cases, and over all of the last seven days"),
     ] = 100
     least_ratio: Annotated[
-        float, Interval(ge=0, le=1), Doc("an action that realises less than this share of its promise is capped")
+        float,
+        Interval(ge=0, le=1),
+        Doc(
+            "it is capped if it realises less than this share of its promise, also without the worst twentieth of cases"
+        ),
     ] = 0.5

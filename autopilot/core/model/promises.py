@@ -67,8 +67,26 @@ class Realised:
 
 
 @dataclass(frozen=True, slots=True)
+class DayOfCases:
+    """The sums of cases that made way for newer ones on one day. `day`: days since the epoch."""
+
+    day: int
+    cases: int
+    promised_gpu_s: float
+    realised_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PromiseRecord:
-    """The newest finished cases of one action that count, as (promised, realised) GPU-seconds."""
+    """The newest finished cases of one action that count, as (promised, realised) GPU-seconds, and those before them
+    by day.
+    """
 
     cases: tuple[tuple[float, float], ...] = ()
     capped_s: float = float("inf")  # since when the action is capped; inf: it is not
+    before: tuple[DayOfCases, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The cases by which the action is judged."""
+        return len(self.cases) + sum(each.cases for each in self.before)

@@ -8,26 +8,34 @@ The realised gain of a case is the GPU-seconds that its beneficiaries used befor
 without the action, less the work that the victims lost. Work that a beneficiary lost by a stop meanwhile is deducted
 too. While a beneficiary waits again because another action stopped it, the promise shrinks to what the rest of the time
 allows: that stop was weighed, and has a case of its own. An action whose sum over the newest cases is below a share of
-its promise is capped: the guard `promise` lets it recommend only, until a person lifts the cap.
+its promise, with and without the worst of them, is capped: the guard `promise` lets it recommend only, until a person
+lifts the cap. The newest cases are a number of cases, and all of the last days: hundreds of alike jobs may come in one
+day, and their forecasts err alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan
+from math import ceil, inf, isfinite, isnan
 
 import numpy as np
 
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, Stop
 from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.policy_promises import Promises
-from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord, Realised, Unknown
+from autopilot.core.model.promises import Beneficiary, DayOfCases, Promise, PromiseRecord, Realised, Unknown
 from autopilot.core.model.records import About, Evidence, Loss, Note, NoteCode, Observation
 from autopilot.core.model.snapshot import F64, GPU_MILLI, State
 from autopilot.core.model.work import entry_milli, gpu_part, holding_mask
 
+CHANCE_RATIO = 0.05
+"""Part of the newest cases, one at least, that may fall short by chance: a gang of 16 GPUs and a day outweighs a
+thousand gangs of minutes, so one forecast that errs could decide the sum, and an action is judged at each new case."""
+RECORD_DAYS = 7
+"""Days for which cases count that made way for newer ones: a week has all that comes by the day or the weekday."""
 MOST_OPEN = 200
 """Cases that are followed at once; further ones are not recorded. Memory is read and written at each tick."""
 
@@ -67,9 +75,25 @@ def follow_promises(
     for case in over:
         if not case.unknown:
             record = records.get(case.action, PromiseRecord())
-            cases = (*record.cases, (case.promised_gpu_s, case.gain_gpu_s))[-policy.promises.most_cases :]
-            records[case.action] = replace(record, cases=cases)
+            records[case.action] = _with_case(record, case, observation.now_s, policy.promises)
     return replace(memory, promises=tuple(still), kept_promises=records), tuple(over)
+
+
+def _with_case(record: PromiseRecord, case: Realised, now_s: float, rules: Promises) -> PromiseRecord:
+    """The record with a case that counts; what exceeds the newest cases is kept by day, for `RECORD_DAYS`."""
+    cases, day = (*record.cases, (case.promised_gpu_s, case.gain_gpu_s)), int(now_s // DAY_S)
+    gone = cases[: -rules.most_cases]
+    before = {each.day: each for each in record.before if each.day > day - RECORD_DAYS}
+    if gone:
+        today = before.get(day, DayOfCases(day, 0, 0.0, 0.0))
+        promised_gpu_s, realised_gpu_s = map(sum, zip(*gone, strict=True))
+        before[day] = DayOfCases(
+            day,
+            today.cases + len(gone),
+            today.promised_gpu_s + promised_gpu_s,
+            today.realised_gpu_s + realised_gpu_s,
+        )
+    return replace(record, cases=cases[-rules.most_cases :], before=tuple(before.values()))
 
 
 @dataclass(slots=True)
@@ -192,7 +216,8 @@ def _most_gpu_s(each: Beneficiary, promise: Promise) -> float:
 
 def sums_of(record: PromiseRecord) -> tuple[float, float]:
     """Promised and realised GPU-seconds of the cases by which an action is judged."""
-    return sum(promised for promised, _ in record.cases), sum(realised for _, realised in record.cases)
+    promised_gpu_s = sum(promised for promised, _ in record.cases) + sum(each.promised_gpu_s for each in record.before)
+    return promised_gpu_s, sum(gain for _, gain in record.cases) + sum(each.realised_gpu_s for each in record.before)
 
 
 def least_gain_gpu_s(promised_gpu_s: float, rules: Promises) -> float:
@@ -219,10 +244,11 @@ def judge_promises(memory: ControllerMemory, now_s: float, policy: Policy) -> Co
 
 
 def _falls_short(record: PromiseRecord, rules: Promises) -> bool:
-    if record.capped_s < inf or len(record.cases) < rules.least_cases:
+    if record.capped_s < inf or record.count < rules.least_cases:
         return False
-    promised_gpu_s, realised_gpu_s = sums_of(record)
-    return realised_gpu_s < least_gain_gpu_s(promised_gpu_s, rules)
+    worst_first = sorted(record.cases, key=lambda case: case[1] - least_gain_gpu_s(case[0], rules))
+    kept = replace(record, cases=tuple(worst_first[ceil(CHANCE_RATIO * len(worst_first)) :]))
+    return all(realised < least_gain_gpu_s(promised, rules) for promised, realised in map(sums_of, (record, kept)))
 
 
 def cap_notes(before: Mapping[str, PromiseRecord], memory: ControllerMemory) -> tuple[Note, ...]:
@@ -233,7 +259,7 @@ def cap_notes(before: Mapping[str, PromiseRecord], memory: ControllerMemory) -> 
         if now and not was:
             promised_gpu_s, realised_gpu_s = sums_of(record)
             facts = (
-                Evidence("cases", len(record.cases)),
+                Evidence("cases", record.count),
                 Evidence("promised", round(promised_gpu_s, 3), "GPU-s"),
                 Evidence("realised", round(realised_gpu_s, 3), "GPU-s"),
             )

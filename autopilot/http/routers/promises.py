@@ -44,7 +44,7 @@ def _row(action: str, memory: ControllerMemory, policy: Policy) -> dict[str, Any
     return {
         "action": action,
         "mode": str(getattr(policy.modes, action)),
-        "cases": len(record.cases),
+        "cases": record.count,
         "promised_gpu_s": promised_gpu_s,
         "realised_gpu_s": realised_gpu_s,
         "least_gpu_s": least_gain_gpu_s(promised_gpu_s, policy.promises),
