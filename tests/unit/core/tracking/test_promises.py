@@ -14,8 +14,7 @@ from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.memory import ControllerMemory, Step, Stop
 from autopilot.core.model.modes import Mode, Modes
-from autopilot.core.model.policy_promises import Promises
-from autopilot.core.model.promises import Beneficiary, DayOfCases, Promise, PromiseRecord, Realised
+from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord, Realised
 from autopilot.core.model.records import (
     Code,
     Command,
@@ -28,7 +27,7 @@ from autopilot.core.model.records import (
     Verdict,
 )
 from autopilot.core.model.snapshot import State
-from autopilot.core.tracking.promises import MOST_OPEN, follow_promises, judge_promises, remember_promises, sums_of
+from autopilot.core.tracking.promises import MOST_OPEN, follow_promises, judge_promises, remember_promises
 from autopilot.explain.proposals import Answer, answer_of, proposal_words
 from tests.kits.core_world import decide, forecasts, holds, waits, world
 from tests.kits.ticking_world import EAGER, Ticking, tenants
@@ -308,43 +307,6 @@ def test_it_is_judged_by_the_sum_not_by_single_cases() -> None:
     assert judge_promises(ControllerMemory(kept_promises={"preempt": record}), 0.0, EAGER).kept_promises == {
         "preempt": record
     }
-
-
-@pytest.mark.parametrize(("large", "capped"), [(1, False), (2, True)])
-def test_a_twentieth_of_the_cases_may_fall_short_by_chance(large: int, capped: bool) -> None:
-    """One large failure among 20 cases is luck; with two, the sum is below half without the worse one too."""
-    cases = (*((1.0, 1.0),) * (20 - large), *((100.0, 0.0),) * large)
-    memory = judge_promises(ControllerMemory(kept_promises={"preempt": PromiseRecord(cases)}), 900.0, EAGER)
-    assert (memory.kept_promises["preempt"].capped_s < inf) == capped
-
-
-def test_the_newest_cases_count() -> None:
-    """`promises.most_cases` of them, and the sums of those before."""
-    policy = replace(EAGER, promises=Promises(most_cases=20))
-    memory = ControllerMemory(promises=(BOOKED,), kept_promises={"preempt": kept(1.0, 1.0)})
-    memory, _ = follow_promises(memory, (), (), world("2x8", runs(8, 1000.0), 9000.0), policy)
-    record = memory.kept_promises["preempt"]
-    assert record.cases == (*((1.0, 1.0),) * 19, (100.0, 8 * 3000.0))
-    assert record.before == (DayOfCases(0, 1, 1.0, 1.0),)
-    assert (record.count, sums_of(record)) == (21, (120.0, 20.0 + 8 * 3000.0))
-
-
-def test_cases_that_made_way_are_forgotten_after_a_week() -> None:
-    """By the day on which they made way; their sums count until then."""
-    policy = replace(EAGER, promises=Promises(most_cases=20))
-    before = (DayOfCases(-8, 5, 50.0, 50.0), DayOfCases(-7, 5, 50.0, 50.0), DayOfCases(-6, 3, 30.0, 30.0))
-    record = replace(kept(1.0, 1.0), before=(*before, DayOfCases(0, 2, 2.0, 2.0)))
-    memory = ControllerMemory(promises=(BOOKED,), kept_promises={"preempt": record})
-    memory, _ = follow_promises(memory, (), (), world("2x8", runs(8, 1000.0), 9000.0), policy)
-    assert memory.kept_promises["preempt"].before == (before[-1], DayOfCases(0, 3, 3.0, 3.0))
-
-
-def test_a_day_of_alike_jobs_does_not_outweigh_the_week() -> None:
-    """A hundred small cases that fell short, after days of large ones that held."""
-    poor = PromiseRecord(((100.0, 40.0),) * 100)
-    for record, capped in ((poor, True), (replace(poor, before=(DayOfCases(3, 9, 1e6, 9e5),)), False)):
-        memory = judge_promises(ControllerMemory(kept_promises={"preempt": record}), 900.0, EAGER)
-        assert (memory.kept_promises["preempt"].capped_s < inf) == capped
 
 
 def capped(action: str, **more: Any) -> ControllerMemory:
