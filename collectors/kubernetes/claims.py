@@ -50,6 +50,7 @@ class Claims:
     offer: Offer = field(default_factory=Offer)
     boards: Boards = field(default_factory=Boards)
     held: dict[str, tuple[str, ...]] = field(default_factory=dict)  # uid of a pod -> entities
+    on_demand: frozenset[str] = frozenset()  # profiles whose instances exist only while a claim has them
 
     def update(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
         """Take in what changed; true where anything did."""
@@ -59,6 +60,10 @@ class Claims:
         asks |= _apply(self.classes, drain(kinds.CLASSES), DeviceClass, lambda each: each.metadata.name)
         if slices:
             self.offer = read_slices(self.slices.values())
+            lasting: dict[bool, set[str]] = {True: set(), False: set()}
+            for each in self.offer.devices.values():
+                lasting[each.lasting].add(each.profile)
+            self.on_demand = frozenset(lasting[False] - lasting[True])
         if slices or claims:
             self._allocate()
         return slices or claims or asks

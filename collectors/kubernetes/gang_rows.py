@@ -17,33 +17,25 @@ from autopilot.contract import LEVEL_OF, PREFIX, Contract, Facts, parse_contract
 from autopilot.contract.annotations import WINDOW
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
-from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
+from collectors.kubernetes.asks import UNCLAIMED
 from collectors.kubernetes.constraints import Constraints
 from collectors.kubernetes.gang_life import End, life_of, short_since_s
-from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, declarations, uid_of, unplaced
+from collectors.kubernetes.gangs import Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.opt_outs import OptOuts
+from collectors.kubernetes.shapes import ClaimedBy, PodShape, shapes_of, shapes_of_pods, unclear_claims
 from collectors.kubernetes.width import why_rigid
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
 
 LONGEST_NAME = 253
 MOST_STATED = 50_000
+ON_DEMAND = (
+    "it waits for an instance {} of dynamic MIG, which exists only once the scheduler has made it: "
+    "the autopilot does not start it; do not gate it"
+)
 TOPOLOGY_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 TOPOLOGY_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-
-
-@dataclass(frozen=True, slots=True)
-class PodShape:
-    """Equal pods of a gang."""
-
-    count: int
-    least: int
-    ask: Ask
-    spec: PodSpec
-    meta: Meta
-    name: str = ""
-    unclear: str = ""  # what of its resource claims is not known
 
 
 @dataclass(slots=True)
@@ -63,7 +55,8 @@ class Cluster:
     level: Callable[[str], int] = lambda _: Topology.NONE  # of a node label
     replicas: Callable[[str], int] = lambda _: 1  # pods that share a GPU of a node
     as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
-    claimed: Callable[[str, PodSpec, int], Claimed] = lambda _namespace, _spec, _count: UNCLAIMED
+    claimed: ClaimedBy = lambda _namespace, _spec, _count: UNCLAIMED
+    on_demand: Callable[[str], bool] = lambda _: False  # instances of a profile exist only while a claim has them
     acts: bool = False  # the controller acts: see `collector.Options`
     resizes: bool = False  # a lever may change the width of elastic Jobs
     opt_outs: OptOuts = field(default_factory=OptOuts)
@@ -100,10 +93,10 @@ class Stated:
 
 def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, now_s: float) -> GangRow | None:
     """The row of a gang; None where it asks for no GPU. `holding` are its pods that hold GPUs."""
-    known = shapes_of(gang, cluster)
-    unclear = _unclear(gang, known)
+    known = shapes_of(gang, cluster.claimed)
+    unclear = unclear_claims(gang, known)
     shapes = [each for each in known if each.ask.any_gpu]
-    shapes = shapes or [each for each in _shapes_of_pods(gang) if each.ask.any_gpu]  # by allocated claims
+    shapes = shapes or [each for each in shapes_of_pods(gang) if each.ask.any_gpu]  # by allocated claims
     if not shapes:
         return GangRow({}, problems=unclear) if unclear else None
     stated = _stated(gang, shapes, cluster, holding)
@@ -135,16 +128,13 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     values["prefers"] = cluster.hints.prefer(gang.key, wanted)
     if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):
         values["excluded"] = True
-    notes: tuple[tuple[str, str], ...] = ()
+    notes: list[tuple[str, str]] = []
     if stated.wants_width and cluster.resizes and (why := why_rigid(gang)):
-        notes = (("width", f"it declares min-members, but its width does not change: {why}"),)
-    return GangRow(values, _members(gang, shapes, cluster), tuple(problems), notes)
-
-
-def _unclear(gang: Gang, shapes: Sequence[PodShape]) -> tuple[tuple[str, str], ...]:
-    """What of its resource claims is not known: that is not guessed."""
-    found = [*(each.unclear for each in shapes), *(each.claimed.problem for each in gang.pods.values())]
-    return tuple(("resourceclaims", f"{each}; it is left alone") for each in dict.fromkeys(found) if each)
+        notes.append(("width", f"it declares min-members, but its width does not change: {why}"))
+    if cluster.acts and values["state"] == State.PENDING:
+        made = (name for each in shapes for name, _ in each.ask.profiles if each.spec.resource_claims)
+        notes += [("resourceclaims", ON_DEMAND.format(name)) for name in dict.fromkeys(made) if cluster.on_demand(name)]
+    return GangRow(values, _members(gang, shapes, cluster), tuple(problems), tuple(notes))
 
 
 def _least(stated: Stated) -> int:
@@ -238,50 +228,6 @@ def _state(
 
 
 # --- what it asks for -----------------------------------------------------------------------------
-
-
-def shapes_of(gang: Gang, cluster: Cluster) -> list[PodShape]:
-    """The kinds of pods of a gang with their numbers: of its Workload, else its Job, else its pods."""
-    if gang.workload is not None:
-        found = []
-        for each in gang.workload.spec.pod_sets or ():
-            pod, least = each.template.spec, each.min_count if each.min_count is not None else each.count
-            claimed = cluster.claimed(gang.namespace, pod, each.count)
-            ask = ask_of(pod).beside(claimed)
-            found.append(PodShape(each.count, least, ask, pod, each.template.metadata, each.name, claimed.problem))
-        return found
-    if gang.job is not None:
-        spec = gang.job.spec
-        wide = spec.parallelism if spec.parallelism is not None else 1
-        count = min(wide, spec.completions) if spec.completions is not None else wide
-        claimed = cluster.claimed(gang.namespace, spec.template.spec, count)
-        ask = ask_of(spec.template.spec).beside(claimed)
-        pods, meta = unplaced(gang.job), spec.template.metadata
-        return [PodShape(count, count, ask, pods, meta, unclear=claimed.problem)]
-    return _shapes_of_pods(gang)
-
-
-def _shapes_of_pods(gang: Gang) -> list[PodShape]:
-    """The kinds of pods that there are, and as many as they state to be."""
-    by_ask: dict[Ask, list[PodFacts]] = {}
-    for each in gang.pods.values():
-        by_ask.setdefault(each.ask, []).append(each)
-    shapes = [
-        PodShape(len(found), len(found), ask, found[0].pod.spec, found[0].pod.metadata) for ask, found in by_ask.items()
-    ]
-    stated = _stated_members(gang)
-    if len(shapes) == 1 and stated > shapes[0].count:
-        shapes = [PodShape(stated, stated, shapes[0].ask, shapes[0].spec, shapes[0].meta)]
-    return shapes
-
-
-def _stated_members(gang: Gang) -> int:
-    """The number of pods that a group states on them; 0 for none."""
-    for each in gang.pods.values():
-        text = each.pod.metadata.note(KUEUE_TOTAL) or each.pod.metadata.note(SET_SIZE)
-        if text.isdecimal() and len(text) < 7:
-            return int(text)
-    return 0
 
 
 def _contract(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from collectors.kubernetes.collector import Options
 from tests.kits.dra_objects import (
     PROFILE,
     by_template,
@@ -167,6 +168,16 @@ def test_a_pod_has_the_claim_that_was_made_for_it() -> None:
     made["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]
     inventory, work = view.tables(claim("p-gpu-x", "gpu-1", pods=("p",)), made)
     assert str(inventory.gpus.uuid[work.placements.gpu[0]]) == "GPU-n1-1"
+
+
+def test_work_that_waits_for_dynamic_mig_is_named_where_the_controller_acts() -> None:
+    """Nothing is free before the scheduler makes it, so a gate of ours would stay closed."""
+    objects = (dra_node(), *dynamic_slices("n1", 1), claim("c", asks=[request("1g.10gb")]), claiming("p", "c"))
+    acting = Seen(*objects, options=Options(acts=True))
+    (found,) = reasons(acting.batch(), "resourceclaims")
+    assert found.startswith("team/p: it waits for an instance 1g.10gb of dynamic MIG")
+    assert not row(acting.tables()[1], "team/p")["excluded"]
+    assert reasons(Seen(*objects).batch(), "resourceclaims") == []
 
 
 def test_a_deployment_with_claims_is_a_service() -> None:

@@ -1,0 +1,76 @@
+"""The kinds of pods of a gang, with their numbers and what each asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from collectors.kubernetes.asks import Ask, Claimed, ask_of
+from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, unplaced
+from collectors.kubernetes.wire import Meta, PodSpec
+
+ClaimedBy = Callable[[str, PodSpec, int], Claimed]
+"""What each of so many equal pods of a namespace asks for by resource claims."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """Equal pods of a gang."""
+
+    count: int
+    least: int
+    ask: Ask
+    spec: PodSpec
+    meta: Meta
+    name: str = ""
+    unclear: str = ""  # what of its resource claims is not known
+
+
+def shapes_of(gang: Gang, claimed_by: ClaimedBy) -> list[PodShape]:
+    """The kinds of pods of a gang with their numbers: of its Workload, else its Job, else its pods."""
+    if gang.workload is not None:
+        found = []
+        for each in gang.workload.spec.pod_sets or ():
+            pod, least = each.template.spec, each.min_count if each.min_count is not None else each.count
+            claimed = claimed_by(gang.namespace, pod, each.count)
+            ask = ask_of(pod).beside(claimed)
+            found.append(PodShape(each.count, least, ask, pod, each.template.metadata, each.name, claimed.problem))
+        return found
+    if gang.job is not None:
+        spec = gang.job.spec
+        wide = spec.parallelism if spec.parallelism is not None else 1
+        count = min(wide, spec.completions) if spec.completions is not None else wide
+        claimed = claimed_by(gang.namespace, spec.template.spec, count)
+        ask = ask_of(spec.template.spec).beside(claimed)
+        pods, meta = unplaced(gang.job), spec.template.metadata
+        return [PodShape(count, count, ask, pods, meta, unclear=claimed.problem)]
+    return shapes_of_pods(gang)
+
+
+def shapes_of_pods(gang: Gang) -> list[PodShape]:
+    """The kinds of pods that there are, and as many as they state to be."""
+    by_ask: dict[Ask, list[PodFacts]] = {}
+    for each in gang.pods.values():
+        by_ask.setdefault(each.ask, []).append(each)
+    shapes = [
+        PodShape(len(found), len(found), ask, found[0].pod.spec, found[0].pod.metadata) for ask, found in by_ask.items()
+    ]
+    stated = _stated_members(gang)
+    if len(shapes) == 1 and stated > shapes[0].count:
+        shapes = [PodShape(stated, stated, shapes[0].ask, shapes[0].spec, shapes[0].meta)]
+    return shapes
+
+
+def _stated_members(gang: Gang) -> int:
+    """The number of pods that a group states on them; 0 for none."""
+    for each in gang.pods.values():
+        text = each.pod.metadata.note(KUEUE_TOTAL) or each.pod.metadata.note(SET_SIZE)
+        if text.isdecimal() and len(text) < 7:
+            return int(text)
+    return 0
+
+
+def unclear_claims(gang: Gang, shapes: Sequence[PodShape]) -> tuple[tuple[str, str], ...]:
+    """What of its resource claims is not known: that is not guessed."""
+    found = [*(each.unclear for each in shapes), *(each.claimed.problem for each in gang.pods.values())]
+    return tuple(("resourceclaims", f"{each}; it is left alone") for each in dict.fromkeys(found) if each)
