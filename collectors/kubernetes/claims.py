@@ -16,7 +16,8 @@ from collectors.kubernetes import kinds
 from collectors.kubernetes.asks import UNCLAIMED, Claimed
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.devices import Gpu
-from collectors.kubernetes.dra_devices import DRIVER, Boards, Key, Offer, Taken, boards_of, read_slices
+from collectors.kubernetes.dra_devices import DRIVER, Key, Taken
+from collectors.kubernetes.dra_nodes import DraNodes
 from collectors.kubernetes.dra_requests import wanted, wanted_by
 from collectors.kubernetes.dra_wire import (
     AllocatedDevice,
@@ -47,10 +48,9 @@ class Claims:
     claims: dict[tuple[str, str], ResourceClaim] = field(default_factory=dict)  # by namespace and name
     templates: dict[tuple[str, str], ResourceClaimTemplate] = field(default_factory=dict)
     classes: dict[str, DeviceClass] = field(default_factory=dict)
-    offer: Offer = field(default_factory=Offer)
-    boards: Boards = field(default_factory=Boards)
+    nodes: DraNodes = field(default_factory=DraNodes)
+    gpus: Mapping[str, tuple[Gpu, ...]] = field(default_factory=dict)  # by node, in the order of their numbers
     held: dict[str, tuple[str, ...]] = field(default_factory=dict)  # uid of a pod -> entities
-    on_demand: frozenset[str] = frozenset()  # profiles whose instances exist only while a claim has them
 
     def update(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
         """Take in what changed; true where anything did."""
@@ -59,34 +59,25 @@ class Claims:
         asks = _apply(self.templates, drain(kinds.TEMPLATES), ResourceClaimTemplate, _name)
         asks |= _apply(self.classes, drain(kinds.CLASSES), DeviceClass, lambda each: each.metadata.name)
         if slices:
-            self.offer = read_slices(self.slices.values())
-            lasting: dict[bool, set[str]] = {True: set(), False: set()}
-            for each in self.offer.devices.values():
-                lasting[each.lasting].add(each.profile)
-            self.on_demand = frozenset(lasting[False] - lasting[True])
+            self.nodes.read(self.slices.values())
         if slices or claims:
             self._allocate()
         return slices or claims or asks
 
-    @property
-    def gpus(self) -> Mapping[str, tuple[Gpu, ...]]:
-        """GPUs by node, in the order of their numbers."""
-        return self.boards.gpus
-
     def named(self, ids: Mapping[str, str]) -> Named:
         """GPUs and what pods hold of them, with the ids that an exporter gives to instances (`ids`)."""
         if not ids:
-            return Named(self.boards.gpus, self.held)
-        gpus = {node: tuple(_renamed(gpu, ids) for gpu in found) for node, found in self.boards.gpus.items()}
+            return Named(self.gpus, self.held)
+        gpus = {node: tuple(_renamed(gpu, ids) for gpu in found) for node, found in self.gpus.items()}
         return Named(gpus, {uid: tuple(ids.get(each, each) for each in found) for uid, found in self.held.items()})
 
     def gaps(self, source: str) -> list[Gap]:
         """What slices and claims say that cannot be."""
-        found = [*self.offer.problems, *self.boards.problems]
-        return [Gap(source, node, SIGNAL, reason) for node, reason in found]
+        return [Gap(source, node, SIGNAL, reason) for node, reason in self.nodes.problems()]
 
     def _allocate(self) -> None:
         """Who has which device."""
+        self.held = {}
         having: Counter[Key] = Counter()
         used: set[Key] = set()
         by_pod: dict[str, list[Key]] = defaultdict(list)
@@ -97,11 +88,11 @@ class Claims:
             if users:
                 used.update(keys)
                 by_pod[users[0]] += keys
-        self.boards = boards_of(self.offer, {key: Taken(many, key in used) for key, many in having.items()})
-        entities = self.boards.entities
-        self.held = {
-            uid: tuple(sorted(entities[key] for key in keys if key in entities)) for uid, keys in by_pod.items()
-        }
+        self.nodes.allocate({key: Taken(many, key in used) for key, many in having.items()})
+        self.gpus = self.nodes.gpus()
+        for uid, keys in by_pod.items():
+            found = (self.nodes.boards(key[0]).entities.get(key, "") for key in keys)
+            self.held[uid] = tuple(sorted(each for each in found if each))
 
     # --- what pods ask for ----------------------------------------------------------------
 
@@ -163,12 +154,13 @@ class Claims:
     def _of_device(self, claim: ResourceClaim, each: AllocatedDevice) -> Claimed:
         """An allocated device. Where it is not known, its request says what it is."""
         key = (each.pool, each.device)
-        listed = self.offer.devices.get(key)
+        offer = self.nodes.offer(each.pool)
+        listed = offer.devices.get(key)
         named = f"its claim {claim.metadata.name} has device {each.device} of pool {each.pool}"
         if listed is not None:
-            problem = f"{named}, which other claims have too" if key in self.boards.unsound else ""
+            problem = f"{named}, which other claims have too" if key in self.nodes.boards(each.pool).unsound else ""
             return Claimed(0, ((listed.profile, 1),), problem) if listed.profile else Claimed(1, (), problem)
-        reason = self.offer.refused.get(key)
+        reason = offer.refused.get(key)
         problem = f"{named}, and {reason}" if reason else f"{named}, which no ResourceSlice lists; check the DRA driver"
         request = next((one for one in claim.spec.devices.requests or () if one.name == each.request), None)
         asked = wanted_by(request, self.classes) if request is not None else UNCLAIMED

@@ -56,6 +56,7 @@ class Offer:
     refused: Mapping[Key, str] = field(default_factory=dict)  # devices that cannot be, with the reason
     counters: Mapping[Shared, float] = field(default_factory=dict)
     problems: tuple[tuple[str, str], ...] = ()
+    kinds: frozenset[tuple[str, bool]] = frozenset()  # profiles, and whether their instances last
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ def read_slices(slices: Iterable[ResourceSlice]) -> Offer:
     for node, reasons in bad.items():
         many = f"{len(reasons)} of its devices do" if len(reasons) > 1 else "one of its devices does"
         problems.append((node, f"{many} not count; {reasons[0]}"))
-    return Offer(devices, refused, counters, tuple(problems))
+    kinds = frozenset((each.profile, each.lasting) for each in devices.values() if each.profile)
+    return Offer(devices, refused, counters, tuple(problems), kinds)
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> tuple[list[ResourceSlice], list[tuple[str, str]]]:

@@ -66,7 +66,7 @@ class Gangs:
         """Connect what rows depend on."""
         self._rows = RowTable(WorkloadTable, {"cpu_milli": 0, "memory_mib": 0})
         self.cluster.claimed = self.claims.of_template
-        self.cluster.on_demand = lambda profile: profile in self.claims.on_demand
+        self.cluster.on_demand = lambda profile: profile in self.claims.nodes.on_demand
         self.cluster.tenant = self._tenant
         self.cluster.service = lambda namespace, name: self._service_rows.get((namespace, name), -1)
         self.cluster.budget = self._budgeted

@@ -116,6 +116,23 @@ def test_an_instance_is_gone_with_its_claim() -> None:
     assert (after[0].gpus.mig.tolist(), instances(after)) == ([False], [])
 
 
+def test_a_change_of_one_node_is_read_and_the_others_stay() -> None:
+    """A claim, and later a newer generation of slices, on one of two nodes."""
+    both = [dra_node("n1"), dra_node("n2"), *dynamic_slices("n1", 1), *dynamic_slices("n2", 1)]
+    had = [claim(f"c{k}", SMALL, pods=(f"p{k}",), pool=f"n{k}") for k in (1, 2)]
+    users = [claiming(f"p{k}", f"c{k}", node=f"n{k}") for k in (1, 2)]
+    view = Seen(*both, *had, *users)
+    assert [gpu for gpu, *_ in instances(view.tables())] == ["GPU-n1-0", "GPU-n2-0"]
+    after = view.tables(gone=(had[0], users[0]))
+    assert [gpu for gpu, *_ in instances(after)] == ["GPU-n2-0"]
+    newer = dynamic_slices("n1", 2, generation=2)
+    for each in newer:
+        each["metadata"]["resourceVersion"] = "2"
+    seen = view.tables(*newer)
+    assert seen[0].gpus.uuid.tolist() == ["GPU-n1-0", "GPU-n1-1", "GPU-n2-0"]
+    assert [gpu for gpu, *_ in instances(seen)] == ["GPU-n2-0"]
+
+
 def test_with_static_mig_every_listed_instance_exists() -> None:
     """It has no counters: the capacity names its memory slices. The GPU itself is not listed."""
     made = [instance("n1", 0, "1g.10gb", 0, 1), instance("n1", 0, "3g.40gb", 4, 4)]
