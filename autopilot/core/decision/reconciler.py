@@ -57,7 +57,8 @@ from autopilot.core.ordering.predicted_ends import review_start
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import enter_in_ledger, proposal_key
-from autopilot.core.quota.past_use import remember_use
+from autopilot.core.planning.lending import parts_gpus
+from autopilot.core.quota.past_use import remember_parts, remember_use
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.capacity_requests import follow_requests, with_requests
 from autopilot.core.tracking.cordons import follow_cordons, with_cordons
@@ -104,6 +105,7 @@ def reconcile(
     moving = follow(memory, observation, policy, actions, guards, halted=bool(held_by))
     chosen, planner = plan_on(moving.ctx, actions, guards)
     memory, instructions = _commit(moving.memory, observation, policy, chosen, planner)
+    memory = remember_parts(memory, parts_gpus(planner.ctx), observation.now_s, policy)
     memory = remember_idle_nodes(memory, planner.ctx.plan.unneeded, observation, policy)
     memory = judge_storms(count_acts(memory, chosen, observation), observation.now_s, policy)
     instructions = () if held_by else (*moving.again, *instructions, *moving.starts)

@@ -84,7 +84,15 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
 """Fields that hold times of the controller's clock: numbers, or numbers in a mapping or tuple."""
 
 NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
-    ControllerMemory: ("usage_gpu_s", "standing_use_gpu_s", "spent_gpu_s", "starting_s", "clock_drift_s"),
+    ControllerMemory: (
+        "usage_gpu_s",
+        "standing_use_gpu_s",
+        "part_gpu_s",
+        "standing_part_gpu_s",
+        "spent_gpu_s",
+        "starting_s",
+        "clock_drift_s",
+    ),
     EvictOperation: ("grace_s",),
     ScaleOperation: ("until_s",),
     ClockDoubt: ("first_s", "last_s", "passed_s"),

@@ -11,7 +11,8 @@ pause running work of another queue that has a lower index (sharing/time_sharing
 - `none`: neither.
 
 The index rewards short jobs, and a tenant can make its jobs short. So past use bounds it: what a queue has above its
-guarantee comes after the work of the others as long as its part of the past use is above its part of the fair shares.
+guarantee comes after the work of the others as long as its part of the past use is above its part of the fair shares,
+and it used most of its part of the cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from autopilot.core.model.policy import GuaranteeRule, Tenancy
 from autopilot.core.model.snapshot import F64, I32, Bools, QueueOrder, QueueTable, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.ordering.job_order import aged_index
-from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds
+from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds, fair_shares
 from autopilot.core.quota.past_use import fades_in_s
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 
 OVERUSED_WEIGHT = 1e-3
 """What the index of an overused queue counts: more than the range of indices that wait beside each other."""
+
+USED_RATIO = 0.75
+"""A queue that used less than this of its part of the cluster is not overused, whatever the others used.
+
+A queue that asks for its part without a break gets more than that, so reaching it is no gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Overuse(NamedTuple):
 
     used_ratio: float
     fair_ratio: float
+    part_ratio: float  # past use over the queue's own part of the cluster in that time; inf: no such time is known
     since_s: float
     left_s: float  # how long that lasts if all go on to hold what they hold now; inf: it does not end by that
 
@@ -145,28 +152,50 @@ def _overused(ctx: Context, shares: tuple[bool, ...]) -> dict[int, Overuse]:
 
     Past use fades by half in `tenancy.usage_half_life_s`; with 0 there is none.
     """
-    ledger, names = ctx.quota.ledger, ctx.observation.snapshot.queues.id.tolist()
+    ledger, memory, names = ctx.quota.ledger, ctx.memory, ctx.observation.snapshot.queues.id.tolist()
+    half_life_s = ctx.policy.tenancy.usage_half_life_s
     fair = {
         queue: ledger.fair[ALL][queue]
         for queue, shared in enumerate(shares)
         if shared and not ledger.children[queue] and ledger.fair[ALL][queue] > EPSILON
     }
-    used = {queue: ctx.memory.standing_use_gpu_s.get(str(names[queue]), 0.0) for queue in fair}
-    held = {queue: ctx.memory.held_gpus.get(str(names[queue]), 0.0) for queue in fair}
+    used, due, held, part = (
+        {queue: known.get(str(names[queue]), 0.0) for queue in fair}
+        for known in (memory.standing_use_gpu_s, memory.standing_part_gpu_s, memory.held_gpus, memory.part_gpus)
+    )
     in_all, fair_in_all, held_in_all = sum(used.values()), max(sum(fair.values()), EPSILON), sum(held.values())
     found = {}
     for queue, gpus in fair.items():
-        if used[queue] > in_all / fair_in_all * gpus:
-            part, condition = gpus / fair_in_all, Condition(ConditionKind.OVERUSED, str(names[queue]))
+        ratio, condition = gpus / fair_in_all, Condition(ConditionKind.OVERUSED, str(names[queue]))
+        above = (used[queue] - ratio * in_all, held[queue] - ratio * held_in_all)
+        beyond = (used[queue] - USED_RATIO * due[queue], held[queue] - USED_RATIO * part[queue])
+        if above[0] > 0 and beyond[0] > 0:
             found[queue] = Overuse(
                 used[queue] / in_all,
-                part,
+                ratio,
+                used[queue] / due[queue] if due[queue] else inf,
                 ctx.plan.since_s(condition, ctx.noted_since_s.get(condition, ctx.now_s)),
-                fades_in_s(
-                    used[queue] - part * in_all, held[queue] - part * held_in_all, ctx.policy.tenancy.usage_half_life_s
-                ),
+                min(fades_in_s(*above, half_life_s), fades_in_s(*beyond, half_life_s)),
             )
     return found
+
+
+def parts_gpus(ctx: Context) -> dict[str, float]:
+    """The part of the cluster of each queue that shares time, by name: its fair share if all asked for everything.
+
+    Past use does not correct it.
+    """
+    ledger, queues, shares = ctx.quota.ledger, ctx.observation.snapshot.queues, ctx.lending.shares
+    if not shares:
+        return {}
+    guarantee, limit = np.array(ledger.guarantee[ALL]), np.array(ledger.limit[ALL])
+    asked = np.full(len(limit), inf)
+    part = fair_shares(queues.parent, guarantee, queues.weight, limit, asked, ledger.capacity[ALL]).tolist()
+    return {
+        str(queues.id[queue]): part[queue]
+        for queue, shared in enumerate(shares)
+        if shared and not ledger.children[queue]
+    }
 
 
 def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:

@@ -4,6 +4,8 @@ Use decays with a half-life: with one of a week, an hour of 8 GPUs a week ago co
 sum as of the last change of any queue's holding, and the GPUs held since. The sum at any later time follows bit for
 bit from these two, regardless of the ticks in between. Weights change only at the start of a review period, so that a
 decision does not depend on the time within the period.
+
+Where queues share time, their parts of the cluster are summed in the same way: what they could have used.
 """
 
 from __future__ import annotations
@@ -37,19 +39,52 @@ def remember_use(
     if not half_life_s or len(snapshot.queues.id) <= 2:
         return _forgetful(memory) if memory.usage_at_s > -np.inf else memory
     since_s = memory.usage_at_s if memory.usage_at_s > -np.inf else now_s
-    standing = memory.standing_use_gpu_s
     if since_s <= review_s:  # else it was computed before the holding changed, in this same period
-        standing = _decayed(memory.usage_gpu_s, memory.held_gpus, review_s - since_s, half_life_s)
+        for_s = review_s - since_s
+        memory = replace(
+            memory,
+            standing_use_gpu_s=_decayed(memory.usage_gpu_s, memory.held_gpus, for_s, half_life_s),
+            standing_part_gpu_s=_decayed(memory.part_gpu_s, memory.part_gpus, for_s, half_life_s),
+        )
     held = _held(snapshot)
     if held == memory.held_gpus and memory.usage_at_s > -np.inf:
-        return memory if standing is memory.standing_use_gpu_s else replace(memory, standing_use_gpu_s=standing)
-    use = _decayed(memory.usage_gpu_s, memory.held_gpus, now_s - since_s, half_life_s)
-    return replace(memory, usage_gpu_s=use, standing_use_gpu_s=standing, usage_at_s=now_s, held_gpus=held)
+        return memory
+    return replace(_summed(memory, now_s, half_life_s), held_gpus=held)
+
+
+def remember_parts(
+    memory: ControllerMemory, part_gpus: Mapping[str, float], now_s: float, policy: Policy
+) -> ControllerMemory:
+    """Memory with the parts of the cluster from `now_s` on, GPUs by queue. Until then those of before count."""
+    half_life_s = policy.tenancy.usage_half_life_s
+    if memory.usage_at_s == -np.inf or not half_life_s or part_gpus == memory.part_gpus:
+        return memory
+    return replace(_summed(memory, now_s, half_life_s), part_gpus=part_gpus)
+
+
+def _summed(memory: ControllerMemory, now_s: float, half_life_s: float) -> ControllerMemory:
+    """Memory with its sums as of now."""
+    for_s = now_s - memory.usage_at_s if memory.usage_at_s > -np.inf else 0.0
+    return replace(
+        memory,
+        usage_gpu_s=_decayed(memory.usage_gpu_s, memory.held_gpus, for_s, half_life_s),
+        part_gpu_s=_decayed(memory.part_gpu_s, memory.part_gpus, for_s, half_life_s),
+        usage_at_s=now_s,
+    )
 
 
 def _forgetful(memory: ControllerMemory) -> ControllerMemory:
     """Memory without past use."""
-    return replace(memory, usage_gpu_s={}, standing_use_gpu_s={}, held_gpus={}, usage_at_s=-inf)
+    return replace(
+        memory,
+        usage_gpu_s={},
+        standing_use_gpu_s={},
+        held_gpus={},
+        part_gpu_s={},
+        standing_part_gpu_s={},
+        part_gpus={},
+        usage_at_s=-inf,
+    )
 
 
 def _decayed(use: Mapping[str, float], held: Mapping[str, float], for_s: float, half_life_s: float) -> dict[str, float]:

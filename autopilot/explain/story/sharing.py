@@ -36,13 +36,16 @@ def _overused(ctx: Context, claim: Claim) -> list[str]:
         return []
     used, fair = (f"{100.0 * ratio:.3g} %" for ratio in (found.used_ratio, found.fair_ratio))
     name, half_life = name_of(ctx, claim.queue), format_duration(ctx.policy.tenancy.usage_half_life_s)
+    whole = (
+        f"; it used {100.0 * found.part_ratio:.3g} % of its part of the cluster" if isfinite(found.part_ratio) else ""
+    )
     ends = "that lasts while it holds its part or more"
     if isfinite(found.left_s):
         ends = f"at the present use that ends in {format_duration(found.left_s)}"
     return [
         f"queue {name} has overused its share for {format_duration(ctx.now_s - found.since_s)}: it has {used} of the "
-        f"past use of the queues that share time, and {fair} of their fair shares, so its work outside its guarantee "
-        f"comes after that of the others; {ends} (past use halves in {half_life})"
+        f"past use of the queues that share time, and {fair} of their fair shares{whole}, so its work outside its "
+        f"guarantee comes after that of the others; {ends} (past use halves in {half_life})"
     ]
 
 

@@ -65,3 +65,18 @@ def test_the_story_names_an_overused_queue_and_when_that_ends() -> None:
     quiet = replace(memory, usage_gpu_s={"a": 1e6, "b": 1e6})
     said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, quiet)
     assert "overused" not in said
+
+
+def test_the_story_tells_how_much_of_its_part_an_overused_queue_used() -> None:
+    """3,000,000 GPU-s of a part of 3,200,000. Of a part of 5,000,000 it is less than three quarters: not overused."""
+    sharing = {"time_sharing": True, "guarantee": GuaranteeRule.ELASTIC, "usage_half_life_s": 604_800.0}
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
+    memory = ControllerMemory(
+        usage_gpu_s={"a": 3e6, "b": 1e6}, held_gpus={"b": 8.0}, part_gpu_s={"a": 3.2e6}, usage_at_s=11_400.0
+    )
+    work = [holds("big", 8, queue=2), waits("w", 8, gpus_per_member=8, queue=1)]
+    now = world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S)
+    said, _ = story(now, "w", policy, memory)
+    assert "and 50 % of their fair shares; it used 93.8 % of its part of the cluster, so its work outside" in said
+    said, _ = story(now, "w", policy, replace(memory, part_gpu_s={"a": 5e6}))
+    assert "overused" not in said

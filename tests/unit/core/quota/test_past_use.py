@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, State
-from autopilot.core.quota.past_use import LEAST_RATIO, corrected_weights, fades_in_s, remember_use
+from autopilot.core.quota.past_use import LEAST_RATIO, corrected_weights, fades_in_s, remember_parts, remember_use
 from tests.kits.core_world import AUTO, Item, holds, queue_tree, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, Ticking, tenants
 
@@ -152,6 +152,20 @@ def test_the_sum_is_what_simple_accounting_gives(changes: list[tuple[int, int, i
             for span in spans
         )
         assert memory.usage_gpu_s.get(name, 0.0) == pytest.approx(expected, abs=2e-2, rel=1e-9)
+
+
+def test_the_part_of_a_queue_is_summed_like_its_use() -> None:
+    """Four GPUs for one half-life count 4 x half-life / (2 ln 2), whatever it held; the review sees it at its start."""
+    memory = remember_parts(seen(ControllerMemory(), held(8), 0.0), {"a": 4.0}, 0.0, POLICY)
+    assert memory.standing_part_gpu_s == {}
+    later = seen(memory, held(0), HALF_S + 100.0)
+    assert later.standing_part_gpu_s["a"] == pytest.approx(4 * HALF_S / (2 * log(2)))
+    assert remember_parts(later, {"a": 4.0}, HALF_S + 150.0, POLICY) is later
+    changed = remember_parts(later, {"a": 2.0}, HALF_S + 200.0, POLICY)
+    assert changed.part_gpu_s["a"] > later.standing_part_gpu_s["a"]
+    assert (
+        seen(changed, held(0), HALF_S + 200.0, with_policy(POLICY, tenancy={"usage_half_life_s": 0.0})).part_gpu_s == {}
+    )
 
 
 # --- weights ----------------------------------------------------------------------------------------

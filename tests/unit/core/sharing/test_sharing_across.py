@@ -253,3 +253,28 @@ def test_no_search_is_left_out_that_could_find_something(order: QueueOrder) -> N
     known = reclaim_borrowed._none_apart(ctx, at)
     assert ((searched, spent) == (known, ctx.plan.steps - spent)) is (order is QueueOrder.INDEX)
     assert isinstance(searched, Scenario) is (order is QueueOrder.SUBMISSION)
+
+
+@pytest.mark.parametrize(("part_gpu_s", "starts"), [(0.0, False), (3.9e6, False), (4.1e6, True)])
+def test_a_queue_that_left_much_of_its_part_unused_is_not_overused(part_gpu_s: float, starts: bool) -> None:
+    """The owner has all past use. Its short gang may pause the guest's long one if that is below three quarters of its
+    part of the cluster, because the rest of the cluster was idle.
+    """
+    work = [*GUESTS, holds("own", 4, queue=OWNER), waits("short", 4, queue=OWNER)]
+    memory = ControllerMemory(
+        usage_gpu_s={"owner": 3e6},
+        held_gpus={"guest": 8.0, "owner": 4.0},
+        part_gpu_s={"owner": part_gpu_s},
+        usage_at_s=900.0,
+    )
+    policy = sharing("none", usage_half_life_s=7 * DAY_S)
+    made = found(work, policy, memory=memory, total_s={"short": SHORT, "own": SHORT})
+    assert (set(made) == {"short"}) is starts
+
+
+def test_the_part_of_a_queue_is_its_guarantee_and_its_weight_in_the_rest() -> None:
+    """Twelve GPUs, four guaranteed to each of two queues: six each, though only one asks. Nothing without sharing."""
+    now = world("1x12", [holds("guest", 4, queue=GUEST)], 1000.0, total_s={"guest": LONG}, queues=TREE)
+    policy = sharing("none", usage_half_life_s=7 * DAY_S)
+    assert decide(now, policy).memory.part_gpus == {"guest": 6.0, "owner": 6.0}
+    assert decide(now, with_policy(policy, tenancy={"time_sharing": False})).memory.part_gpus == {}

@@ -55,6 +55,9 @@ def test_landings_and_usage_survive_being_written_down(tmp_path: Path) -> None:
         usage_gpu_s={"a": 1.5},
         standing_use_gpu_s={"b": 2.5},
         held_gpus={"a": 8.0},
+        part_gpu_s={"a": 3.5},
+        standing_part_gpu_s={"b": 4.5},
+        part_gpus={"a": 4.0},
         usage_at_s=100.0,
     )
     assert [part.workload for part in memory.pipelined_starts[0].parts] == ["w", "m"]
@@ -67,6 +70,7 @@ def test_landings_and_usage_survive_being_written_down(tmp_path: Path) -> None:
         {"a": 8.0},
         100.0,
     )
+    assert (again.part_gpu_s, again.standing_part_gpu_s, again.part_gpus) == ({"a": 3.5}, {"b": 4.5}, {"a": 4.0})
     store = FileMemoryStore(tmp_path / "memory.json")
     store.save(memory)
     kept = InMemoryStore()
