@@ -10,14 +10,14 @@ pause running work of another queue that has a lower index (sharing/time_sharing
   for `elastic_hold_s`. docs/decisions/0012-sharing-time.md derives the bound.
 - `none`: neither.
 
-The index rewards short jobs, and a tenant can make its jobs short. So past use bounds it: what a queue has above its
-guarantee comes after the work of the others as long as its part of the past use is above its part of the fair shares,
-and it used most of its part of the cluster.
+The index rewards short jobs, and a tenant can make its jobs short. So past use bounds it: what a queue has waiting
+above its guarantee, and running above its fair share, comes after the work of the others as long as its part of the
+past use is above its part of the fair shares, and it used most of its part of the cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -131,16 +131,18 @@ def lend(ctx: Context) -> Lending:
     ledger = ctx.quota.ledger
     firm = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.STRICT} | held_until_s.keys()
     every = running.joined(waiting)
-    inside = _inside(ledger, every, elastic, running)
-    kept = _inside(ledger, running, firm, running)
-    behind = every.rows[every.of(overused, len(queues.id))]
+    inside = _within(ledger, ledger.guarantee, every, elastic, running)
+    kept = _within(ledger, ledger.guarantee, running, firm, running)
+    behind = frozenset(every.rows[every.of(overused, len(queues.id))].tolist())
+    # two queues that hold most of a cluster would take turns: all that one lends pauses for the other, and back
+    fair = _within(ledger, ledger.fair, running, overused, running)
     return Lending(
         shares,
         rules,
         tenancy.elastic_factor,
         inside,
         overused,
-        frozenset(behind.tolist()) - inside - kept,
+        behind - inside - kept - fair,
         kept,
         owed_since_s,
         held_until_s,
@@ -233,15 +235,17 @@ def _running(ctx: Context) -> Parts:
     return Parts(rows, work.queue[rows], gpus, [claim.kinds for claim in claims], rank)
 
 
-def _inside(ledger: QuotaLedger, parts: Parts, queues: Collection[int], running: Parts) -> frozenset[int]:
-    """Rows of gangs of these queues that fit under the guarantees on their path together, the highest rank first."""
+def _within(
+    ledger: QuotaLedger, due: Sequence[Sequence[float]], parts: Parts, queues: Collection[int], running: Parts
+) -> frozenset[int]:
+    """Rows of gangs of these queues that fit under what is due on their path together, the highest rank first.
+
+    `due` [kinds][queues] GPUs: guarantees, or fair shares.
+    """
     mine = np.flatnonzero(parts.of(queues, len(ledger.paths)))
     if not len(mine):
         return frozenset()
-    left = [
-        [owed - used for owed, used in zip(*each, strict=True)]
-        for each in zip(ledger.guarantee, ledger.use, strict=True)
-    ]
+    left = [[owed - used for owed, used in zip(*each, strict=True)] for each in zip(due, ledger.use, strict=True)]
     for queue, kinds, gpus in zip(running.queue.tolist(), running.kinds, running.gpus.tolist(), strict=True):
         if queue in queues:  # they compete for it anew
             _book(ledger, left, queue, kinds, gpus)

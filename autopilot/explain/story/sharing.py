@@ -44,8 +44,9 @@ def _overused(ctx: Context, claim: Claim) -> list[str]:
         ends = f"at the present use that ends in {format_duration(found.left_s)}"
     return [
         f"queue {name} has overused its share for {format_duration(ctx.now_s - found.since_s)}: it has {used} of the "
-        f"past use of the queues that share time, and {fair} of their fair shares{whole}, so its work outside its "
-        f"guarantee comes after that of the others; {ends} (past use halves in {half_life})"
+        f"past use of the queues that share time, and {fair} of their fair shares{whole}, so what waits outside its "
+        "guarantee, and what runs above its fair share, comes after the work of the others; "
+        f"{ends} (past use halves in {half_life})"
     ]
 
 

@@ -77,6 +77,6 @@ def test_the_story_tells_how_much_of_its_part_an_overused_queue_used() -> None:
     work = [holds("big", 8, queue=2), waits("w", 8, gpus_per_member=8, queue=1)]
     now = world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S)
     said, _ = story(now, "w", policy, memory)
-    assert "and 50 % of their fair shares; it used 93.8 % of its part of the cluster, so its work outside" in said
+    assert "and 50 % of their fair shares; it used 93.8 % of its part of the cluster, so what waits outside" in said
     said, _ = story(now, "w", policy, replace(memory, part_gpu_s={"a": 5e6}))
     assert "overused" not in said

@@ -272,6 +272,20 @@ def test_a_queue_that_left_much_of_its_part_unused_is_not_overused(part_gpu_s: f
     assert (set(made) == {"short"}) is starts
 
 
+def test_an_overused_queue_runs_on_within_its_fair_share() -> None:
+    """The owner has all past use and eight of twelve GPUs; six are its fair share. Of its two gangs one pauses for the
+    guest, whose work is as long. All of what it lends would come back to it by the same rule.
+    """
+    work = [holds("guest", 4, queue=GUEST), holds("one", 4, queue=OWNER), holds("two", 4, queue=OWNER)]
+    work += [waits("first", 4, queue=GUEST), waits("second", 4, queue=GUEST)]
+    memory = ControllerMemory(usage_gpu_s={"owner": 3e6}, held_gpus={"guest": 4.0, "owner": 8.0}, usage_at_s=900.0)
+    policy = sharing("none", usage_half_life_s=7 * DAY_S)
+    made = found(work, policy, memory=memory)
+    assert [len(victims) for _, victims in made.values()] == [1]
+    wide = [work[0], holds("one", 6, queue=OWNER), holds("two", 2, queue=OWNER), waits("first", 2, queue=GUEST)]
+    assert found(wide, policy, memory=memory) == {"first": ("preempt", {"two"})}  # not of the guarantee of four
+
+
 def test_the_part_of_a_queue_is_its_guarantee_and_its_weight_in_the_rest() -> None:
     """Twelve GPUs, four guaranteed to each of two queues: six each, though only one asks. Nothing without sharing."""
     now = world("1x12", [holds("guest", 4, queue=GUEST)], 1000.0, total_s={"guest": LONG}, queues=TREE)
