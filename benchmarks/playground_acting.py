@@ -142,8 +142,8 @@ class ActingRun:
         self._policy = policy
         self._stack = ExitStack()
         self.faults = ServerFaults()
+        self._stack.enter_context(self.stage.clock.hold())  # before the server listens: a start takes real time
         self._live = live = self._stack.enter_context(go_live(self.stage, tls=False, faults=self.faults))
-        self._stack.enter_context(self.stage.clock.hold())
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(live.api.kubeconfig())
         self._exporter = exporter_of(live)
@@ -240,7 +240,7 @@ GOAL_RATIO = 0.05
 APART_S = 1.0
 """Between two arrivals. Creation times of Kubernetes have whole seconds."""
 RESOLUTION_S = 1.0
-"""Differences of the mean wait that do not count: the clock of the playground runs until its first tick."""
+"""Differences of the mean wait that do not count: creation times of Kubernetes have whole seconds."""
 
 
 def one_by_one(world: World) -> World:
