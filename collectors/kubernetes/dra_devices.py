@@ -124,7 +124,7 @@ def read_slices(slices: Iterable[ResourceSlice]) -> Offer:
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> tuple[list[ResourceSlice], list[tuple[str, str]]]:
-    """The slices of the newest generation of each pool, and pools of which slices are missing."""
+    """The slices of the newest generation of each pool, and a problem for each pool that lacks slices."""
     found = [each for each in slices if each.spec.driver == DRIVER and each.spec.node_name]
     newest: dict[str, int] = {}
     for each in found:

@@ -10,7 +10,7 @@ from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, u
 from collectors.kubernetes.wire import Meta, PodSpec
 
 ClaimedBy = Callable[[str, PodSpec, int], Claimed]
-"""What each of so many equal pods of a namespace asks for by resource claims."""
+"""Called with a namespace, a pod template and a number of pods. Returns what each of these pods claims."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,14 +94,14 @@ def test_rolling_back_restores_every_column_bit_for_bit(snap: ClusterSnapshot, r
     assert arrays(snap) == before
 
 
-def assert_free_instances(ledger: WhatIf) -> None:
+def assert_usable_instances(ledger: WhatIf) -> None:
     """What is kept of the free instances is what the columns say."""
     node = ledger.snapshot.gpus.node[ledger.instance_gpu]
     free = (
         ledger.instance_alive & (ledger.instance_used == 0) & ledger.gpu_ok[ledger.instance_gpu] & ledger.node_ok[node]
     )
     for profile in range(len(ledger.snapshot.names.profiles)):
-        kept = ledger.free_instances(profile)
+        kept = ledger.usable_instances(profile)
         assert kept.tolist() == np.flatnonzero(free & (ledger.instance_profile == profile)).tolist()
 
 
@@ -113,10 +113,10 @@ def test_what_is_free_is_what_is_not_used(snap: ClusterSnapshot, changes: list) 
     for kind, row, profiles in changes:
         mark = ledger.checkpoint()
         try_change(ledger, kind, row, profiles)
-        assert_free_instances(ledger)
+        assert_usable_instances(ledger)
         if row % 2:
             ledger.rollback(mark)
-            assert_free_instances(ledger)
+            assert_usable_instances(ledger)
     free = ledger.gpu_usable & (ledger.gpu_used == 0)
     counted = np.bincount(snap.gpus.node[free], minlength=len(snap.nodes.id))
     assert ledger.node_free.tolist() == counted.tolist()

@@ -68,7 +68,7 @@ class Realised:
 
 @dataclass(frozen=True, slots=True)
 class DayOfCases:
-    """The sums of cases that made way for newer ones on one day. `day`: days since the epoch."""
+    """Sums of the cases that newer ones displaced on one day. `day`: days since the epoch."""
 
     day: int
     cases: int
@@ -78,8 +78,8 @@ class DayOfCases:
 
 @dataclass(frozen=True, slots=True)
 class PromiseRecord:
-    """The newest finished cases of one action that count, as (promised, realised) GPU-seconds, and those before them
-    by day.
+    """The newest finished cases of one action that count, as (promised, realised) GPU-seconds. `before` has the sums of
+    the displaced ones by day.
     """
 
     cases: tuple[tuple[float, float], ...] = ()

@@ -40,7 +40,7 @@ def find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | 
 def find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Fit | Miss:
     """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
     gpus = whatif.snapshot.gpus
-    found = whatif.free_instances(shape.profile)
+    found = whatif.usable_instances(shape.profile)
     gpu = whatif.instance_gpu[found]
     if shape.gpus == 1 and len(found):  # the usual case: most often the best of all suits
         best = whatif.gpu_cuts_used[gpu].argmax()

@@ -291,8 +291,8 @@ class WhatIf:
         there = rows[self.instance_alive[rows]]
         np.add.at(self.gpu_cuts_used, self.instance_gpu[there], sign)
 
-    def free_instances(self, profile: int) -> I32:
-        """Rows of the instances of a profile (code) that nothing uses, on GPUs and nodes that may be used."""
+    def usable_instances(self, profile: int) -> I32:
+        """Rows of the free instances of a profile (code) on GPUs and nodes that are fit for use."""
         rows = self._free.get(profile)
         if rows is None:
             usable = self.gpu_ok & self.node_ok[self.snapshot.gpus.node]

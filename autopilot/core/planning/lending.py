@@ -188,7 +188,7 @@ def parts_gpus(ctx: Context) -> dict[str, float]:
     Past use does not correct it.
     """
     ledger, queues, shares = ctx.quota.ledger, ctx.observation.snapshot.queues, ctx.lending.shares
-    if not shares:
+    if not shares or not ctx.policy.tenancy.usage_half_life_s:
         return {}
     guarantee, limit = np.array(ledger.guarantee[ALL]), np.array(ledger.limit[ALL])
     asked = np.full(len(limit), inf)

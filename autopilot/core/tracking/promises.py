@@ -7,10 +7,12 @@
 The realised gain of a case is the GPU-seconds that its beneficiaries used before the start that was predicted for them
 without the action, less the work that the victims lost. Work that a beneficiary lost by a stop meanwhile is deducted
 too. While a beneficiary waits again because another action stopped it, the promise shrinks to what the rest of the time
-allows: that stop was weighed, and has a case of its own. An action whose sum over the newest cases is below a share of
-its promise, with and without the worst of them, is capped: the guard `promise` lets it recommend only, until a person
-lifts the cap. The newest cases are a number of cases, and all of the last days: hundreds of alike jobs may come in one
-day, and their forecasts err alike.
+allows: that stop was weighed, and has a case of its own.
+
+An action is judged by its newest cases and by those that newer ones displaced in the last week, because hundreds of
+similar jobs may come in one day and share one error of the forecast. If they realised less than a share of their
+promise, with and without the worst of the newest cases, the action is capped: the guard `promise` lets it recommend
+only, until a person lifts the cap.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ from autopilot.core.model.snapshot import F64, GPU_MILLI, State
 from autopilot.core.model.work import entry_milli, gpu_part, holding_mask
 
 CHANCE_RATIO = 0.05
-"""Part of the newest cases, one at least, that may fall short by chance: a gang of 16 GPUs and a day outweighs a
-thousand gangs of minutes, so one forecast that errs could decide the sum, and an action is judged at each new case."""
+"""Part of the newest cases, at least one, whose shortfall counts as chance. A gang of 16 GPUs that runs for a day
+outweighs a thousand gangs that run for minutes, so a single wrong forecast could decide the sum."""
 RECORD_DAYS = 7
-"""Days for which cases count that made way for newer ones: a week has all that comes by the day or the weekday."""
+"""Days for which displaced cases count. A week covers daily and weekly patterns."""
 MOST_OPEN = 200
 """Cases that are followed at once; further ones are not recorded. Memory is read and written at each tick."""
 
@@ -80,7 +82,7 @@ def follow_promises(
 
 
 def _with_case(record: PromiseRecord, case: Realised, now_s: float, rules: Promises) -> PromiseRecord:
-    """The record with a case that counts; what exceeds the newest cases is kept by day, for `RECORD_DAYS`."""
+    """The record with one more case. The cases that it displaces are summed by day and kept for `RECORD_DAYS`."""
     cases, day = (*record.cases, (case.promised_gpu_s, case.gain_gpu_s)), int(now_s // DAY_S)
     gone = cases[: -rules.most_cases]
     before = {each.day: each for each in record.before if each.day > day - RECORD_DAYS}
@@ -246,9 +248,15 @@ def judge_promises(memory: ControllerMemory, now_s: float, policy: Policy) -> Co
 def _falls_short(record: PromiseRecord, rules: Promises) -> bool:
     if record.capped_s < inf or record.count < rules.least_cases:
         return False
+    if not _is_short(record, rules):
+        return False
     worst_first = sorted(record.cases, key=lambda case: case[1] - least_gain_gpu_s(case[0], rules))
-    kept = replace(record, cases=tuple(worst_first[ceil(CHANCE_RATIO * len(worst_first)) :]))
-    return all(realised < least_gain_gpu_s(promised, rules) for promised, realised in map(sums_of, (record, kept)))
+    return _is_short(replace(record, cases=tuple(worst_first[ceil(CHANCE_RATIO * len(worst_first)) :])), rules)
+
+
+def _is_short(record: PromiseRecord, rules: Promises) -> bool:
+    promised_gpu_s, realised_gpu_s = sums_of(record)
+    return realised_gpu_s < least_gain_gpu_s(promised_gpu_s, rules)
 
 
 def cap_notes(before: Mapping[str, PromiseRecord], memory: ControllerMemory) -> tuple[Note, ...]:

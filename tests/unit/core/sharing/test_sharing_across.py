@@ -273,8 +273,8 @@ def test_a_queue_that_left_much_of_its_part_unused_is_not_overused(part_gpu_s: f
 
 
 def test_an_overused_queue_runs_on_within_its_fair_share() -> None:
-    """The owner has all past use and eight of twelve GPUs; six are its fair share. Of its two gangs one pauses for the
-    guest, whose work is as long. All of what it lends would come back to it by the same rule.
+    """The owner has all past use and eight of twelve GPUs; its fair share is six. One of its two gangs pauses for the
+    guest, whose work is as long; the other runs on.
     """
     work = [holds("guest", 4, queue=GUEST), holds("one", 4, queue=OWNER), holds("two", 4, queue=OWNER)]
     work += [waits("first", 4, queue=GUEST), waits("second", 4, queue=GUEST)]

@@ -35,8 +35,8 @@ def test_the_newest_cases_count() -> None:
     assert (record.count, sums_of(record)) == (21, (120.0, 20.0 + 8 * 3000.0))
 
 
-def test_cases_that_made_way_are_forgotten_after_a_week() -> None:
-    """By the day on which they made way; their sums count until then."""
+def test_displaced_cases_are_forgotten_after_a_week() -> None:
+    """Counted from the day on which they were displaced. Until then their sums count."""
     policy = replace(EAGER, promises=Promises(most_cases=20))
     before = (DayOfCases(-8, 5, 50.0, 50.0), DayOfCases(-7, 5, 50.0, 50.0), DayOfCases(-6, 3, 30.0, 30.0))
     record = replace(kept(1.0, 1.0), before=(*before, DayOfCases(0, 2, 2.0, 2.0)))
