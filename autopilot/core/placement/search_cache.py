@@ -18,8 +18,6 @@ class StateCache:
     rooms: dict[tuple[tuple[int, bytes, bytes], ...], I32] = field(default_factory=dict)
     # free GPUs for members
     counted: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
-    # gangs for which no moves make room: scheduling signature, and the number of gangs leaving
-    unmovable: set[tuple[int, int]] = field(default_factory=set)
 
 
 @dataclass(slots=True)

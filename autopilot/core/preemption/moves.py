@@ -7,6 +7,7 @@ another place. A gang that finds none stays, and the search continues without it
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,33 +28,65 @@ MANY = 512
 """Among more movable gangs than this, only those on the nodes that are cheapest to clear are considered."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a search for moves found for one gang: None where no moves make room."""
+
+    at: int
+    victims: tuple[Target, ...] = ()
+    scenario: Scenario | None = None
+
+
+class _Answers(dict[tuple[int, int, int, int], _Answer]):
+    """Answers of this tick, by the state of the what-if, the gangs that leave, the scheduling signature, and the gang
+    itself where room is held for it.
+    """
+
+
 def moves_only(ctx: Context, at: int, key: int) -> Scenario | None:
     """How the gang at `at` could start if others moved; None when it may not, or no moves make room.
 
-    `key`: its scheduling signature. If moves fail for one gang, they are not tried for another with the same signature.
+    `key`: its scheduling signature. Several actions ask in one tick, and for many gangs that are alike: one search
+    answers them all, and only the places are chosen anew for each gang.
     """
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
     gpus = ctx.pending_table.least_gpus[at]
     if not work.preemptible[row] or not ctx.policy.preemption.move_victims or ctx.may_start(at, gpus) is not None:
         return None
-    in_vain, asked = ctx.cached().unmovable, (key, len(ctx.quota.leaving))
-    if asked in in_vain:
-        return None
-    mark = let_leave(ctx)
-    found = search_moves(ctx, at, ctx.shape(row, gpus))
-    ctx.whatif.rollback(mark)
+    known, own = ctx.once(_Answers, _Answers), any(held.row == row for held in ctx.plan.held)
+    asked = (ctx.whatif.stamp, len(ctx.quota.leaving), key, row if own else -1)
+    answer = known.get(asked)
+    if answer is not None and (answer.scenario is None or answer.at == at):
+        return answer.scenario
+    mark, shape = let_leave(ctx), ctx.shape(row, gpus)
+    found = None if answer is None else _again(ctx, at, shape, answer)
     if found is None:
-        in_vain.add(asked)
+        answer = _searched(ctx, at, shape)
+        found = answer.scenario
+        known[asked] = answer
+    ctx.whatif.rollback(mark)
     return found
+
+
+def _again(ctx: Context, at: int, shape: Shape, answer: _Answer) -> Scenario | None:
+    """The moves that make room for another gang, as this gang would use them; None where they do not serve it."""
+    search = search_for(ctx, at, shape)
+    found = on_paper(ctx, at, shape, search, answer.victims, parts_move=True)
+    ctx.plan.spend(search.steps)
+    return found if isinstance(found, Scenario) and not _stuck(ctx, found) else None
 
 
 def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> Scenario | None:
     """The cheapest gangs whose moves make room, without those that find no other place, and without these rows."""
+    return _searched(ctx, at, shape, without).scenario
+
+
+def _searched(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> _Answer:
     whatif = ctx.whatif
     free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
     if shape.whole_gpus and free < shape.gpus:
-        return None
+        return _Answer(at)
     most_gpus = np.inf if shape.profile >= 0 else min(free, most_given_up(ctx, shape))
     search = search_for(ctx, at, shape)
     search.patience = ctx.policy.limits.search_steps
@@ -61,13 +94,13 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
     found = _without_stuck(ctx, at, shape, search, ranked_targets)
     ctx.plan.spend(search.steps)
     parts = [ranked_target for ranked_target in ranked_targets if not ranked_target.target.whole]
-    for node in _nodes_of(ctx, parts, shape) if found is None and parts else ():
+    for node in _nodes_of(ctx, parts, shape) if found.scenario is None and parts else ():
         search = search_for(ctx, at, shape, first=node)
         search.patience = ctx.policy.limits.search_steps
         found = _without_stuck(ctx, at, shape, search, ranked_targets)
         ctx.plan.spend(search.steps)
-        if found is not None:
-            break
+        if found.scenario is not None:
+            return _Answer(at, (), found.scenario)  # its members leave that node first: only a search says which
     return found
 
 
@@ -160,22 +193,27 @@ def _only_nodes(ctx: Context, rows: I32) -> I32:
 
 def _without_stuck(
     ctx: Context, at: int, shape: Shape, search: Search, ranked_targets: list[RankedTarget]
-) -> Scenario | None:
+) -> _Answer:
     for _ in range(TRIES):
         targets = search.cheapest(ranked_targets, lambda _: True) if ranked_targets else None
         if not targets:
-            return None
+            break
         found = on_paper(ctx, at, shape, search, targets, parts_move=True)
         if not isinstance(found, Scenario):
-            return None
-        stuck = {
-            give.row
-            for give in found.evictions
-            if give.keeps is None or give.how != "move" or len(give.keeps) < len(ctx.whatif.layout_of(give.row))
-        }
+            break
+        stuck = _stuck(ctx, found)
         if not stuck:
-            return found
+            return _Answer(at, targets, found)
         ranked_targets = [ranked_target for ranked_target in ranked_targets if ranked_target.target.row not in stuck]
         if search.steps > search.patience:
-            return None
-    return None
+            break
+    return _Answer(at)
+
+
+def _stuck(ctx: Context, found: Scenario) -> set[int]:
+    """Rows of victims that find no other place for all that they hold."""
+    return {
+        give.row
+        for give in found.evictions
+        if give.keeps is None or give.how != "move" or len(give.keeps) < len(ctx.whatif.layout_of(give.row))
+    }

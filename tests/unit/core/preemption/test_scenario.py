@@ -164,14 +164,14 @@ def test_whom_the_guard_would_spare_a_search_does_not_offer() -> None:
 def test_an_answer_for_a_state_of_the_books_is_kept_for_the_last_few() -> None:
     """What is added for a state is there when it comes back, and forgotten once many others were looked at."""
     found = SearchCache()
-    found.at(1).unmovable.add((7, 0))
-    assert found.at(1).unmovable == {(7, 0)}
+    found.at(1).counted[7,] = (8, 1, 8)
+    assert found.at(1).counted == {(7,): (8, 1, 8)}
     for stamp in range(2, STATES + 1):
         found.at(stamp)
-    assert found.at(1).unmovable == {(7, 0)}
+    assert found.at(1).counted == {(7,): (8, 1, 8)}
     for stamp in range(100, 100 + STATES):
         found.at(stamp)
-    assert found.at(1).unmovable == set()
+    assert not found.at(1).counted
 
 
 # --- moves alone ----------------------------------------------------------------------------------
