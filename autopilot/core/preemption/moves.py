@@ -191,9 +191,7 @@ def _only_nodes(ctx: Context, rows: I32) -> I32:
     return np.where(low[rows] == high[rows], low[rows], -1).astype(np.int32)
 
 
-def _without_stuck(
-    ctx: Context, at: int, shape: Shape, search: Search, ranked_targets: list[RankedTarget]
-) -> _Answer:
+def _without_stuck(ctx: Context, at: int, shape: Shape, search: Search, ranked_targets: list[RankedTarget]) -> _Answer:
     for _ in range(TRIES):
         targets = search.cheapest(ranked_targets, lambda _: True) if ranked_targets else None
         if not targets:

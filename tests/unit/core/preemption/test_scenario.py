@@ -14,8 +14,9 @@ from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.places import place
 from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import Scenario, find_scenario, scheduling_signatures
+from autopilot.core.preemption.scenario import Scenario, alike_at, find_scenario, scheduling_signatures
 from autopilot.core.quota.ledger import QuotaLedger
+from autopilot.core.reservations.gang import StartPlan, hold
 from autopilot.core.rules.base import Claim, Refusal, Room, Target
 from tests.kits.core_world import Item, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, tenants
@@ -214,6 +215,51 @@ def test_the_only_node_with_room_is_no_other_place_for_who_is_on_it() -> None:
     answer, steps = moved_for([6, 1, 1], [[2], [7], [7]], 8)
     assert answer is None
     assert steps < 100
+
+
+def alike(free: list[int], gangs: int = 2) -> Context:
+    """Gangs of eight that wait for the same, and on each node of eight GPUs one of what is not free there."""
+    held = [
+        holds(f"r{n}", 8 - spare, on=range(8 * n, 8 * n + 8 - spare), queue=2)
+        for n, spare in enumerate(free)
+        if spare < 8
+    ]
+    waiting = [waits(f"w{n}", 8, queue=1) for n in range(gangs)]
+    snap = snapshot(f"{len(free)}x8", [*held, *waiting], queues=TREE)
+    return context(snap)
+
+
+def test_gangs_that_are_alike_share_one_search_for_moves() -> None:
+    """Two actions ask for two gangs: one search, and each answer is that of a tick in which nobody asked before."""
+    ctx = alike([6, 2, 5, 1])
+    key = scheduling_signatures(ctx)[0]
+    first = moves_only(ctx, 0, key)
+    spent = ctx.plan.steps
+    assert first is not None
+    assert how(first, ctx) == {"r0": "move"}
+    assert moves_only(ctx, 0, key) is first
+    assert ctx.plan.steps == spent
+    second = moves_only(ctx, 1, key)
+    fresh = alike([6, 2, 5, 1])
+    alone = moves_only(fresh, 1, key)
+    assert second is not None
+    assert alone is not None
+    assert second.fit.layout.is_at(alone.fit.layout)
+    assert how(second, ctx) == how(alone, fresh)
+    assert ctx.plan.steps - spent < fresh.plan.steps
+
+
+def test_who_has_room_of_its_own_answers_for_nobody_else() -> None:
+    """A free node is promised to the first gang, which needs no moves; the second may not use it, and needs them."""
+    ctx = alike([8, 6, 2])
+    row = int(ctx.pending[0])
+    start = StartPlan(50.0, *(np.array([value], np.int32) for value in (0, 8, 0)))
+    ctx.plan.hold(hold(ctx, row, ctx.shape(row, 8), start, None, firm=True))
+    key = alike_at(ctx, 0)
+    assert moves_only(ctx, 0, key) is None
+    found = moves_only(ctx, 1, key)
+    assert found is not None
+    assert how(found, ctx) == {"r1": "move"}
 
 
 # --- members that differ ----------------------------------------------------------------------------
