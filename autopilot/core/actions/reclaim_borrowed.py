@@ -155,7 +155,7 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
         else:
             found = find_scenario(ctx, at, _not_sharing(ctx, across) if apart else across, contract=contract)
     if not isinstance(found, Scenario) and key is not None:
-        moved = moves_only(ctx, at, key)
+        moved = moves_only(ctx, at, key, contract=contract)
         found = moved if moved is not None else found
     packed = None
     if not isinstance(found, Scenario) and key is not None and across is not None and contract:

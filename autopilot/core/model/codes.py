@@ -160,17 +160,14 @@ APPROVAL_ENDED = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code
 ON_PAPER = APPROVAL_ENDED | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.CAPPED, Code.ON_PAPER}
 """Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
 
-PASSING = ON_PAPER | {
-    Code.DWELL,
-    Code.COOL_DOWN,
-    Code.GIVEN_UP,
-    Code.MIN_RUNTIME,
-    Code.BUDGET_CLUSTER,
-    Code.BUDGET_TENANT,
-    Code.BUDGET_NODE,
-    Code.BUDGET_CONCURRENT,
-    Code.BUDGET_CHECKPOINT,
-    Code.RECUT_RATE,
-    Code.RECUT_RETURN,
-}
+BUDGETS = frozenset(
+    {Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE, Code.BUDGET_CONCURRENT, Code.BUDGET_CHECKPOINT}
+)
+"""Refusals of budgets: the same victims are refused again in this tick."""
+
+PASSING = (
+    ON_PAPER
+    | BUDGETS
+    | {Code.DWELL, Code.COOL_DOWN, Code.GIVEN_UP, Code.MIN_RUNTIME, Code.RECUT_RATE, Code.RECUT_RETURN}
+)
 """Refusals that pass with time alone."""

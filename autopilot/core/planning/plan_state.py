@@ -74,6 +74,7 @@ class PlanState:
     paper: dict[int, tuple[Layout, Layout | None]] = field(default_factory=dict)
     # places that held-back preemptions will use once the guard that holds them passes
     wanted: list[Layout] = field(default_factory=list)
+    over_budget: set[frozenset[int]] = field(default_factory=set)  # rows that were to move, but for a budget
     released: list[str] = field(default_factory=list)  # workloads whose promise is released
     notes: list[Note] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
     accepted: list[Disruption] = field(default_factory=list)
@@ -188,6 +189,10 @@ class PlanState:
     def recommend(self, victims: Mapping[int, tuple[Layout, Layout | None]]) -> None:
         """Note what victims of a recommendation hold, and what each would keep."""
         self.paper.update(victims)
+
+    def exceed(self, rows: Iterable[int]) -> None:
+        """Note that a budget refused to move these gangs."""
+        self.over_budget.add(frozenset(rows))
 
     def want(self, layouts: Iterable[Layout]) -> None:
         """Keep elastic gangs off places that a preemption needs which a guard holds back for now."""

@@ -43,11 +43,12 @@ class _Answers(dict[tuple[int, int, int, int], _Answer]):
     """
 
 
-def moves_only(ctx: Context, at: int, key: int) -> Scenario | None:
+def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Scenario | None:
     """How the gang at `at` could start if others moved; None when it may not, or no moves make room.
 
     `key`: its scheduling signature. Several actions ask in one tick, and for many gangs that are alike: one search
-    answers them all, and only the places are chosen anew for each gang.
+    answers them all, and only the places are chosen anew for each gang. Where a budget refused these moves, it will
+    refuse them again, and the places stay as they are. `contract`: budgets do not bind.
     """
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
@@ -59,6 +60,8 @@ def moves_only(ctx: Context, at: int, key: int) -> Scenario | None:
     answer = known.get(asked)
     if answer is not None and (answer.scenario is None or answer.at == at):
         return answer.scenario
+    if answer is not None and answer.scenario is not None and not contract and _over_budget(ctx, answer.scenario):
+        return answer.scenario
     mark, shape = let_leave(ctx), ctx.shape(row, gpus)
     found = None if answer is None else _again(ctx, at, shape, answer)
     if found is None:
@@ -67,6 +70,11 @@ def moves_only(ctx: Context, at: int, key: int) -> Scenario | None:
         known[asked] = answer
     ctx.whatif.rollback(mark)
     return found
+
+
+def _over_budget(ctx: Context, found: Scenario) -> bool:
+    """True when a budget refused the same moves in this tick."""
+    return frozenset(give.row for give in found.evictions) in ctx.plan.over_budget
 
 
 def _again(ctx: Context, at: int, shape: Shape, answer: _Answer) -> Scenario | None:
