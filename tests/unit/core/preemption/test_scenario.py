@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.actions import ACTIONS
+from autopilot.core.decision.planner import plan_on
+from autopilot.core.guards import GUARDS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import ClusterSnapshot, MemberTable, Topology, make
@@ -247,6 +250,27 @@ def test_gangs_that_are_alike_share_one_search_for_moves() -> None:
     assert second.fit.layout.is_at(alone.fit.layout)
     assert how(second, ctx) == how(alone, fresh)
     assert ctx.plan.steps - spent < fresh.plan.steps
+
+
+def test_moves_that_a_budget_refused_are_not_placed_again_but_for_a_contract() -> None:
+    """Both gangs ask for the moves of one gang, and no move is left in the budget: one search, one look at places."""
+    ctx = alike([6, 2, 5, 1])
+    poor = with_policy(EAGER, budget={"per_cluster": 0})
+    ctx = build_context(ctx.observation, poor, ControllerMemory(), WhatIf(ctx.observation.snapshot), frozenset())
+    plan, planner = plan_on(ctx, ACTIONS, GUARDS)
+    refused = {verdict.code for proposal in plan.proposals for verdict in proposal.verdicts if not verdict.allowed}
+    assert refused == {Code.BUDGET_CLUSTER}
+    assert {proposal.subject.name for proposal in plan.proposals} == {"w0", "w1"}
+    assert not planner.disruptions
+    key = scheduling_signatures(ctx)[0]
+    first, spent = moves_only(ctx, 0, key), ctx.plan.steps
+    assert first is not None
+    assert moves_only(ctx, 1, key) is first
+    assert ctx.plan.steps == spent
+    owed = moves_only(ctx, 1, key, contract=True)
+    assert owed is not None
+    assert owed is not first
+    assert how(owed, ctx) == how(first, ctx)
 
 
 def test_who_has_room_of_its_own_answers_for_nobody_else() -> None:
