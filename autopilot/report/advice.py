@@ -50,11 +50,9 @@ WAIT_SHARE = 0.2
 
 WAITING: dict[Code, str] = {
     Code.CAPACITY: "all GPUs were in use. No policy field changes that; more GPUs or less demand would",
-    Code.FRAGMENTED: "free GPUs did not have the required shape. Set modes.defragment to auto, or request "
-    "smaller members",
-    Code.TOPOLOGY: "no single domain had room for all members. Set modes.defragment to auto, or relax the topology "
-    "that jobs request",
-    Code.MIG_GEOMETRY: "no MIG instance of the right profile was free. Change the MIG geometry of a pool",
+    Code.FRAGMENTED: "free GPUs did not have the required shape. Request smaller members",
+    Code.TOPOLOGY: "no single domain had room for all members. Relax the topology that jobs request",
+    Code.MIG_GEOMETRY: "no MIG instance of the right profile was free. Cut more GPUs of the pool for what jobs request",
     Code.RESERVED: "GPUs were reserved. Lower reservation.depth",
     Code.RUNTIME_UNKNOWN: "its run time was unknown. Have those jobs declare a limit",
     Code.LIMIT: "its queue was at its limit. Raise `limit` of that queue in the cluster file",
@@ -71,6 +69,13 @@ WAITING: dict[Code, str] = {
     Code.BOUND: "a tick made too many proposals. Raise limits.proposals_per_tick",
 }
 """The suggestion for each reason for waiting; reasons without an entry resolve by themselves."""
+
+CURES = {
+    Code.FRAGMENTED: "modes.defragment",
+    Code.TOPOLOGY: "modes.defragment",
+    Code.MIG_GEOMETRY: "modes.regeometry",
+}
+"""The mode of the action that ends such waiting; the suggestion names it where it is not automatic."""
 
 
 def advice(run: PolicyRun) -> str:
@@ -140,7 +145,10 @@ def _of_waiting(run: PolicyRun) -> str:
     code = max(known, key=lambda each: (known[each], each), default="")
     if not code or known[code] < WAIT_SHARE * total or not total:
         return ""
+    why, _, change = WAITING[Code(code)].partition(". ")
+    mode = CURES.get(Code(code), "")
+    if run.policy.get(mode, "auto") != "auto":
+        change = f"Set {mode} to auto (now {run.policy[mode]}), or {change[0].lower()}{change[1:]}"
     return (
-        f"{format_ratio(known[code] / total)} of the waiting ({format_gpu_s(known[code])}) was because "
-        f"{WAITING[Code(code)]}."
+        f"{format_ratio(known[code] / total)} of the waiting ({format_gpu_s(known[code])}) was because {why}. {change}."
     )

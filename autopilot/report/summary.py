@@ -10,7 +10,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.model.records import Code
 from autopilot.core.model.units import format_gpu_s, format_ratio
 from autopilot.explain.proposals import Answer
-from autopilot.report.advice import FIELD_OF, MODE_CODES, advice, refused_gain
+from autopilot.report.advice import CURES, FIELD_OF, MODE_CODES, advice, refused_gain
 from autopilot.report.data import DecisionRow, PolicyRun
 from autopilot.report.embedded import Part, anchor
 from autopilot.report.markup import box, chip, table, text
@@ -135,7 +135,7 @@ def _field(code: str, policy: Mapping[str, str]) -> str:
     """The field that sets the limit behind a code, with its value."""
     if Code(code) in MODE_CODES:
         return "modes"
-    path = FIELD_OF.get(Code(code))
+    path = FIELD_OF.get(Code(code)) or CURES.get(Code(code))
     if path is None:
         return "-"
     return f"{text(path)}{f' ({text(policy[path])})' if path in policy else ''}"

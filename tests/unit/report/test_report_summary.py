@@ -109,6 +109,18 @@ def test_advice_follows_the_waiting_where_no_guard_refused_much(run: PolicyRun) 
     assert "Raise `limit` of that queue in the cluster file" in advice(limited)
 
 
+def test_advice_names_the_mode_of_the_action_that_would_end_the_waiting(run: PolicyRun) -> None:
+    """Off: the mode and its value, in the advice and in the table of reasons. Automatic: what else would help."""
+    calm = dataclasses.replace(with_answers(run, "refused", gain_gpu_s=0.0), waited_gpu_s={"mig_geometry": 7200.0})
+    off = dataclasses.replace(calm, policy={"modes.regeometry": "off"})
+    assert advice(off).endswith(
+        "Set modes.regeometry to auto (now off), or cut more GPUs of the pool for what jobs request."
+    )
+    assert "modes.regeometry (off)" in told(off)
+    auto = dataclasses.replace(calm, policy={"modes.regeometry": "auto"})
+    assert advice(auto).endswith(" was free. Cut more GPUs of the pool for what jobs request.")
+
+
 def test_advice_says_so_where_nothing_stands_out(run: PolicyRun) -> None:
     """Nothing refused, nothing waited; waiting for what ends by itself; a refusal that is little beside the waiting."""
     calm = with_answers(run, "refused", gain_gpu_s=0.0)
