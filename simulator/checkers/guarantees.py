@@ -99,19 +99,19 @@ class Guarantees(Checker):
             self._wait(fact.job, 1)
 
     def on_evicting(self, fact: Evicting) -> None:
-        """An eviction by contract must serve an owner, or end backfilled work."""
+        """An eviction by contract must serve an owner, or end backfilled work. A move may also serve its own queue:
+        the work goes on in another place, and the owner's wider gang takes this one.
+        """
         if not self._asked:
             return
         self._advance(fact.at_s)
         held = self._held.get(fact.job)
         if fact.contract and fact.why != Why.RECOVER and held is not None and not held.backfill:
             self.checked += 1
-            if not self._other_owed(self._owners.queue(fact.job)):
-                self.violate(
-                    fact.at_s,
-                    self.job(fact.job),
-                    "was evicted by contract, while no other queue waits inside its guarantee",
-                )
+            moves = fact.why == Why.MOVE
+            if not self._owed_to(self._owners.queue(fact.job), moves=moves):
+                what = "was moved by contract, while no" if moves else "was evicted by contract, while no other"
+                self.violate(fact.at_s, self.job(fact.job), f"{what} queue waits inside its guarantee")
         self._leaving[fact.job] = fact.at_s
 
     def on_node(self, fact: NodeChanged) -> None:
@@ -160,15 +160,18 @@ class Guarantees(Checker):
             self._owners.book(queue, self._floor.model_of[self._floor.node_of[gpu]], sign * each)
         self._touched.add(queue)
 
-    def _other_owed(self, but: int) -> bool:
-        """Whether another queue waits inside its guarantee, without work that is already leaving."""
+    def _owed_to(self, victim: int, *, moves: bool) -> bool:
+        """Whether a queue waits inside its guarantee, without work that is already leaving: one other than that of the
+        victim, or any where the victim `moves`.
+        """
         leaving: Counter[int] = Counter()
         for job in self._leaving:
             held = self._held[job]
             leaving[self._owners.queue(job)] += len(held.gpus) * (self.jobs.shape_of(job).milli or MILLI)
         for queue, widths in self._least.items():
-            left = self._owners.left(queue)[-1] + leaving[queue]
-            if queue != but and any(count > 0 and milli <= left for milli, count in widths.items()):
+            own = queue == victim
+            left = self._owners.left(queue)[-1] + (0 if own else leaving[queue])  # what moves comes back
+            if (moves or not own) and any(count > 0 and milli <= left for milli, count in widths.items()):
                 return True
         return False
 

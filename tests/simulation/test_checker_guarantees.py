@@ -209,6 +209,20 @@ def test_contracts_serve_owners_or_end_what_filled_a_gap() -> None:
     assert found([come(GUEST_WIDE, 10.0), filler, taken]) == []
 
 
+def test_work_moves_by_contract_for_an_owner_its_own_queue_included() -> None:
+    """It goes on in another place. Where nobody waits inside a guarantee it is left alone, and it never just stops."""
+    wrong = "30 job owner-4: was moved by contract, while no queue waits inside its guarantee"
+    moved = Evicting(30.0, NARROW, 0, Why.MOVE, True, "")
+    half = [*runs(NARROW, range(4)), *runs(GUEST_WIDE, range(8, 16))]
+    wide = (queue(OWNER, 12), queue(RICH, 4))
+    assert found([*half, moved], wide, end_s=100.0) == [wrong]
+    assert found([*half, come(WIDE), moved], wide, end_s=100.0) == []
+    assert found([*half, come(WIDE), moved], end_s=100.0) == [wrong]  # its guarantee of 8 has room for 4
+    assert found([*half, come(WIDE), moved._replace(why=Why.PREEMPT)], wide, end_s=100.0) == [
+        "30 job owner-4: was evicted by contract, while no other queue waits inside its guarantee"
+    ]
+
+
 def test_an_elastic_owner_is_owed_later_and_one_that_takes_nothing_back_never() -> None:
     """The bound of the queue counts from the same moment; that of others stays."""
     assert found([*FULL, come(WIDE)], later_s={OWNER: 300.0}, end_s=320.0) == []
