@@ -84,7 +84,7 @@ def _clocks(gang: Waiting) -> list[str]:
     overdue_s = (floor((submit_s + policy.order.max_wait_s) / period_s) + 1) * period_s
     if ctx.review_now_s >= overdue_s:
         lines.append(
-            f"overdue since {format_duration(ctx.now_s - overdue_s)}: of its class and the priority of its queue "
+            f"overdue for {format_duration(ctx.now_s - overdue_s)}: of its class and the priority of its queue "
             f"only older gangs come before it"
         )
     else:

@@ -39,19 +39,19 @@ def _matters(ctx: Context, row: int) -> Bools:
 
 
 def _line(ctx: Context, uuid: str, record: RecutRecord) -> str:
-    since = format_duration(ctx.now_s - record.since_s)
+    lasted = format_duration(ctx.now_s - record.since_s)
     if record.state == "quarantined":
         needed = ctx.policy.regeometry.views
         return (
-            f"{uuid} is quarantined since {since}: {record.reason}; {record.views} of "
+            f"{uuid} has been quarantined for {lasted}: {record.reason}; {record.views} of "
             f"{counted(needed, 'list')} in a row show one legal geometry"
         )
     if record.state == "draining":
         left = format_duration(max(record.deadline_s - ctx.now_s, 0.0))
         what = "its node is drained" if record.scope == "node" else "it is drained"
-        return f"{uuid} takes no new work since {since}: {what} for another MIG geometry; that is given up in {left}"
+        return f"{uuid} has taken no new work for {lasted}: {what} for another MIG geometry; that is given up in {left}"
     if record.state == "beside":
-        return f"{uuid} is stopped since {since}: the MIG geometry of another GPU of its node changes"
+        return f"{uuid} has been stopped for {lasted}: the MIG geometry of another GPU of its node changes"
     late = format_duration(max(record.deadline_s - ctx.now_s, 0.0))
     who = "" if record.state == "changing" else ", not started by the autopilot"
-    return f"the MIG geometry of {uuid} changes since {since}{who}; it is late in {late}"
+    return f"the MIG geometry of {uuid} has been changing for {lasted}{who}; it is late in {late}"

@@ -172,7 +172,7 @@ def _own_reservation(workload: str, decision: Decision) -> list[str]:
             )
             where = f" on {', '.join(held.nodes[:8])}" if held.nodes else ""
             lines.append(
-                f"holds a reservation of {counted(held.gpus, 'GPU')}{where}: {planned} ({sure}, held since "
+                f"holds a reservation of {counted(held.gpus, 'GPU')}{where}: {planned} ({sure}, held for "
                 f"{format_duration(decision.now_s - held.since_s)})"
             )
     return lines
@@ -230,12 +230,12 @@ def _runs(ctx: Context, row: int, watch: Watch) -> list[str]:
     """A gang that holds GPUs: where, until when by forecast, what could be taken from it, its queue."""
     work = ctx.observation.snapshot.workloads
     held = slots_of(ctx, ctx.whatif.layout_of(row))
-    since_s = ctx.now_s - float(running_since(work)[row])
+    held_s = ctx.now_s - float(running_since(work)[row])
     ends_s = float(ctx.end_s[row])
     lines = []
     if held:
-        since = f" since {format_duration(since_s)}" if isfinite(since_s) else ""
-        lines.append(f"holds {by_node(held)} ({len(held)} of {int(work.gpus[row])}){since}")
+        lasted = f" for {format_duration(held_s)}" if isfinite(held_s) else ""
+        lines.append(f"holds {by_node(held)} ({len(held)} of {int(work.gpus[row])}){lasted}")
         if isfinite(ends_s):
             lines.append(
                 f"ends {soon(ctx, ends_s)} by forecast (quantile {ctx.policy.reservation.level:g} of its run time)"

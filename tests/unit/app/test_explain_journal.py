@@ -106,7 +106,7 @@ def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path)
         f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min of waiting: {pipelined} (preempt, accepted)"
         in happened
     )
-    assert "holds node-0 x 8 (8 of 8) since 50 s" in winner
+    assert "holds node-0 x 8 (8 of 8) for 50 s" in winner
 
 
 def test_a_proposal_is_explained_with_what_became_of_each_effect(path: Path) -> None:

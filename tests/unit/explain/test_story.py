@@ -347,7 +347,7 @@ def test_overdue_is_told_before_and_after() -> None:
     early, _ = story(world("1x8", work, 600.0), "w", policy)
     late, _ = story(world("1x8", work, 7500.0), "w", policy)
     assert lines(early, "overdue in 55 min")  # the first review after the hour
-    assert lines(late, "overdue since 1 h")
+    assert lines(late, "overdue for 1 h")
     between, _ = story(world("1x8", work, 600.0), "w", with_policy(AUTO, order={"max_wait_s": 3500.0}))
     assert lines(between, "overdue in 50 min")
 
@@ -361,7 +361,7 @@ def test_running_work_says_where_until_when_and_what_stopping_it_would_lose() ->
     said, _ = story(
         world("2x8", work, 600.0, queues=tree(("a", 0, -1, 4), ("b", 0, -1, 4)), total_s={"r": 3600.0}), "r"
     )
-    assert "holds node-0 x 8 (8 of 8) since 10 min" in said
+    assert "holds node-0 x 8 (8 of 8) for 10 min" in said
     assert "ends in 50 min by forecast (quantile 0.5 of its run time)" in said
     assert "may be displaced; stopping it now would lose 480 GPU-s" in said
     assert "queue b: uses 8 GPUs, guarantee 4, limit none, fair share 8" in said

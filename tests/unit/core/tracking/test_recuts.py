@@ -191,10 +191,10 @@ def test_the_story_names_the_gpu() -> None:
     memory = quarantined().memory
     for name in ("w", "h"):
         told, _ = story(seen(90.0, 2, work=(ASKED, held)), name, EAGER, memory)
-        assert "GPU-0 is quarantined since 30 s: it failed half-way; 1 of 3 lists in a row" in told
+        assert "GPU-0 has been quarantined for 30 s: it failed half-way; 1 of 3 lists in a row" in told
     first, _ = begun()
     told, _ = story(seen(30.0, 1, Recut.CHANGING), "w", EAGER, first.memory)
-    assert "the MIG geometry of GPU-0 changes since 30 s" in told
+    assert "the MIG geometry of GPU-0 has been changing for 30 s" in told
 
 
 def test_nothing_is_kept_without_mig() -> None:
