@@ -74,7 +74,7 @@ class PlanState:
     paper: dict[int, tuple[Layout, Layout | None]] = field(default_factory=dict)
     # places that held-back preemptions will use once the guard that holds them passes
     wanted: list[Layout] = field(default_factory=list)
-    over_budget: set[frozenset[int]] = field(default_factory=set)  # rows that were to move, but for a budget
+    over_budget: set[frozenset[int]] = field(default_factory=set)  # victims, by row, that a budget refused
     released: list[str] = field(default_factory=list)  # workloads whose promise is released
     notes: list[Note] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
     accepted: list[Disruption] = field(default_factory=list)
@@ -191,7 +191,7 @@ class PlanState:
         self.paper.update(victims)
 
     def exceed(self, rows: Iterable[int]) -> None:
-        """Note that a budget refused to move these gangs."""
+        """Note that a budget refused to stop or move these gangs together."""
         self.over_budget.add(frozenset(rows))
 
     def want(self, layouts: Iterable[Layout]) -> None:

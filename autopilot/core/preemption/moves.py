@@ -58,9 +58,9 @@ def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Sc
     known, own = ctx.once(_Answers, _Answers), any(held.row == row for held in ctx.plan.held)
     asked = (ctx.whatif.stamp, len(ctx.quota.leaving), key, row if own else -1)
     answer = known.get(asked)
-    if answer is not None and (answer.scenario is None or answer.at == at):
-        return answer.scenario
-    if answer is not None and answer.scenario is not None and not contract and _over_budget(ctx, answer.scenario):
+    if answer is not None and (
+        answer.scenario is None or answer.at == at or (not contract and _over_budget(ctx, answer.scenario))
+    ):
         return answer.scenario
     mark, shape = let_leave(ctx), ctx.shape(row, gpus)
     found = None if answer is None else _again(ctx, at, shape, answer)
@@ -73,7 +73,7 @@ def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Sc
 
 
 def _over_budget(ctx: Context, found: Scenario) -> bool:
-    """True when a budget refused the same moves in this tick."""
+    """True when a budget refused the same victims in this tick."""
     return frozenset(give.row for give in found.evictions) in ctx.plan.over_budget
 
 
