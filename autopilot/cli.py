@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -324,8 +325,14 @@ def _say(message: str) -> None:
     typer.echo(message, err=True)
 
 
+THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Pools of the numeric libraries: their threads spin where other programs use the cores, and gain nothing here."""
+
+
 def main(arguments: list[str] | None = None) -> Any:
-    """Entry point of the console script."""
+    """Entry point of the console script. The pools have one thread each where the environment sets no other number."""
+    for pool in THREAD_POOLS:
+        os.environ.setdefault(pool, "1")
     return app(args=arguments, standalone_mode=True)
 
 

@@ -283,13 +283,22 @@ def answer_words(answer: Answer) -> str:
     return answer.value.replace("_", " ")
 
 
+def after_words(proposal: Proposal) -> str:
+    """When work starts: after how much waiting, or, where it starts again, how long after its submission."""
+    for each in proposal.evidence:
+        if each.name == "waited":
+            return f" after {format_duration(float(each.value))} of waiting"
+        if each.name == "since_submission":
+            return f" again, {format_duration(float(each.value))} after its submission"
+    return ""
+
+
 def _fields(proposal: Proposal) -> dict[str, str]:
     """What the words of a case may name."""
-    waited = next((float(each.value) for each in proposal.evidence if each.name == "waited"), None)
     change = proposal.change
     return {
         "where": where(proposal.slots),
-        "after": "" if waited is None else f" after {format_duration(waited)} of waiting",
+        "after": after_words(proposal),
         "taken": counted(sum(victim.gpus for victim in proposal.victims), "GPU"),
         "victims": _first_victims(proposal.victims),
         "workload": proposal.subject.name,

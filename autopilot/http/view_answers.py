@@ -108,7 +108,7 @@ class PendingWorkload(_Named):
     profile: str | None
     members: int
     priority: int
-    waited_s: Number
+    since_submission_s: Number
     restart: int
     code: str
     words: str

@@ -24,6 +24,7 @@ from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposa
 from autopilot.core.model.units import EPOCH_FROM_S, counted, format_clock, format_duration
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
 from autopilot.explain.proposals import (
+    after_words,
     answer_of,
     answer_words,
     by_node,
@@ -353,7 +354,7 @@ class _Past:
         if isinstance(effect.operation, AdmitOperation):
             place = f"{where(slots)} ({by_node(slots, 4)})"
             if proposal is None or own:
-                return f"{again}start on {place}{_after(proposal)}: {by}"
+                return f"{again}start on {place}{after_words(proposal) if proposal is not None else ''}: {by}"
             return f"{again}start again on {place}, moved for {proposal.subject.name}: {by}"
         victim = next((each for each in proposal.victims if each.workload == self.workload), None) if proposal else None
         if victim is not None and proposal is not None:
@@ -389,11 +390,6 @@ class _Past:
             *(["later:"] if later else []),
             *_event_lines(later, when),
         ]
-
-
-def _after(proposal: Proposal | None) -> str:
-    waited = [each.value for each in proposal.evidence if each.name == "waited"] if proposal is not None else []
-    return f" after {format_duration(float(waited[0]))} of waiting" if waited else ""
 
 
 def _event_lines(events: list[_Event], when: When) -> Iterator[str]:

@@ -302,6 +302,13 @@ def cases_without_victims(action: str) -> tuple[Case, Case]:
     return Case(action, "pipeline", "leaving", leaving), Case(action, "admit", words=words)
 
 
+def time_waited(ctx: Context, row: int) -> Evidence:
+    """How long a gang has waited. Work that starts again has only an age: the snapshot does not say when it stopped."""
+    work = ctx.observation.snapshot.workloads
+    name = "since_submission" if work.incarnation[row] else "waited"
+    return Evidence(name, round(ctx.now_s - float(work.submit_s[row]), 3), "s")
+
+
 def pipelined_draft(
     ctx: Context,
     case: Case,
@@ -315,7 +322,6 @@ def pipelined_draft(
 
     `net_of_waiting`: the benefit already excludes the waiting of stopped victims.
     """
-    work = ctx.observation.snapshot.workloads
     row = int(ctx.pending[at])
     count = {how: sum(give.how == how for give in found.evictions) for how in ("evict", "shrink", "move")}
     stopping = _priced_cost_gpu_s(ctx, found)
@@ -324,7 +330,7 @@ def pipelined_draft(
     cost_gpu_s = stopping + waiting
     evidence = (
         Evidence("gpus", found.shape.gpus, "GPUs"),
-        Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),
+        time_waited(ctx, row),
         Evidence("evicted", count["evict"], "gangs"),
         Evidence("shrunk", count["shrink"], "gangs"),
         Evidence("moved", count["move"], "gangs"),

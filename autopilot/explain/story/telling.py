@@ -149,13 +149,17 @@ def _recorded(row: int, observation: Observation, decision: Decision) -> list[st
     if len(place):
         at = int(place[0])
         code = refusals.codes[int(refusals.code[at])]
-        waited_s = observation.now_s - float(observation.snapshot.workloads.submit_s[row])
-        lines.append(
-            f"has waited for {format_duration(waited_s)}, place {at + 1} of {len(refusals.workload)} in the order "
-            f"of service"
-        )
+        waits = _waits_words(observation, row)
+        lines.append(f"{waits}, place {at + 1} of {len(refusals.workload)} in the order of service")
         lines.append(f"held by {code}: {code_words(code, float(refusals.value[at]), float(refusals.threshold[at]))}")
     return lines + _own_reservation(str(observation.snapshot.workloads.id[row]), decision)
+
+
+def _waits_words(observation: Observation, row: int) -> str:
+    """How long it has waited; of work that was stopped only its age is known."""
+    work = observation.snapshot.workloads
+    since = format_duration(observation.now_s - float(work.submit_s[row]))
+    return f"waits again, {since} after its submission" if work.incarnation[row] else f"has waited for {since}"
 
 
 def _own_reservation(workload: str, decision: Decision) -> list[str]:
@@ -213,14 +217,14 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
 def _position(ctx: Context, at: int) -> str:
     """Its place in the order of turns, and who waits before it."""
     turn, row = ctx.plan.turn, int(ctx.pending[at])
-    waited = format_duration(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]))
+    waits = _waits_words(ctx.observation, row)
     if turn[at] == np.iinfo(np.int32).max:
-        return f"has waited for {waited}; it has no turn in the order of service"
+        return f"{waits}; it has no turn in the order of service"
     before = np.flatnonzero(turn < turn[at])
     before = before[np.argsort(turn[before], kind="stable")]
     waiting = [int(ctx.pending[each]) for each in before.tolist() if not ctx.plan.taken[each]]
     had = int((turn < np.iinfo(np.int32).max).sum())
-    words = f"has waited for {waited}, place {len(before) + 1} of {had} in the order of service"
+    words = f"{waits}, place {len(before) + 1} of {had} in the order of service"
     started = len(before) - len(waiting)
     words += f"; {counted(started, 'gang')} before it start now" if started else ""
     return words + (f"; before it wait {gangs(ctx, waiting)}" if waiting else "")

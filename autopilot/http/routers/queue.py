@@ -104,7 +104,7 @@ def _row(latest: Published, row: int) -> dict[str, Any]:
         "members": members,
         "class": SLO_CLASS_NAMES[int(work.slo_class[row])],
         "priority": int(work.priority[row]),
-        "waited_s": observation.now_s - float(work.submit_s[row]),
+        "since_submission_s": observation.now_s - float(work.submit_s[row]),
         "restart": int(work.incarnation[row]),
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from autopilot.cli import main
+from autopilot.cli import THREAD_POOLS, main
 
 
 def call(*arguments: str) -> int:
@@ -53,3 +55,12 @@ def test_a_group_without_a_command_shows_its_help_once(group: list[str], capsys:
     said = capsys.readouterr()
     assert (said.out + said.err).count("Usage:") == 1
     assert "autopilot: " not in said.err
+
+
+def test_numeric_libraries_get_one_thread_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that wait for a core that another program uses spin."""
+    ours, theirs = THREAD_POOLS
+    monkeypatch.delenv(ours, raising=False)
+    monkeypatch.setenv(theirs, "3")
+    assert call("--version") == 0
+    assert (os.environ[ours], os.environ[theirs]) == ("1", "3")

@@ -242,6 +242,15 @@ def test_the_whole_story_of_work_that_is_over_is_told(path: Path) -> None:
         told(path, "x")
 
 
+def test_work_that_starts_again_has_an_age_and_no_waiting_time(path: Path) -> None:
+    """When it stopped is not on record: the time since its submission contains its runs."""
+    record(path, [(seen(0, 900.0, waits("w", 8, incarnation=1)), None)], AUTO)
+    said = told(path, "w")
+    assert "waits again, 15 min after its submission, place 1 of 1 in the order of service" in said
+    assert "start on 8 GPUs of 1 node (node-0 x 8) again, 15 min after its submission: " in said
+    assert "of waiting" not in said
+
+
 def test_work_that_waits_for_an_approval_is_told_so(path: Path) -> None:
     """Its start is proposed and held, which is not a start under way."""
     modes = replace(AUTO, modes=Modes(Mode.APPROVE, Mode.APPROVE))

@@ -23,7 +23,7 @@ const COLUMNS = [
   { head: "Size", kind: "short", cell: size },
   { head: "Class", kind: "short", cell: (row) => row.class },
   { head: "Priority", kind: "number", cell: (row) => row.priority },
-  { head: "Waits for", kind: "number", cell: (row) => duration(row.waited_s) },
+  { head: "Submitted", kind: "number", cell: (row) => `${duration(row.since_submission_s)} ago` },
   { head: "Why pending", kind: "words", cell: (row) => [
     h("span", { class: "code" }, words(row.code || "unknown")), ` ${sentence(row.words)}`,
     h("details", { "data-id": row.id }, h("summary", null, "The whole story"),
