@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,10 @@ class Right(NamedTuple):
 
 
 class Rights:
-    """Accounts in front of a server. `used` and `refused`: what was asked for, by kind of instruction."""
+    """Accounts in front of a server. `used` and `refused`: what was asked for, by kind of instruction.
+
+    `unversioned`: writes that do not name the resourceVersion of what was read, Events left aside.
+    """
 
     def __init__(self, server: Server, running: Running, folder: Path) -> None:
         """`folder`: for the kubeconfigs."""
@@ -41,6 +45,7 @@ class Rights:
         self._accesses = {kind: Access(Address(_kubeconfig(ask, running, folder, kind))) for kind in kinds()}
         self.used: dict[str, set[Right]] = {kind: set() for kind in kinds()}
         self.refused: dict[str, set[Right]] = {kind: set() for kind in kinds()}
+        self.unversioned: dict[str, set[Right]] = {kind: set() for kind in kinds()}
         self._authorize, server.authorize = server.authorize, self._record
 
     def access(self, kind: str) -> Access:
@@ -58,6 +63,16 @@ class Rights:
             self.refused.get(kind, set()).add(right)
             raise
         self.used.get(kind, set()).add(right)
+        writes = call.verb in {"create", "patch", "delete"} and right.resource != "events"
+        if kind in self.unversioned and writes and not _names_version(call):
+            self.unversioned[kind].add(right)
+
+
+def _names_version(call: Call) -> bool:
+    """Whether the server refuses a write where its object was written since it was read."""
+    body = json.loads(call.request.body)
+    given = body.get("preconditions" if call.verb == "delete" else "metadata") or {}
+    return "resourceVersion" in given
 
 
 def _kubeconfig(ask: Asker, running: Running, folder: Path, kind: str) -> Path:

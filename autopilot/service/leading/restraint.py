@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from actuators.kubernetes.levers import LEVERS
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
@@ -20,8 +21,10 @@ from autopilot.service.watchdog.marker import Marker
 
 log: Any = structlog.get_logger("policy")
 
-WITHOUT_VERSION = frozenset({"evict"})
-"""Kinds of instructions with a write that carries no resourceVersion: an Eviction names the uid of its pod alone."""
+WITHOUT_VERSION = frozenset(
+    kind for lever in LEVERS if any("create" in rule.verbs for rule in lever.rules) for kind in lever.kinds
+)
+"""Kinds of instructions with a write that carries no resourceVersion: an Eviction, or an object that is created."""
 EVERY_S = 10.0
 """Time between two looks at the mark."""
 PROBE_S = 60.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from actuators.kubernetes.rights import kinds
+from autopilot.service.leading.restraint import WITHOUT_VERSION
 from tests.kits.acting_kit import Acting
 from tests.kits.autoscaler_kit import Autoscaler
 from tests.kits.mig_kit import Scene
@@ -67,3 +68,9 @@ def test_a_kind_of_instruction_uses_each_of_its_rights(asked: tuple[Rights, Righ
     assert set[Right]().union(*(each.refused[kind] for each in asked)) == set()
     assert granted(kind) - without_names(used, kind) == set(), "no story uses it: remove the right"
     assert without_names(used, kind) - granted(kind) == set()
+
+
+def test_kinds_whose_writes_name_no_version_only_recommend_without_the_fence(asked: tuple[Rights, Rights]) -> None:
+    """A write that names one is refused once the next leader has written its object; the others need the policy."""
+    found = {kind for rights in asked for kind, writes in rights.unversioned.items() if writes}
+    assert found == WITHOUT_VERSION == {"evict", "resize", "provision"}
