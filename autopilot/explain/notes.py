@@ -6,10 +6,11 @@ Fields of a format string: `subject`, `value`, and each fact by its name. A numb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.model.records import Evidence, Note, NoteCode
+from autopilot.core.model.records import Evidence, Gap, Note, NoteCode
+from autopilot.core.model.units import counted
 from autopilot.explain.cases import Fields, facts_of
 
 _HANG = "{subject} seems to hang and is not stopped: "
@@ -68,3 +69,16 @@ def note_words(note: Note) -> str:
     value = () if note.value is None else (Evidence("value", note.value, note.unit),)
     words = NOTES.get(note.code, "{code}: {subject} {value}")
     return words.format_map(Fields({**facts_of((*value, *note.facts)), "subject": note.subject, "code": note.code}))
+
+
+MOST_GAPS = 10
+"""Gaps that are listed; the rest is in the JSON."""
+
+
+def gap_lines(gaps: Sequence[Gap]) -> list[str]:
+    """One line for each value that a source should have delivered and that is not used, with the reason."""
+    lines = [
+        f"gap: {' of '.join(part for part in (gap.signal, gap.object_id or gap.source) if part)}: {gap.reason}"
+        for gap in gaps[:MOST_GAPS]
+    ]
+    return lines + ([f"and {counted(len(gaps) - MOST_GAPS, 'more gap')}"] if len(gaps) > MOST_GAPS else [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from math import isfinite, isnan
 from typing import Any
@@ -12,10 +12,11 @@ import numpy as np
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Observation
+from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.model.units import counted, format_duration, format_ratio
 from autopilot.core.usage.parts import GPU_UNITS
 from autopilot.core.usage.plausibility import DOUBTS, doubts
-from autopilot.core.usage.rollup import NO_WORKLOAD, Ratios, Rollup, Stray, ratios, rollups, strays
+from autopilot.core.usage.rollup import NO_WORKLOAD, WITH_WORKLOADS, Ratios, Rollup, ratios, rollups, strays
 from autopilot.core.usage.table import UsageTable, usage_of
 
 SHOWN_WINDOW_S = 300.0
@@ -23,8 +24,13 @@ SHOWN_WINDOW_S = 300.0
 
 MOST_STRAYS = 5
 
-MOST_GROUPS = 12
-"""Tenants and pools in one table; the rest is in the JSON."""
+MOST_GROUPS, MOST_WORKLOADS = 12, 5
+"""Groups of a level, and workloads, in one table; the rest is in the JSON."""
+
+ROOT = 0
+"""Row of the root of the queue tree: the fleet."""
+
+_HEAD = ["", "GPUs", "held", "allocation", "hardware", "real", "gap GPUs", "measured"]
 
 HEADS = {
     "sm_active_ratio": "SM",
@@ -78,7 +84,49 @@ def workload_use(workload: str, observation: Observation) -> tuple[list[str], di
     entities = _entities(observation, row)
     codes = [DOUBTS[code] for code in np.unique(doubts(snapshot, float("inf"))[entities]).tolist()]
     in_doubt = tuple(code.value for code in codes if code is not Code.OK)
-    return _lines(use, row, in_doubt), _document(use, row, in_doubt)
+    groups = _groups_of(snapshot, row)
+    lines = _lines(use, row)
+    if isfinite(use.age_s[row]):
+        lines += [*_group_table(groups), *(f"its telemetry is in doubt: {code}" for code in in_doubt)]
+    document = _document(use, row, in_doubt)
+    rows = [each for groups_of, at in groups for w in groups_of.windows_s for each in _leveled(groups_of, w, at)]
+    return lines, document | {"levels": rows}
+
+
+def _groups_of(snapshot: ClusterSnapshot, row: int) -> list[tuple[Rollup, tuple[int, ...]]]:
+    """The groups that a workload belongs to, by level: itself, its service, tenant, queues, pools, and the fleet."""
+    found, work, queue = rollups(snapshot, WITH_WORKLOADS), snapshot.workloads, int(snapshot.workloads.queue[row])
+    queues = []
+    while queue > ROOT:  # that is the fleet
+        queues.append(queue)
+        queue = int(snapshot.queues.parent[queue])
+    nodes = snapshot.placements.node[snapshot.placements.workload == row]
+    pools = tuple(sorted(set(snapshot.nodes.pool[nodes].tolist())))
+    service, tenant = int(work.service[row]), int(work.tenant[row])
+    places = {
+        "workload": (row,),
+        "service": (service,) if service >= 0 else (),
+        "tenant": (tenant,) if tenant >= 0 else (),
+        "queue": tuple(queues),
+        "pool": tuple(pool for pool in pools if pool >= 0),
+        "fleet": (0,),
+    }
+    return [(found[level], at) for level, at in places.items()]
+
+
+def _group_table(groups: Sequence[tuple[Rollup, tuple[int, ...]]]) -> list[str]:
+    """The utilizations of a workload and of the groups that it belongs to, over the shown window."""
+    if SHOWN_WINDOW_S not in groups[0][0].windows_s:
+        return []
+    table = [_HEAD]
+    for level, at in groups:
+        values = ratios(level, SHOWN_WINDOW_S)
+        table += [_row(level, values, row) for row in at]
+    return [f"utilization over {format_duration(SHOWN_WINDOW_S)}:", *(f"  {line}" for line in aligned(table))]
+
+
+def _leveled(level: Rollup, window_s: float, groups: Iterable[int]) -> list[dict[str, Any]]:
+    return [{"level": level.level} | each for each in _rows(level, window_s, groups)]
 
 
 def _entities(observation: Observation, row: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -89,7 +137,7 @@ def _entities(observation: Observation, row: int) -> np.ndarray[Any, np.dtype[np
     return np.where(held.instance[at] < 0, held.gpu[at], gpus + held.instance[at]).astype(np.int64)
 
 
-def _lines(use: UsageTable, row: int, in_doubt: Sequence[str]) -> list[str]:
+def _lines(use: UsageTable, row: int) -> list[str]:
     held, age_s = float(use.held_gpus[row]), float(use.age_s[row])
     if not isfinite(age_s):
         return [f"measured use of its {counted(round(held, 3), 'GPU')}: not measured"]
@@ -114,7 +162,6 @@ def _lines(use: UsageTable, row: int, in_doubt: Sequence[str]) -> list[str]:
             "  ~ estimated: divided from a shared GPU, extrapolated to parts without a value, or from a window that "
             "begins before it held these GPUs"
         )
-    lines += [f"  its telemetry is in doubt: {code}" for code in in_doubt]
     return lines
 
 
@@ -154,53 +201,80 @@ def _document(use: UsageTable, row: int, in_doubt: Sequence[str]) -> dict[str, A
 
 
 def groups_document(observation: Observation) -> dict[str, Any]:
-    """Utilizations of every level over each window, and the busy GPUs that no workload holds."""
-    found = rollups(observation.snapshot)
+    """Utilizations of every level over each window, and the busy GPUs that no workload holds.
+
+    The level `workload` has the workloads that hold GPUs.
+    """
+    found = rollups(observation.snapshot, WITH_WORKLOADS)
     return {
         "levels": {
-            level: [row for window_s in each.windows_s for row in _rows(each, window_s)]
+            level: [row for window_s in each.windows_s for row in _rows(each, window_s, range(len(each.names)))]
             for level, each in found.items()
-        },
+            if level != "workload"
+        }
+        | {"workload": _workload_rows(found["workload"])},
         "busy_without_workload": [asdict(stray) for stray in strays(observation.snapshot)],
     }
 
 
-def _rows(level: Rollup, window_s: float) -> list[dict[str, Any]]:
-    """The groups of a level over one window; of the group that no workload holds only the activity."""
+def _workload_rows(level: Rollup) -> list[dict[str, Any]]:
+    holders = np.flatnonzero(level.held_units > 0).tolist()
+    return [row for window_s in level.windows_s for row in _rows(level, window_s, holders)]
+
+
+def _rows(level: Rollup, window_s: float, groups: Iterable[int]) -> list[dict[str, Any]]:
+    """These groups of a level over one window; of the group that no workload holds only the activity."""
     found = ratios(level, window_s)
     columns = {name: getattr(found, name).tolist() for name in Ratios.__slots__}
     return [
-        {"name": name, "window_s": window_s, "workloads": int(level.workloads[at])}
+        {"name": level.names[at], "window_s": window_s, "workloads": int(level.workloads[at])}
         | {column: known(values[at]) for column, values in columns.items()}
-        for at, name in enumerate(level.names)
+        for at in groups
     ]
 
 
 def group_lines(observation: Observation) -> list[str]:
-    """A table of the fleet, its pools and the tenants that hold GPUs, the largest gap first; then busy free GPUs."""
-    found = rollups(observation.snapshot)
+    """A table of the fleet, its pools, and the tenants, queues, services and workloads that hold GPUs, the largest gap
+    first; then busy free GPUs.
+
+    Queues are left out where each of them is one tenant's.
+    """
+    found = rollups(observation.snapshot, WITH_WORKLOADS)
     window_s = SHOWN_WINDOW_S
-    table = [["", "GPUs", "held", "allocation", "hardware", "real", "gap GPUs", "measured"]]
-    for level in ("fleet", "pool", "tenant"):
+    table = [_HEAD]
+    for level in ("fleet", "pool", "tenant", "queue", "service", "workload"):
+        if level == "queue" and _same_groups(found["tenant"], found["queue"]):
+            continue
         values, groups = ratios(found[level], window_s), found[level]
-        capacity = groups.capacity_units / GPU_UNITS
-        rows = np.flatnonzero((groups.held_units > 0) | (level != "tenant"))
-        rows = rows[rows < len(groups.names) - 1]
+        rows = np.flatnonzero((groups.held_units > 0) | (level in {"fleet", "pool"}))
+        rows = rows[(rows < len(groups.names) - 1) & ~((level == "queue") & (rows == ROOT))]
         order = np.argsort(-np.nan_to_num(values.gap_gpus[rows]), kind="stable")
-        for row in rows[order][:MOST_GROUPS].tolist():
-            name = groups.names[row] if level == "fleet" else f"{level} {groups.names[row]}"
-            total = f"{capacity[row]:g}" if level != "tenant" else ""
-            table.append([name, total, *_cells(values, row)])
-        if len(rows) > MOST_GROUPS:
-            table.append([f"and {counted(len(rows) - MOST_GROUPS, level)} more"])
+        most = MOST_WORKLOADS if level == "workload" else MOST_GROUPS
+        table += [_row(groups, values, row) for row in rows[order][:most].tolist()]
+        if len(rows) > most:
+            table.append([f"and {counted(len(rows) - most, level)} more"])
     fleet = found["fleet"]
     free = (int(fleet.capacity_units[0]) - int(fleet.held_units[0])) / GPU_UNITS
     table.append([NO_WORKLOAD, "", f"{free:.4g}"])
     return [
         f"use over {format_duration(window_s)}:",
         *(f"  {line}" for line in aligned(table)),
-        *_stray_lines(strays(observation.snapshot)),
+        *stray_lines(observation.snapshot),
     ]
+
+
+def _same_groups(tenants: Rollup, queues: Rollup) -> bool:
+    """Whether each queue below the root that holds GPUs is what the tenant of its name holds."""
+    held = dict(zip(tenants.names, tenants.held_units.tolist(), strict=True))
+    below = zip(queues.names[ROOT + 1 :], queues.held_units[ROOT + 1 :].tolist(), strict=True)
+    return all(held.get(name) == units for name, units in below if units)
+
+
+def _row(groups: Rollup, values: Ratios, row: int) -> list[str]:
+    """The line of one group in a table; only the fleet and pools have GPUs of their own."""
+    name = groups.names[row] if groups.level == "fleet" else f"{groups.level} {groups.names[row]}"
+    own = groups.level in {"fleet", "pool"}
+    return [name, f"{groups.capacity_units[row] / GPU_UNITS:g}" if own else "", *_cells(values, row)]
 
 
 def _cells(values: Ratios, row: int) -> list[str]:
@@ -217,8 +291,9 @@ def _cells(values: Ratios, row: int) -> list[str]:
     ]
 
 
-def _stray_lines(found: Sequence[Stray]) -> list[str]:
+def stray_lines(snapshot: ClusterSnapshot) -> list[str]:
     """One line for each busy GPU that no workload holds, up to five."""
+    found = strays(snapshot)
     lines = [
         f"busy without a workload: {each.entity_id} on {each.node} ({format_ratio(each.activity_ratio)} SM activity "
         f"over {format_duration(each.window_s)}); find its processes before it is handed out"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from autopilot.core.model.operations import AdmitOperation, NotifyOperation, Pro
 from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
 from autopilot.core.model.units import EPOCH_FROM_S, counted, format_clock, format_duration
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
+from autopilot.explain.notes import gap_lines
 from autopilot.explain.proposals import (
     after_words,
     answer_of,
@@ -90,9 +91,11 @@ def _tick(reader: JournalReader, tick: int) -> Explanation:
     when, _ = clock_of(reader)
     found = fragmentation_of(record.observation)
     lines = _dated(explain_decision(decision), when, decision.now_s) + [
-        f"  {each}" for each in fragmentation_lines(found, modes)
+        f"  {each}" for each in [*fragmentation_lines(found, modes), *gap_lines(record.observation.gaps)]
     ]
-    return Explanation(lines, tick_document(decision, when) | {"fragmentation": fragmentation_document(found, modes)})
+    gaps = [asdict(gap) for gap in record.observation.gaps]
+    more = {"fragmentation": fragmentation_document(found, modes), "gaps": gaps}
+    return Explanation(lines, tick_document(decision, when) | more)
 
 
 def _dated(lines: list[str], when: When, at_s: float) -> list[str]:

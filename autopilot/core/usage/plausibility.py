@@ -18,7 +18,7 @@ from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import F32, GPU_MILLI, I8, Bools, ClusterSnapshot, SignalTable
 from autopilot.core.usage.parts import HIGHEST, Parts, instance_units, parts_of
-from autopilot.core.usage.rollup import busy_mask, unheld_parts
+from autopilot.core.usage.rollup import busy_mask, strays, unheld_parts
 
 DOUBTS: tuple[Code, ...] = (
     Code.OK,
@@ -74,8 +74,10 @@ def doubts(snapshot: ClusterSnapshot, stale_s: float) -> I8:
 
 
 def gaps_of(snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
-    """A gap for each signal with values that no hardware gives, and for each MIG profile that is unknown."""
-    telemetry, found = snapshot.telemetry, _unknown_profiles(snapshot)
+    """A gap for each signal with values that no hardware gives, for each MIG profile that is unknown, and for GPUs that
+    are busy although no workload holds them.
+    """
+    telemetry, found = snapshot.telemetry, [*_unknown_profiles(snapshot), *_busy_without_workload(snapshot)]
     names = np.concatenate([snapshot.gpus.uuid, snapshot.instances.id])
     for row, signal in enumerate(telemetry.signals):
         if signal not in HIGHEST:
@@ -108,6 +110,16 @@ def _unknown_profiles(snapshot: ClusterSnapshot) -> list[Gap]:
         )
         for code, row in first.items()
     ]
+
+
+def _busy_without_workload(snapshot: ClusterSnapshot) -> list[Gap]:
+    """One gap for all busy GPUs that no workload holds: who uses them is not known."""
+    found = strays(snapshot)
+    if not found:
+        return []
+    more = f", and {len(found) - 1} others with it" if len(found) > 1 else ""
+    reason = f"busy on {found[0].node} although no workload holds it{more}: find its processes before work starts there"
+    return [Gap("telemetry", found[0].entity_id, "sm_active_ratio", reason)]
 
 
 def _worst(values: F32, signal: str) -> float:

@@ -1,4 +1,4 @@
-"""Allocation, hardware and real utilization with the gap in GPUs: by service, tenant, queue, pool, and of the fleet.
+"""Allocation, hardware and real utilization with the gap in GPUs: by workload, service, tenant, queue, pool, and fleet.
 
 Every group is a sum of integers over parts, so the groups of a level add up to the fleet exactly. A GPU that no
 workload holds belongs to the last group of each level (`NO_WORKLOAD`); its activity is no part of a utilization.
@@ -6,6 +6,7 @@ workload holds belongs to the last group of each level (`NO_WORKLOAD`); its acti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from autopilot.core.usage.parts import (
 
 NO_WORKLOAD = "held by no workload"
 LEVELS = ("fleet", "pool", "tenant", "queue", "service")
+WITH_WORKLOADS = (*LEVELS, "workload")
 
 STRAY_RATIO = 0.05
 """SM activity from which on a GPU that no workload holds counts as busy: an idle driver and an exporter stay below."""
@@ -74,14 +76,14 @@ class Stray:
     window_s: float
 
 
-def rollups(snapshot: ClusterSnapshot) -> dict[str, Rollup]:
-    """The groups of every level of `LEVELS`; those of the level `fleet` are the whole and `NO_WORKLOAD`."""
+def rollups(snapshot: ClusterSnapshot, levels: Sequence[str] = LEVELS) -> dict[str, Rollup]:
+    """The groups of each of these levels; those of the level `fleet` are the whole and `NO_WORKLOAD`."""
     parts = parts_of(snapshot)
     measured, active = activity(snapshot.telemetry, parts)
     unheld_measured, unheld_active = activity(snapshot.telemetry, unheld_parts(snapshot, parts))
     capacity = usable_gpus(snapshot)
     found = {}
-    for level in LEVELS:
+    for level in levels:
         names, group = _groups(snapshot, level, parts)
         count = len(names)
         sums = [_by_group(each, group, count) for each in (parts.units[None, :], measured, active)]
@@ -116,6 +118,8 @@ def _groups(snapshot: ClusterSnapshot, level: str, parts: Parts) -> tuple[tuple[
         return snapshot.names.pools, snapshot.nodes.pool[snapshot.gpus.node[parts.gpu]]
     if level == "tenant":
         return snapshot.names.tenants, work.tenant[parts.workload]
+    if level == "workload":
+        return tuple(work.id.tolist()), parts.workload
     table, column = (snapshot.queues, work.queue) if level == "queue" else (snapshot.services, work.service)
     return tuple(table.id.tolist()), column[parts.workload]
 

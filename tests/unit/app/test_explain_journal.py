@@ -13,7 +13,7 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
-from autopilot.core.model.records import About, Note, Observation, Outcome, OutcomeKind
+from autopilot.core.model.records import About, Gap, Note, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
 from autopilot.journal import SqliteJournal
 from tests.kits.core_world import AUTO, Item, decide, done, holds, waits, with_policy, world
@@ -290,3 +290,15 @@ def test_what_a_kill_switch_held_is_told(path: Path) -> None:
     assert happened[2].startswith("  60 s: start on 8 GPUs of 1 node after 60 s of waiting")
     assert "refused: kill_switch (the kill switch is on" in happened[2]
     assert happened[2].endswith("(admit_gang, refused) (2 times until 61 s)")
+
+
+def test_a_tick_names_the_values_that_are_not_used(path: Path) -> None:
+    """Gaps of the observation are listed with the object and the reason, ten of them, and all in the JSON."""
+    gaps = (Gap("dcgm", "GPU-3", "power_w", "-7 is not possible: it is not used"), Gap("dcgm", "", "", "no answer"))
+    record(path, [(replace(seen(1, 0.0, holds("a", 2)), gaps=gaps + gaps[:1] * 9), None)])
+    found = explain_from(path, None, None, None)
+    assert "  gap: power_w of GPU-3: -7 is not possible: it is not used" in found.lines
+    assert "  gap: dcgm: no answer" in found.lines
+    assert found.lines[-1] == "  and 1 more gap"
+    assert len(found.document["gaps"]) == 11
+    assert found.document["gaps"][0]["object_id"] == "GPU-3"

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autopilot.core.model.snapshot import ServiceTable, make
 from autopilot.explain.use import aligned, format_signal, group_lines, groups_document, workload_use
-from tests.kits.core_world import holds, observe, snapshot, waits
+from tests.kits.core_world import holds, observe, queue_tree, snapshot, waits
 from tests.kits.usage_world import measured
 
 NAN = float("nan")
@@ -51,6 +52,12 @@ def test_the_use_of_a_workload_over_the_windows() -> None:
         "  60 s          4   100.0 %  40.0 %  10.0 %  6.0 GB/s  40.0 GiB  800 W   48.0 kJ",
         "  5 min         4   100.0 %  40.0 %  10.0 %  6.0 GB/s  40.0 GiB  800 W  240.0 kJ",
         "  30 min        4   100.0 %  40.0 %  10.0 %  6.0 GB/s  40.0 GiB  800 W  0.40 kWh",
+        "utilization over 5 min:",
+        "              GPUs  held  allocation  hardware    real  gap GPUs  measured",
+        "  workload a           2      50.0 %    40.0 %  20.0 %       1.2   100.0 %",
+        "  tenant t0            2      50.0 %    40.0 %  20.0 %       1.2   100.0 %",
+        "  pool pool      4     2      50.0 %    40.0 %  20.0 %       1.2   100.0 %",
+        "  fleet          4     2      50.0 %    40.0 %  20.0 %       1.2   100.0 %",
     ]
     assert document is not None
     assert json.loads(json.dumps(document, allow_nan=False))["windows"][1]["power_w"] == 800.0
@@ -65,7 +72,7 @@ def test_what_is_estimated_is_marked() -> None:
     lines, document = workload_use("a", observe(snap, 9000.0))
     assert "~20.0 %" in lines[2]
     assert "~150 W" in lines[2]
-    assert "~ estimated" in lines[-1]
+    assert any("~ estimated" in line for line in lines)
     assert document is not None
     assert set(document["windows"][0]["estimated"]) == {*SIGNALS, "energy_j"}
 
@@ -76,7 +83,7 @@ def test_what_is_not_measured_is_said_and_not_zero() -> None:
     assert workload_use("a", dark)[0] == ["measured use of its 2 GPUs: not measured"]
     snap = measured(snapshot("1x4", [holds("a", 2)]), SIGNALS | {"power_w": [300.0, -5.0, 0, 0]})
     lines, document = workload_use("a", observe(snap, 9000.0))
-    assert lines[-1] == "  its telemetry is in doubt: telemetry_impossible"
+    assert lines[-1] == "its telemetry is in doubt: telemetry_impossible"
     assert document is not None
     assert document["in_doubt"] == ["telemetry_impossible"]
 
@@ -86,13 +93,14 @@ def test_groups_show_the_gap_and_busy_gpus_without_a_workload() -> None:
     observation = observe(measured(snapshot("1x4", [holds("a", 2, tenant=1)]), SIGNALS), 9000.0)
     lines = group_lines(observation)
     assert lines[0] == "use over 5 min:"
-    assert [line.split() for line in lines[2:6]] == [
+    assert [line.split() for line in lines[2:7]] == [
         ["fleet", "4", "2", "50.0", "%", "40.0", "%", "20.0", "%", "1.2", "100.0", "%"],
         ["pool", "pool", "4", "2", "50.0", "%", "40.0", "%", "20.0", "%", "1.2", "100.0", "%"],
         ["tenant", "t1", "2", "50.0", "%", "40.0", "%", "20.0", "%", "1.2", "100.0", "%"],
+        ["workload", "a", "2", "50.0", "%", "40.0", "%", "20.0", "%", "1.2", "100.0", "%"],
         ["held", "by", "no", "workload", "2"],
     ]
-    assert lines[6].startswith("busy without a workload: GPU-2 on node-0 (90.0 % SM activity over 60 s)")
+    assert lines[7].startswith("busy without a workload: GPU-2 on node-0 (90.0 % SM activity over 60 s)")
     document = groups_document(observation)
     json.dumps(document, allow_nan=False)
     fleet = next(row for row in document["levels"]["fleet"] if row["window_s"] == 300.0)
@@ -111,7 +119,30 @@ def test_many_groups_are_cut_and_counted() -> None:
     names = tuple(f"t{number}" for number in range(14))
     work = [holds(f"w{number}", 1, tenant=number) for number in range(14)]
     lines = group_lines(observe(snapshot("2x8", work, tenants=names), 9000.0))
-    assert lines[-2].strip() == "and 2 tenants more"
+    assert lines[-8].strip() == "and 2 tenants more"
+    assert lines[-2].strip() == "and 9 workloads more"
+
+
+def test_a_workload_is_shown_beside_all_that_it_belongs_to() -> None:
+    """Itself, its service, tenant, queue and those above, pool and fleet; also in the table of all groups."""
+    tree = queue_tree(("org", 0, -1), ("team", 1, -1))
+    work = [holds("a", 2, service=0, queue=2), holds("b", 1, queue=2)]
+    chat = make(ServiceTable, id=np.array(["chat"], object), uid=np.array(["chat"], object))
+    snap = replace(snapshot("1x4", work, queues=tree), services=chat)
+    observation = observe(measured(snap, SIGNALS), 9000.0)
+    lines, document = workload_use("a", observation)
+    shown = [" ".join(line.split()[:2]) for line in lines[lines.index("utilization over 5 min:") + 2 :]]
+    assert shown == ["workload a", "service chat", "tenant t0", "queue team", "queue org", "pool pool", "fleet 4"]
+    assert document is not None
+    held = {(row["level"], row["name"]): row["held_gpus"] for row in document["levels"] if row["window_s"] == 300.0}
+    assert held[("service", "chat")] == 2.0
+    assert held[("queue", "team")] == held[("queue", "org")] == held[("fleet", "fleet")] == 3.0
+    table = [line.split()[:2] for line in group_lines(observation)]
+    assert ["queue", "team"] in table
+    assert ["service", "chat"] in table
+    assert ["queue", "root"] not in table
+    found = groups_document(observation)["levels"]["workload"]
+    assert {row["name"]: row["held_gpus"] for row in found if row["window_s"] == 300.0} == {"a": 2.0, "b": 1.0}
 
 
 def test_lines_of_a_table_are_aligned() -> None:

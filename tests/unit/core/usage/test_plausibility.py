@@ -202,3 +202,14 @@ def test_impossible_values_and_unknown_profiles_are_gaps() -> None:
     cut = snapshot("1x1", cuts={0: [("1g.10gb", 0), ("3g.40gb", 4)]})
     odd = replace(cut, names=replace(cut.names, profiles=("1g.10gb", "2g.20gb", "half", "7g.80gb")))
     assert [(gap.source, gap.object_id) for gap in gaps_of(odd)] == [("inventory", "GPU-0/7"), ("inventory", "GPU-0/8")]
+
+
+def test_busy_gpus_that_no_workload_holds_are_a_gap() -> None:
+    """One gap for all of them, with the first and its node; GPUs that work holds, and quiet free ones, are none."""
+    snap = measured(snapshot("2x2", [holds("a", 1)]), {"sm_active_ratio": [0.5, 0.7, 0.01, 0.9]})
+    (gap,) = gaps_of(snap)
+    assert (gap.object_id, gap.signal) == ("GPU-1", "sm_active_ratio")
+    assert gap.reason.startswith(
+        "busy on node-0 although no workload holds it, and 1 others with it: find its processes"
+    )
+    assert gaps_of(measured(snapshot("1x2", [holds("a", 1)]), {"sm_active_ratio": [0.5, 0.01]})) == ()
