@@ -41,7 +41,8 @@ WORDS: Mapping[str, str] = {
     NoteCode.REPLICAS_HELD: "{gpus:GPU} are kept for {replicas:replica} that {subject} is expected to need in {value}; "
     "work that ends before may use them",
     NoteCode.GPU_QUARANTINED: "{subject} is quarantined, the change of its MIG geometry went wrong: {why}; it takes "
-    "no new work until its node shows one legal geometry in several lists in a row, or a person releases it",
+    "no new work until its node shows one legal geometry in several lists in a row, or a person releases it with "
+    "`autopilot release {subject}`",
     NoteCode.DRAIN_GIVEN_UP: "the drain of {subject} for another MIG geometry is given up after {value}: work is still "
     "in its way; it takes new work again",
     NoteCode.GPU_USED_AGAIN: "{subject} is used again: its node showed one legal geometry in {value:list} in a row",

@@ -111,6 +111,6 @@ def decide(api: Api, verb: str, proposal_id: str, digest: str | None) -> None:
 
 
 def command(api: Api, verb: str, subject: str = "") -> None:
-    """Pause, resume, kill, or lift the cap of an action."""
+    """A command without a proposal: pause, resume, kill; lift, release or confirm a subject."""
     answer = api.ask("POST", f"/api/v1/{verb}" + (f"/{quote(subject, safe='')}" if subject else ""))
     out.print(f"{verb}: {answer['message']}")

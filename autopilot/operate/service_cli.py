@@ -155,6 +155,34 @@ def lift(
     command(find_api(config, server, token_file), "lift", action)
 
 
+def release(
+    gpu: Annotated[
+        str, typer.Argument(metavar="GPU", help="UUID of the GPU, as the note on its quarantine states it.")
+    ],
+    config: Config = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Let the running service use a GPU again whose change of MIG geometry went wrong."""
+    from autopilot.operate.client import command, find_api
+
+    command(find_api(config, server, token_file), "release", gpu)
+
+
+def confirm(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Name of the source, as the reason of the halt states it.")
+    ],
+    config: Config = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Confirm to the running service that the objects that a suspected source no longer lists are gone."""
+    from autopilot.operate.client import command, find_api
+
+    command(find_api(config, server, token_file), "confirm", source)
+
+
 def rearm(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
     """Let the running service act again after the watchdog opened the way for waiting work."""
     from autopilot.operate.client import command, find_api
@@ -183,7 +211,21 @@ def watchdog(
     run_watchdog(kubeconfig, context, in_cluster=in_cluster, namespace=namespace, lease=lease, absence=absence)
 
 
-SERVICE_COMMANDS = (run, cluster, recommendations, approve, reject, pause, resume, kill, lift, rearm, watchdog)
+SERVICE_COMMANDS = (
+    run,
+    cluster,
+    recommendations,
+    approve,
+    reject,
+    pause,
+    resume,
+    kill,
+    lift,
+    release,
+    confirm,
+    rearm,
+    watchdog,
+)
 
 
 def add_service_commands(app: typer.Typer) -> None:

@@ -147,5 +147,5 @@ def _suspicion(record: ViewRecord, view: View, policy: Policy) -> str:
     return (
         f"{view.source}: {what}; "
         f"waiting for {rules.lists} complete lists that agree, {rules.apart_s:g} s apart (now {record.lists}), "
-        f"or for the command confirm {view.source}"
+        f"or for `autopilot confirm {view.source}`"
     )

@@ -1,10 +1,10 @@
-"""Commands about the controller itself: pause, resume, kill, re-arm."""
+"""Commands about the controller: pause, resume, kill, re-arm; and what a person knows better: release, confirm."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, HTTPException, Path, Request
 
 from autopilot.core.model.records import CommandKind, NoteCode
 from autopilot.http.answers import Obeyed, stated
@@ -12,6 +12,8 @@ from autopilot.http.auth import Admin, Approver, Caller, origin_of
 from autopilot.http.desk import Asked, Desk
 
 router = APIRouter(prefix="/api/v1", tags=["commands"])
+GpuName = Annotated[str, Path(max_length=200, description="UUID of the GPU")]
+SourceName = Annotated[str, Path(max_length=200, description="name of the source, as the reason of the halt states it")]
 
 
 @router.post("/pause", responses=stated(Obeyed))
@@ -32,6 +34,28 @@ def resume(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
     return _give(desk, CommandKind.RESUME, caller, request, "resumed")
 
 
+@router.post("/release/{gpu}", responses=stated(Obeyed))
+def release(desk: Asked, caller: Admin, request: Request, gpu: GpuName) -> dict[str, Any]:
+    """End the quarantine of a GPU whose change of MIG geometry went wrong. It takes new work again."""
+    latest = desk.latest()
+    record = latest.memory.recuts.get(gpu)
+    if record is None or record.state != "quarantined":
+        known = gpu in latest.observation.snapshot.gpus.uuid
+        raise HTTPException(409 if known else 404, f"{gpu} is not quarantined" if known else f"{gpu}: no such GPU")
+    return _give(desk, CommandKind.RELEASE, caller, request, f"{gpu} takes new work again", gpu)
+
+
+@router.post("/confirm/{source}", responses=stated(Obeyed))
+def confirm(desk: Asked, caller: Admin, request: Request, source: SourceName) -> dict[str, Any]:
+    """Confirm that the objects that a suspected source no longer lists are gone. Its next such list is trusted."""
+    views = {key: each for key, each in desk.latest().memory.views.items() if key.partition("/")[2] == source}
+    if not views:
+        raise HTTPException(404, f"{source}: no such source; GET /api/v1/state lists the collectors")
+    if not any(each.lists for each in views.values()):
+        raise HTTPException(409, f"{source} is not suspected")
+    return _give(desk, CommandKind.CONFIRM, caller, request, f"the next list of {source} is trusted", source)
+
+
 @router.post("/rearm", responses=stated(Obeyed))
 def rearm(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
     """Let the modes of the policy count again after the watchdog opened the way for waiting work."""
@@ -47,8 +71,10 @@ def rearm(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
     return {"result": "obeyed", "message": "re-armed: the modes of the policy count from the next tick on"}
 
 
-def _give(desk: Desk, kind: CommandKind, caller: Caller, request: Request, message: str) -> dict[str, Any]:
-    command = desk.command(kind, caller, origin_of(request))
+def _give(
+    desk: Desk, kind: CommandKind, caller: Caller, request: Request, message: str, subject: str = ""
+) -> dict[str, Any]:
+    command = desk.command(kind, caller, origin_of(request), subject)
     after = desk.obeyed(command)
     if after is None:
         return {"sequence": command.sequence, "result": "stored", "message": "the next tick obeys it"}
