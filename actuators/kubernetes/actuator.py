@@ -63,6 +63,7 @@ class KubernetesActuator:
     _ended: dict[str, Outcome] = field(default_factory=dict)
     _epoch: int = -1
     _outage: str = ""
+    _refused: bool = False  # the last outage is one of a webhook: nothing was written
     _again_s: float = -inf  # before this time no effect is continued: the server or a webhook does not answer
 
     def __post_init__(self) -> None:
@@ -108,9 +109,10 @@ class KubernetesActuator:
         if fence is None or fence < self._epoch:
             return ()
         self._epoch = fence
-        if now_s < self._again_s:
-            return ()
         wanted = {each.id: each for each in under_way}
+        if now_s < self._again_s:
+            held = (each for each in self._running.values() if each.id in wanted and _kept_back(each, now_s))
+            return tuple(self._decided_again(each, now_s) for each in held)
         for keep in self.upkeep:
             keep.run(self._tools, fence, now_s, wanted.keys())
         outcomes = [lost for each in under_way if (lost := self._resume(each, now_s)) is not None]
@@ -123,6 +125,8 @@ class KubernetesActuator:
                 outcomes += [replaced] if replaced is not None else []
             elif effect.id not in wanted:
                 self._let_go(effect, located, now_s)
+            elif _kept_back(effect, now_s):
+                outcomes.append(self._decided_again(effect, now_s))
             elif now_s >= effect.instruction.deadline_s:
                 ended = self._take_back(effect, located, now_s)
                 outcomes += [self._answer(effect.instruction, ended, now_s)] if ended is not None else []
@@ -191,6 +195,7 @@ class KubernetesActuator:
     def _continue(self, effect: Effect, located: Located, now_s: float) -> Outcome:
         """Read the objects, take the next step, and say what came of it."""
         if now_s < self._again_s:
+            effect.refused = self._refused
             return self._answer(effect.instruction, Waiting(self._outage, outage=True), now_s)
         target, failed = target_of(self.api, located, effect.instruction.subject.uid)
         effect.about = target.main
@@ -205,12 +210,21 @@ class KubernetesActuator:
                 progress = effect.lever.step(self._tools, effect, target, now_s)
                 self._say(effect, target.main, "Begun", effect.lever.words, now_s)  # after it: the work waits for it
         self._note_outage(progress, now_s)
+        effect.refused = isinstance(progress, Waiting) and progress.refused
         if isinstance(progress, Waiting):
             effect.waits_for = progress.reason
         else:
             warning = progress.kind != OutcomeKind.DONE
             self._say(effect, target.main, progress.kind.value.capitalize(), progress.reason, now_s, warning=warning)
         return self._answer(effect.instruction, progress, now_s)
+
+    def _decided_again(self, effect: Effect, now_s: float) -> Outcome:
+        """The end of an effect that a webhook kept back until its deadline: no attempt at it has failed.
+
+        It is followed on, and what an earlier step wrote is taken back, because nobody waits for it any more.
+        """
+        reason = f"not done in time, it is decided again: {effect.waits_for or self._outage}"
+        return Outcome(effect.id, OutcomeKind.CONFLICT, now_s, reason, cause=Cause.SERVER)
 
     def _let_go(self, effect: Effect, located: Located, now_s: float) -> None:
         """The controller does not wait for the effect any more: it was seen to come about, or was given up."""
@@ -269,6 +283,7 @@ class KubernetesActuator:
         outage = progress.reason if isinstance(progress, Waiting) and progress.outage else ""
         if outage:
             self._again_s = now_s + OUTAGE_S
+            self._refused = isinstance(progress, Waiting) and progress.refused
         if bool(outage) != bool(self._outage):
             self.on_problem(outage)
         self._outage = outage
@@ -298,3 +313,8 @@ class KubernetesActuator:
         name = effect.lever.name if effect.lever is not None else "none"
         text = f"{note} (instruction {effect.id}, lever {name})"
         self._tools.events.say(about, f"{action}{word}", action, text, now_s, effect=effect.id, warning=warning)
+
+
+def _kept_back(effect: Effect, now_s: float) -> bool:
+    """Whether the deadline of an effect has passed while a webhook did not answer."""
+    return effect.refused and now_s >= effect.instruction.deadline_s

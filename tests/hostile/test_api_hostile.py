@@ -112,7 +112,7 @@ PLANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], int, str]] = [
     (without("mode"), 0, "the mode of"),
     (deletes_work, 0, "bare delete"),
     (without("budget"), 0, "stops within"),
-    (without("protected"), 0, "it was protected before"),
+    (without("protected"), 13, "it was protected before"),
     (is_not_fenced, 0, "leads"),
 ]
 """(defect, a seed that shows it, words of the violation)"""

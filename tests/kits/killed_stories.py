@@ -51,6 +51,7 @@ STORIES = {
     "gang_admitted_whole": Told("test_a_gang_waits_until_all_of_it_has_room", 39),
     "idle_reclaim": Told("test_idle_work_yields_and_its_owner_brings_it_back", 56, stops=1),
     "job_without_kueue": Told("test_it_starts_whole_at_its_place_once_there_is_room", 26),
+    "kueue_down": Told("test_an_outage_of_kueue_is_waited_out", 162),
     "lost_node": Told("test_a_gang_moves_away_from_a_lost_node", 29, stops=1),
     "mig_for_a_job": Told("test_the_autopilot_cuts_a_gpu_for_a_job_that_waits", 24, of="mig_regeometry"),
     "mig_regeometry": Told("test_a_gpu_is_cut_for_work_that_waits", 15),

@@ -32,10 +32,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The effect is under way: what it waits for. `outage`: the server or a webhook does not answer."""
+    """The effect is under way: what it waits for. `outage`: the server or a webhook does not answer.
+
+    `refused`: a webhook does not answer, so nothing was written.
+    """
 
     reason: str
     outage: bool = False
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Effect:
     epoch: int
     begun_s: float
     waits_for: str = ""
+    refused: bool = False  # its last write was refused because a webhook does not answer
     about: Ref | None = None  # the object that people look at, as it was last found
     said: set[str] = field(default_factory=set)  # Events written for it
 
@@ -201,9 +206,8 @@ def ended_by(answer: Answer, what: str) -> Progress:
     if answer.refusal == Refusal.BUDGET:
         return Ended(OutcomeKind.CONFLICT, f"{what}: a PodDisruptionBudget forbids it: {answer.message}", cause=cause)
     if answer.refusal == Refusal.WEBHOOK_DOWN:
-        return Waiting(
-            f"an admission webhook does not answer, so the server refuses writes: {answer.message}", outage=True
-        )
+        reason = f"an admission webhook does not answer, so the server refuses writes: {answer.message}"
+        return Waiting(reason, outage=True, refused=True)
     if answer.refusal == Refusal.UNREACHABLE or (answer.refusal == Refusal.BUSY and answer.status == 429):
         return Waiting(text, outage=True)
     if answer.refusal == Refusal.BUSY:

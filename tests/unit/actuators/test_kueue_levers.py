@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from actuators.kubernetes.levers.kueue_gate import GATED_BY
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
 from autopilot.core.model.operations import StopReason
-from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.records import Cause, OutcomeKind
 from tests.kits.acting_kit import Acting, admit, evict
 from tests.kits.kueue_kit import SPACE
 
@@ -152,6 +153,29 @@ def test_an_outage_of_kueue_is_waited_out_and_said_once(acting: Acting) -> None:
     assert len(said) == 2
     assert (said[0] != "", said[1]) == (True, "")
     acting.finish("waits")
+
+
+def test_a_deadline_in_an_outage_of_kueue_is_no_failure(acting: Acting) -> None:
+    """Nothing was written, so no attempt failed: the start is decided again, and the old one does nothing later."""
+    uid = acting.waiting_job("held", 8, gate=CONTROLLER)
+    actuator, start = acting.actuator(), acting.instruction(uid, admit("n1"))
+    acting.kueue.kueue.stop()
+    assert actuator.apply(start, acting.now_s).kind == OutcomeKind.ACCEPTED
+    acting.run(start.deadline_s - acting.now_s - 5)
+    assert actuator.advance(acting.now_s, 1, [start]) == ()
+    acting.run(6)  # within the time in which nothing is asked
+    (outcome,) = actuator.advance(acting.now_s, 1, [start])
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.SERVER)
+    assert "decided again: an admission webhook does not answer" in outcome.reason
+    assert actuator.apply(start, acting.now_s).kind == OutcomeKind.ACCEPTED  # it may be sent once more
+    acting.run(15)
+    (outcome,) = actuator.advance(acting.now_s, 1, [start])  # and outside of that time
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.SERVER)
+    acting.kueue.kueue.restart()
+    acting.run(12)
+    assert actuator.advance(acting.now_s, 1, []) == ()
+    assert acting.job("held")["metadata"]["annotations"][GATED_BY] == CONTROLLER
+    acting.finish("held")
 
 
 def test_a_new_process_resumes_what_was_begun(acting: Acting) -> None:
