@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +10,21 @@ import numpy as np
 
 from autopilot.app.decisions.decision_rows import case_document, clock_of, known, row_of, tick_document
 from autopilot.app.decisions.life import Life, life_of
+from autopilot.app.decisions.past import Past
 from autopilot.app.options import past_end
 from autopilot.app.when import When
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.fragmentation.measure import fragmentation_of
-from autopilot.core.model.changes import MarkChange, PipelineChange, ReserveChange
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
-from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
-from autopilot.core.model.units import EPOCH_FROM_S, counted, format_clock, format_duration
+from autopilot.core.model.records import Loss, Proposal
+from autopilot.core.model.units import EPOCH_FROM_S, format_clock, format_duration
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
 from autopilot.explain.notes import gap_lines
 from autopilot.explain.proposals import (
-    after_words,
-    answer_of,
-    answer_words,
-    by_node,
     explain_decision,
     explain_proposal,
-    how_words,
     loss_words,
-    proposal_words,
-    where,
 )
 from autopilot.explain.story import Watch, tell
 from autopilot.explain.use import workload_use
@@ -43,14 +33,8 @@ from autopilot.replay.again import first_difference, remembered
 
 EMPTY = "the journal holds no decisions yet"
 
-RECENT = 8
-"""How many of the last decisions on a workload are searched for the last one at which it was in the cluster."""
-
 SETTLED_S = 7200.0
 """How long after a decision the actual losses of its victims are searched for: a grace period is at most an hour."""
-
-SHOWN_EVENTS = 60
-"""Lines of a workload's history; a longer one shows its first and last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +169,7 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
 
     A workload that left the cluster has no state at the end of the run: its whole lifetime is summarized instead.
     """
-    past = _Past(workload)
+    past = Past(workload)
     shown: DecisionRecord | None = None
     for record in reader.decisions(refusals=False):
         past.take_in(record)
@@ -218,13 +202,13 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
     return Explanation(lines, {"workload": workload, "use": use, "life": life.document(), "events": events})
 
 
-def _whole_life(life: Life, past: _Past) -> str:
+def _whole_life(life: Life, past: Past) -> str:
     """One line for a workload that has left the cluster."""
     stops = ", ".join(f"{_STOPS[how]} {_times(count)}" for how, count in past.stops.items())
     return (
         f"{life.workload}: {life.end_words()} at {format_clock(life.end_s)}; submitted at "
         f"{format_clock(life.submit_s)}, waited {format_duration(life.waited_s())} in total, ran "
-        f"{format_duration(life.ran_s())} on {counted(life.gpus, 'GPU')}" + (f", {stops}" if stops else "")
+        f"{format_duration(life.ran_s())} on {life.width}" + (f", {stops}" if stops else "")
     )
 
 
@@ -272,136 +256,3 @@ def _state_at(reader: JournalReader, workload: str, number: int) -> list[str]:
     if tick is None:
         raise InputError(f"{reader.path}: {EMPTY}")
     return tell(workload, tick.observation, tick.decided.decision, watch)
-
-
-@dataclass(slots=True)
-class _Event:
-    """One event in the history of a workload; consecutive equal refusals are one event."""
-
-    at_s: float
-    words: str
-    key: object = None
-    count: int = 1
-    until_s: float = 0.0
-
-
-@dataclass(slots=True)
-class _Past:
-    """Collects the history of one workload: proposals, instructions and failures."""
-
-    workload: str
-    events: list[_Event] = field(default_factory=list)
-    recent: deque[DecisionRecord] = field(default_factory=lambda: deque(maxlen=RECENT))  # decisions that concern it
-    stops: Counter[str] = field(default_factory=Counter)  # how often it was displaced, by kind
-    _proposals: dict[str, Proposal] = field(default_factory=dict)
-    _instructed: dict[str, Instruction] = field(default_factory=dict)
-
-    def take_in(self, record: DecisionRecord) -> None:
-        """Take in the next decision of the record."""
-        before, concerns = len(self.events), False
-        for proposal in record.decision.plan.proposals:
-            own = proposal.subject.name == self.workload
-            if own or any(victim.workload == self.workload for victim in proposal.victims):
-                concerns = True
-                known = self._proposals.get(proposal.id)
-                self._proposals[proposal.id] = proposal
-                if own and (known is None or not proposal.accepted):
-                    self._open_proposal(record, proposal)
-        self.events += [
-            _Event(record.now_s, f"{loss_words(loss)}: {loss.proposal_id}")
-            for loss in record.decision.losses
-            if loss.workload == self.workload
-        ]
-        if self.workload in record.decision.plan.released:
-            self.events.append(_Event(record.now_s, "its reservation slipped too far and was released"))
-        for effect in record.instructions:
-            if effect.subject.name == self.workload:
-                self.events.append(_Event(record.now_s, self._effect(effect)))
-                self._instructed[effect.id] = effect
-        for outcome in record.outcomes:
-            if outcome.instruction_id in self._instructed and outcome.kind in {
-                OutcomeKind.FAILED,
-                OutcomeKind.CONFLICT,
-                OutcomeKind.DECLINED,
-            }:
-                effect = self._instructed[outcome.instruction_id]
-                again = ", will be retried" if outcome.retryable else ""
-                self.events.append(
-                    _Event(outcome.at_s, f"that {outcome.kind} ({effect.kind}): {outcome.reason}{again}")
-                )
-        if concerns or len(self.events) > before:
-            self.recent.append(record)
-
-    def _open_proposal(self, record: DecisionRecord, proposal: Proposal) -> None:
-        """A proposal for it without an instruction yet: refused, a mark, a reservation, or a pipelined start."""
-        if proposal.accepted and not isinstance(proposal.change, MarkChange | ReserveChange | PipelineChange):
-            return
-        codes = tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
-        key = (proposal.action, proposal.kind, codes)
-        latest = self.events[-1] if self.events else None
-        if latest is not None and codes and latest.key == key:
-            latest.count, latest.until_s = latest.count + 1, record.now_s
-            return
-        answer = answer_words(answer_of(proposal, record.decision.halted))
-        words = f"{proposal_words(proposal)}: {proposal.id} ({proposal.action}, {answer})"
-        self.events.append(_Event(record.now_s, words, key))
-
-    def _effect(self, effect: Instruction) -> str:
-        """The instruction to it, the proposal behind it and its beneficiary."""
-        again = "again: " if effect.id in self._instructed else ""
-        proposal = self._proposals.get(effect.proposal_id)
-        action = f"{proposal.action}, accepted" if proposal is not None else effect.operation.takes or "accepted"
-        by = f"{effect.proposal_id} ({action})"
-        own = proposal is not None and proposal.subject.name == self.workload
-        slots = effect.operation.slots
-        if isinstance(effect.operation, AdmitOperation):
-            place = f"{where(slots)} ({by_node(slots, 4)})"
-            if proposal is None or own:
-                return f"{again}start on {place}{after_words(proposal) if proposal is not None else ''}: {by}"
-            return f"{again}start again on {place}, moved for {proposal.subject.name}: {by}"
-        victim = next((each for each in proposal.victims if each.workload == self.workload), None) if proposal else None
-        if victim is not None and proposal is not None:
-            self.stops[victim.how] += not again
-            beneficiary = "" if own else f", for {proposal.subject.name}"
-            return f"{again}{how_words(victim)}{beneficiary}: {by}"
-        if isinstance(effect.operation, NotifyOperation):
-            idle, grace = format_duration(effect.operation.idle_s), format_duration(effect.operation.grace_s)
-            return f"{again}notify its owner: nothing done for {idle}, grace {grace}: {by}"
-        if isinstance(effect.operation, ProvisionOperation):
-            nodes = counted(effect.operation.nodes, "node")
-            return f"{again}ask the autoscaler for {nodes} of pool {effect.operation.pool}: {by}"
-        if isinstance(effect.operation, ResizeOperation):
-            return f"{again}go on with {where(slots)} ({by_node(slots, 4)}): {by}"
-        return f"{again}stopped ({effect.operation.takes or 'evicted'}): {by}"
-
-    def add_life(self, life: Life) -> None:
-        """Add what the ticks show between decisions; without any decision on the workload there is no history yet."""
-        if not self.events and not life.ended:
-            return
-        lived = [_Event(at_s, words) for at_s, words in life.events()]
-        self.events = sorted([*lived, *self.events], key=lambda each: each.at_s)
-
-    def lines(self, until_s: float | None, when: When) -> list[str]:
-        """All events; those after `until_s` under a separate heading."""
-        if not self.events:
-            return ["no proposal or instruction for it up to the end of this journal"]
-        now = [each for each in self.events if until_s is None or each.at_s <= until_s]
-        later = self.events[len(now) :]
-        return [
-            *(["history:"] if now else []),
-            *_event_lines(now, when),
-            *(["later:"] if later else []),
-            *_event_lines(later, when),
-        ]
-
-
-def _event_lines(events: list[_Event], when: When) -> Iterator[str]:
-    """One line per event; a long history omits its middle."""
-    left_out = len(events) - SHOWN_EVENTS
-    for place, event in enumerate(events):
-        if left_out > 0 and place == SHOWN_EVENTS // 2:
-            yield f"  ... {left_out} more ..."
-        if left_out > 0 and SHOWN_EVENTS // 2 <= place < SHOWN_EVENTS // 2 + left_out:
-            continue
-        often = f" ({event.count} times until {when.words(event.until_s)})" if event.count > 1 else ""
-        yield f"  {when.words(event.at_s)}: {event.words}{often}"

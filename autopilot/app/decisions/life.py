@@ -13,7 +13,8 @@ import numpy as np
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import State
-from autopilot.core.model.units import counted, format_duration
+from autopilot.core.model.units import format_duration
+from autopilot.explain.story import width_words
 from autopilot.journal import JournalReader
 
 ENDED = (State.SUCCEEDED, State.FAILED)
@@ -41,6 +42,7 @@ class Life:
     end_s: float = nan
     end_state: State | None = None  # None: it was gone at `end_s`
     gpus: int = 0
+    width: str = ""  # what it asks for in words
     stretches: list[Stretch] = field(default_factory=list)
     _code: str = UNDER_WAY
 
@@ -63,6 +65,7 @@ class Life:
         state = State(int(work.state[row]))
         if not self.stretches:
             self.submit_s, self.gpus = float(work.submit_s[row]), int(work.gpus[row])
+            self.width = width_words(observation.snapshot, row)
         if state in ENDED:
             ended_s = float(work.ended_s[row])
             self.end_s, self.end_state = ended_s if isfinite(ended_s) else now_s, state
@@ -99,7 +102,7 @@ class Life:
         """(time, text) of what no decision records: submitted, waited and why, off its GPUs, ended."""
         if not self.stretches:
             return []
-        found = [(self.submit_s, f"submitted, for {counted(self.gpus, 'GPU')}")]
+        found = [(self.submit_s, f"submitted, for {self.width}")]
         for place, each in enumerate(self.stretches):
             lasted_s = each.to_s - each.from_s
             over = place + 1 < len(self.stretches)

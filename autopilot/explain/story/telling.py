@@ -14,7 +14,7 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import slots_of
 from autopilot.core.model.records import About, Decision, Observation
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
 from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment
 from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Miss, shape_of
@@ -90,17 +90,22 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
     return lines + [f"  {line}" for line in _runs(ctx, row, watch)]
 
 
+def width_words(snapshot: ClusterSnapshot, row: int) -> str:
+    """What a workload asks for: `8 GPUs`, `1 instance of 1g.10gb`, `1 share of 0.5 GPU`."""
+    work, gpus = snapshot.workloads, int(snapshot.workloads.gpus[row])
+    if work.mig_profile[row] >= 0:
+        return f"{counted(gpus, 'instance')} of {snapshot.names.profiles[int(work.mig_profile[row])]}"
+    if work.gpu_milli[row]:
+        return f"{counted(gpus, 'share')} of {int(work.gpu_milli[row]) / 1000:g} GPU"
+    return counted(gpus, "GPU")
+
+
 def _who(workload: str, row: int, observation: Observation) -> str:
     """State, width, class, priority, owner and age."""
     snapshot = observation.snapshot
     work = snapshot.workloads
     state = State(int(work.state[row])).name.lower()
-    gpus, least = int(work.gpus[row]), int(work.min_gpus[row])
-    width = counted(gpus, "GPU")
-    if work.mig_profile[row] >= 0:
-        width = f"{counted(gpus, 'instance')} of {snapshot.names.profiles[int(work.mig_profile[row])]}"
-    elif work.gpu_milli[row]:
-        width = f"{counted(gpus, 'share')} of {int(work.gpu_milli[row]) / 1000:g} GPU"
+    gpus, least, width = int(work.gpus[row]), int(work.min_gpus[row]), width_words(snapshot, row)
     elastic = f" (at least {least})" if least < gpus else ""
     soft = "preemptible" if work.preemptible[row] else "not preemptible"
     return (

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from autopilot.app.decisions.answers import SHOWN_EVENTS, explain_from
+from autopilot.app.decisions.answers import explain_from
+from autopilot.app.decisions.past import SHOWN_EVENTS
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
-from autopilot.core.model.records import About, Gap, Note, Observation, Outcome, OutcomeKind
+from autopilot.core.model.records import About, Evidence, Gap, Note, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
 from autopilot.journal import SqliteJournal
 from tests.kits.core_world import AUTO, Item, decide, done, holds, waits, with_policy, world
@@ -23,18 +24,18 @@ Turn = tuple[Observation, tuple[Outcome, ...] | None]
 """What is seen, and what becomes of the instructions (None: all are done)."""
 
 
-def record(path: Path, turns: Sequence[Turn], policy: Policy = EAGER, *, changed: bool = False) -> list[Step]:
-    """A journal of some turns, each decided with the memory of the previous one; `changed`: with a note that no
-    decision made.
+def record(path: Path, turns: Sequence[Turn], policy: Policy = EAGER, *, noted: Sequence[Note] = ()) -> list[Step]:
+    """A journal of some turns, each decided with the memory of the previous one; `noted`: with a note of its own each,
+    that no decision made.
     """
     memory, steps = ControllerMemory(), []
     ended: tuple[Outcome, ...] = ()
     rules = JournalRules(keyframe_s=1e4, keyframe_ticks=64)
     with SqliteJournal(path, durable=False, rules=rules, run={}, version="0.1.0") as journal:
-        for seen_now, outcomes in turns:
+        for place, (seen_now, outcomes) in enumerate(turns):
             observation = replace(seen_now, outcomes=ended)
             step = decide(observation, policy, memory)
-            decision = replace(step.decision, notes=(Note("odd", About.CONTROLLER),)) if changed else step.decision
+            decision = replace(step.decision, notes=(noted[place],)) if noted else step.decision
             journal.intend(observation, policy, memory, decision, step.instructions)
             ended = done(step.instructions, observation.now_s) if outcomes is None else outcomes
             journal.conclude(observation.tick, ended)
@@ -267,7 +268,7 @@ def test_work_that_waits_for_an_approval_is_told_so(path: Path) -> None:
 
 def test_a_record_of_another_version_is_told_as_it_stands(path: Path) -> None:
     """What this version would decide differently is not mixed with what was decided."""
-    record(path, [(seen(0, 60.0, holds("a", 8), waits("w", 8)), None)], AUTO, changed=True)
+    record(path, [(seen(0, 60.0, holds("a", 8), waits("w", 8)), None)], AUTO, noted=[Note("odd", About.CONTROLLER)])
     said = told(path, "w")
     assert "  held by capacity: 0 GPUs it may use are free, it needs 8" in said
     assert "(this version decides tick 0 differently at decision.notes" in said
@@ -302,3 +303,25 @@ def test_a_tick_names_the_values_that_are_not_used(path: Path) -> None:
     assert found.lines[-1] == "  and 1 more gap"
     assert len(found.document["gaps"]) == 11
     assert found.document["gaps"][0]["object_id"] == "GPU-3"
+
+
+def test_advice_to_a_person_is_told_once_with_its_newest_figures(path: Path) -> None:
+    """Work that only a person may stop is advised about at each look: one line, with the first and the last time."""
+    about = (Evidence("gpus", 8), Evidence("owner", "t0/ada"), Evidence("why", "opted out"))
+    noted = [Note("idle_advice", About.WORKLOAD, "a", 1800.0 + 300 * n, "s", about) for n in range(3)]
+    record(path, [(seen(n, 3600.0 + 300 * n, holds("a", 8)), None) for n in range(3)], noted=noted)
+    advice = [line for line in told(path, "a").splitlines() if "advice:" in line]
+    assert advice == [
+        "  1 h: advice: a has done nothing for 40 min on 8 GPUs of t0/ada; only a person may act: opted out "
+        "(3 times until 1 h 10 min)"
+    ]
+
+
+def test_the_life_of_a_request_for_an_instance_names_its_profile(path: Path) -> None:
+    """A request for 1g.10gb did not ask for a GPU."""
+    cuts = {0: [("1g.10gb", 0), ("1g.10gb", 1)]}
+    turns = [(seen(n, 60.0 * (n + 1), waits("i", 1, mig_profile=0), shape="1x2", cuts=cuts), None) for n in range(2)]
+    record(path, [*turns, (seen(2, 200.0, shape="1x2", cuts=cuts), None)])
+    said = told(path, "i")
+    assert "submitted, for 1 instance of 1g.10gb" in said
+    assert said.splitlines()[0].endswith("on 1 instance of 1g.10gb")
