@@ -67,6 +67,9 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     node_of = _spread(pods, placement.by_node(operation.slots))
     if node_of is None:
         return changed("its pods do not fit the GPUs of the instruction any more")
+    lacks = _lacks(gated, {uid: place.nodes[node] for uid, node in node_of.items()})
+    if lacks:
+        return no_place(f"{lacks}; its gates stay")
     return _open(tools, effect, gated, {uid: _host(place.nodes[node]) for uid, node in node_of.items()})
 
 
@@ -115,6 +118,18 @@ def _spread(pods: list[Obj], room: Counter[str]) -> dict[str, str] | None:
         left[chosen] -= units
         node_of[pod["metadata"]["uid"]] = chosen
     return node_of
+
+
+def _lacks(gated: list[Obj], node_of: Mapping[str, Obj]) -> str:
+    """Which pod selects a label that its node does not carry: it would wait there for good, without its gate."""
+    for pod in gated:
+        node = node_of[pod["metadata"]["uid"]]
+        own = dict(pod["spec"].get("nodeSelector") or {})
+        own.pop(placement.HOSTNAME, None)  # tried with the write
+        lacks = placement.Place({node["metadata"]["name"]: node}, {}).lacks(own)
+        if lacks:
+            return f"pod {pod['metadata']['name']} cannot run there: {lacks}"
+    return ""
 
 
 def units_of(pod: Obj) -> int:

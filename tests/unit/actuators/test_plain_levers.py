@@ -65,6 +65,24 @@ def test_a_pod_that_selects_another_node_opens_no_gate(acting: Acting) -> None:
     acting.finish()
 
 
+def test_a_pod_whose_labels_its_node_lacks_opens_no_gate(acting: Acting) -> None:
+    """A gate cannot be closed again: the pod would wait for good on a node that was relabelled since the decision."""
+    acting.pod("j0", 8, gates=(CONTROLLER,), group="zoned")
+    body = acting.ask("GET", f"{PODS}/j0")["spec"]
+    zoned = {key: body[key] for key in ("containers", "restartPolicy", "schedulingGates")} | {
+        "nodeSelector": {"zone": "a"}
+    }
+    meta = {"name": "j1", "labels": {"group": "zoned"}}
+    acting.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": zoned})
+    instruction = acting.instruction("group/default/zoned", admit("n1", "n2"))
+    outcome = acting.actuator().apply(instruction, acting.now_s)
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.PLACE)
+    assert "pod j1 cannot run there" in outcome.reason
+    assert "does not have the label zone=a" in outcome.reason
+    assert all(each["spec"].get("schedulingGates") for each in acting.pods())
+    acting.finish()
+
+
 def test_a_job_with_the_label_starts_at_its_place(acting: Acting) -> None:
     """One write starts it with the selector of its node."""
     uid = acting.plain_job("opted", suspend=True, labels=OURS)
