@@ -43,6 +43,15 @@ def offered(node: Obj) -> dict[str, int]:
     }
 
 
+def counts_gpus(node: Obj) -> bool:
+    """Whether a device plugin has announced GPUs or instances as resources; it sets their number to 0 when it stops.
+
+    Where GPUs are handed out by claims (dynamic resource allocation), none are.
+    """
+    amounts = (node.get("status") or {}).get("capacity") or {}
+    return any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in amounts)
+
+
 def paused_clients(node: Obj) -> list[str]:
     """GPU clients that the manager has not brought back."""
     labels = (node.get("metadata") or {}).get("labels") or {}

@@ -32,7 +32,7 @@ from actuators.kubernetes.levers.base import (
 )
 from actuators.kubernetes.levers.mig_record import CONFIG, NAME, STATE, Record, back, record_of
 from actuators.kubernetes.mig_file import BadFileError, Cuts, Layout
-from actuators.kubernetes.mig_node import cuts_of, holds_gpu, offered, paused_clients, shown
+from actuators.kubernetes.mig_node import counts_gpus, cuts_of, holds_gpu, offered, paused_clients, shown
 from actuators.kubernetes.objects import Target, annotation, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
@@ -150,6 +150,11 @@ def _join(tools: Tools, effect: Effect, operation: RecutOperation, ref: Ref, nod
 def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
     """The ConfigMap of the manager and the present geometry; or why nothing can be done here."""
     name = node["metadata"]["name"]
+    if not counts_gpus(node):
+        return not_set_up(
+            f"node {name} has no resource nvidia.com/gpu or nvidia.com/mig-*: its GPUs are handed out by claims (DRA), "
+            "whose driver makes the instances, so there is nothing to cut; or its device plugin has never run"
+        )
     if label(node, "nvidia.com/mig.capable") != "true":
         return not_set_up(f"node {name} is not labelled nvidia.com/mig.capable=true: no MIG manager")
     if label(node, "nvidia.com/mig.strategy") != "mixed":

@@ -15,7 +15,7 @@ from actuators.kubernetes.levers.mig_record import CONFIG, STATE, Record, abando
 from actuators.kubernetes.upkeep import GONE_S, AbandonedRecuts
 from apiserver.actors.mig_manager import CLIENTS, PAUSED
 from autopilot.contract.annotations import MIG_GEOMETRY
-from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from tests.kits.mig_kit import HALVES, SMALL, Scene
 
 
@@ -266,6 +266,21 @@ def test_a_cluster_that_is_not_prepared_is_told_what_to_set(scene: Scene) -> Non
             assert outcome.kind == OutcomeKind.FAILED
             assert f"set spec.migManager.config.name to {CONFIG_MAP}" in outcome.reason
     assert scene.is_open("n13")
+
+
+def test_a_node_whose_gpus_are_handed_out_by_claims_is_not_cut(scene: Scene) -> None:
+    """With dynamic resource allocation the driver makes the instances; the reason says so, and nothing is written."""
+    scene.add_node("n17")
+    with scene.running.clock.lock:
+        amounts: dict[str, str | None] = dict.fromkeys(("nvidia.com/gpu", "nvidia.com/mig-1g.10gb"))
+        change = {"status": {"capacity": amounts, "allocatable": amounts}}
+        scene.client.patch("nodes", "", "n17", change, subresource="status")
+    scene.run(1)
+    before = scene.node("n17")["metadata"]["resourceVersion"]
+    outcome = scene.actuator().apply(scene.recut("n17"), scene.now_s)
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.CONFIG)
+    assert "handed out by claims (DRA)" in outcome.reason
+    assert scene.node("n17")["metadata"]["resourceVersion"] == before
 
 
 def test_a_configuration_that_the_file_lacks_is_named(scene: Scene) -> None:
