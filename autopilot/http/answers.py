@@ -318,6 +318,13 @@ class RecommendationRow(DecisionRow):
     verdicts: NotRequired[list[VerdictRow]]
 
 
+class AdviceRow(Remark):
+    """What an action leaves to a person, without a proposal: a smaller size that would do, idle work of a service."""
+
+    at_s: float
+    at: str | None
+
+
 class RecommendationRows(TypedDict):
     """What waits for a person."""
 
@@ -326,6 +333,7 @@ class RecommendationRows(TypedDict):
     halted: str | None
     in_total: int
     recommendations: list[RecommendationRow]
+    advice: list[AdviceRow]
 
 
 # --- alerts -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -83,12 +84,20 @@ def show_recommendations(api: Api, json_out: Path | None) -> None:
         if json_out == STDOUT:
             return
     rows = answer["recommendations"]
-    if not rows:
+    if rows:
+        _print_open(rows)
+    else:
         halted = answer["halted"]
         out.print(
             f"no recommendation is open at tick {answer['tick']}" + (f"; nothing acts: {halted}" if halted else "")
         )
-        return
+    if advice := answer.get("advice"):
+        out.print("left to you, without a proposal:")
+        for each in advice:
+            out.print(f"  {each['words']}")
+
+
+def _print_open(rows: Sequence[Mapping[str, Any]]) -> None:
     print_rows(
         ("id", "mode", "gain", "cost", "why"),
         [

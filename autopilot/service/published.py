@@ -8,16 +8,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autopilot.app.decisions.decision_rows import Fresh, Row
+from autopilot.core.actions import ACTIONS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Collector
-from autopilot.core.model.records import Batch, Decision, Instruction, Observation, Outcome, OutcomeKind, Proposal
+from autopilot.core.model.records import (
+    About,
+    Batch,
+    Decision,
+    Instruction,
+    Note,
+    Observation,
+    Outcome,
+    OutcomeKind,
+    Proposal,
+)
 
 RECENT = 2000
 """Decisions kept for the API; the journal has all."""
 
 REMEMBERED = 5000
 """Proposals and instructions kept after they are gone, to say what changed since a person saw them, and what failed."""
+
+STANDS_S = {case.code: case.stands_s for action in ACTIONS for case in action.notes}
+"""For how long the advice of an action stands, by code."""
 
 MOST_FAILED = 50
 """Failed effects kept for the API and the page."""
@@ -50,6 +64,14 @@ class FailedEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """What an action leaves to a person, and when it last said so."""
+
+    note: Note
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """One tick as it ended: all inputs and outputs of the decision, and how it went."""
 
@@ -77,6 +99,7 @@ class Publisher:
         self._sent: OrderedDict[str, Instruction] = OrderedDict()
         self._failed_of: OrderedDict[str, FailedEffect] = OrderedDict()  # the last one, by proposal
         self._failed: deque[FailedEffect] = deque(maxlen=MOST_FAILED)
+        self._advice: OrderedDict[tuple[str, str], Advice] = OrderedDict()  # by code and subject
         self._fresh = Fresh()
         self._recent: deque[Row] = deque(maxlen=RECENT)
         self._news = threading.Condition()
@@ -101,6 +124,7 @@ class Publisher:
             if self._latest is None or self._latest.decision is not published.decision:
                 self._recent.extend(self._fresh.of(published.decision))
                 self._take_outcomes(published)
+                self._take_advice(published)
             self._sent.update((key, entry.instruction) for key, entry in published.memory.in_flight.items())
             for kept in (self._shown, self._sent, self._failed_of):
                 while len(kept) > REMEMBERED:
@@ -120,6 +144,24 @@ class Publisher:
             self._failed.append(failed)
             self._failed_of[sent.proposal_id] = failed
             self._failed_of.move_to_end(sent.proposal_id)
+
+    def _take_advice(self, published: Published) -> None:
+        """Keep what was left to a person, as long as it stands and its workload is there."""
+        now_s = published.observation.now_s
+        for note in published.decision.notes:
+            if note.code in STANDS_S:
+                self._advice[note.code, note.subject] = Advice(note, now_s)
+                self._advice.move_to_end((note.code, note.subject))
+        here = set(published.observation.snapshot.workloads.id.tolist()) if self._advice else set()
+        for key, each in list(self._advice.items()):
+            gone = each.note.about == About.WORKLOAD and each.note.subject not in here
+            if gone or not each.at_s <= now_s < each.at_s + STANDS_S[each.note.code]:
+                del self._advice[key]
+
+    def advice(self) -> list[Advice]:
+        """What is left to a person now, newest first."""
+        with self._news:
+            return list(reversed(self._advice.values()))
 
     def failed(self) -> list[FailedEffect]:
         """The latest failed effects, newest first."""

@@ -166,7 +166,7 @@ def tick_document(decision: Decision, when: When) -> dict[str, Any]:
         "at_s": decision.now_s,
         "at": when.stamp(decision.now_s),
         "halted": decision.halted or None,
-        "notes": [_note(note) for note in decision.notes],
+        "notes": [note_document(note) for note in decision.notes],
         "decisions": [case_document(row_of(each, decision), when) for each in decision.plan.proposals],
         "waiting": waiting,
         "reservations": [
@@ -206,7 +206,8 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _note(note: Note) -> dict[str, Any]:
+def note_document(note: Note) -> dict[str, Any]:
+    """A note as plain values, with its words."""
     return {
         "code": str(note.code),
         "about": note.about.value,

@@ -36,10 +36,12 @@ ADVICE = NoteCase(
 SCORE = NoteCase(
     "idle_score",
     "tenant {subject} held {value} idle in {days:day}: {inside} inside guarantees, {above} above them",
+    stands_s=2 * HOUR_S,
 )
 SIZE = NoteCase(
     "idle_size",
     "{subject} of {owner} used at most {value:GPU} and {memory_gib} GiB of {gpus:GPU} for {watched}: {size} would do",
+    stands_s=25 * HOUR_S,
 )
 SERVICE = NoteCase(
     "idle_service",

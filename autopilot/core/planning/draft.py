@@ -46,10 +46,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class NoteCase:
-    """One kind of note that an action makes, with its words: a format string (autopilot/explain/notes.py)."""
+    """One kind of note that an action makes, with its words: a format string (autopilot/explain/notes.py).
+
+    `stands_s`: it may be repeated this late, and stands until then.
+    """
 
     code: str
     words: str
+    stands_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
 
-from autopilot.app.decisions.decision_rows import case_document, row_document, row_of
+from autopilot.app.decisions.decision_rows import case_document, note_document, row_document, row_of
 from autopilot.core.model.records import CommandKind, Proposal
 from autopilot.explain.proposals import Answer, answer_of, proposal_words, where
 from autopilot.http.answers import Obeyed, RecommendationRows, stated
@@ -18,6 +18,7 @@ from autopilot.service.deciding import Refusal, approval_refusal, became, open_p
 from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
+MOST_ADVICE = 100
 ProposalId = Annotated[str, Path(max_length=500, description="id of the recommendation")]
 
 
@@ -55,6 +56,10 @@ def recommendations(
                 "mode": getattr(latest.policy.modes, row.proposal.action).value,
             }
             for row in rows
+        ],
+        "advice": [
+            note_document(each.note) | {"at_s": each.at_s, "at": desk.when.stamp(each.at_s)}
+            for each in desk.publisher.advice()[:MOST_ADVICE]
         ],
     }
 
