@@ -343,7 +343,7 @@ FRAGMENTATION = Page(
         Panel(
             "table",
             "Changing and failed geometries",
-            "GPUs whose MIG geometry changes, or failed to.",
+            "GPUs whose MIG geometry changes, failed to, or that are quarantined after a change that went wrong.",
             "none",
             (Target(by("node, state", "node_recut_gpus", C), "GPUs"),),
             "no geometry changes",

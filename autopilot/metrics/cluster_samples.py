@@ -10,11 +10,13 @@ from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
 from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
 from autopilot.core.model.codes import Code
+from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.tracking.recuts import quarantined
 from autopilot.core.usage.parts import GPU_UNITS
 from autopilot.core.usage.rollup import ratios, rollups
 from autopilot.metrics.samples import Samples
@@ -26,12 +28,14 @@ NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.LIMIT})
 PROPOSED = "proposed"
 
 
-def put_cluster(out: Samples, observation: Observation, decision: Decision, policy: Policy) -> None:
+def put_cluster(
+    out: Samples, observation: Observation, decision: Decision, memory: ControllerMemory, policy: Policy
+) -> None:
     """All samples about the cluster of one tick that has a view of it."""
     snapshot = observation.snapshot
     whatif = WhatIf(snapshot)
     put_use(out, observation)
-    put_shape(out, observation, whatif)
+    put_shape(out, observation, memory, whatif)
     put_owners(out, observation, policy)
     put_pending(out, observation, decision)
     put_services(out, snapshot, observation.now_s)
@@ -62,15 +66,20 @@ def _tenants(snapshot: ClusterSnapshot) -> Bools:
     return present
 
 
-def put_shape(out: Samples, observation: Observation, whatif: WhatIf) -> None:
-    """Free GPUs by node, changing geometries, fragmentation by cause."""
+def put_shape(out: Samples, observation: Observation, memory: ControllerMemory, whatif: WhatIf) -> None:
+    """Free GPUs by node, changing and quarantined geometries, fragmentation by cause."""
     snapshot = observation.snapshot
     nodes, gpus = snapshot.nodes, snapshot.gpus
     pools = snapshot.names.pools
     for row in np.flatnonzero(whatif.node_ok).tolist():
         out.put("node_free_gpus", float(whatif.node_free[row]), str(nodes.id[row]), pools[nodes.pool[row]])
-    for code, state in ((Recut.CHANGING, "changing"), (Recut.FAILED, "failed")):
-        at, count = np.unique(gpus.node[gpus.recut == code], return_counts=True)
+    states = {
+        "changing": gpus.recut == Recut.CHANGING,
+        "failed": gpus.recut == Recut.FAILED,
+        "quarantined": quarantined(memory, snapshot) & (gpus.recut == Recut.SETTLED),
+    }
+    for state, found_in in states.items():
+        at, count = np.unique(gpus.node[found_in], return_counts=True)
         for node, number in zip(at.tolist(), count.tolist(), strict=True):
             out.put("node_recut_gpus", number, str(nodes.id[node]), state)
     found = fragmentation_of(observation)

@@ -49,7 +49,7 @@ def samples_of(moment: Moment) -> Samples:
     put_control(out, moment)
     put_recommendations(out, moment)
     if sees_the_cluster(moment.observation):
-        put_cluster(out, moment.observation, moment.decision, moment.policy)
+        put_cluster(out, moment.observation, moment.decision, moment.memory, moment.policy)
         put_forecasts(out, moment.observation)
     return out
 

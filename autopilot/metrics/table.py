@@ -119,8 +119,9 @@ METRICS: tuple[Metric, ...] = (
     *_use(),
     # capacity and its shape
     _gauge("node_free_gpus", "GPUs", ("node", "pool"), "whole free GPUs of a node that takes work", "node"),
-    _gauge("node_recut_gpus", "GPUs", ("node", "state"), "GPUs whose MIG geometry is `changing`, or `failed` to "
-           "change; nodes without such GPUs have no series", "changing node", "2"),
+    _gauge("node_recut_gpus", "GPUs", ("node", "state"), "GPUs whose MIG geometry is `changing`, `failed` to "
+           "change, or that are `quarantined` since a change went wrong that their node does not call failed; nodes "
+           "without such GPUs have no series", "changing node", "3"),
     _gauge("largest_gang_gpus", "GPUs", ("gpu_model",), "the widest gang of whole GPUs that fits now", "GPU model"),
     _gauge("fragmentation_ratio", "ratio", ("pool",), "fragmentation index: share of the free GPUs that the expected "
            "mix cannot use", "pool"),

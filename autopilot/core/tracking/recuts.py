@@ -72,6 +72,12 @@ def set_aside(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     return named(snapshot.gpus.uuid, held)
 
 
+def quarantined(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
+    """GPUs whose last change went wrong, so that they take no new work. Shape [gpus]."""
+    held = [uuid for uuid, record in memory.recuts.items() if record.state == "quarantined"]
+    return named(snapshot.gpus.uuid, held)
+
+
 def under_recut(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     """GPUs whose geometry changes and whose change is not late. Shape [gpus]."""
     changing = np.asarray(snapshot.gpus.recut == Recut.CHANGING)

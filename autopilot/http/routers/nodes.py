@@ -96,6 +96,12 @@ def _nodes(latest: Published) -> dict[str, Any]:
     }
 
 
+def _why_quarantined(latest: Published, uuid: str) -> str | None:
+    """Why a GPU takes no new work after a change of its MIG geometry; None where it does."""
+    record = latest.memory.recuts.get(uuid)
+    return record.reason if record is not None and record.state == "quarantined" else None
+
+
 def _node(latest: Published, row: int) -> dict[str, Any]:
     snapshot = latest.observation.snapshot
     table, gpus, cut, held = snapshot.nodes, snapshot.gpus, snapshot.instances, snapshot.placements
@@ -112,6 +118,7 @@ def _node(latest: Published, row: int) -> dict[str, Any]:
                 "xid": int(gpus.xid[gpu]) if gpus.xid[gpu] > 0 else None,
                 "mig": bool(gpus.mig[gpu]),
                 "recut": Recut(int(gpus.recut[gpu])).name.lower(),
+                "quarantined": _why_quarantined(latest, str(gpus.uuid[gpu])),
                 "activity_ratio": activity[gpu],
                 "workloads": [
                     {

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from autopilot.controller import STAGES as CONTROLLER_STAGES
 from autopilot.core.intake.signals import UNMEASURED
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.memory import Disruption, Step
+from autopilot.core.model.memory import Disruption, RecutRecord, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Gap, Observation, OutcomeKind, Proposal, Verdict
 from autopilot.core.model.snapshot import Recut, ServiceTable, make
@@ -186,6 +186,19 @@ def test_changing_and_failed_geometries_are_shown_by_node() -> None:
     assert found == {
         "node_recut_gpus{node=node-0,state=changing}": 1.0,
         "node_recut_gpus{node=node-1,state=failed}": 2.0,
+    }
+
+
+def test_a_gpu_that_is_quarantined_in_silence_is_shown() -> None:
+    """Its node reports a settled geometry: the change had no effect. One that the node calls failed counts once."""
+    record = RecutRecord("pool", None, (), NOW_S - 9e3, NOW_S - 7e3, state="quarantined", reason="it had no effect")
+    observation = observe(snapshot("1x8", recuts={3: Recut.FAILED}), NOW_S)
+    step = decide(observation)
+    memory = replace(step.memory, recuts={"GPU-2": record, "GPU-3": record, "GPU-4": replace(record, state="settled")})
+    found = shown(observation, replace(step, memory=memory))
+    assert {name: value for name, value in found.items() if name.startswith("node_recut")} == {
+        "node_recut_gpus{node=node-0,state=failed}": 1.0,
+        "node_recut_gpus{node=node-0,state=quarantined}": 1.0,
     }
 
 

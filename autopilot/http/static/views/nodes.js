@@ -63,6 +63,7 @@ const inside = (found) => h("ul", { class: "inside" }, found.gpus.map((gpu) => h
   h("b", null, `GPU ${gpu.index}`), ` ${gpu.healthy ? "" : "out of use, "}${gpu.xid ? `XID ${gpu.xid}, ` : ""}active ${percent(gpu.activity_ratio)}. `,
   gpu.workloads.length ? gpu.workloads.map((each) => `${each.id}${each.tenant ? ` (${each.tenant})` : ""}${each.gpu_share < 1 ? `, ${each.gpu_share} GPU` : ""}`).join("; ") : "Nothing runs on it.",
   gpu.mig ? ` MIG: ${gpu.instances.map((each) => `${each.profile} at ${each.start}`).join(", ") || "no instances"}${gpu.recut === "settled" ? "" : `, ${words(gpu.recut)}`}.` : "",
+  gpu.quarantined ? h("small", { class: "line problem" }, `Quarantined, takes no new work: ${gpu.quarantined}`) : null,
   h("small", { class: "line" }, gpu.uuid))));
 
 export const nodes = {
