@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -191,7 +191,10 @@ class Api:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             reason = f"{type(error).__name__}: {error}".rpartition(">: ")[2][:300]
             return Answer({}, Refusal.UNREACHABLE, f"the API server does not answer: {reason}", 0)
-        return answer_of(response.status, content, response.headers.get("retry-after", ""))
+        answer = answer_of(response.status, content, response.headers.get("retry-after", ""))
+        if method == "GET" and answer.status >= 500:  # nothing in a read can be wrong: the server or its store is down
+            return replace(answer, refusal=Refusal.UNREACHABLE, message=f"the API server fails: {answer.message}")
+        return answer
 
 
 def answer_of(status: int, content: bytes, retry_after: str = "") -> Answer:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from actuators.kubernetes.levers.kueue_gate import GATED_BY
+from apiserver.http.faults import QUIET, FaultPlan
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Cause, OutcomeKind
@@ -176,6 +177,22 @@ def test_a_deadline_in_an_outage_of_kueue_is_no_failure(acting: Acting) -> None:
     assert actuator.advance(acting.now_s, 1, []) == ()
     assert acting.job("held")["metadata"]["annotations"][GATED_BY] == CONTROLLER
     acting.finish("held")
+
+
+def test_a_server_that_fails_every_request_is_waited_out(acting: Acting) -> None:
+    """A read that is answered with 500 (its store is down) says nothing about the effect: it goes on afterwards."""
+    uid = acting.waiting_job("patient", 8, gate=CONTROLLER)
+    actuator, start = acting.actuator(), acting.instruction(uid, admit("n1"))
+    acting.faults.plan = FaultPlan(error=1.0)
+    outcome = actuator.apply(start, acting.now_s)
+    assert (outcome.kind, "the API server fails" in outcome.reason) == (OutcomeKind.ACCEPTED, True)
+    acting.run(12)
+    assert actuator.advance(acting.now_s, 1, [start]) == ()
+    acting.faults.plan = QUIET
+    acting.run(12)
+    assert actuator.advance(acting.now_s, 1, [start]) == ()
+    assert GATED_BY not in acting.job("patient")["metadata"]["annotations"]
+    acting.finish("patient")
 
 
 def test_a_new_process_resumes_what_was_begun(acting: Acting) -> None:
