@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from autopilot.core.model.objects import Slot
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import format_gpu_s
-from autopilot.explain.proposals import code_words, where
+from autopilot.explain.proposals import by_node, code_words, where
 from autopilot.service.published import Published
 
 
@@ -16,7 +19,7 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
         return [_why_gone(before, latest)]
     found = [f"it is {now.id} now"] if now.id != before.id else []
     if now.slots != before.slots:
-        found.append(f"it takes {where(now.slots) or 'no GPUs'} instead of {where(before.slots) or 'no GPUs'}")
+        found.append(_other_place(now.slots, before.slots))
     lost, new = _victims(before) - _victims(now), _victims(now) - _victims(before)
     found += [f"{name} is no longer a victim" for name in sorted(lost)]
     found += [f"{name} is a victim now" for name in sorted(new)]
@@ -29,6 +32,20 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
     if now.subject.revision != before.subject.revision:
         found.append(f"{now.subject.name} was restarted or changed meanwhile")
     return found or ["its state changed: the room that it uses, or the request"]
+
+
+def _other_place(now: Sequence[Slot], before: Sequence[Slot]) -> str:
+    """The first of amount, nodes and GPUs that differs."""
+    for words in (where, by_node, _devices):
+        if words(now) != words(before):
+            return f"it takes {words(now) if now else 'no GPUs'} instead of {words(before) if before else 'none'}"
+    return "it takes other GPUs of the same nodes"
+
+
+def _devices(slots: Sequence[Slot], shown: int = 8) -> str:
+    """`node-0/gpu0, node-0/gpu1 and 6 more`."""
+    names = sorted(slot.instance or slot.gpu for slot in slots)
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
 def _same_wish(before: Proposal, latest: Published) -> Proposal | None:

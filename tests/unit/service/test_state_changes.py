@@ -35,6 +35,20 @@ def test_another_place_is_named() -> None:
     assert any("it takes" in each and "instead of" in each for each in words), words
 
 
+def test_a_place_of_the_same_size_is_named_by_its_nodes_or_gpus() -> None:
+    """`1 GPU of 1 node instead of 1 GPU of 1 node` would say nothing."""
+    before = _seen(_tick(waits("a", 4)))
+    (node,) = {slot.node for slot in before.slots}
+    taken = _tick(waits("a", 4), holds("b", 4, on=[0, 1, 2, 3] if node.endswith("0") else [4, 5, 6, 7]))
+    (words,) = [each for each in what_changed(before, taken) if "it takes" in each]
+    assert f"{_seen(taken).slots[0].node} x 4 instead of {node} x 4" in words
+    narrow = _seen(_tick(waits("a", 1)))
+    other = _tick(waits("a", 1), holds("b", 1, on=[0]))
+    (words,) = [each for each in what_changed(narrow, other) if "it takes" in each]
+    new, old = words.removeprefix("it takes ").split(" instead of ")
+    assert new != old
+
+
 @pytest.mark.parametrize(
     ("now", "words"),
     [
