@@ -111,7 +111,7 @@ class MixForecaster:
         )
         watched_h = (made_s - self._from_s) / HOUR_S
         if watched_h < LEAST_H:
-            return abstaining_mix(record, "less than an hour of data")
+            return abstaining_mix(record, "no whole hour of data yet; hours are those of the clock")
         if not pairs:
             return abstaining_mix(record, "no gang was submitted yet")
         rows = np.array(pairs, np.int64).T

@@ -7,6 +7,7 @@ from typing import Any
 
 from autopilot.core.fragmentation.measure import CAUSES, Cause, Fragmentation, Loss, PoolFragmentation
 from autopilot.core.model.modes import Modes
+from autopilot.core.model.units import counted
 
 SHOWN_GPUS = 0.005
 """Smaller losses are rounding."""
@@ -20,7 +21,7 @@ def fragmentation_lines(found: Fragmentation, modes: Modes) -> list[str]:
         if pool.expected is not None:
             lines += _loss_lines(pool.expected, "of the expected mix", modes)
         lines += _loss_lines(pool.pending, "of the pending work", modes)
-    widest = ", ".join(f"{model} {gpus} GPUs" for model, gpus in found.largest_gang_gpus)
+    widest = ", ".join(f"{model} {counted(gpus, 'GPU')}" for model, gpus in found.largest_gang_gpus)
     return [*lines, f"widest gang that fits now: {widest}"] if widest else lines
 
 

@@ -30,7 +30,7 @@ class Regeometry:
         dict[str, float],
         Doc(
             "a GPU changes as a whole when nothing runs on it; beside `instance_s`, whole GPUs are turned into MIG "
-            "mode and back: seconds by pool"
+            "mode, and not back: seconds by pool"
         ),
     ] = field(default_factory=dict)
     node_s: Annotated[

@@ -73,7 +73,7 @@ def test_it_abstains_until_it_has_watched_an_hour() -> None:
     forecaster.update(HOUR_S, snapshot())
     first = forecaster.forecast(HOUR_S, snapshot()).mix
     assert first is not None
-    assert (first.kinds, first.reason) == ((), "less than an hour of data")
+    assert (first.kinds, first.reason) == ((), "no whole hour of data yet; hours are those of the clock")
     quiet = MixForecaster()
     for hour in range(4):
         quiet.update(hour * HOUR_S, snapshot())

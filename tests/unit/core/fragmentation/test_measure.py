@@ -106,6 +106,9 @@ def test_lines_name_the_action_and_its_mode() -> None:
     assert "defragment (mode recommend) could free up to that" in text
     document = fragmentation_document(found, Modes())
     assert document["largest_gang_gpus"] == {"A100-80GB": 4}
+    one = snapshot("1x1")
+    lines = fragmentation_lines(measure_fragmentation(one, WhatIf(one), None), Modes())
+    assert lines[-1] == "widest gang that fits now: A100-80GB 1 GPU"
     assert document["pools"][0]["index_ratio"] == 1.0
 
 
