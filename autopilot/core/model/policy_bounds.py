@@ -136,7 +136,7 @@ class RoomRules:
         float,
         Interval(ge=0, le=1e6),
         Doc("value of one GPU-second of serving capacity that a load lacks, in GPU-seconds of batch work"),
-    ] = 4.0
+    ] = 16.0
     delay_s: Annotated[
         float,
         Interval(ge=0, le=3600),
