@@ -255,7 +255,13 @@ def capacity_use(data: ReportData) -> str:
     return box("Capacity by cause", table(f"{head}</tr>", rows, "tenants"))
 
 
-USE_LEVELS = (("tenant", "Tenant"), ("queue", "Queue"), ("pool", "Pool"), ("service", "Service"))
+USE_LEVELS = (
+    ("tenant", "Tenant"),
+    ("queue", "Queue"),
+    ("pool", "Pool"),
+    ("service", "Service"),
+    ("workload", "Workload"),
+)
 USE_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("held_gpu_s", "Held", format_gpu_s),
     ("allocation_ratio", "Allocation", format_ratio),
@@ -266,7 +272,7 @@ USE_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def use(data: ReportData) -> str:
-    """What tenants, queues, pools and services did with the GPUs that they held; empty where it was not measured."""
+    """What each group of each level did with the GPUs that it held; empty where it was not measured."""
     return "".join(_use_of(level, name, ordered(data)) for level, name in USE_LEVELS)
 
 

@@ -177,7 +177,8 @@ _CAUSES_NOTE = (
 _USE_NOTE = (
     "What each group did with the GPUs that it held over the whole run. Hardware is the SM-active part of what it "
     "held, real the SM-active part of the capacity (of its own GPUs for a pool, else of the cluster). The gap is what "
-    "it held without SM activity; the largest comes first. A queue includes the queues below it."
+    "it held without SM activity; the largest comes first. A queue includes the queues below it. Of the workloads of "
+    "a policy those with the largest gap are shown; replicas count in their service."
 )
 _SHAPE_NOTE = (
     "The fragmentation index is the share of the free GPUs that the expected demand mix cannot use, as a mean over the "

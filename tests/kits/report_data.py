@@ -204,7 +204,12 @@ def _result(policy: str, waits_s: np.ndarray, series: Series, nodes: int, span_s
                 }
                 for name in names
             }
-            for level, names in (("tenant", ("vision", "language")), ("pool", ("main",)), ("service", ("chat",)))
+            for level, names in (
+                ("tenant", ("vision", "language")),
+                ("pool", ("main",)),
+                ("service", ("chat",)),
+                ("workload", ("train-7",)),
+            )
         },
         "real_use": REAL_USE if ours else None,
         "fragmentation": {"stranded_gpu_s": 7.0, "pools": {"main": SHAPE if ours else {"free_gpus": 3.0}}},

@@ -1,7 +1,8 @@
-"""Use of the GPUs over a whole run by pool, tenant, queue and service: what was handed out, and how active it was.
+"""Use of the GPUs over a run by pool, tenant, queue, service and workload: what was handed out, and how active it was.
 
 It is counted stay by stay, from the same behaviours that the simulated telemetry shows, so that every policy of a call
-has it. The groups of a level add up to the run's totals; a queue includes the queues below it.
+has it. The groups of a level add up to the run's totals; a queue includes the queues below it. Of the workloads only
+those with the largest gap are listed, and replicas count in their service.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from autopilot.core.model.snapshot import F64
 from simulator.specs.clusterqueues import ROOT, QueueSpec
 from simulator.world.cluster import Cluster
 
+MOST_WORKLOADS = 20
 MOST_PARENTS = 16
 """Levels of a queue tree that are followed; the cluster file refuses deeper ones and cycles."""
 
@@ -36,6 +38,7 @@ def group_use(
         "pool": _pools(stays, cluster, held_gpu_s, active_gpu_s, end_s, names.pools),
         "tenant": _groups(jobs.tenants, tenant, held_gpu_s, active_gpu_s, capacity_gpu_s),
         "service": _groups(services, service, held_gpu_s, active_gpu_s, capacity_gpu_s),
+        "workload": _largest_gaps(jobs.id, np.where(service < 0, rows, -1), held_gpu_s, active_gpu_s, capacity_gpu_s),
     }
     if queues:
         found["queue"] = _queues(found["tenant"], {queue.name: queue.parent for queue in queues}, capacity_gpu_s)
@@ -65,6 +68,17 @@ def _groups(
         for at, name in enumerate(names)
         if sums[0][at] > 0
     }
+
+
+def _largest_gaps(
+    names: Sequence[str], job: np.ndarray[Any, np.dtype[Any]], held: F64, active: F64, capacity_gpu_s: float
+) -> dict[str, dict[str, float | None]]:
+    """The workloads with the largest gap, the largest first. `job`: row of each stay, -1 where it is left out."""
+    gap_gpu_s = np.bincount(job[job >= 0], (held - active)[job >= 0], minlength=len(names))
+    first = np.argsort(-gap_gpu_s, kind="stable")[:MOST_WORKLOADS]
+    place = {row: at for at, row in enumerate(first.tolist())}
+    group = np.array([place.get(row, -1) for row in job.tolist()], np.int64)
+    return _groups([names[row] for row in first], group, held, active, capacity_gpu_s)
 
 
 def _pools(

@@ -43,7 +43,7 @@ def test_the_groups_add_up_to_the_run() -> None:
     stays, simulated = ran()
     stays.know(*behaviours_of(3, simulated.cluster.jobs))
     found = group_use(stays, simulated.cluster, QUEUES, (), simulated.run.end_s)
-    assert set(found) == {"pool", "tenant", "queue"}
+    assert set(found) == {"pool", "tenant", "queue", "workload"}
     for level in ("pool", "tenant"):
         held = sum(row["held_gpu_s"] or 0.0 for row in found[level].values())
         active = sum(row["active_gpu_s"] or 0.0 for row in found[level].values())
@@ -56,6 +56,20 @@ def test_the_groups_add_up_to_the_run() -> None:
     assert a["gap_gpu_s"] == pytest.approx(a["held_gpu_s"] - a["active_gpu_s"])
     assert a["hardware_ratio"] == pytest.approx(a["active_gpu_s"] / a["held_gpu_s"])
     assert a["real_utilization_ratio"] == pytest.approx(a["active_gpu_s"] / (16 * simulated.run.end_s))
+
+
+def test_the_workloads_with_the_largest_gap_come_first() -> None:
+    """All stays of a workload count, and those of replicas do not."""
+    stays, simulated = ran()
+    stays.know(*behaviours_of(3, simulated.cluster.jobs))
+    simulated.cluster.jobs.service[2] = 0
+    found = group_use(stays, simulated.cluster, (), ("chat",), simulated.run.end_s)
+    gaps = [row["gap_gpu_s"] or 0.0 for row in found["workload"].values()]
+    assert len(gaps) == 11
+    assert gaps == sorted(gaps, reverse=True)
+    assert "j2" not in found["workload"]
+    whole = sum(row["gap_gpu_s"] or 0.0 for row in found["tenant"].values())
+    assert sum(gaps) + (found["service"]["chat"]["gap_gpu_s"] or 0.0) == pytest.approx(whole)
 
 
 def test_without_telemetry_there_is_no_use() -> None:
