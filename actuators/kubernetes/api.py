@@ -46,6 +46,11 @@ RETRYABLE = frozenset({Refusal.CHANGED, Refusal.BUDGET, Refusal.BUSY, Refusal.WE
 CONFLICTS = frozenset({Refusal.GONE, Refusal.OTHER_OBJECT, Refusal.TAKEN})
 """Refusals that say that the instruction does not apply any more."""
 
+STORE_FAILS = ("etcdserver: ", "rpc error: code = Unavailable", "rpc error: code = DeadlineExceeded")
+"""What a 500 says where etcd does not answer the API server, or changes its leader. The write may have been stored."""
+TOO_LARGE = "etcdserver: request is too large"
+"""The one answer of etcd that is about the content of a write."""
+
 FENCE_POLICY = "gpu-autopilot-fence"
 """Name of the shipped ValidatingAdmissionPolicy that refuses writes of an older epoch."""
 
@@ -237,6 +242,8 @@ def refusal_of(status: int, body: Obj) -> Refusal:
     }
     if status == 500 and "failed calling webhook" in message:
         return Refusal.WEBHOOK_DOWN
+    if status == 500 and not denied and TOO_LARGE not in message and any(each in message for each in STORE_FAILS):
+        return Refusal.UNREACHABLE
     if status >= 500:
         return by_status.get(status, Refusal.SERVER)
     return by_status.get(status, Refusal.INVALID)

@@ -50,10 +50,11 @@ class Shell:
 
     async def endpoint(self, http: HttpRequest) -> HttpResponse:
         """Any request."""
-        fault = self.faults.draw(http.method, watch=http.query_params.get("watch") in {"1", "true"})
+        asked = http.query_params
+        fault = self.faults.draw(http.method, watch=asked.get("watch") in {"1", "true"}, dry="dryRun" in asked)
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
-        if fault.answer is not None:
+        if fault.answer is not None and not fault.carried_out:
             return _plain(fault.answer)
         headers: dict[str, str] = {}
         for name, value in http.headers.items():  # a name may come twice: Impersonate-Group
@@ -65,6 +66,8 @@ class Shell:
             return self._stream(answer, fault)
         if answer.delay_s:
             await asyncio.sleep(answer.delay_s / self.clock.speed)
+        if fault.answer is not None:
+            return _plain(fault.answer)
         if fault.drop:
             return StreamingResponse(_cut(answer.chunks()), answer.status, answer.headers)
         if http.method == "HEAD":

@@ -12,7 +12,7 @@ APF_TEXT = "Too many requests, please try again later.\n"
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """How often each fault happens: shares of requests (of events for the last two) between 0 and 1."""
+    """How often each fault happens: shares of requests (of events: `duplicated`, `reordered`) between 0 and 1."""
 
     slow: float = 0.0
     slow_s: float = 2.0
@@ -22,6 +22,8 @@ class FaultPlan:
     error: float = 0.0  # 500
     duplicated: float = 0.0
     reordered: float = 0.0
+    store: float = 0.0  # 500 of etcd, of writes that are no trial
+    stored: float = 0.5  # of these writes: carried out all the same
 
 
 QUIET = FaultPlan()
@@ -34,6 +36,7 @@ class Fault:
 
     delay_s: float = 0.0
     answer: Response | None = None  # instead of the server's
+    carried_out: bool = False  # the request, although `answer` says that it failed
     drop: bool = False
     drop_after: int | None = None  # events of a watch
 
@@ -45,8 +48,8 @@ class Faults:
         self.plan = plan
         self._rng = random.Random(seed)  # noqa: S311 - faults are no secret
 
-    def draw(self, method: str, *, watch: bool) -> Fault:
-        """The fault of one request; mostly none."""
+    def draw(self, method: str, *, watch: bool, dry: bool = False) -> Fault:
+        """The fault of one request; mostly none. `dry`: the server only tries it (dryRun)."""
         plan, rng = self.plan, self._rng
         if plan == QUIET:
             return Fault()
@@ -56,6 +59,9 @@ class Faults:
             return replace(fault, answer=Response(429, APF_TEXT, headers))
         if method not in {"GET", "HEAD"} and rng.random() < plan.conflict:
             return replace(fault, answer=_failure(409, "Conflict", "Operation cannot be fulfilled: a planned fault"))
+        if plan.store and not dry and method not in {"GET", "HEAD"} and rng.random() < plan.store:
+            failed = _failure(500, "", "etcdserver: request timed out")
+            return replace(fault, answer=failed, carried_out=rng.random() < plan.stored)
         if rng.random() < plan.error:
             return replace(fault, answer=_failure(500, "InternalError", "Internal error occurred: a planned fault"))
         if rng.random() < plan.dropped:

@@ -138,12 +138,14 @@ class Wire:
     ) -> Answered:
         """One request; a planned fault refuses it, loses it, or loses its answer."""
         parts = urlsplit(url)
-        fault = self.faults.draw(method, watch=False)
+        fault = self.faults.draw(method, watch=False, dry="dryRun" in parts.query)
         if fault.delay_s:
             raise urllib3.exceptions.ReadTimeoutError(None, url, "the request was lost")  # type: ignore[arg-type]
         given = {key.lower(): value for key, value in (headers or {}).items()}
         query = dict(parse_qsl(parts.query))
         refused = NO_WEBHOOK if method != "GET" and HOOKED.search(parts.path) and self.webhooks_down() else None
+        if fault.carried_out:
+            self._handle(method, parts.path, query, body, given)
         answer = fault.answer or refused or self._handle(method, parts.path, query, body, given)
         if fault.drop:
             raise urllib3.exceptions.ProtocolError("the answer was lost")

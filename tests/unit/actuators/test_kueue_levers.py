@@ -195,6 +195,23 @@ def test_a_server_that_fails_every_request_is_waited_out(acting: Acting) -> None
     acting.finish("patient")
 
 
+@pytest.mark.parametrize("stored", [0.0, 1.0])
+def test_a_write_that_etcd_may_have_stored_is_looked_for(acting: Acting, stored: float) -> None:
+    """500 of etcd is an outage: the effect waits, looks whether its write came through, and writes it once."""
+    uid = acting.running_job("once", "n1")
+    actuator, stop = acting.actuator(), acting.instruction(uid, evict(StopReason.MOVE))
+    acting.faults.plan = FaultPlan(store=1.0, stored=stored)
+    outcome = actuator.apply(stop, acting.now_s)
+    assert (outcome.kind, "etcdserver: request timed out" in outcome.reason) == (OutcomeKind.ACCEPTED, True)
+    acting.faults.plan = QUIET
+    acting.run(12)
+    assert actuator.advance(acting.now_s, 1, [stop]) == ()
+    acting.run(20)
+    assert acting.revision(uid) == 1
+    assert actuator.advance(acting.now_s, 1, []) == ()
+    acting.finish("once")
+
+
 def test_a_new_process_resumes_what_was_begun(acting: Acting) -> None:
     """It follows a gate that was opened before, and says of which instruction nothing was written, once."""
     begun, not_begun = acting.waiting_job("begun", 8, gate=CONTROLLER), acting.waiting_job("untouched", 8)

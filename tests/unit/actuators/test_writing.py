@@ -34,6 +34,12 @@ from tests.kits.kueue_kit import JOBS, ROOT, SPACE
         (429, "Too many requests, please try again later.", Refusal.BUSY),
         (500, {"message": 'failed calling webhook "mjob.kb.io": connection refused'}, Refusal.WEBHOOK_DOWN),
         (500, {"message": "failed to create typed patch object"}, Refusal.SERVER),
+        (500, {"message": "etcdserver: request timed out"}, Refusal.UNREACHABLE),
+        (500, {"message": "etcdserver: leader changed"}, Refusal.UNREACHABLE),
+        (500, {"message": "etcdserver: no leader"}, Refusal.UNREACHABLE),
+        (500, {"message": "etcdserver: request is too large"}, Refusal.SERVER),
+        (500, {"message": "rpc error: code = Unavailable desc = transport is closing"}, Refusal.UNREACHABLE),
+        (500, {"message": 'admission webhook "w" denied the request: etcdserver: no leader'}, Refusal.SERVER),
         (503, "apiserver is shutting down", Refusal.UNREACHABLE),
     ],
 )
