@@ -184,11 +184,11 @@ def _held_words(code: Code) -> str:
     return "recommended only" if code in _RECOMMENDS else "refused"
 
 
-def where(slots: Sequence[Slot]) -> str:
-    """`8 GPUs of 1 node`; shares and instances by their name."""
+def where(slots: Sequence[Slot], profile: str = "") -> str:
+    """`8 GPUs of 1 node`; shares and instances by their name, instances with their `profile` where it is known."""
     nodes = counted(len({slot.node for slot in slots}), "node")
     if any(slot.instance for slot in slots):
-        return f"{counted(len(slots), 'MIG instance')} of {nodes}"
+        return f"{counted(len(slots), 'MIG instance')}{profile and ' '}{profile} of {nodes}"
     if any(slot.milli < GPU_MILLI for slot in slots):
         gpus = sum(slot.milli for slot in slots) / GPU_MILLI
         return f"{counted(len(slots), 'share')} ({counted(gpus, 'GPU')}) of {nodes}"
@@ -297,7 +297,9 @@ def _fields(proposal: Proposal) -> dict[str, str]:
     """What the words of a case may name."""
     change = proposal.change
     return {
-        "where": where(proposal.slots),
+        "where": where(
+            proposal.slots, next((str(each.value) for each in proposal.evidence if each.name == "profile"), "")
+        ),
         "after": after_words(proposal),
         "taken": counted(sum(victim.gpus for victim in proposal.victims), "GPU"),
         "victims": _first_victims(proposal.victims),

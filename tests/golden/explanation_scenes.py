@@ -139,6 +139,15 @@ def _cut(work: list, *profiles: str) -> Step:  # type: ignore[type-arg]
     return decide(expecting(seen, *profiles) if profiles else seen, EAGER)
 
 
+def _cut_foreseen() -> Step:
+    """The same GPU; a replica on a larger instance waits, and only a forecast calls for it."""
+    replica = {"service": 0, "mig_profile": 1}
+    seen = world("1x8", [waits("chat/1", 1, **replica)], 600.0, cuts={0: [("1g.10gb", start) for start in range(7)]})
+    columns = {"ready_replicas": [0], "replicas": [1], "needed_replicas": [0]}
+    memory = ControllerMemory(services=LEARNED)
+    return decide(serving(seen, forecast({"chat": (1.0, 1.5, 2.0)}, 600.0), **columns), EAGER, memory)
+
+
 def _cut_whole(scope: str, work: list, *profiles: str) -> Step:  # type: ignore[type-arg]
     """Two nodes whose first GPU has seven small instances; the engine changes whole GPUs or nodes."""
     cuts = {gpu: [("1g.10gb", start) for start in range(7)] for gpu in (0, 2)}
@@ -180,6 +189,7 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("backfill", "admit", ""): lambda: _gap(500.0),
     ("backfill", "evict", "due"): _due,
     ("regeometry", "recut", "waiting"): lambda: _cut([waits("w", 1, mig_profile=2)]),
+    ("regeometry", "recut", "foreseen"): _cut_foreseen,
     ("regeometry", "recut", "expected"): lambda: _cut([], "3g.40gb"),
     ("regeometry", "recut", "waiting_whole"): lambda: _cut_whole("node", [waits("w", 1, mig_profile=2)]),
     ("regeometry", "recut", "expected_whole"): lambda: _cut_whole("gpu", [], "3g.40gb"),

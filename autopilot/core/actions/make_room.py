@@ -4,28 +4,31 @@ misses its objective.
 Every source of room (core/preemption/room_sources.py) is asked, and the cheapest answer by expected cost is proposed:
 what stopping the victims loses, what a late start costs, and for a replica that is only foreseen the cost of the case
 in which the load does not come. A forecast that abstains or is not trusted makes no room. The room goes back when the
-floor of the service falls, after `room.dwell_s` at the earliest.
+floor of the service falls, after `room.dwell_s` at the earliest. A replica for which `regeometry` makes an instance
+within `room.delay_s` is left alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.records import Code, Evidence
-from autopilot.core.model.work import holding_mask
+from autopilot.core.model.records import Evidence
+from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Case, PipelineDraft, Submit
+from autopilot.core.planning.draft import AdmitDraft, Case, Eviction, PipelineDraft, Submit
+from autopilot.core.planning.foreseen_replicas import chances_needed
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.room_sources import SOURCES, Source
 from autopilot.core.preemption.scenario import Scenario, cases_without_victims, pipelined_draft
-from autopilot.core.tracking.replicas import Ahead, beyond_served
+from autopilot.core.tracking.replicas import Ahead
 
 NAME = "make_room"
 FORESEEN = Case(
@@ -89,25 +92,21 @@ def _wishes(ctx: Context) -> Iterator[_Wish]:
     left = left[ctx.pending_table.may_ask[left] & (work.service[ctx.pending[left]] >= 0)]
     if not len(left):
         return
-    lead = {each.row: each for each in ctx.foreseen}
+    lead, chances = {each.row: each for each in ctx.foreseen}, chances_needed(ctx, left.tolist())
     fresh = services.age_s <= ctx.policy.freshness.telemetry_s
     breach = fresh & (services.p99_s > services.objective_s)
-    has = holding_mask(work)
-    has[[row for row, layout in ctx.whatif.layouts.items() if len(layout)]] = True  # planned, or under way
-    holding = np.bincount(work.service[has & (work.service >= 0)], minlength=len(services.id))
     for at in left.tolist():
+        if ctx.plan.served.get(at, inf) <= ctx.policy.room.delay_s:
+            continue  # an instance for it is being made, and is there in time
         service = int(work.service[ctx.pending[at]])
-        ahead = lead.get(service)
         if not ctx.ahead[at]:
             if breach[service]:
+                ahead = lead.get(service)
                 lead_s = ahead.lead_s if ahead is not None else ctx.policy.scale_ahead.lead_s
                 yield _Wish(at, BREACH, 1.0, lead_s, None)
-            continue
-        holding[service] += 1
-        if ahead is None or ahead.replicas < 0 or ahead.code != Code.OK:
-            continue
-        chance = beyond_served(ahead, (holding[service] - 1) * ahead.capacity_rps, ahead.lead_s)[0]
-        yield _Wish(at, FORESEEN, chance, ahead.lead_s, ahead)
+        elif at in chances:
+            foreseen, chance = chances[at]
+            yield _Wish(at, FORESEEN, chance, foreseen.lead_s, foreseen)
 
 
 def _cheapest(ctx: Context, wish: _Wish) -> _Offer | None:
@@ -135,7 +134,16 @@ def _priced(ctx: Context, wish: _Wish, source: Source, found: Scenario) -> _Offe
     wrong_gpu_s = (1.0 - wish.chance) * (gpus + weight * taken) * rules.dwell_s if found.evictions else 0.0
     late_gpu_s = wish.chance * gpus * delay_s * rules.late_weight
     again_gpu_s = wish.chance * weight * taken * (delay_s + wish.lead_s)
-    return _Offer(source, found, delay_s, found.cost_gpu_s + late_gpu_s + wrong_gpu_s + again_gpu_s, wrong_gpu_s)
+    stops_gpu_s = sum(_stop_gpu_s(ctx, give) for give in found.evictions)
+    return _Offer(source, found, delay_s, stops_gpu_s + late_gpu_s + wrong_gpu_s + again_gpu_s, wrong_gpu_s)
+
+
+def _stop_gpu_s(ctx: Context, give: Eviction) -> float:
+    """Price of stopping a victim. Losses count a MIG instance as a GPU; here it is its part of one."""
+    held = ctx.whatif.layout_of(give.row)
+    if (held.instance < 0).all():
+        return give.price_gpu_s
+    return give.price_gpu_s * ctx.gpus_of(held) / max(held.gpus, 1e-9)
 
 
 def _draft(ctx: Context, wish: _Wish, offer: _Offer) -> AdmitDraft | PipelineDraft:
@@ -148,6 +156,7 @@ def _draft(ctx: Context, wish: _Wish, offer: _Offer) -> AdmitDraft | PipelineDra
         cost_gpu_s=offer.cost_gpu_s if offer.found.evictions else 0.0,
         evidence=(
             *draft.evidence,
+            *_profile(ctx, offer.found.shape),
             Evidence("source", offer.source.words),
             Evidence("chance_needed", round(wish.chance, 3)),
             Evidence("delay", round(offer.delay_s, 3), "s"),
@@ -156,6 +165,11 @@ def _draft(ctx: Context, wish: _Wish, offer: _Offer) -> AdmitDraft | PipelineDra
         ),
         ahead=wish.ahead,
     )
+
+
+def _profile(ctx: Context, shape: Shape) -> tuple[Evidence, ...]:
+    """The MIG profile of a start on an instance."""
+    return () if shape.profile < 0 else (Evidence("profile", ctx.observation.snapshot.names.profiles[shape.profile]),)
 
 
 def timers(ctx: Context) -> list[float]:

@@ -4,7 +4,8 @@ The choice is made in core/geometry, for each pool and GPU model: legal geometri
 is destroyed. What changes together is the scope of the pool's engine: idle instances, a GPU, or a node. A free instance
 is worth the run time of the request that it serves, times its part of the GPU. A change costs the capacity that it
 takes away for as long as it lasts. Requests that only a forecast expects count by their chance within the time that a
-change takes and one review: later requests can be served by a later change.
+change takes and one review: later requests can be served by a later change. A replica that waits and that only a
+forecast calls for counts by the chance that its load needs it.
 
 Where requests still wait, one GPU or node of a pool is drained at a time: nothing new starts there, and its work ends
 or moves (core/preemption/draining.py). Once it is idle it is cut like any other.
@@ -76,6 +77,13 @@ EXPECTED_WHOLE = Case(
     words="cut {cut_from} into {cut_into} ahead: {expected:such request} expected within {within}, and none waits; "
     "{missing}, on which nothing runs, is missing for {takes}",
 )
+FORESEEN = Case(
+    NAME,
+    "recut",
+    "foreseen",
+    words="cut {cut_from} into {cut_into} for {foreseen:waiting replica} that a forecast calls for (needed with "
+    "probability {chance_needed}); {expected} more expected within {within}; {missing} is missing for {takes}",
+)
 CASES = {
     (False, True): WAITING,
     (False, False): EXPECTED,
@@ -131,6 +139,8 @@ def _plan_pool(ctx: Context, pool: Pool, scope: str, waiting: Waiting, submit: S
         ctx.plan.note(Note(LEFT_OUT.code, About.POOL, pool.name, facts=(Evidence("gpus", left_out),)))
     seen = look_at(ctx, pool, scope)
     asks = asks_of(ctx, pool, waiting)
+    if seconds > ctx.policy.room.delay_s:  # too late for what is only foreseen
+        asks = [ask if chance >= 1.0 else -1 for ask, chance in zip(asks, waiting.chance, strict=True)]
     serve(ctx, waiting, asks, seen.state.coming.copy(), seconds)
     within_s = seconds + ctx.policy.review.batch_s
     chances, number = expected_requests(ctx, pool, within_s)
@@ -143,7 +153,7 @@ def _plan_pool(ctx: Context, pool: Pool, scope: str, waiting: Waiting, submit: S
     named: set[int] = set()
     for cut in found.changes:
         accepted = len(ctx.plan.recuts)
-        draft = _draft(ctx, pool, scope, cut, asks, number, within_s)
+        draft = _draft(ctx, pool, scope, cut, waiting, asks, number, within_s)
         if (
             submit(replace(draft, serves=_served(ctx, pool, cut, waiting, asks, named)))
             and len(ctx.plan.recuts) > accepted
@@ -165,11 +175,8 @@ def _choose(ctx: Context, pool: Pool, seen: Seen, waiting: Waiting, asks: list[i
     free = unpacked(state.free, len(layouts.of_bit)).sum(axis=0) @ layouts.of_bit + state.coming
     spent = 0
     while True:
-        pending = np.zeros(len(layouts.profiles), np.int64)
-        for profile, left in zip(asks, waiting.left, strict=True):
-            if profile >= 0:
-                pending[profile] += left
-        wishes, steps = Wishes(pending, chances, worth), max(rules.steps - spent, 0)
+        pending = waiting.needs(len(layouts.profiles), asks)
+        wishes, steps = Wishes(pending, waiting.foreseen(chances, asks), worth), max(rules.steps - spent, 0)
         if seen.scope == "instance":
             found = choose_cuts(layouts, state, wishes, prices, most=most, steps=steps)
         else:
@@ -208,10 +215,7 @@ def _drain(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int], most: in
     """Drain the unit that serves what still waits at the least price, if that pays."""
     rules = ctx.policy.regeometry
     scope = rules.drained(pool.name)
-    pending = np.zeros(len(pool.layouts.profiles), np.int64)
-    for profile, left in zip(asks, waiting.left, strict=True):
-        if profile >= 0:
-            pending[profile] += left
+    pending = waiting.needs(len(pool.layouts.profiles), asks)
     if not scope or not pending.any():
         return
     wishes = Wishes(pending, np.zeros((len(pending), 0)), worth_gpu_s(ctx, pool, waiting, asks))
@@ -302,11 +306,19 @@ def _served(
     return tuple(found)
 
 
-def _draft(ctx: Context, pool: Pool, scope: str, cut: Cut, asks: list[int], mean: F64, within_s: float) -> RecutDraft:
+def _draft(
+    ctx: Context, pool: Pool, scope: str, cut: Cut, waiting: Waiting, asks: list[int], mean: F64, within_s: float
+) -> RecutDraft:
     model, gpu = pool.layouts.model, int(pool.rows[cut.gpu])
     seconds = within_s - ctx.policy.review.batch_s
     new = {place.profile for place in placements_of(model, cut.after & ~cut.before)}
-    waits = sum(profile >= 0 and pool.layouts.profiles[profile] in new for profile in asks)
+    chances = [
+        chance
+        for profile, chance in zip(asks, waiting.chance, strict=True)
+        if profile >= 0 and pool.layouts.profiles[profile] in new
+    ]
+    waits = sum(chance >= 1.0 for chance in chances)
+    foreseen = [chance for chance in chances if chance < 1.0]
     expected = sum(float(mean[place]) for place, name in enumerate(pool.layouts.profiles) if name in new)
     gone = _words(pool, cut.before & ~cut.after) if cut.switches <= 0 else "a whole GPU"
     made = _words(pool, cut.after & ~cut.before) if cut.switches >= 0 else "a whole GPU"
@@ -315,8 +327,13 @@ def _draft(ctx: Context, pool: Pool, scope: str, cut: Cut, asks: list[int], mean
         node = str(ctx.observation.snapshot.nodes.id[ctx.observation.snapshot.gpus.node[gpu]])
         gpus = _missing_gpus(ctx, pool, scope, (cut.gpu,))
         missing = (Evidence("missing", "the GPU" if scope == "gpu" else f"node {node} with {counted(gpus, 'GPU')}"),)
+    elif foreseen and not waits:
+        missing = (Evidence("missing", "the idle capacity that changes"),)
+    if foreseen:
+        chance = Evidence("chance_needed", round(max(foreseen), 3))
+        missing = (Evidence("foreseen", len(foreseen), "replicas"), chance, *missing)
     return RecutDraft(
-        case=CASES[scope != "instance", waits > 0],
+        case=FORESEEN if foreseen and not waits else CASES[scope != "instance", waits > 0],
         gpu=gpu,
         pool=pool.name,
         scope=scope,
@@ -364,6 +381,6 @@ ACTION = Action(
     NAME,
     "cut idle MIG capacity for other profiles",
     propose,
-    (*CASES.values(), DRAIN_GPU, DRAIN_NODE),
+    (*CASES.values(), FORESEEN, DRAIN_GPU, DRAIN_NODE),
     notes=(ENDED_EARLY, LEFT_OUT),
 )

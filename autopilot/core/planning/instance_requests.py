@@ -1,4 +1,7 @@
-"""Requests for MIG instances: those that wait, in the order of service, and those that the demand mix expects."""
+"""Requests for MIG instances: those that wait, in the order of service, and those that the demand mix expects.
+
+A replica that waits and that only a forecast calls for counts by the chance that its load needs it.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +17,59 @@ from autopilot.core.hardware import mig
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, I64, Topology
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.foreseen_replicas import chances_needed
+from autopilot.core.planning.plan_state import CODE_INDEX
+
+MOST_CHANCE = 1.0 - 1e-9
+"""A replica that is only foreseen is never sure: GPUs are drained for what is needed alone."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """Gangs that wait for instances and found none, in the order of service."""
+    """Gangs that wait for instances and found none, in the order of service. Foreseen replicas come last."""
 
     at: list[int]  # positions
     left: list[int]  # instances that each still needs
+    chance: list[float]  # that it needs them: 1, or less for a replica that only a forecast calls for
+
+    def needs(self, profiles: int, asks: list[int]) -> I64:
+        """[profiles] instances that are needed for sure. `asks`: the profile of each gang, -1 for none."""
+        pending = np.zeros(profiles, np.int64)
+        for profile, left, chance in zip(asks, self.left, self.chance, strict=True):
+            if profile >= 0 and chance >= 1.0:
+                pending[profile] += left
+        return pending
+
+    def foreseen(self, chances: F64, asks: list[int]) -> F64:
+        """[profiles, depth] these chances that at least 1, 2, ... more are asked for, with the foreseen replicas."""
+        more: dict[int, list[float]] = {}
+        for profile, left, chance in zip(asks, self.left, self.chance, strict=True):
+            if profile >= 0 and chance < 1.0:
+                more.setdefault(profile, []).extend([chance] * left)
+        if not more:
+            return chances
+        every = [sorted([*row, *more.get(profile, ())], reverse=True) for profile, row in enumerate(chances.tolist())]
+        depth = max(map(len, every))
+        return np.array([row + [0.0] * (depth - len(row)) for row in every])
 
 
 def waiting_for_instances(ctx: Context) -> Waiting:
     """Gangs of single instances, each with its own place, that no free instance serves."""
     work = ctx.observation.snapshot.workloads
+    waiting = dict.fromkeys(ctx.waiting(frozenset({Code.MIG_GEOMETRY})), 1.0)
+    if ctx.policy.regeometry.ahead:
+        left, missed = ctx.plan.undecided(), CODE_INDEX[Code.MIG_GEOMETRY]
+        chances = chances_needed(ctx, left[ctx.pending_table.may_ask[left]].tolist())
+        waiting |= {at: min(one, MOST_CHANCE) for at, (_, one) in chances.items() if ctx.plan.code[at] == missed}
     found = [
         at
-        for at in ctx.waiting(frozenset({Code.MIG_GEOMETRY}))
+        for at in waiting
         if (row := int(ctx.pending[at])) not in ctx.members
         and work.gpus_per_member[row] == 1
         and work.topology[row] == Topology.NONE
         and work.mig_profile[row] >= 0
     ]
-    return Waiting(found, [int(work.gpus[ctx.pending[at]]) for at in found])
+    return Waiting(found, [int(work.gpus[ctx.pending[at]]) for at in found], [waiting[at] for at in found])
 
 
 def counts_in(pool: Pool, bits: int) -> I64:

@@ -82,7 +82,8 @@ class PlanState:
     recuts: list[str] = field(default_factory=list)  # pools of the GPUs whose geometry is to change
     drained: set[str] = field(default_factory=set)  # UUIDs of GPUs that are to be drained from now on
     gone: set[str] = field(default_factory=set)  # those whose drain has ended, because nothing needs it any more
-    served: set[int] = field(default_factory=set)  # positions of gangs for which instances are being made
+    # seconds until instances exist that are being made for a gang, by its position
+    served: dict[int, float] = field(default_factory=dict)
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
     steps: int = 0  # of searches for victims and moves
     unneeded: tuple[str, ...] = ()  # nodes that nothing needs, of the pools that shrink
@@ -158,7 +159,7 @@ class PlanState:
 
     def serve(self, at: int, seconds: float) -> None:
         """Instances for the gang at `at` will exist in so many seconds: nothing is preempted for it meanwhile."""
-        self.served.add(at)
+        self.served[at] = seconds
         self.refuse(at, Miss(Code.RECUT, seconds, 0.0))
 
     # --- nodes -------------------------------------------------------------------------------
