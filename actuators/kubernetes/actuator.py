@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from actuators.kubernetes import placement
-from actuators.kubernetes.api import Api, Ref, Refusal
+from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from actuators.kubernetes.effects import begun, lever_in
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.hook import Hooks
@@ -42,6 +42,14 @@ OUTAGE_S = 10.0
 MOST_KEPT = 10_000
 """Outcomes of ended effects that are kept, for instructions that come twice."""
 
+TRIED = (
+    ("Workload", "workloads/status", "status"),
+    ("Workload", "workloads", ""),
+    ("Job", "jobs", ""),
+    ("Pod", "pods", ""),
+)
+"""Objects that Kueue guards: kind, resource of the right to patch it, and subresource."""
+
 SAYS = {kind: kind.capitalize() for kind in OPERATIONS if kind != "notify"}
 """Action of the Event for each kind of instruction; a notice is an Event itself and needs no other."""
 
@@ -63,7 +71,6 @@ class KubernetesActuator:
     _ended: dict[str, Outcome] = field(default_factory=dict)
     _epoch: int = -1
     _outage: str = ""
-    _refused: bool = False  # the last outage is one of a webhook: nothing was written
     _again_s: float = -inf  # before this time no effect is continued: the server or a webhook does not answer
 
     def __post_init__(self) -> None:
@@ -96,7 +103,7 @@ class KubernetesActuator:
         if isinstance(located, Ended):
             return self._answer(instruction, located, now_s)
         effect = self._running.get(instruction.id) or Effect(instruction, None, instruction.fence, now_s)
-        effect.instruction, effect.epoch = instruction, instruction.fence
+        effect.instruction, effect.epoch, effect.outage = instruction, instruction.fence, ""
         self._running[instruction.id] = effect
         return self._continue(effect, located, now_s)
 
@@ -110,26 +117,24 @@ class KubernetesActuator:
             return ()
         self._epoch = fence
         wanted = {each.id: each for each in under_way}
-        if now_s < self._again_s:
-            held = (each for each in self._running.values() if each.id in wanted and _kept_back(each, now_s))
-            return tuple(self._decided_again(each, now_s) for each in held)
-        for keep in self.upkeep:
+        for keep in self.upkeep if now_s >= self._again_s else ():
             keep.run(self._tools, fence, now_s, wanted.keys())
         outcomes = [lost for each in under_way if (lost := self._resume(each, now_s)) is not None]
         for effect in list(self._running.values()):
-            effect.epoch = fence
+            effect.epoch, due = fence, now_s >= effect.instruction.deadline_s
             located = self._located(effect.instruction)
-            if isinstance(located, Ended):  # the view has it already: the controller sees what became of it
+            if now_s < self._again_s:  # nothing is asked now
+                outcomes += [self._decided_again(effect, now_s)] if due and effect.id in wanted else []
+            elif isinstance(located, Ended):  # the view has it already: the controller sees what became of it
                 self._running.pop(effect.id)
                 replaced = self._replaced(effect, now_s) if effect.id in wanted else None
                 outcomes += [replaced] if replaced is not None else []
             elif effect.id not in wanted:
                 self._let_go(effect, located, now_s)
-            elif _kept_back(effect, now_s):
-                outcomes.append(self._decided_again(effect, now_s))
-            elif now_s >= effect.instruction.deadline_s:
-                ended = self._take_back(effect, located, now_s)
-                outcomes += [self._answer(effect.instruction, ended, now_s)] if ended is not None else []
+            elif due:
+                ended = None if effect.outage else self._take_back(effect, located, now_s)
+                answer = self._answer(effect.instruction, ended, now_s) if ended is not None else None
+                outcomes.append(answer or self._decided_again(effect, now_s))
             else:
                 outcome = self._continue(effect, located, now_s)
                 outcomes += [outcome] if outcome.kind != OutcomeKind.ACCEPTED else []
@@ -168,18 +173,25 @@ class KubernetesActuator:
     def _resume(self, instruction: Instruction, now_s: float) -> Outcome | None:
         """Follow an effect that another process began: its objects show the id of the instruction.
 
-        One that no object shows ended with that process: the outcome says so, and the controller decides again.
+        One that no object shows ended with that process: the outcome says so, and the controller decides again. One
+        that an outage hides until its deadline is followed as if it had been begun.
         """
         if instruction.id in self._running or instruction.id in self._ended:
             return None
         located = self._located(instruction)
         if isinstance(located, Ended):
             return None
-        target, failed = target_of(self.api, located, instruction.subject.uid)
-        if failed is not None:
+        effect = Effect(instruction, None, self._epoch, now_s, begun=True)
+        hidden = now_s < self._again_s
+        if not hidden:
+            target, failed = target_of(self.api, located, instruction.subject.uid)
+            hidden = failed is not None and self._outage_in(failed, now_s)
+        if hidden or failed is not None:
+            if hidden and now_s >= instruction.deadline_s:
+                self._running[instruction.id] = effect
             return None
         if self._begun(instruction, target):
-            self._running[instruction.id] = Effect(instruction, None, self._epoch, now_s)
+            self._running[instruction.id] = effect
             return None
         reason = "an earlier process did not begin it"
         lost = Outcome(instruction.id, OutcomeKind.FAILED, now_s, reason, retryable=True, cause=Cause.OTHER)
@@ -195,7 +207,7 @@ class KubernetesActuator:
     def _continue(self, effect: Effect, located: Located, now_s: float) -> Outcome:
         """Read the objects, take the next step, and say what came of it."""
         if now_s < self._again_s:
-            effect.refused = self._refused
+            effect.outage = self._outage
             return self._answer(effect.instruction, Waiting(self._outage, outage=True), now_s)
         target, failed = target_of(self.api, located, effect.instruction.subject.uid)
         effect.about = target.main
@@ -207,10 +219,14 @@ class KubernetesActuator:
             if effect.lever is None:
                 progress = Ended(OutcomeKind.FAILED, why_not, cause=Cause.LEVER)
             else:
+                written = self._tools.writer.written
                 progress = effect.lever.step(self._tools, effect, target, now_s)
-                self._say(effect, target.main, "Begun", effect.lever.words, now_s)  # after it: the work waits for it
+                effect.begun = effect.begun or self._tools.writer.written > written
         self._note_outage(progress, now_s)
-        effect.refused = isinstance(progress, Waiting) and progress.refused
+        if isinstance(progress, Waiting) and progress.outage:
+            effect.outage = progress.reason
+        elif effect.begun and effect.lever is not None:
+            self._say(effect, target.main, "Begun", effect.lever.words, now_s)  # after it: the work waits for it
         if isinstance(progress, Waiting):
             effect.waits_for = progress.reason
         else:
@@ -219,17 +235,20 @@ class KubernetesActuator:
         return self._answer(effect.instruction, progress, now_s)
 
     def _decided_again(self, effect: Effect, now_s: float) -> Outcome:
-        """The end of an effect that a webhook kept back until its deadline: no attempt at it has failed.
+        """The end of an effect that met an outage before its deadline: no attempt at it has failed.
 
-        It is followed on, and what an earlier step wrote is taken back, because nobody waits for it any more.
+        It is followed on, and what was written is taken back after the outage, unless it has come about by then:
+        nobody waits for it any more.
         """
-        reason = f"not done in time, it is decided again: {effect.waits_for or self._outage}"
+        reason = f"not done in time, it is decided again: {self._outage or effect.outage}"
         return Outcome(effect.id, OutcomeKind.CONFLICT, now_s, reason, cause=Cause.SERVER)
 
     def _let_go(self, effect: Effect, located: Located, now_s: float) -> None:
         """The controller does not wait for the effect any more: it was seen to come about, or was given up."""
         if effect.instruction.operation.needs_room:
             target, failed = target_of(self.api, located, effect.instruction.subject.uid)
+            if failed is not None and self._outage_in(failed, now_s):
+                return
             if failed is None and placement.bound(self.api, target):
                 self._running.pop(effect.id, None)
                 self._say(effect, target.main, "Done", "its pods have their nodes", now_s)
@@ -237,19 +256,34 @@ class KubernetesActuator:
         self._take_back(effect, located, now_s)
 
     def _take_back(self, effect: Effect, located: Located, now_s: float) -> Ended | None:
-        """Undo what was begun and has not come about. None: its objects cannot be read now, so it is tried again."""
+        """Undo what was begun and has not come about. None: its objects cannot be read or written now.
+
+        Then it is tried again. At the deadline the server tries a write first: an effect may be late because Kueue is
+        away, although no write of its own was refused.
+        """
         target, failed = target_of(self.api, located, effect.instruction.subject.uid)
-        if failed is not None and failed.retryable:
-            return None
-        self._running.pop(effect.id, None)
         if failed is None:
             self._choose(effect, target)
+            tried = self._try(effect, target) if now_s >= effect.instruction.deadline_s else Answer()
+        if self._outage_in(failed or tried, now_s):
+            return None
+        self._running.pop(effect.id, None)
         if failed is not None or effect.lever is None:
             return late(f"not done in time: {effect.waits_for or 'no progress'}")
         ended = effect.lever.undo(self._tools, effect, target, now_s)
         done = ended.kind == OutcomeKind.DONE
         self._say(effect, target.main, "Done" if done else "GaveUp", ended.reason, now_s, warning=not done)
         return ended
+
+    def _try(self, effect: Effect, target: Target) -> Answer:
+        """Let the server try a write that changes nothing, on an object that the lever of the effect may write to."""
+        rules = effect.lever.rules if effect.lever is not None else ()
+        may = {rule.resource for rule in rules if "patch" in rule.verbs}
+        for kind, resource, subresource in TRIED:
+            ref = target.first(kind)
+            if ref is not None and resource in may:
+                return self._tools.writer.change(ref, lambda _: {}, effect.epoch, subresource=subresource, dry=True)
+        return Answer()
 
     def _choose(self, effect: Effect, target: Target) -> str:
         """Give the effect the lever that suits now; why none does. An effect under way keeps its lever.
@@ -283,10 +317,19 @@ class KubernetesActuator:
         outage = progress.reason if isinstance(progress, Waiting) and progress.outage else ""
         if outage:
             self._again_s = now_s + OUTAGE_S
-            self._refused = isinstance(progress, Waiting) and progress.refused
         if bool(outage) != bool(self._outage):
             self.on_problem(outage)
         self._outage = outage
+
+    def _outage_in(self, answer: Answer, now_s: float) -> bool:
+        """Whether the server or a webhook did not answer this request; then it is waited for."""
+        if answer.ok:
+            return False
+        progress = ended_by(answer, "its objects cannot be read or written")
+        if not isinstance(progress, Waiting) or not progress.outage:
+            return False
+        self._note_outage(progress, now_s)
+        return True
 
     def _answer(self, instruction: Instruction, progress: Progress, now_s: float) -> Outcome:
         """The outcome of the progress; an effect that ended is followed no more."""
@@ -313,8 +356,3 @@ class KubernetesActuator:
         name = effect.lever.name if effect.lever is not None else "none"
         text = f"{note} (instruction {effect.id}, lever {name})"
         self._tools.events.say(about, f"{action}{word}", action, text, now_s, effect=effect.id, warning=warning)
-
-
-def _kept_back(effect: Effect, now_s: float) -> bool:
-    """Whether the deadline of an effect has passed while a webhook did not answer."""
-    return effect.refused and now_s >= effect.instruction.deadline_s

@@ -47,7 +47,8 @@ class Writer:
     """Writes of one controller."""
 
     def __init__(self, api: Api) -> None:
-        self.api = api
+        self.api, self.written = api, 0
+        """`written`: writes that were carried out, or may have been; it only ever grows."""
 
     def change(self, ref: Ref, decide: Decide, epoch: int, *, subresource: str = "", dry: bool = False) -> Answer:
         """Read the object, decide, try the write, and write. The answer has the object as it is afterwards.
@@ -93,7 +94,7 @@ class Writer:
                 return Answer(read.body, refusal, wanted.reason, 200 if wanted.done else 0)
             answer = send(wanted, read.body, DRY)
             if answer.ok and not dry:
-                answer = send(wanted, read.body, {})
+                answer = self._counted(send(wanted, read.body, {}))
             if answer.refusal != Refusal.CHANGED:
                 return answer
         return answer
@@ -111,13 +112,17 @@ class Writer:
         }
         trial = {**body, "deleteOptions": {**options, "dryRun": ["All"]}}
         tried = self.api.post(f"{ref.path}/eviction", trial, DRY)
-        return tried if dry or not tried.ok else self.api.post(f"{ref.path}/eviction", body)
+        return tried if dry or not tried.ok else self._counted(self.api.post(f"{ref.path}/eviction", body))
 
     def create(self, path: str, body: Obj) -> Answer:
         """Create an object of our own."""
         query = {"fieldManager": MANAGER}
         tried = self.api.post(path, body, {**query, **DRY})
-        return self.api.post(path, body, query) if tried.ok else tried
+        return self._counted(self.api.post(path, body, query)) if tried.ok else tried
+
+    def _counted(self, answer: Answer) -> Answer:
+        self.written += answer.ok or answer.refusal == Refusal.UNREACHABLE
+        return answer
 
 
 def _preconditions(read: Obj) -> dict[str, str]:

@@ -59,12 +59,14 @@ class Deciding(Acting):
         self.kueue.queue("a", 8 * nodes, admissionChecksStrategy=CHECKED)
         self._made: set[tuple[str, str]] = set()
         self._policy = policy
+        self.wire_faults = Faults(QUIET)
+        """What happens to the requests of the controller."""
         self._begin()
         self.wait(STEP_S)
 
     def _begin(self) -> None:
         """The process of the controller starts."""
-        wire = Wire(self.kueue.server, ADMIN, Faults(QUIET), lambda _write: None)
+        wire = Wire(self.kueue.server, ADMIN, self.wire_faults, lambda _write: None)
         self._source = Cluster(wire, lambda: self.now_s, rng=random.Random(1))
         collector = KubernetesCollector(self._source, Options(acts=True), skew_s=lambda: 0.0)
         upkeep = (ActiveCheck(), OldPlacements())
@@ -93,6 +95,16 @@ class Deciding(Acting):
     def actions(self) -> Counter[str]:
         """Actions whose proposals were carried out; the same one, decided again, counts once."""
         return Counter(action for action, _ in self._made)
+
+    @property
+    def failures(self) -> int:
+        """Effects that count as failed; enough of them pause the controller."""
+        return len(self.controller.memory.failures)
+
+    @property
+    def attempts(self) -> int:
+        """The most attempts that an effect under way has had."""
+        return max((each.attempts for each in self.controller.memory.in_flight.values()), default=0)
 
     def wait(self, seconds: float) -> None:
         """Time passes, and the controller looks every two seconds."""

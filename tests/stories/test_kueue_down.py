@@ -3,6 +3,9 @@
 What runs goes on. A person deletes a Job meanwhile, so that there is room for work that waits behind the gate of the
 autopilot. The autopilot decides its start, is refused, and waits: nothing is written by half, no attempt counts as
 failed, and the autopilot does not pause itself. When Kueue answers again, all of it starts.
+
+So it is with starts that Kueue was to carry out when it went away: nothing that the autopilot writes is refused then,
+and yet they are late.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from actuators.kubernetes.levers.kueue_gate import GATED_BY
 from autopilot.contract.annotations import CONTROLLER
 from benchmarks.playground_acting import policy_of
 from tests.kits.deciding_kit import Deciding
@@ -58,3 +62,22 @@ def test_an_outage_of_kueue_is_waited_out(cluster: Deciding) -> None:
     cluster.wait(30.0)
     assert [len(cluster.hosts(name)) for name in WAITING] == [1] * len(WAITING)
     assert cluster.hosts("runs") == runs
+
+
+def test_starts_that_kueue_does_not_carry_out_do_not_fail(cluster: Deciding) -> None:
+    """The gates are open, and Kueue goes away before it admits the work."""
+    for name in WAITING:
+        cluster.ask("POST", JOBS, cluster.kueue.job_of(name, "a", 2, gate=CONTROLLER))
+    cluster.wait(2.0)
+    cluster.until(lambda: not any(GATED_BY in cluster.workload(name)["metadata"]["annotations"] for name in WAITING))
+    cluster.kueue.kueue.stop()
+    for _ in range(10):
+        cluster.wait(DOWN_S / 10)
+        assert cluster.failures == 0
+        assert cluster.attempts <= 1
+    assert not any(cluster.hosts(name) for name in WAITING)
+
+    cluster.kueue.kueue.restart()
+    cluster.wait(90.0)
+    assert [len(cluster.hosts(name)) for name in WAITING] == [1] * len(WAITING)
+    assert cluster.failures == 0

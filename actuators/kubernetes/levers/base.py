@@ -32,14 +32,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The effect is under way: what it waits for. `outage`: the server or a webhook does not answer.
-
-    `refused`: a webhook does not answer, so nothing was written.
-    """
+    """The effect is under way: what it waits for. `outage`: the server or a webhook does not answer."""
 
     reason: str
     outage: bool = False
-    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,8 @@ class Effect:
     epoch: int
     begun_s: float
     waits_for: str = ""
-    refused: bool = False  # its last write was refused because a webhook does not answer
+    outage: str = ""  # the last outage that this attempt has met
+    begun: bool = False  # something was written, or may have been
     about: Ref | None = None  # the object that people look at, as it was last found
     said: set[str] = field(default_factory=set)  # Events written for it
 
@@ -207,7 +204,7 @@ def ended_by(answer: Answer, what: str) -> Progress:
         return Ended(OutcomeKind.CONFLICT, f"{what}: a PodDisruptionBudget forbids it: {answer.message}", cause=cause)
     if answer.refusal == Refusal.WEBHOOK_DOWN:
         reason = f"an admission webhook does not answer, so the server refuses writes: {answer.message}"
-        return Waiting(reason, outage=True, refused=True)
+        return Waiting(reason, outage=True)
     if answer.refusal == Refusal.UNREACHABLE or (answer.refusal == Refusal.BUSY and answer.status == 429):
         return Waiting(text, outage=True)
     if answer.refusal == Refusal.BUSY:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from actuators.kubernetes.levers.admission_check import our_check
 from actuators.kubernetes.levers.kueue_gate import GATED_BY
 from apiserver.http.faults import QUIET, FaultPlan
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
@@ -176,7 +177,51 @@ def test_a_deadline_in_an_outage_of_kueue_is_no_failure(acting: Acting) -> None:
     acting.run(12)
     assert actuator.advance(acting.now_s, 1, []) == ()
     assert acting.job("held")["metadata"]["annotations"][GATED_BY] == CONTROLLER
+    assert "AdmitBegun" not in {reason for reason, _ in acting.events("held")}  # nothing was written
     acting.finish("held")
+
+
+def test_an_effect_begun_before_an_outage_of_kueue_is_no_failure(acting: Acting) -> None:
+    """Nothing of its own is refused, so the server tries a write at the deadline; it is taken back afterwards."""
+    uid = acting.waiting_job("ready", 8)
+    actuator, start = acting.actuator(), acting.instruction(uid, admit("n1"))
+    assert actuator.apply(start, acting.now_s).kind == OutcomeKind.ACCEPTED
+    acting.kueue.kueue.stop()
+    assert {reason for reason, _ in acting.events("ready")} == {"AdmitBegun"}
+    acting.run(30)
+    assert actuator.advance(acting.now_s, 1, [start]) == ()
+    acting.run(40)
+    (outcome,) = actuator.advance(acting.now_s, 1, [start])
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.SERVER)
+    assert "decided again: an admission webhook does not answer" in outcome.reason
+    acting.run(30)
+    assert actuator.advance(acting.now_s, 1, []) == ()
+    assert our_check(acting.workload("ready"))["state"] == "Ready"  # it could not be taken back yet
+    acting.kueue.kueue.restart()
+    with acting.running.clock.lock:
+        acting.run(12)
+    assert actuator.advance(acting.now_s, 1, []) == ()
+    acting.finish("ready")
+
+
+def test_a_server_that_loses_the_answers_of_reads_is_waited_out(acting: Acting) -> None:
+    """At the deadline an effect under way is decided again, also by a process that could not look at it yet."""
+    uid = acting.waiting_job("silent", 8)
+    first, start = acting.actuator(), acting.instruction(uid, admit("n1"))
+    assert first.apply(start, acting.now_s).kind == OutcomeKind.ACCEPTED
+    second = acting.actuator()
+    acting.faults.plan = FaultPlan(dropped=1.0)
+    acting.run(30)
+    assert first.advance(acting.now_s, 1, [start]) == ()
+    acting.run(40)
+    for actuator in (first, second):
+        (outcome,) = actuator.advance(acting.now_s, 1, [start])
+        assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.SERVER)
+    acting.faults.plan = QUIET
+    acting.run(20)
+    assert second.advance(acting.now_s, 1, []) == ()  # it has come about meanwhile, and stays
+    assert acting.pods("silent")[0]["status"]["phase"] == "Running"
+    acting.finish("silent")
 
 
 def test_a_server_that_fails_every_request_is_waited_out(acting: Acting) -> None:

@@ -186,7 +186,7 @@ class Deaf(Api):
 
 
 def test_what_is_late_is_taken_back_once_the_server_answers(acting: Acting) -> None:
-    """At the deadline the Job cannot be read: its start is not forgotten."""
+    """At the deadline the Job cannot be read: its start is decided again, and not forgotten."""
     acting.pod("guest", 8)
     (node,) = running_on(acting).values()
     uid = acting.plain_job("unheard", suspend=True, labels=OURS)
@@ -195,11 +195,16 @@ def test_what_is_late_is_taken_back_once_the_server_answers(acting: Acting) -> N
     actuator.apply(instruction, acting.now_s)
     acting.run(61)
     api.deaf = True
-    assert actuator.advance(acting.now_s, 1, [instruction]) == ()
+    (outcome,) = actuator.advance(acting.now_s, 1, [instruction])
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.SERVER)
+    assert "its objects cannot be read or written: no answer" in outcome.reason
+    acting.run(12)
+    assert actuator.advance(acting.now_s, 1, []) == ()
     assert not acting.job("unheard")["spec"]["suspend"]
     api.deaf = False
-    (outcome,) = actuator.advance(acting.now_s, 1, [instruction])
-    assert "it waits again" in outcome.reason
+    acting.run(12)
+    assert actuator.advance(acting.now_s, 1, []) == ()
+    assert acting.job("unheard")["spec"]["suspend"]
     assert acting.job("unheard")["spec"]["suspend"]
     acting.finish("unheard", "guest")
 
