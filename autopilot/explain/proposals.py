@@ -118,10 +118,11 @@ REASONS: Mapping[Code, str] = {
     Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least "
     "{threshold} have to be",
     Code.FORECAST_DRIFTING: "the forecast's model has drifted: its errors are out of their usual range",
-    Code.RECUT: "an instance of its profile is being made, which takes {value} s",
+    Code.RECUT: "what it needs is being made by a change of MIG geometry, which takes {value} s",
     Code.RECUT_RATE: "{value:change|changes} of geometry in its pool would have begun within the hour (limit "
     "{threshold})",
-    Code.RECUT_RETURN: "the GPU left this geometry {value} s ago; it does not return to it for {threshold} s",
+    Code.RECUT_RETURN: "the GPU left this geometry or MIG mode {value} s ago; it does not return to it for "
+    "{threshold} s",
     Code.RECUT_IN_USE: "{value:instance} in use would be destroyed",
     Code.RECUT_ILLEGAL: "the new geometry cannot exist on this GPU",
     Code.RECUT_QUARANTINE: "the last change of this GPU has not ended, or ended badly; release the GPU once its node "

@@ -156,6 +156,14 @@ def _cut_whole(scope: str, work: list, *profiles: str) -> Step:  # type: ignore[
     return decide(expecting(seen, *profiles) if profiles else seen, policy)
 
 
+def _left(*, per_h: float) -> Step:
+    """A node with a GPU in use, and one cut into seven small instances; a whole GPU is asked for, or is foreseen."""
+    cuts = {1: [("1g.10gb", start) for start in range(7)]}
+    policy = with_policy(EAGER, regeometry={"instance_s": {"*": 1.0}, "gpu_s": {"*": 60.0}})
+    work = [holds("h", 1, [0], preemptible=False), *([] if per_h else [waits("w", 1, gpus_per_member=1)])]
+    return decide(expecting(world("1x2", work, 600.0, cuts=cuts), "", per_h=per_h), policy)
+
+
 BOTH_IN_USE = [holds("a", 1, [0], mig_profile=0), holds("b", 1, [7], mig_profile=0)]
 
 
@@ -193,6 +201,8 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("regeometry", "recut", "expected"): lambda: _cut([], "3g.40gb"),
     ("regeometry", "recut", "waiting_whole"): lambda: _cut_whole("node", [waits("w", 1, mig_profile=2)]),
     ("regeometry", "recut", "expected_whole"): lambda: _cut_whole("gpu", [], "3g.40gb"),
+    ("regeometry", "recut", "leave_waiting"): lambda: _left(per_h=0.0),
+    ("regeometry", "recut", "leave_expected"): lambda: _left(per_h=40.0),
     ("regeometry", "drain", "gpu"): lambda: _cut_whole("gpu", [*BOTH_IN_USE, waits("w", 1, mig_profile=3)]),
     ("regeometry", "drain", "node"): lambda: _cut_whole("node", [*BOTH_IN_USE, waits("w", 1, mig_profile=3)]),
     ("defragment", "pipeline", ""): _scattered,

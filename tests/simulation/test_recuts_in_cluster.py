@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autopilot.app.runs.world import World
+from autopilot.core.model.changes import RecutChange
 from autopilot.core.model.records import NoteCode
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
@@ -38,6 +40,25 @@ WRONG = (
     "recut_failure_ratio: 0.3, recut_stuck_ratio: 0.2, recut_ignored_ratio: 0.3, recut_repair: 10m, node_mtbf: 4h, "
     "node_mttr: 8m, gpu_mtbf: 20h, view_loss_ratio: 0.02, conflict_ratio: 0.05, failure_ratio: 0.05, delay_ratio: 0.05"
 )
+
+
+BOTH_WAYS = """
+name: both-ways
+horizon: 240m
+cluster:
+  pools:
+    - {name: a100, nodes: 1, gpus_per_node: 4, gpu_model: A100-80GB, mig: [{gpus_per_node: 1, geometry: {3g.40gb: 2}}]}
+jobs:
+  groups:
+    - {kind: train, count: 8, tenants: [a, b], gpus: [1], mig_profile: 3g.40gb, duration: 20m, to: 20m}
+    - {kind: train, count: 3, tenants: [a, b], gpus: [4], duration: 20m, from: 130m, to: 150m}
+    - {kind: train, count: 4, tenants: [a, b], gpus: [1], mig_profile: 3g.40gb, duration: 20m, from: 235m, to: 239m}
+physics: real
+telemetry: windowed
+durations: exact
+policies: [regeometry]
+"""
+"""First two instances a GPU are asked for, then all GPUs of the node as whole ones, then instances again."""
 
 
 def world(folder: Path, faults: str = "conflict_ratio: 0", seed: int = 0) -> World:
@@ -71,3 +92,20 @@ def test_changes_that_go_wrong_do_no_harm(tmp_path: Path, seed: int) -> None:
     assert NoteCode.GPU_QUARANTINED in codes
     ran.close()
     assert replay(journal).identical
+
+
+def test_gpus_turn_mig_mode_on_and_off_again(tmp_path: Path) -> None:
+    """For requests, then for gangs of whole GPUs that could never start otherwise; no checker finds anything."""
+    both = replace(REGEOMETRY, regeometry=replace(REGEOMETRY.regeometry, gpu_s={"*": 60.0}))
+    static = run(scenario(BOTH_WAYS, tmp_path), Setup(policy=REGEOMETRY))
+    cut = run(scenario(BOTH_WAYS, tmp_path), Setup(policy=both))
+    assert cut.violated == static.violated == set()
+    changes = [
+        each.change
+        for moment in cut.tape.moments
+        for each in moment.decision.plan.proposals
+        if isinstance(each.change, RecutChange)
+    ]
+    assert {each.before is None for each in changes} == {each.after is None for each in changes} == {True, False}
+    assert np.isnan(waited_s(static))
+    assert waited_s(cut) < 600.0

@@ -7,6 +7,9 @@ takes away for as long as it lasts. Requests that only a forecast expects count 
 change takes and one review: later requests can be served by a later change. A replica that waits and that only a
 forecast calls for counts by the chance that its load needs it.
 
+Where the policy states the scopes `instance` and `gpu` for a pool, idle GPUs also turn MIG mode on, and off again for
+gangs of whole GPUs (core/planning/whole_gpus.py).
+
 Where requests still wait, one GPU or node of a pool is drained at a time: nothing new starts there, and its work ends
 or moves (core/preemption/draining.py). Once it is idle it is cut like any other.
 
@@ -16,25 +19,23 @@ Waiting gangs for which instances are being made are left alone: nothing is pree
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
-from math import inf
+from math import isfinite
 
 import numpy as np
 
-from autopilot.core.geometry.cutting import Cut, Cuts, Prices, Wishes, choose_cuts
+from autopilot.core.geometry.cutting import Cuts, Prices, Wishes, choose_cuts
 from autopilot.core.geometry.layouts import placements_of, unpacked
-from autopilot.core.geometry.pools import Pool, pools_of, shares_of
+from autopilot.core.geometry.pools import Pool, pools_of
 from autopilot.core.geometry.units import Unit, choose_units, cuts_of
 from autopilot.core.model.objects import PlannedCut
 from autopilot.core.model.operations import StopReason
-from autopilot.core.model.records import About, Evidence, Geometry, Note
+from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.model.snapshot import F64
-from autopilot.core.model.units import counted
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.cuttable import Seen, as_if_idle, bits_in, books_of, idle_gpus, look_at, node_rows
-from autopilot.core.planning.draft import Case, DrainDraft, NoteCase, RecutDraft, Submit
+from autopilot.core.planning.draft import Case, DrainDraft, NoteCase, Submit
 from autopilot.core.planning.instance_requests import (
     Waiting,
     asks_of,
@@ -45,52 +46,31 @@ from autopilot.core.planning.instance_requests import (
     waiting_for_instances,
     worth_gpu_s,
 )
+from autopilot.core.planning.recut_drafts import (
+    CASES,
+    FORESEEN,
+    LEAVE_EXPECTED,
+    LEAVE_WAITING,
+    NAME,
+    before_of,
+    cut_draft,
+    geometry,
+    in_words,
+    leave_draft,
+    missing_gpus,
+    served,
+    switch_s_of,
+)
+from autopilot.core.planning.whole_gpus import (
+    NO_NEEDS,
+    WholeGang,
+    WholeNeeds,
+    partly_whole,
+    whole_needs,
+    with_needs,
+)
 from autopilot.core.preemption.draining import drain_of
 from autopilot.core.tracking.recuts import changes_in_hour
-
-NAME = "regeometry"
-WAITING = Case(
-    NAME,
-    "recut",
-    "waiting",
-    words="cut {cut_from} into {cut_into} for {waiting:waiting request}; {expected} more expected within {within}; the "
-    "idle capacity that changes is missing for {takes}",
-)
-EXPECTED = Case(
-    NAME,
-    "recut",
-    "expected",
-    words="cut {cut_from} into {cut_into} ahead: {expected:such request} expected within {within}, and none waits; the "
-    "idle capacity that changes is missing for {takes}",
-)
-WAITING_WHOLE = Case(
-    NAME,
-    "recut",
-    "waiting_whole",
-    words="cut {cut_from} into {cut_into} for {waiting:waiting request}; {expected} more expected within {within}; "
-    "{missing}, on which nothing runs, is missing for {takes}",
-)
-EXPECTED_WHOLE = Case(
-    NAME,
-    "recut",
-    "expected_whole",
-    words="cut {cut_from} into {cut_into} ahead: {expected:such request} expected within {within}, and none waits; "
-    "{missing}, on which nothing runs, is missing for {takes}",
-)
-FORESEEN = Case(
-    NAME,
-    "recut",
-    "foreseen",
-    words="cut {cut_from} into {cut_into} for {foreseen:waiting replica} that a forecast calls for (needed with "
-    "probability {chance_needed}); {expected} more expected within {within}; {missing} is missing for {takes}",
-)
-CASES = {
-    (False, True): WAITING,
-    (False, False): EXPECTED,
-    (True, True): WAITING_WHOLE,
-    (True, False): EXPECTED_WHOLE,
-}
-"""By whether a GPU or node changes as a whole, and whether a request waits for it."""
 
 _DRAIN = (
     "drain it so that it can be cut into {cut_into} for {waiting:waiting request}: {moving:gang moves|gangs move} "
@@ -133,7 +113,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 def _plan_pool(ctx: Context, pool: Pool, scope: str, waiting: Waiting, submit: Submit) -> None:
     rules = ctx.policy.regeometry
-    seconds = rules.seconds(scope, pool.name)
+    seconds, switch_s = rules.seconds(scope, pool.name), switch_s_of(ctx, pool, scope)
     left_out = int((~pool.sound).sum())
     if left_out:
         ctx.plan.note(Note(LEFT_OUT.code, About.POOL, pool.name, facts=(Evidence("gpus", left_out),)))
@@ -143,62 +123,78 @@ def _plan_pool(ctx: Context, pool: Pool, scope: str, waiting: Waiting, submit: S
         asks = [ask if chance >= 1.0 else -1 for ask, chance in zip(asks, waiting.chance, strict=True)]
     serve(ctx, waiting, asks, seen.state.coming.copy(), seconds)
     within_s = seconds + ctx.policy.review.batch_s
-    chances, number = expected_requests(ctx, pool, within_s)
+    expected = expected_requests(ctx, pool, within_s)
     begun = changes_in_hour(ctx.memory, pool.name, ctx.now_s) + ctx.plan.recuts.count(pool.name)
     most = max(min(rules.per_tick, rules.per_pool_hour - begun), 0)
-    found = _choose(ctx, pool, seen, waiting, asks, chances, most)
+    needs = whole_needs(ctx, pool, seen, switch_s, most) if isfinite(switch_s) else NO_NEEDS
+    found, gangs = _choose(ctx, pool, seen, waiting, asks, expected[0], needs, most)
     if not found.complete and len(found.changes) < most:
         ctx.plan.note(Note(ENDED_EARLY.code, About.POOL, pool.name, float(found.steps), "steps"))
     made = np.zeros(len(pool.layouts.profiles), np.int64)
     named: set[int] = set()
+    whole: set[int] = set()  # places that leave MIG mode
     for cut in found.changes:
         accepted = len(ctx.plan.recuts)
-        draft = _draft(ctx, pool, scope, cut, waiting, asks, number, within_s)
-        if (
-            submit(replace(draft, serves=_served(ctx, pool, cut, waiting, asks, named)))
-            and len(ctx.plan.recuts) > accepted
-        ):
+        if cut.switches < 0:
+            draft = leave_draft(ctx, pool, cut, gangs, needs.expected, switch_s)
+        else:
+            draft = cut_draft(ctx, pool, scope, cut, waiting, asks, expected[1], within_s)
+            draft = replace(draft, serves=served(ctx, pool, cut, waiting, asks, named))
+        if submit(draft) and len(ctx.plan.recuts) > accepted:
+            whole |= {cut.gpu} if cut.switches < 0 else set()
             made += counts_in(pool, cut.after) - counts_in(pool, cut.after & cut.before)
     serve(ctx, waiting, asks, made, seconds)
+    for gang in gangs:
+        if gang.places <= whole:
+            ctx.plan.serve(gang.at, switch_s)
     _let_go(ctx, pool, seen, {cut.gpu for cut in found.changes})
     if most > len(found.changes) and not seen.draining and rules.drain_s > 0:
         _drain(ctx, pool, waiting, asks, most, submit)
 
 
-def _choose(ctx: Context, pool: Pool, seen: Seen, waiting: Waiting, asks: list[int], chances: F64, most: int) -> Cuts:
-    """The changes; gangs that would get only a part of their instances are left out, the last first."""
+def _choose(
+    ctx: Context,
+    pool: Pool,
+    seen: Seen,
+    waiting: Waiting,
+    asks: list[int],
+    chances: F64,
+    needs: WholeNeeds,
+    most: int,
+) -> tuple[Cuts, list[WholeGang]]:
+    """The changes, and the gangs that get whole GPUs.
+
+    Gangs that would get only a part of their instances or GPUs are left out, the last first.
+    """
     rules, state, layouts = ctx.policy.regeometry, seen.state, pool.layouts
-    seconds = rules.seconds(seen.scope, pool.name)
-    switch_s = rules.seconds("gpu", pool.name) if seen.scope == "instance" else inf
+    seconds, switch_s = rules.seconds(seen.scope, pool.name), switch_s_of(ctx, pool, seen.scope)
     prices = Prices(seconds, switch_s, margin_ratio=rules.margin_ratio)
+    whole_gpu_s = needs.chances * min(rules.life_s, ctx.policy.horizon_s)
+    gangs = list(needs.gangs)
     worth = worth_gpu_s(ctx, pool, waiting, asks)
     free = unpacked(state.free, len(layouts.of_bit)).sum(axis=0) @ layouts.of_bit + state.coming
     spent = 0
     while True:
-        pending = waiting.needs(len(layouts.profiles), asks)
-        wishes, steps = Wishes(pending, waiting.foreseen(chances, asks), worth), max(rules.steps - spent, 0)
+        pending, wanted = waiting.needs(len(layouts.profiles), asks), waiting.foreseen(chances, asks)
+        wishes, steps = Wishes(pending, wanted, worth, whole_gpu_s), max(rules.steps - spent, 0)
         if seen.scope == "instance":
+            state = with_needs(seen.state, seen, needs, gangs) if isfinite(switch_s) else seen.state
             found = choose_cuts(layouts, state, wishes, prices, most=most, steps=steps)
         else:
-            units = [Unit(each, _missing_gpus(ctx, pool, seen.scope, each) * seconds) for each in seen.idle]
+            units = [Unit(each, missing_gpus(ctx, pool, seen.scope, each) * seconds) for each in seen.idle]
             whole = choose_units(layouts, state, wishes, units, prices, most=most, steps=steps)
             found = Cuts(whole.cuts, whole.steps, whole.complete)
         spent += found.steps
         room = free + sum(
             (counts_in(pool, cut.after) - counts_in(pool, cut.before) for cut in found.changes), np.zeros_like(free)
         )
-        partial = partly_served(waiting, asks, room)
-        if partial < 0 or not found.changes:
-            return replace(found, steps=spent)
-        asks[partial] = -1
-
-
-def _missing_gpus(ctx: Context, pool: Pool, scope: str, places: tuple[int, ...]) -> int:
-    """GPUs that are missing while a unit changes."""
-    if scope == "gpu":
-        return 1
-    snapshot = ctx.observation.snapshot
-    return int(snapshot.nodes.gpus[snapshot.gpus.node[pool.rows[places[0]]]])
+        partial, partial_gang = partly_served(waiting, asks, room), partly_whole(gangs, found.changes)
+        if (partial < 0 and partial_gang < 0) or not found.changes:
+            return replace(found, steps=spent), gangs
+        if partial >= 0:
+            asks[partial] = -1
+        if partial_gang >= 0:
+            gangs.pop(partial_gang)
 
 
 # --- draining ---------------------------------------------------------------------------------------
@@ -246,7 +242,7 @@ def _drained(
     prices = Prices(seconds, margin_ratio=rules.margin_ratio)
     cuts, steps = cuts_of(layouts, seen, wishes, Unit(places, 0.0), prices, most=most, steps=rules.steps)
     ctx.plan.spend(steps // STEPS_OF_CUTS)
-    missing = _missing_gpus(ctx, pool, scope, places)
+    missing = missing_gpus(ctx, pool, scope, places)
     held_gpu_s = idle_gpus(ctx, rows) * (drain.ready_s - ctx.now_s)
     price_gpu_s = missing * seconds + held_gpu_s + drain.cost_gpu_s
     gain_gpu_s = sum(cut.gain_gpu_s for cut in cuts)
@@ -254,7 +250,7 @@ def _drained(
         return None
     gpu = int(rows[0])
     planned = tuple(
-        PlannedCut(str(snapshot.gpus.uuid[pool.rows[cut.gpu]]), _before(pool, cut), _after(pool, cut, used=0))
+        PlannedCut(str(snapshot.gpus.uuid[pool.rows[cut.gpu]]), before_of(pool, cut), geometry(pool, cut.after))
         for cut in cuts
     )
     new = Counter(place.profile for cut in cuts for place in placements_of(layouts.model, cut.after & ~cut.before))
@@ -286,101 +282,10 @@ def _drained(
     return gain_gpu_s - price_gpu_s, draft
 
 
-# --- one change -------------------------------------------------------------------------------------
-
-
-def _served(
-    ctx: Context, pool: Pool, cut: Cut, waiting: Waiting, asks: list[int], named: set[int]
-) -> tuple[tuple[int, float], ...]:
-    """Waiting work (row) that the new instances of a cut serve, and the part of a GPU that each instance is.
-
-    `named` are the gangs that earlier cuts serve; those of this one are added.
-    """
-    left, shares = counts_in(pool, cut.after) - counts_in(pool, cut.after & cut.before), shares_of(pool.layouts)
-    found = []
-    for each, profile in enumerate(asks):
-        if profile >= 0 and each not in named and 0 < waiting.left[each] <= left[profile]:
-            left[profile] -= waiting.left[each]
-            named.add(each)
-            found.append((int(ctx.pending[waiting.at[each]]), float(shares[profile])))
-    return tuple(found)
-
-
-def _draft(
-    ctx: Context, pool: Pool, scope: str, cut: Cut, waiting: Waiting, asks: list[int], mean: F64, within_s: float
-) -> RecutDraft:
-    model, gpu = pool.layouts.model, int(pool.rows[cut.gpu])
-    seconds = within_s - ctx.policy.review.batch_s
-    new = {place.profile for place in placements_of(model, cut.after & ~cut.before)}
-    chances = [
-        chance
-        for profile, chance in zip(asks, waiting.chance, strict=True)
-        if profile >= 0 and pool.layouts.profiles[profile] in new
-    ]
-    waits = sum(chance >= 1.0 for chance in chances)
-    foreseen = [chance for chance in chances if chance < 1.0]
-    expected = sum(float(mean[place]) for place, name in enumerate(pool.layouts.profiles) if name in new)
-    gone = _words(pool, cut.before & ~cut.after) if cut.switches <= 0 else "a whole GPU"
-    made = _words(pool, cut.after & ~cut.before) if cut.switches >= 0 else "a whole GPU"
-    missing: tuple[Evidence, ...] = ()
-    if scope != "instance":
-        node = str(ctx.observation.snapshot.nodes.id[ctx.observation.snapshot.gpus.node[gpu]])
-        gpus = _missing_gpus(ctx, pool, scope, (cut.gpu,))
-        missing = (Evidence("missing", "the GPU" if scope == "gpu" else f"node {node} with {counted(gpus, 'GPU')}"),)
-    elif foreseen and not waits:
-        missing = (Evidence("missing", "the idle capacity that changes"),)
-    if foreseen:
-        chance = Evidence("chance_needed", round(max(foreseen), 3))
-        missing = (Evidence("foreseen", len(foreseen), "replicas"), chance, *missing)
-    return RecutDraft(
-        case=FORESEEN if foreseen and not waits else CASES[scope != "instance", waits > 0],
-        gpu=gpu,
-        pool=pool.name,
-        scope=scope,
-        before=_before(pool, cut),
-        after=_after(pool, cut, used=int(pool.used[cut.gpu])),
-        benefit_gpu_s=cut.gain_gpu_s,
-        cost_gpu_s=cut.price_gpu_s,
-        evidence=(
-            Evidence("cut_from", gone or "free slices"),
-            Evidence("cut_into", made),
-            Evidence("waiting", waits),
-            Evidence("expected", round(expected, 3), "requests"),
-            Evidence("within", round(within_s, 3), "s"),
-            Evidence("takes", round(seconds, 3), "s"),
-            Evidence("pool", pool.name),
-            Evidence("scope", "gpu" if cut.switches and scope == "instance" else scope),
-            *missing,
-        ),
-    )
-
-
-def _before(pool: Pool, cut: Cut) -> Geometry | None:
-    return None if cut.switches > 0 else _geometry(pool, int(pool.used[cut.gpu]) | cut.before)
-
-
-def _after(pool: Pool, cut: Cut, *, used: int) -> Geometry | None:
-    return None if cut.switches < 0 else _geometry(pool, used | cut.after)
-
-
-def _geometry(pool: Pool, bits: int) -> Geometry:
-    return tuple((place.profile, place.start) for place in placements_of(pool.layouts.model, bits))
-
-
-def _words(pool: Pool, bits: int) -> str:
-    """Instances in words: `2 x 1g.10gb and 3g.40gb`."""
-    return in_words(Counter(place.profile for place in placements_of(pool.layouts.model, bits)))
-
-
-def in_words(counts: Mapping[str, int]) -> str:
-    """Instances by profile in words."""
-    return " and ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
-
-
 ACTION = Action(
     NAME,
     "cut idle MIG capacity for other profiles",
     propose,
-    (*CASES.values(), FORESEEN, DRAIN_GPU, DRAIN_NODE),
+    (*CASES.values(), FORESEEN, LEAVE_WAITING, LEAVE_EXPECTED, DRAIN_GPU, DRAIN_NODE),
     notes=(ENDED_EARLY, LEFT_OUT),
 )

@@ -87,7 +87,7 @@ def _start_without_s(ctx: Context, at: int, row: int) -> float | None:
 
 
 def _of_instances(draft: RecutDraft, ctx: Context) -> tuple[list[Gain], str]:
-    """The requests that the new instances serve. Without them each would wait for an instance in use to come free."""
+    """The requests that a change serves. Without it each would wait for instances or GPUs in use to come free."""
     if not draft.serves:
         return [], Unknown.NOBODY
     work = ctx.observation.snapshot.workloads
@@ -96,7 +96,10 @@ def _of_instances(draft: RecutDraft, ctx: Context) -> tuple[list[Gain], str]:
     for row, share in draft.serves:
         profile, run_s = int(work.mig_profile[row]), float(ctx.run_low_s[ctx.position_of(row)])
         asked[profile] = asked.get(profile, 0) + int(work.gpus[row])
-        without_s = _instance_free_s(ctx, profile, asked[profile])
+        if profile < 0:  # a gang of whole GPUs: some of them leave MIG mode for it
+            without_s = _start_without_s(ctx, ctx.position_of(row), row)
+        else:
+            without_s = _instance_free_s(ctx, profile, asked[profile])
         if without_s is None:
             return [], Unknown.NO_START
         if not isfinite(run_s):

@@ -4,8 +4,8 @@ What a free instance is worth depends on how many of its profile are free: pendi
 further one counts with the probability that expected requests use it. The value of a pool is the sum over profiles. A
 change replaces the free instances of one GPU by those of another legal geometry around its instances in use. Each step
 takes the change with the largest gain among those that pay, so that few GPUs change. Ties go to the most used GPU, so
-that others stay empty, then to the cheapest change, then to the lowest row. Values are concave in the number of
-instances: a later step never gains more than an earlier one of its kind.
+that others stay empty, then to one that no gang wants as a whole GPU, then to the cheapest change, then to the lowest
+row. Values are concave in the number of instances: a later step never gains more than an earlier one of its kind.
 
 An instance in use is never destroyed. Where moves are priced, the work of an instance may move to a free instance of
 the same profile on another GPU first.
@@ -41,7 +41,8 @@ class PoolState:
 
     `whole`: not in MIG mode and free. `may_change`: may be cut now. `barred`: bit set of the geometry that the GPU left
     a short time ago and does not return to; -1: none. `movable`: instances in use whose work may be moved. `coming`
-    [profiles]: instances that changes under way will add.
+    [profiles]: instances that changes under way will add. `leaves_gpu_s`: what an idle GPU in MIG mode is worth as a
+    whole one to the gangs that wait for it; NaN: it does not leave MIG mode. None: 0 for all.
     """
 
     used: I64
@@ -51,6 +52,7 @@ class PoolState:
     barred: I64
     movable: I64
     coming: I64
+    leaves_gpu_s: F64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Wishes:
 
     `pending` [profiles] instances that wait. `chances` [profiles, depth]: the chance that at least 1, 2, ... more are
     asked for within the time that counts. `worth_gpu_s` [profiles] is the value of serving one. `whole_gpu_s` is the
-    value of each further free whole GPU, [depth].
+    expected value of each further free whole GPU, [depth]; what gangs that wait gain is in `PoolState.leaves_gpu_s`.
     """
 
     pending: I64
@@ -118,6 +120,8 @@ class _Options:
     more: I64  # change of the free instances of the pool
     needs: I64  # free instances that other GPUs must have
     price_gpu_s: F64
+    leaves_gpu_s: F64  # what the GPU is worth as a whole one to gangs that wait
+    whole: I64  # change of the free whole GPUs that no gang waits for
 
 
 def worth_table(wishes: Wishes) -> F64:
@@ -155,9 +159,9 @@ def choose_cuts(
     rows = np.flatnonzero(state.may_change)
     if not len(rows) or not most:
         return Cuts((), 0, True)
-    kinds, kind_of = _kinds(state, rows)
+    kinds, leaves_gpu_s, kind_of = _kinds(state, rows)
     members = [rows[kind_of == kind].tolist() for kind in range(len(kinds))]
-    options = _options(layouts, kinds, prices)
+    options = _options(layouts, kinds, leaves_gpu_s, prices)
     busy = unpacked(kinds[:, 0], len(layouts.of_bit)) @ layouts.share
     table = worth_table(wishes)
     whole_table = np.concatenate([[0.0], np.cumsum(wishes.whole_gpu_s)])
@@ -168,7 +172,7 @@ def choose_cuts(
     spent = 0
     while len(found) < most and spent + len(options.kind) <= steps:
         spent += len(options.kind)
-        gain = _gain(table, have, options.more) + _gain_whole(whole_table, whole, options.switches)
+        gain = _gain(table, have, options.more) + _gain_whole(whole_table, whole, options.whole) + options.leaves_gpu_s
         left = np.array([len(each) for each in members])[options.kind] > 0
         pays = left & (gain > bound) & (options.needs <= have).all(axis=1)
         if not pays.any():
@@ -176,13 +180,15 @@ def choose_cuts(
         equal = np.flatnonzero(pays & (gain >= gain[pays].max() - EPSILON_GPU_S))
         kind = options.kind[equal]
         first = np.array([members[each][0] for each in kind.tolist()])
-        pair = int(equal[np.lexsort((first, options.price_gpu_s[equal], -busy[kind]))[0]])
+        asked = np.where(options.switches[equal] < 0, 0.0, np.nan_to_num(leaves_gpu_s[kind]))
+        pair = int(equal[np.lexsort((first, options.price_gpu_s[equal], asked, -busy[kind]))[0]])
         gpu = int(members[int(options.kind[pair])].pop(0))
         used, before = int(state.used[gpu]), int(state.free[gpu])
-        if int(state.barred[gpu]) == (used & ~int(options.moved[pair])) | int(options.after[pair]):
+        again = (used & ~int(options.moved[pair])) | int(options.after[pair])
+        if options.switches[pair] >= 0 and int(state.barred[gpu]) == again:
             continue  # it would return to what it left: this GPU stays as it is
         have = have + options.more[pair]
-        whole -= int(options.switches[pair])
+        whole += int(options.whole[pair])
         found.append(
             Cut(
                 gpu,
@@ -197,15 +203,17 @@ def choose_cuts(
     return Cuts(tuple(found), spent, False)
 
 
-def _kinds(state: PoolState, rows: I64) -> tuple[I64, I64]:
-    """[kinds, 4] used, free, whole and movable of GPUs that differ, and the kind of each row."""
+def _kinds(state: PoolState, rows: I64) -> tuple[I64, F64, I64]:
+    """[kinds, 4] used, free, whole and movable of GPUs that differ, their worth as whole ones, the kind of each row."""
     whole = state.whole[rows].astype(np.int64)
-    keys = np.stack([state.used[rows], state.free[rows], whole, state.movable[rows] & state.used[rows]], axis=1)
-    kinds, kind_of = np.unique(keys, axis=0, return_inverse=True)
-    return kinds, kind_of.reshape(-1)
+    leaves_gpu_s = np.zeros(len(rows)) if state.leaves_gpu_s is None else state.leaves_gpu_s[rows]
+    values, value_of = np.unique(leaves_gpu_s, return_inverse=True)
+    columns = [state.used[rows], state.free[rows], whole, state.movable[rows] & state.used[rows], value_of]
+    kinds, kind_of = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return kinds[:, :4], values[kinds[:, 4]], kind_of.reshape(-1)
 
 
-def _options(layouts: Layouts, kinds: I64, prices: Prices) -> _Options:
+def _options(layouts: Layouts, kinds: I64, leaves_gpu_s: F64, prices: Prices) -> _Options:
     width = len(layouts.of_bit)
     states = [np.stack([np.arange(len(kinds)), np.zeros(len(kinds), np.int64)], axis=1)]
     if np.isfinite(prices.move_s):
@@ -216,7 +224,7 @@ def _options(layouts: Layouts, kinds: I64, prices: Prices) -> _Options:
     kind, moved, used, after = kind[state], moved[state], used[state], layouts.bits[layout] & ~used[state]
     switches = kinds[kind, 2]
     if np.isfinite(prices.switch_s):  # an empty GPU may also leave MIG mode
-        empty = np.flatnonzero((kinds[:, 0] == 0) & (kinds[:, 2] == 0))
+        empty = np.flatnonzero((kinds[:, 0] == 0) & (kinds[:, 2] == 0) & ~np.isnan(leaves_gpu_s))
         kind, after = np.concatenate([kind, empty]), np.concatenate([after, np.zeros(len(empty), np.int64)])
         moved = np.concatenate([moved, np.zeros(len(empty), np.int64)])
         switches = np.concatenate([switches, np.full(len(empty), -1)])
@@ -234,7 +242,8 @@ def _options(layouts: Layouts, kinds: I64, prices: Prices) -> _Options:
     own = unpacked(free, width) @ layouts.of_bit
     more = unpacked(after, width) @ layouts.of_bit - own - goes
     needs = np.where(goes > 0, goes + own, -1)
-    return _Options(kind, after, moved, switches, more, needs, price)
+    asked = np.where(switches < 0, leaves_gpu_s[kind], 0.0)
+    return _Options(kind, after, moved, switches, more, needs, price, asked, np.where(asked > 0, 0, -switches))
 
 
 def _drained(layouts: Layouts, kinds: I64) -> I64:
@@ -255,6 +264,7 @@ def _gain(table: F64, have: I64, more: I64) -> F64:
     return np.asarray(table[rows, after].sum(axis=1) - table[rows, np.clip(have, 0, depth)].sum())
 
 
-def _gain_whole(table: F64, have: int, switches: I64) -> F64:
+def _gain_whole(table: F64, have: int, more: I64) -> F64:
+    """[pairs] expected value of the free whole GPUs afterwards, less their present one."""
     depth = len(table) - 1
-    return np.asarray(table[np.clip(have - switches, 0, depth)] - table[min(have, depth)])
+    return np.asarray(table[np.clip(have + more, 0, depth)] - table[min(have, depth)])

@@ -13,7 +13,7 @@ from autopilot.core.model.records import Code, Geometry, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.cuttable import node_rows
 from autopilot.core.planning.draft import Draft, DrainDraft, RecutDraft
-from autopilot.core.tracking.recuts import changes_in_hour, geometry_in_use
+from autopilot.core.tracking.recuts import changes_in_hour, geometry_in_use, switched_mode
 
 NAME = "regeometry"
 UNIT = "changes of the pool in the hour"
@@ -80,7 +80,8 @@ def _too_soon(record: RecutRecord, after: Geometry | None, ctx: Context) -> Verd
         return deny(
             NAME, Code.DWELL, ctx.now_s - record.since_s, "s since its last change", rules.dwell_s, at_least=True
         )
-    if after == record.before and ctx.now_s < record.since_s + rules.return_s:
+    back = switched_mode(record) and (after is None) == (record.before is None)
+    if (back or after == record.before) and ctx.now_s < record.since_s + rules.return_s:
         left_s = ctx.now_s - record.since_s
         return deny(NAME, Code.RECUT_RETURN, left_s, "s since it left this geometry", rules.return_s, at_least=True)
     return None

@@ -29,8 +29,8 @@ class Regeometry:
     gpu_s: Annotated[
         dict[str, float],
         Doc(
-            "a GPU changes as a whole when nothing runs on it; beside `instance_s`, whole GPUs are turned into MIG "
-            "mode, and not back: seconds by pool"
+            "a GPU changes as a whole when nothing runs on it; beside `instance_s`, it is how idle GPUs turn MIG mode "
+            "on for requests, and off for gangs of whole GPUs: seconds by pool"
         ),
     ] = field(default_factory=dict)
     node_s: Annotated[
@@ -58,7 +58,10 @@ class Regeometry:
     return_s: Annotated[
         float,
         Interval(ge=0, le=7 * DAY_S),
-        Doc("for this long a GPU does not return to the geometry that it left, so that two shapes are not swapped"),
+        Doc(
+            "for this long a GPU does not return to the geometry that it left, nor turn MIG mode back on or off, so "
+            "that two shapes are not swapped"
+        ),
     ] = 3600.0
     per_pool_hour: Annotated[int, Interval(ge=0, le=100_000), Doc("changes of one pool that begin within any hour")] = (
         30

@@ -19,6 +19,7 @@ from autopilot.core.model.memory import RecutRecord
 from autopilot.core.model.snapshot import I32, Bools, Recut
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.instance_requests import counts_in
+from autopilot.core.tracking.recuts import switched_mode
 
 Places = tuple[int, ...]
 """GPUs of a unit, as places in a pool."""
@@ -28,12 +29,14 @@ Places = tuple[int, ...]
 class Seen:
     """A pool as the choice needs it. Units are empty for the scope `instance`.
 
+    `leaving` [gpus]: idle GPUs that may leave MIG mode.
     `idle`: units on which nothing runs. `busy`: units that could be drained, those with least in use first. `drained`:
     units whose drain has ended, so that they may be cut. `draining`: a unit of the pool is being drained.
     """
 
     scope: str
     state: PoolState
+    leaving: Bools
     idle: tuple[Places, ...]
     busy: tuple[Places, ...]
     drained: tuple[Places, ...]
@@ -85,6 +88,7 @@ def look_at(ctx: Context, pool: Pool, scope: str) -> Seen:
     may &= pool.in_mig | whole
     barred = np.full(len(pool.rows), -1, np.int64)
     coming = np.zeros(len(pool.layouts.profiles), np.int64)
+    turned = np.zeros(len(pool.rows), np.bool_)  # into MIG mode or out of it, a short time ago: not back yet
     for place, record in records:
         if record.state == "draining":
             if not gpu_ok[place]:
@@ -94,6 +98,7 @@ def look_at(ctx: Context, pool: Pool, scope: str) -> Seen:
             may[place] = False
             if scope == "node":
                 may[node == node[place]] = False
+        turned[place] = switched_mode(record) and ctx.now_s < record.since_s + rules.return_s
         if record.state == "changing":
             coming += counts_in(pool, bits_in(pool, set(record.after or ()) - set(record.before or ())))
         elif ctx.now_s < record.since_s + rules.return_s and record.before is not None:
@@ -102,12 +107,15 @@ def look_at(ctx: Context, pool: Pool, scope: str) -> Seen:
     drainable = may.copy()
     if scope != "instance":
         may &= ~busy
+    may &= ~(whole & turned)
+    leaving = may & pool.in_mig & (pool.used == 0) & ~turned
     state = PoolState(pool.used, free, whole & may, may, barred, np.zeros(len(pool.rows), np.int64), coming)
     units = _units(scope, may, node)
     ended = {place for place, _ in drains if gpu_ok[place]}
     return Seen(
         scope,
         state,
+        leaving,
         units,
         _drainable(ctx, pool, scope, drainable & busy, node),
         tuple(unit for unit in _units(drains[0][1].scope, _marked(ended, len(may)), node)) if ended else (),

@@ -14,6 +14,7 @@ from autopilot.core.geometry.cutting import chances_of
 from autopilot.core.geometry.layouts import placements_of
 from autopilot.core.geometry.pools import Pool, shares_of
 from autopilot.core.hardware import mig
+from autopilot.core.model.forecast import ExpectedMix
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, I64, Topology
 from autopilot.core.planning.context import Context
@@ -101,15 +102,25 @@ def serve(ctx: Context, waiting: Waiting, asks: list[int], made: I64, seconds: f
             ctx.plan.serve(waiting.at[number], seconds)
 
 
+def mix_within(ctx: Context, within_s: float) -> tuple[ExpectedMix, int, float, tuple[float, ...]] | None:
+    """The demand mix, its horizon (column) nearest to `within_s`, the part of that time, and the levels that count.
+
+    None where nothing is cut ahead, or the mix has too little data behind it.
+    """
+    rules, mix = ctx.policy.regeometry, ctx.observation.forecasts.mix
+    if not rules.ahead or mix is None or mix.reason or mix.watched_h < rules.watched_h or not len(mix.horizons_s):
+        return None
+    horizon = min(range(len(mix.horizons_s)), key=lambda each: abs(mix.horizons_s[each] - within_s))
+    levels = tuple(level for level in mix.levels if level <= rules.level)
+    return (mix, horizon, min(within_s / mix.horizons_s[horizon], 1.0), levels) if levels else None
+
+
 def expected_requests(ctx: Context, pool: Pool, within_s: float) -> tuple[F64, F64]:
     """Requests within `within_s` by the demand mix: [profiles, depth] chances, and [profiles] mean number."""
-    rules, mix, profiles = ctx.policy.regeometry, ctx.observation.forecasts.mix, pool.layouts.profiles
-    nothing = np.zeros((len(profiles), 0)), np.zeros(len(profiles))
-    if not rules.ahead or mix is None or mix.reason or mix.watched_h < rules.watched_h or not len(mix.horizons_s):
-        return nothing
-    horizon = min(range(len(mix.horizons_s)), key=lambda each: abs(mix.horizons_s[each] - within_s))
-    part = min(within_s / mix.horizons_s[horizon], 1.0)
-    levels = tuple(level for level in mix.levels if level <= rules.level)
+    profiles, found = pool.layouts.profiles, mix_within(ctx, within_s)
+    if found is None:
+        return np.zeros((len(profiles), 0)), np.zeros(len(profiles))
+    mix, horizon, part, levels = found
     counts, mean = np.zeros((len(profiles), len(levels))), np.zeros(len(profiles))
     model = ctx.observation.snapshot.names.gpu_models[pool.model]
     for row, kind in enumerate(mix.kinds):
@@ -119,7 +130,7 @@ def expected_requests(ctx: Context, pool: Pool, within_s: float) -> tuple[F64, F
         place = profiles.index(profile.name)
         counts[place] += mix.counts[row, horizon, : len(levels)] * kind.gpus * part
         mean[place] += mix.expected[row, horizon] * kind.gpus * part
-    return (chances_of(levels, np.ceil(counts)), mean) if levels else nothing
+    return chances_of(levels, np.ceil(counts)), mean
 
 
 def worth_gpu_s(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int]) -> F64:

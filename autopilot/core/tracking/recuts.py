@@ -59,6 +59,11 @@ def same_geometry(one: Geometry | None, other: Geometry | None, scope: str) -> b
     return Counter(profile for profile, _ in one) == Counter(profile for profile, _ in other)
 
 
+def switched_mode(record: RecutRecord) -> bool:
+    """Whether the change turned MIG mode on or off."""
+    return (record.before is None) != (record.after is None)
+
+
 def geometry_in_use(snapshot: ClusterSnapshot, gpu: int) -> Geometry:
     """The instances of a GPU (row) that hold work, as (profile, start)."""
     table, held = snapshot.instances, snapshot.placements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -56,6 +56,22 @@ def test_a_gpu_is_cut_and_the_other_one_keeps_its_geometry(scene: Scene) -> None
     note = scene.node("n1")["metadata"]["annotations"][MIG_GEOMETRY]
     assert json.loads(note) == [{"3g.40gb": 2}, {"1g.10gb": 7}]
     assert actuator.apply(scene.recut("n1"), scene.now_s) == ended
+
+
+def test_a_gpu_leaves_mig_mode_and_enters_it_again(scene: Scene) -> None:
+    """Its entry says that MIG is off for it; the node then offers it as a whole GPU, and the other GPU stays cut."""
+    scene.add_node("whole")
+    actuator, instruction = begun(scene, "whole", after=None)
+    (ended,) = scene.follow(actuator, instruction)
+    assert (ended.kind, ended.reason) == (OutcomeKind.DONE, "it is not in MIG mode")
+    assert scene.offers("whole") == {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "7"}
+    note = scene.node("whole")["metadata"]["annotations"][MIG_GEOMETRY]
+    assert json.loads(note) == [None, {"1g.10gb": 7}]
+    again = replace(scene.recut("whole", before=None, after=SMALL), id="2/p/whole:gpu0")
+    assert actuator.apply(again, scene.now_s).kind == OutcomeKind.ACCEPTED
+    (ended,) = scene.follow(actuator, again)
+    assert (ended.kind, ended.reason) == (OutcomeKind.DONE, "it is 7 x 1g.10gb")
+    assert scene.offers("whole") == {"nvidia.com/mig-1g.10gb": "14"}
 
 
 def test_two_gpus_of_a_node_change_together(scene: Scene) -> None:
