@@ -16,7 +16,7 @@ from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.tracking.recuts import quarantined
+from autopilot.core.tracking.recuts import quarantined, set_aside
 from autopilot.core.usage.parts import GPU_UNITS
 from autopilot.core.usage.rollup import ratios, rollups
 from autopilot.metrics.samples import Samples
@@ -33,9 +33,8 @@ def put_cluster(
 ) -> None:
     """All samples about the cluster of one tick that has a view of it."""
     snapshot = observation.snapshot
-    whatif = WhatIf(snapshot)
     put_use(out, observation)
-    put_shape(out, observation, memory, whatif)
+    put_shape(out, observation, memory)
     put_owners(out, observation, policy)
     put_pending(out, observation, decision)
     put_services(out, snapshot, observation.now_s)
@@ -66,10 +65,15 @@ def _tenants(snapshot: ClusterSnapshot) -> Bools:
     return present
 
 
-def put_shape(out: Samples, observation: Observation, memory: ControllerMemory, whatif: WhatIf) -> None:
-    """Free GPUs by node, changing and quarantined geometries, fragmentation by cause."""
+def put_shape(out: Samples, observation: Observation, memory: ControllerMemory) -> None:
+    """Free GPUs by node, changing and quarantined geometries, fragmentation by cause.
+
+    GPUs that take no new work because of a change of their geometry are neither free nor lost.
+    """
     snapshot = observation.snapshot
     nodes, gpus = snapshot.nodes, snapshot.gpus
+    whatif, aside = WhatIf(snapshot), set_aside(memory, snapshot)
+    whatif.set_aside(np.flatnonzero(aside).astype(np.int32))
     pools = snapshot.names.pools
     for row in np.flatnonzero(whatif.node_ok).tolist():
         out.put("node_free_gpus", float(whatif.node_free[row]), str(nodes.id[row]), pools[nodes.pool[row]])
@@ -82,7 +86,7 @@ def put_shape(out: Samples, observation: Observation, memory: ControllerMemory, 
         at, count = np.unique(gpus.node[found_in], return_counts=True)
         for node, number in zip(at.tolist(), count.tolist(), strict=True):
             out.put("node_recut_gpus", number, str(nodes.id[node]), state)
-    found = fragmentation_of(observation)
+    found = fragmentation_of(observation, aside)
     out.column(
         "largest_gang_gpus", *zip(*found.largest_gang_gpus, strict=True) if found.largest_gang_gpus else ((), ())
     )

@@ -12,10 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from autopilot.controller import STAGES as CONTROLLER_STAGES
 from autopilot.core.intake.signals import UNMEASURED
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.memory import Disruption, RecutRecord, Step
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.memory import Disruption, Step
 from autopilot.core.model.records import Code, Gap, Observation, OutcomeKind, Proposal, Verdict
-from autopilot.core.model.snapshot import Recut, ServiceTable, make
+from autopilot.core.model.snapshot import ServiceTable, make
 from autopilot.metrics.exposition import Exposition, history_text
 from autopilot.metrics.samples import Samples, confidence_of
 from autopilot.metrics.table import METRICS, MOST_RECOMMENDATIONS, MOST_SERIES, STAGES
@@ -24,29 +23,11 @@ from benchmarks.metrics import large_observation, large_step, series_of
 from tests.kits.core_world import AUTO, decide, done, holds, observe, snapshot, waits
 from tests.kits.idle_world import measured
 from tests.kits.proposals import propose
+from tests.kits.scraping import scrape, shown
 from tests.kits.ticking_world import tenants
 
 NOW_S = 10_000.0
 RECOMMEND = shipped_policy("recommend")
-
-
-def scrape(text: bytes) -> dict[str, float]:
-    """Samples by `name{label="value",...}`, the prefix left out; labels as the parser reads them."""
-    found = {}
-    for family in text_string_to_metric_families(text.decode()):
-        for sample in family.samples:
-            labels = ",".join(f"{key}={value}" for key, value in sample.labels.items())
-            name = sample.name.removeprefix("gpu_autopilot_")
-            found[f"{name}{{{labels}}}" if labels else name] = sample.value
-    return found
-
-
-def shown(observation: Observation, step: Step | None = None, policy: Policy = AUTO) -> dict[str, float]:
-    """What a scrape shows after one tick on `observation`."""
-    done_step = step or decide(observation, policy)
-    exposition = Exposition(None, "1")
-    exposition.tick(observation, done_step.decision, done_step.memory, policy, {"whole": 0.2})
-    return scrape(exposition.render(observation.now_s + 5.0))
 
 
 def a_world() -> Observation:
@@ -177,29 +158,6 @@ def test_work_that_waits_for_its_owner_is_not_starving() -> None:
     assert found["pending_workloads{reason=excluded}"] == 1.0
     assert found["tenant_pending_gpus{tenant=t0}"] == 9.0
     assert found["tenant_oldest_pending_seconds{tenant=t0}"] == 60.0
-
-
-def test_changing_and_failed_geometries_are_shown_by_node() -> None:
-    """Nodes without such GPUs have no series."""
-    observation = observe(snapshot("2x8", recuts={3: Recut.CHANGING, 9: Recut.FAILED, 10: Recut.FAILED}), NOW_S)
-    found = {name: value for name, value in shown(observation).items() if name.startswith("node_recut")}
-    assert found == {
-        "node_recut_gpus{node=node-0,state=changing}": 1.0,
-        "node_recut_gpus{node=node-1,state=failed}": 2.0,
-    }
-
-
-def test_a_gpu_that_is_quarantined_in_silence_is_shown() -> None:
-    """Its node reports a settled geometry: the change had no effect. One that the node calls failed counts once."""
-    record = RecutRecord("pool", None, (), NOW_S - 9e3, NOW_S - 7e3, state="quarantined", reason="it had no effect")
-    observation = observe(snapshot("1x8", recuts={3: Recut.FAILED}), NOW_S)
-    step = decide(observation)
-    memory = replace(step.memory, recuts={"GPU-2": record, "GPU-3": record, "GPU-4": replace(record, state="settled")})
-    found = shown(observation, replace(step, memory=memory))
-    assert {name: value for name, value in found.items() if name.startswith("node_recut")} == {
-        "node_recut_gpus{node=node-0,state=failed}": 1.0,
-        "node_recut_gpus{node=node-0,state=quarantined}": 1.0,
-    }
 
 
 def test_services_show_their_late_requests_and_replicas() -> None:
