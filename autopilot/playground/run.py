@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_urlsafe
+from shlex import quote
 from typing import Any
 
 from autopilot.app.options import SimulateOptions
@@ -25,7 +26,7 @@ from autopilot.service.settings import Metrics, Settings
 from autopilot.service.settings_file import load_settings
 from autopilot.service.state_folder import service_folder
 
-METRICS_LISTEN = "GPU_AUTOPILOT_METRICS__LISTEN"
+METRICS_LISTEN, STATE = "GPU_AUTOPILOT_METRICS__LISTEN", "GPU_AUTOPILOT_STATE"
 SCRAPE_S = 30.0
 """Virtual time between two scrapes, and between two ticks without a change."""
 CHARGE = {
@@ -65,7 +66,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
     token = token_urlsafe(24)
     stage = open_stage(world, speed=options.speed, token=token, acts=options.mode != Mode.RECOMMEND)
     add_control_resources(stage.server)
-    folder = service_folder(options.state)
+    folder = service_folder(options.state).absolute()
     kubeconfig = folder / "playground.kubeconfig"
     with ExitStack() as stack:
         live = go_live(stage, host=options.host, port=options.port, metrics_port=options.metrics_port)
@@ -77,7 +78,8 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
         site = capped_site(controller_site(live, kubeconfig), options.mode)
 
         def ready(url: str) -> None:
-            for line in what_to_try(stage, live, kubeconfig, token, url, options.mode):
+            state = folder if options.state is not None else None
+            for line in what_to_try(stage, live, kubeconfig, token, url, options.mode, state):
                 say(line)
 
         run_site(settings, site, ready=ready)
@@ -138,9 +140,15 @@ def write_private(path: Path, text: str) -> None:
 
 
 def what_to_try(
-    stage: Stage, live: Live, kubeconfig: Path, token: str, url: str, mode: Mode = Mode.RECOMMEND
+    stage: Stage,
+    live: Live,
+    kubeconfig: Path,
+    token: str,
+    url: str,
+    mode: Mode = Mode.RECOMMEND,
+    state: Path | None = None,
 ) -> list[str]:
-    """What a newcomer can do, with and without kubectl."""
+    """What a newcomer can do, with and without kubectl. `state`: the folder of the controller, None: the default."""
     world, namespaces = stage.world, sorted({stage.projection.namespace(each) for each in stage.cluster.jobs.tenants})
     space = namespaces[-1]
     secure = "--insecure " if live.api.certificate else ""
@@ -150,7 +158,7 @@ def what_to_try(
         f"{CHARGE[mode]}, {stage.clock.speed:g} virtual seconds per second; Ctrl-C ends it",
         "",
         "in another terminal, with kubectl:",
-        f"  export KUBECONFIG={kubeconfig}",
+        f"  export KUBECONFIG={quote(str(kubeconfig))}",
         "  kubectl get nodes",
         "  kubectl get pods,jobs,workloads -A",
         f"  kubectl -n {space} create job mine --image=busybox -- sleep 20m",
@@ -162,6 +170,7 @@ def what_to_try(
         "what the controller decides, and why:",
         "  kubectl get recommendations",
         *(f"  {line}" for line in MORE[mode]),
+        *([f"  export {STATE}={quote(str(state))}"] if state is not None else []),
         "  autopilot recommendations",
         f"  {url}  (status page)",
         "metrics of its GPUs, for a Prometheus (http_sd_configs):",

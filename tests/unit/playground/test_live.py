@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,6 +18,7 @@ from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.modes import Mode
+from autopilot.operate.client import find_api
 from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import AtMost, Live, controller_site, go_live
 from autopilot.playground.run import free_address, what_to_try, write_private
@@ -132,6 +135,23 @@ def test_what_to_try_names_the_kubeconfig_and_a_namespace(live: Live, tmp_path: 
     text = "\n".join(what_to_try(live.stage, live, tmp_path / "config", "secret", "http://127.0.0.1:9470"))
     for words in (str(tmp_path / "config"), "kubectl -n vision create job", "curl -s", "autopilot recommendations"):
         assert words in text
+
+
+def test_what_to_try_names_the_state_that_commands_must_find(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --state the commands find the service by the variable that is printed before them."""
+    state = tmp_path / "my state"
+    lines = what_to_try(live.stage, live, state / "config", "secret", "http://x", state=state)
+    (export,) = (each.strip() for each in lines if "GPU_AUTOPILOT_STATE" in each)
+    assert lines.index(f"  {export}") + 1 == lines.index("  autopilot recommendations")
+    name, _, value = export.removeprefix("export ").partition("=")
+    monkeypatch.setenv(name, *shlex.split(value))
+    state.mkdir()
+    (state / "admin.token").write_text("t", "utf-8")
+    note = {"url": "http://127.0.0.1:1", "token_file": str(state / "admin.token")}
+    (state / "service.json").write_text(json.dumps(note), "utf-8")
+    assert find_api(None, None, None).url == "http://127.0.0.1:1"
 
 
 def test_what_to_try_says_how_to_approve(live: Live, tmp_path: Path) -> None:
