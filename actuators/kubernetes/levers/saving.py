@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 
-from actuators.kubernetes.api import Api, Obj, Ref, Refusal
+from actuators.kubernetes.api import CONFLICTS, Answer, Api, Obj, Ref, Refusal
 from actuators.kubernetes.effects import fields_of, id_in
 from actuators.kubernetes.hook import declares_hook
-from actuators.kubernetes.levers.base import Effect, Ended, Tools, Waiting
+from actuators.kubernetes.levers.base import Effect, Ended, Tools, Waiting, ended_by
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop, each
 from autopilot.contract import PREFIX
@@ -35,6 +35,8 @@ def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Wa
         return None
     must = operation.save == Save.MUST
     pods = running_pods(tools.api, target)
+    if isinstance(pods, Answer):
+        return ended_by(pods, "its pods")  # nobody knows whether they save
     if not pods:
         return None
     if _declared(target, pods, ON_REQUEST) != "true":
@@ -73,9 +75,12 @@ def declined(why: str) -> Ended:
     return Ended(OutcomeKind.DECLINED, why, cause=Cause.UNSAVED)
 
 
-def running_pods(api: Api, target: Target) -> list[Obj]:
-    """The pods of the target that run now and do not stop yet."""
+def running_pods(api: Api, target: Target) -> list[Obj] | Answer:
+    """The pods of the target that run now and do not stop yet; the failed request where one cannot be read."""
     answers = each(target.of("Pod"), api.read)
+    failed = next((answer for answer in answers if not answer.ok and answer.refusal not in CONFLICTS), None)
+    if failed is not None:
+        return failed
     return [
         answer.body
         for answer in answers

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, HEARTBEAT, HEARTBEAT_OLD_S
 from autopilot.core.model.operations import Save, StopReason
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
@@ -84,6 +86,32 @@ def test_a_request_that_cannot_be_written_declines(acting: Acting) -> None:
     assert outcome.kind == OutcomeKind.DECLINED
     assert (outcome.cause, "it cannot be asked for a checkpoint" in outcome.reason) == (Cause.UNASKED, True)
     acting.finish("cut-off")
+
+
+class Silent(Api):
+    """An API server that does not answer reads of pods while `silent`."""
+
+    silent = True
+
+    def read(self, ref: Ref) -> Answer:
+        """Nothing comes back."""
+        deaf = self.silent and ref.kind == "Pod"
+        return Answer({}, Refusal.UNREACHABLE, "no answer", 0) if deaf else super().read(ref)
+
+
+def test_work_whose_pods_cannot_be_read_is_not_stopped_without_its_checkpoint(acting: Acting) -> None:
+    """Nobody knows whether it saves: it is asked after the outage."""
+    _, instruction = saving(acting, "kept", Save.TRY)
+    api = Silent(acting.rights.access("evict"))
+    actuator = KubernetesActuator(api, acting)
+    assert actuator.apply(instruction, acting.now_s).kind == OutcomeKind.ACCEPTED
+    assert not acting.job("kept")["spec"].get("suspend")
+    api.silent = False
+    acting.run(12)
+    assert actuator.advance(acting.now_s, 1, [instruction]) == ()
+    (pod,) = acting.pods("kept")
+    assert CHECKPOINT_REQUEST in pod["metadata"]["annotations"]
+    acting.finish("kept")
 
 
 def test_a_short_grace_relies_on_the_signal(acting: Acting) -> None:
