@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil, floor, isfinite
+from math import ceil, floor, inf, isfinite
 
 import numpy as np
 
@@ -105,7 +105,8 @@ def _room_prospect(gang: Waiting) -> str:
     alone = room_by_forecast(replace(ctx, plan=replace(ctx.plan, held=[])), gang.at, gang.shape)
     parts = []
     for held in reserved[:SHOWN_NAMES]:
-        runs_s = float(ctx.run_low_s[np.flatnonzero(ctx.pending == held.row)[0]])
+        at = np.flatnonzero(ctx.pending == held.row)  # none for a hold that is for no one gang
+        runs_s = float(ctx.run_low_s[at[0]]) if len(at) else inf
         how_long = (
             f"for {format_duration(runs_s)} by forecast" if isfinite(runs_s) else "for how long nothing foretells"
         )

@@ -14,6 +14,7 @@ from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import NoteCode, Observation
 from tests.kits.core_world import AUTO, decide, holds, observe, snapshot, started, waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.story_kit import story
 from tests.kits.ticking_world import tenants
 
 NOW_S = 5000.0
@@ -165,3 +166,9 @@ def test_no_moves_make_room_on_what_is_kept() -> None:
         observe(snap, NOW_S, total_s={"wide": 7200.0, "small": 9000.0}), forecast(FOUR, NOW_S), queue=[1]
     )
     assert [each.kind for each in told(observation).instructions] == ["scale"]
+
+
+def test_the_story_of_work_that_waits_for_what_is_kept_names_it() -> None:
+    """For whom the GPUs are kept, and that nothing foretells for how long they need them."""
+    lines, _ = story(seen(), "b", ACTING, ControllerMemory(services=LEARNED))
+    assert "not before what is reserved for expected replicas of chat (starts " in lines
