@@ -40,6 +40,8 @@ WORDS: Mapping[str, str] = {
     "is not used is released in {value}",
     NoteCode.REPLICAS_HELD: "{gpus:GPU} are kept for {replicas:replica} that {subject} is expected to need in {value}; "
     "work that ends before may use them",
+    NoteCode.INSTANCES_HELD: "{instances:MIG instance} {profile} are kept for {replicas:replica} that {subject} is "
+    "expected to need in {value}; work that ends before may use them",
     NoteCode.GPU_QUARANTINED: "{subject} is quarantined, the change of its MIG geometry went wrong: {why}; it takes "
     "no new work until its node shows one legal geometry in several lists in a row, or a person releases it with "
     "`autopilot release {subject}`",

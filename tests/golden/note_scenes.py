@@ -135,6 +135,14 @@ def _replicas_held() -> Step:
     )
 
 
+def _instances_held() -> Step:
+    """The same on MIG instances."""
+    cuts = {0: [("2g.20gb", start) for start in (0, 2, 4)]}
+    at_work = world("1x8", [holds("chat/1", 1, [0], service=0, mig_profile=1)], cuts=cuts)
+    columns = {"needed_replicas": [1], "replicas": [1]}
+    return decide(serving(at_work, forecast({"chat": 5.5}), **columns), EAGER, ControllerMemory(services=LEARNED))
+
+
 SMALL = tuple(("1g.10gb", start) for start in range(7))
 
 
@@ -203,6 +211,7 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.ADVANCE_HELD: lambda: _advance([]),
     NoteCode.ADVANCE_NOT_FREE: lambda: _advance([holds("x", 3, queue=2, gpus_per_member=3)]),
     NoteCode.REPLICAS_HELD: _replicas_held,
+    NoteCode.INSTANCES_HELD: _instances_held,
     NoteCode.HANG_TOO_MANY: lambda: _hang(lambda now_s: fleet(now_s, set(), zeros=True)),
     NoteCode.HANG_FEW_AT_WORK: lambda: _hang(lambda now_s: fleet(now_s, {0}, count=1)),
     NoteCode.HANG_DARK_NODE: lambda: _hang(lambda now_s: fleet(now_s, {0, 1})),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopilot.core.model.records import Proposal
+from autopilot.core.model.records import NoteCode, Proposal
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
 from tests.kits.demand_world import Growing
@@ -85,6 +85,7 @@ def test_batch_on_instances_leaves_for_replicas_that_are_foreseen(tmp_path: Path
         assert [victim.how for victim in room.victims] == ["evict"]
         assert at_s < runs_at_s(ran, room.subject.name) < at_s + 120.0
     assert ran.simulated.run.complete
+    assert NoteCode.INSTANCES_HELD in {note.code for moment in ran.tape.moments for note in moment.decision.notes}
     assert replay(path).identical
 
 

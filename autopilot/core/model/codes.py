@@ -128,6 +128,7 @@ class NoteCode(StrEnum):
     RELEASE_REFUSED = "release_refused"
     ADVANCE_NOT_FREE = "advance_not_free"
     REPLICAS_HELD = "replicas_held"
+    INSTANCES_HELD = "instances_held"
     # why a gang that seems to hang is not stopped (core/tracking/hangs.py)
     HANG_TOO_MANY = "hang_too_many"
     HANG_FEW_AT_WORK = "hang_few_at_work"

@@ -29,17 +29,18 @@ def find_fit(
     node_end_s: F64 | None = None,
     end_s: float = np.nan,
     apart: F64 | None = None,
+    barred: I32 | None = None,
 ) -> Fit | Miss:
     """The best place for a gang now, or why there is none.
 
     `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the drain term, and
-    `apart` [nodes] is what each node costs for the sake of other work. Ties go to the lowest node row, so the
-    answer is deterministic.
+    `apart` [nodes] is what each node costs for the sake of other work. `barred` are instances
+    held for others. Ties go to the lowest node row, so the answer is deterministic.
     """
     if shape.gpus <= 0:
         return Miss(Code.CAPACITY, 0.0, 0.0)  # work without GPUs is not ours to place
     if shape.profile >= 0:
-        return find_instances(whatif, shape, suitable_nodes(whatif, shape, memory_mib_of_model))
+        return find_instances(whatif, shape, suitable_nodes(whatif, shape, memory_mib_of_model), barred)
     if shape.milli:
         return find_shares(whatif, shape, suitable_nodes(whatif, shape, memory_mib_of_model), room)
     # the columns below have a row for each node with room: on a cluster in use these are few

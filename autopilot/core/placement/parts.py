@@ -37,10 +37,14 @@ def find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | 
     )
 
 
-def find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Fit | Miss:
-    """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
+def find_instances(whatif: WhatIf, shape: Shape, suits: Bools, barred: I32 | None = None) -> Fit | Miss:
+    """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use. `barred`: rows of
+    instances that are held for others.
+    """
     gpus = whatif.snapshot.gpus
     found = whatif.usable_instances(shape.profile)
+    if barred is not None and len(barred):
+        found = found[~np.isin(found, barred)]
     gpu = whatif.instance_gpu[found]
     if shape.gpus == 1 and len(found):  # the usual case: most often the best of all suits
         best = whatif.gpu_cuts_used[gpu].argmax()

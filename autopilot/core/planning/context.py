@@ -145,6 +145,17 @@ class Context:
             rooms[key] = room
         return rooms[key]
 
+    def barred_instances(self, end_s: float, row: int = -1) -> I32:
+        """Free MIG instances that a gang which would run until `end_s` may not use: they are held for others. Where a
+        hold leaves some of its instances to others, only the rest is barred.
+        """
+        barred = [np.zeros(0, np.int32)]
+        for held in self.plan.held:
+            if len(held.instances) and held.start_s < end_s and not self.may_use(held, row):
+                free = held.instances[self.whatif.instance_used[held.instances] == 0]
+                barred.append(free[max(int(held.left[0]), 0) :])
+        return np.concatenate(barred)
+
     def cached(self) -> StateCache:
         """Answers for the current state of the what-if."""
         return self.search_cache.at(self.whatif.stamp)
@@ -228,7 +239,7 @@ class Context:
             if held.start_s < end_s and not (held.queue >= 0 and self.may_use(held, row))
         ]
         if losing:
-            self.plan.use_spare(losing, layout.per_node(self.observation.snapshot))
+            self.plan.use_spare(losing, layout.per_node(self.observation.snapshot), layout.instance)
 
     def shape(self, row: int, gpus: int) -> Shape:
         """The shape of a workload at a width in GPUs, shares or instances."""

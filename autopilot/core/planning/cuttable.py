@@ -44,9 +44,10 @@ class Seen:
 
 
 def books_of(ctx: Context) -> Books:
-    """The books of the tick. What this plan evicts is still in use."""
+    """The books of the tick. What this plan evicts is still in use, and so is what is held for expected replicas."""
     whatif = ctx.whatif
     held = _held(ctx)
+    held[ctx.barred_instances(np.inf)] = True
     return Books(
         whatif.instance_gpu,
         whatif.instance_profile,

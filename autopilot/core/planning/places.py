@@ -28,7 +28,11 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
     if row in ctx.members:
         spread = ctx.policy.placement.fill < 0
         team = Team(row, ctx.members[row], lambda gpus: ctx.may_start(at, gpus) is None, ctx.gpu_memory_mib, spread)
-        return find_members(ctx.whatif, team, ctx.room(float(ctx.gap_end_s[at])))
+        found = find_members(ctx.whatif, team, ctx.room(float(ctx.gap_end_s[at])))
+        if isinstance(found, Fit) and np.isin(found.layout.instance, barred_for(ctx, at)).any():
+            return Miss(Code.RESERVED, 0.0, float(shape.gpus))
+        return found
+    barred = barred_for(ctx, at) if shape.profile >= 0 else None
     room = ctx.room(float(ctx.gap_end_s[at]), row, promises_only=displacing)
     missing = short(ctx, shape, room)
     if missing is not None:
@@ -49,6 +53,7 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
             drain,
             ctx.now_s + float(ctx.run_low_s[at]),
             apart,
+            barred,
         )
 
     def on(room: I32) -> Fit | Miss:
@@ -65,11 +70,20 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
         if isinstance(first, Fit):
             return first
     found = on(room)
+    if isinstance(found, Miss) and barred is not None and len(barred):
+        alone = find_fit(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib)
+        if isinstance(alone, Fit):
+            return Miss(Code.RESERVED, found.value, found.threshold)
     if isinstance(found, Miss) and allowed != shape:
         wide = find_fit(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
         if isinstance(wide, Fit):  # there is room, on GPUs of a model whose limit is reached
             return Miss(Code.LIMIT, 0.0, float(shape.gpus))
     return found
+
+
+def barred_for(ctx: Context, at: int) -> I32:
+    """MIG instances that are held for others than the gang at `at`."""
+    return ctx.barred_instances(float(ctx.gap_end_s[at]), int(ctx.pending[at]))
 
 
 def _apart(ctx: Context, row: int) -> F64 | None:
@@ -161,5 +175,6 @@ def elsewhere(ctx: Context, row: int, gpus: int) -> Fit | None:
     if row in ctx.members:  # members that differ are placed when they start, not here
         return None
     shape = within_limits(ctx, row, shape)
-    fit = find_fit(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
+    barred = ctx.barred_instances(np.inf) if shape.profile >= 0 else None
+    fit = find_fit(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib, barred=barred)
     return fit if isinstance(fit, Fit) else None

@@ -28,7 +28,8 @@ class Held:
     """A reservation as the planner works with it: rows instead of names, and what others may still use.
 
     Over the nodes of the reservation: `counts`, the GPUs it takes on each, and `spare`, those that work which
-    outlives `start_s` may use.
+    outlives `start_s` may use. A hold of MIG instances takes no GPUs: it has the `instances` (rows) that are free by
+    then, and in `left` [1] the number of them that such work may use.
     """
 
     row: int
@@ -39,6 +40,8 @@ class Held:
     counts: I32
     spare: I32
     queue: int = -1  # its work, and that of the queues below it, may use the room; -1: only the gang itself
+    instances: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    left: I32 = field(default_factory=lambda: np.zeros(1, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +177,12 @@ class PlanState:
         """Note until when these GPUs are used by prediction."""
         self.gpu_free_at_s[layout.gpu] = end_s
 
-    def use_spare(self, holds: Sequence[Held], gpus_per_node: I32) -> None:
-        """Take GPUs off what these reservations can spare. `gpus_per_node` [nodes]."""
+    def use_spare(self, holds: Sequence[Held], gpus_per_node: I32, instances: I32) -> None:
+        """Take GPUs and instances (rows) off what these reservations can spare. `gpus_per_node` [nodes]."""
         for held in holds:
             np.subtract(held.spare, gpus_per_node[held.nodes], out=held.spare)
+            if len(held.instances):
+                held.left[0] -= np.isin(instances, held.instances).sum()
 
     def leave(self, row: int, keeps: Layout | None = None) -> None:
         """Count on a running gang's leaving, but for what it keeps."""

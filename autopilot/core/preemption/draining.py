@@ -89,7 +89,8 @@ def _moves(ctx: Context, gpus: I32, rows: list[int]) -> tuple[Eviction, ...] | N
     for row in sorted(rows, key=lambda each: (-len(held[each]), each)):
         width = len(held[row])
         own = within_limits(ctx, row, shape_of(snapshot, row, width))
-        place = find_fit(whatif, own, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
+        barred = ctx.barred_instances(np.inf) if own.profile >= 0 else None
+        place = find_fit(whatif, own, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib, barred=barred)
         if not isinstance(place, Fit) or ctx.quota.may_start(row, width) is not None:
             break
         whatif.place(row, place.layout)

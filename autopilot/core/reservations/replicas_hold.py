@@ -3,7 +3,8 @@
 Work that borrows may start on whatever is free. While the load of a service rises, such work would be stopped minutes
 later for the next replica. The forecasts that `scale_ahead` trusts give the number of replicas that each service is
 expected to need within `room.keep_s`. For replicas that hold no GPUs yet, GPUs that will be free by then are held. Work
-of the service's queue may use them, and so may work that is sure to end before. Nothing is stopped for a hold.
+of the service's queue may use them, and so may work that is sure to end before. Nothing is stopped for a hold. Replicas
+on MIG instances have instances of their profile held, by number.
 """
 
 from __future__ import annotations
@@ -44,8 +45,16 @@ def hold_replicas(ctx: Context) -> None:
         if row < 0 or missing <= 0:
             continue
         shape = ctx.shape(row, int(work.gpus[row]))
-        if shape.whole_gpus and shape.members + (shape.tail > 0) == 1:
-            _hold(ctx, ahead, row, shape, missing)
+        if shape.milli or shape.members + (shape.tail > 0) != 1:
+            continue
+        start_s = -inf if ahead.forecast is None else ahead.forecast.made_s + _within_s(ctx, ahead.forecast)
+        if start_s <= ctx.now_s:  # the forecast is older than the time that room is kept for
+            continue
+        ctx.plan.wake_at(start_s)
+        if shape.whole_gpus:
+            _hold(ctx, ahead, row, shape, missing, start_s)
+        else:
+            _hold_instances(ctx, ahead, row, shape, missing, start_s)
 
 
 def _replicas(ctx: Context, ahead: Ahead) -> int:
@@ -67,13 +76,38 @@ def _within_s(ctx: Context, forecast: Forecast) -> float:
     return min(ctx.policy.room.keep_s, forecast.horizons_s[-1])
 
 
-def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int) -> None:
-    """Hold GPUs that are free by then for the `missing` replicas, which are like the workload at `row`."""
-    snapshot, forecast = ctx.observation.snapshot, ahead.forecast
-    start_s = -inf if forecast is None else forecast.made_s + _within_s(ctx, forecast)
-    if start_s <= ctx.now_s:  # the forecast is older than the time that room is kept for
+def _hold_instances(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int, start_s: float) -> None:
+    """Hold MIG instances that are free by then for the `missing` replicas. Any instances that are left will do."""
+    snapshot = ctx.observation.snapshot
+    whatif, node = ctx.whatif, snapshot.gpus.node
+    suits = (suitable_nodes(whatif, shape, ctx.gpu_memory_mib, empty=True) & whatif.node_ok)[node] & whatif.gpu_ok
+    held, free_at_s = snapshot.placements, np.full(len(snapshot.instances.gpu), -inf)
+    on = held.instance >= 0
+    np.maximum.at(free_at_s, held.instance[on], ctx.end_s[held.workload[on]])
+    ready = whatif.instance_alive & (whatif.instance_profile == shape.profile) & suits[whatif.instance_gpu]
+    rows = np.flatnonzero(ready & (free_at_s <= start_s)).astype(np.int32)
+    left = len(rows) - sum(each.record.gpus for each in ctx.plan.held if np.isin(rows, each.instances).any())
+    count = min(missing * shape.gpus, left)
+    if count <= 0:
         return
-    ctx.plan.wake_at(start_s)
+    service, queue = str(snapshot.services.id[ahead.row]), int(snapshot.workloads.queue[row])
+    nodes = np.unique(node[whatif.instance_gpu[rows[-count:]]])
+    names = tuple(snapshot.nodes.id[nodes].tolist())
+    record = Reservation(f"expected replicas of {service}", 0, count, start_s, start_s, start_s, names)
+    no_gpus, spare = np.zeros_like(nodes), np.full_like(nodes, np.iinfo(np.int32).max // 2)  # whole GPUs are not held
+    others = np.array([left - count], np.int32)
+    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, no_gpus, spare, queue, rows, others))
+    facts = (
+        Evidence("instances", count, "MIG instances"),
+        Evidence("profile", snapshot.names.profiles[shape.profile]),
+        Evidence("replicas", missing, "replicas"),
+    )
+    ctx.plan.note(Note(NoteCode.INSTANCES_HELD, About.SERVICE, service, round(start_s - ctx.now_s, 3), "s", facts))
+
+
+def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int, start_s: float) -> None:
+    """Hold GPUs that are free by then for the `missing` replicas, which are like the workload at `row`."""
+    snapshot = ctx.observation.snapshot
     ready = np.bincount(snapshot.gpus.node[ctx.plan.gpu_free_at_s <= start_s], minlength=len(snapshot.nodes.id)).astype(
         np.int32
     )

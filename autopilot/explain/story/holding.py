@@ -107,10 +107,16 @@ def _reservations(gang: Waiting) -> list[str]:
         if held.start_s < end_s and held.row != gang.row:
             sure = "promised" if held.record.firm else "tentative"
             nodes = ", ".join(held.record.nodes[:8]) + (" ..." if len(held.record.nodes) > 8 else "")
+            if len(held.instances):
+                profile = ctx.observation.snapshot.names.profiles[held.shape.profile]
+                what, left = f"MIG instance {profile}|MIG instances {profile}", int(held.left.clip(0)[0])
+                of = "this profile"
+            else:
+                what, left, of = "GPU", int(held.spare.clip(0).sum()), "these nodes"
             lines.append(
-                f"reserved ({sure}) for {held.record.workload}: {counted(held.record.gpus, 'GPU')} on {nodes}, "
+                f"reserved ({sure}) for {held.record.workload}: {counted(held.record.gpus, what)} on {nodes}, "
                 f"planned to start {soon(ctx, held.start_s)}; "
-                f"until then {counted(int(held.spare.clip(0).sum()), 'GPU')} of these nodes stay for others"
+                f"until then {counted(left, what)} of {of} stay for others"
             )
     if lines and isfinite(end_s):
         level = ctx.policy.backfill.level
