@@ -27,6 +27,7 @@ _UNKNOWN = {
     "evict": "evict: {victims}",
     "move": "move: {victims}",
     "scale": "keep at least {replicas}",
+    "ceiling": "keep at most {replicas}",
     "recut": "cut it anew",
     "drain": "drain it: {victims}",
     "cordon": "cordon or uncordon it",

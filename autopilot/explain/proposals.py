@@ -15,7 +15,7 @@ from math import isfinite
 import numpy as np
 
 from autopilot.core.guards import telemetry
-from autopilot.core.model.changes import DrainChange, RecutChange, ScaleChange
+from autopilot.core.model.changes import CeilingChange, DrainChange, RecutChange, ScaleChange
 from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.modes import MODE_UNIT, MODES
 from autopilot.core.model.objects import Geometry, SubjectKind
@@ -306,7 +306,7 @@ def _fields(proposal: Proposal) -> dict[str, str]:
         "victims": _first_victims(proposal.victims),
         "workload": proposal.subject.name,
         "tenant": proposal.tenant,
-        "replicas": counted(change.replicas, "replica") if isinstance(change, ScaleChange) else "",
+        "replicas": counted(change.replicas, "replica") if isinstance(change, ScaleChange | CeilingChange) else "",
     }
 
 

@@ -32,6 +32,7 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
     Effect.NOTIFY: frozenset({"notify"}),
     Effect.MARK: frozenset(),
     Effect.PARK: frozenset({"evict"}),
+    Effect.CEILING: frozenset({"ceiling"}),
 }
 """Kinds of instructions that each effect is made of. Gangs are rigid where there is no lever for `resize`."""
 

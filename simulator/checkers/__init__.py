@@ -10,6 +10,7 @@ from simulator.checkers.base import Checker, Rules, Violation, World
 from simulator.checkers.blast_radius import BlastRadius
 from simulator.checkers.budgets import Budgets
 from simulator.checkers.capacity import Capacity
+from simulator.checkers.ceilings import Ceilings
 from simulator.checkers.conservation import Booked, Conservation
 from simulator.checkers.effects import Effects
 from simulator.checkers.flapping import Flapping
@@ -53,6 +54,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Errors,
         Advance,
         Floors,
+        Ceilings,
         Room,
         Guarantees,
         RegeometryRate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Cordoned, Decided, Evicting, Floored, Recutting, Started, Stopped, Why
+from simulator.world.facts import Ceiled, Cordoned, Decided, Evicting, Floored, Recutting, Started, Stopped, Why
 
 
 class Effects(Checker):
@@ -40,6 +40,10 @@ class Effects(Checker):
         """It needs an accepted scaling."""
         self._effect(fact.at_s, fact.service, fact.effect, "scale")
 
+    def on_ceiled(self, fact: Ceiled) -> None:
+        """It needs an accepted ceiling."""
+        self._effect(fact.at_s, fact.service, fact.effect, "ceiling")
+
     def on_recutting(self, fact: Recutting) -> None:
         """Its begin needs an accepted change."""
         if fact.begins:
@@ -65,4 +69,4 @@ class Effects(Checker):
             return self.gpu(row)
         if kind == "cordon":
             return self.node(row)
-        return f"service {row}" if kind == "scale" else self.job(row)
+        return f"service {row}" if kind in {"scale", "ceiling"} else self.job(row)

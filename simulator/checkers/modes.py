@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autopilot.core.model.policy import ACTIONS_WITH, Effect
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Cordoned, Evicting, Floored, Recutting, Started, Stopped, Why
+from simulator.world.facts import Ceiled, Cordoned, Evicting, Floored, Recutting, Started, Stopped, Why
 
 
 def _with(*effects: Effect) -> frozenset[str]:
@@ -12,6 +12,7 @@ def _with(*effects: Effect) -> frozenset[str]:
 
 
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
+CEILINGS = _with(Effect.CEILING)
 RECUTS, DRAINS, CORDONS = _with(Effect.RECUT), _with(Effect.DRAIN), _with(Effect.CORDON)
 MOVES, CLEARS, PARKS = _with(Effect.MOVE), _with(Effect.CLEAR), _with(Effect.PARK)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
@@ -69,6 +70,13 @@ class Modes(Checker):
         if self.world.rules.held_actions >= FLOORS:
             names = " or ".join(sorted(FLOORS))
             self.violate(fact.at_s, f"service {fact.service}", f"has a floor although {names} may not act on its own")
+
+    def on_ceiled(self, fact: Ceiled) -> None:
+        """Only one action sets ceilings."""
+        self.checked += 1
+        if self.world.rules.held_actions >= CEILINGS:
+            names = " or ".join(sorted(CEILINGS))
+            self.violate(fact.at_s, f"service {fact.service}", f"has a ceiling although {names} may not act on its own")
 
     def on_recutting(self, fact: Recutting) -> None:
         """Only one action changes geometries."""

@@ -89,19 +89,27 @@ class Autoscaler:
         self._added: deque[tuple[float, int]] = deque()
 
     def decide(
-        self, now_s: float, ready: int, starting: int, metric: float, start_delay_s: float, floor: int = 0
+        self,
+        now_s: float,
+        ready: int,
+        starting: int,
+        metric: float,
+        start_delay_s: float,
+        floor: int = 0,
+        ceiling: int = -1,
     ) -> Scaling:
         """The target number of replicas, including `ready` and `starting` ones, from the mean metric of the ready ones
         (NaN: unknown, no change). Call it once per `spec.period_s`.
 
         `floor` is a temporary minReplicas: as in the original it applies after the stabilisation, so it is forgotten as
-        soon as it ends, and it takes effect at once.
+        soon as it ends, and it takes effect at once. `ceiling` is a temporary maxReplicas; -1: none.
         """
         current = ready + starting
         recommendation = min(
             max(self._recommend(ready, starting, metric), self.spec.min_replicas), self.spec.max_replicas
         )
         needed = self._limit_rise(now_s, current, self._stabilise(now_s, current, recommendation))
+        needed = min(needed, ceiling) if ceiling >= 0 else needed
         wanted = max(needed, min(floor, self.spec.max_replicas))
         if wanted > current:
             self._added.append((now_s, wanted - current))

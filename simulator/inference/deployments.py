@@ -15,6 +15,7 @@ import numpy as np
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Inventory
+from autopilot.core.model.snapshot import SloClass
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.requests import (
     Arrivals,
@@ -60,6 +61,10 @@ class Deployment:
     """time to load the model after the container started; NaN: from the physics"""
     load: ServiceLoad | None = None
     """its synthetic requests; None: it has requests only where a file names it"""
+    slo_class: SloClass = SloClass.LATENCY_CRITICAL
+    preemptible: bool = False
+    least_replicas: int | None = None
+    """replicas that its owner keeps while it is idle; None: the minimum of its autoscaler. With 0 a gateway wakes it"""
     calls_from_s: float = 0.0
     """synthetic requests before this are dropped: its first replicas need that long to start"""
 
@@ -80,12 +85,22 @@ class Deployment:
                 f"service {self.name}: gpu_milli = {self.gpu_milli}: write 1 to 999 thousandths of one GPU, "
                 "and not beside mig_profile"
             )
+        if self.least_replicas is not None and not 0 <= self.least_replicas <= self.autoscaler.min_replicas:
+            raise InputError(
+                f"service {self.name}: least_replicas = {self.least_replicas}: write 0 or more, and at most "
+                f"min_replicas {self.autoscaler.min_replicas}"
+            )
         low, high = self.autoscaler.min_replicas, self.autoscaler.max_replicas
         if not low <= self.initial_replicas <= high:
             raise InputError(
                 f"service {self.name}: initial_replicas = {self.initial_replicas} is not between "
                 f"min_replicas {low} and max_replicas {high}"
             )
+
+    @property
+    def kept(self) -> int:
+        """Replicas that its owner keeps, at the least."""
+        return self.autoscaler.min_replicas if self.least_replicas is None else self.least_replicas
 
     def shape(self, inventory: Inventory) -> Shape:
         """The hardware request of one replica on `inventory`."""

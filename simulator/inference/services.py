@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Inventory
-from autopilot.core.model.snapshot import ServiceTable, SloClass, empty
+from autopilot.core.model.snapshot import ServiceTable, empty
 from simulator.inference.autoscaler import Autoscaler, metric_between
 from simulator.inference.deployments import Deployment, Services
 from simulator.inference.requests import ArrivalSource
@@ -27,7 +27,7 @@ from simulator.inference.service_series import ServiceSeriesRow, series_row
 from simulator.inference.serving import ServiceSim, serving_totals
 from simulator.inference.serving_records import Served, ServingTotals
 from simulator.running.engine import Engine
-from simulator.world.facts import REQUEUED, Floored, Scaled, Started, Stopped, Why
+from simulator.world.facts import REQUEUED, Ceiled, Floored, Scaled, Started, Stopped, Why
 from simulator.world.physics import IDEAL, Physics
 from simulator.world.placing import never_fits
 from simulator.world.work import Jobs, Shape, uid_of, uids_of
@@ -71,6 +71,7 @@ class _Service:
         self.needed = deployment.initial_replicas  # the need of its load, without a floor
         self.load_ratio = nan  # the metric of the latest sync over its target
         self._floor, self._floor_until_s = 0, nan
+        self._ceiling, self._ceiling_until_s, self._had = -1, nan, 0
         self.ready_log: list[tuple[float, int]] = [(0.0, 0)]
         self._recent: tuple[int, tuple[float, ...]] = (-1, (nan,) * 6)
 
@@ -86,6 +87,23 @@ class _Service:
     def set_floor(self, replicas: int, until_s: float) -> None:
         """Keep at least this many replicas from now until then."""
         self._floor, self._floor_until_s = replicas, until_s if replicas else nan
+
+    def ceiling(self, now_s: float) -> tuple[int, float]:
+        """(most replicas, until when); (-1, NaN) without a ceiling, or after it has expired."""
+        return (self._ceiling, self._ceiling_until_s) if self._ceiling_until_s > now_s else (-1, nan)
+
+    def set_ceiling(self, replicas: int, until_s: float, now_s: float) -> None:
+        """Keep at most this many replicas from now until then."""
+        if self.ceiling(now_s)[0] < 0 and replicas >= 0:
+            self._had = self.wanted
+        self._ceiling, self._ceiling_until_s = replicas, until_s if replicas >= 0 else nan
+
+    def restored(self, now_s: float) -> int:
+        """Replicas that it had before a ceiling that has ended, once; else 0."""
+        if self._had and self.ceiling(now_s)[0] < 0:
+            had, self._had = self._had, 0
+            return had
+        return 0
 
     def log_ready(self, now_s: float) -> None:
         """Note the number of ready replicas."""
@@ -184,8 +202,8 @@ class ServiceFleet:
             deployment.tenant,
             service.shape,
             now_s,
-            slo_class=SloClass.LATENCY_CRITICAL,
-            preemptible=False,
+            slo_class=deployment.slo_class,
+            preemptible=deployment.preemptible,
             service=service.row,
             kind=KIND,
             checkpoint_interval_s=0.0,  # completed requests stay completed: a replica has no progress to lose
@@ -269,8 +287,10 @@ class ServiceFleet:
             counters, ready = sim.counters(), len(service.ready)
             metric = metric_between(service.looked_at, counters, sim.queue_depth, ready, spec.metric)
             service.looked_at = counters
+            self._restore(service, now_s)  # a ceiling that lapsed
             floor, _ = service.floor(now_s)
-            scaling = service.autoscaler.decide(now_s, ready, service.wanted - ready, metric, 0.0, floor)
+            ceiling, _ = service.ceiling(now_s)
+            scaling = service.autoscaler.decide(now_s, ready, service.wanted - ready, metric, 0.0, floor, ceiling)
             service.needed, service.load_ratio = scaling.needed, metric / spec.target
             self._cluster.publish(Scaled(now_s, service.row, scaling.replicas, scaling.needed, floor))
             self._scale(service, scaling.replicas, now_s)
@@ -292,14 +312,9 @@ class ServiceFleet:
         More replicas are requested at once, fewer at the autoscaler's next sync. Returns the reason for a refusal, ""
         on success.
         """
-        found = [service for service in self._services if service.deployment.name == name]
-        if not found:
-            return f"there is no service {name}"
-        if uid is not None and uid != uid_of("service", found[0].row):
-            return f"the name {name} belongs to another service"
-        if generation != GENERATION:
-            return f"service {name} was changed since"
-        service = found[0]
+        service = self._found(name, generation, uid)
+        if isinstance(service, str):
+            return service
         self._cluster.decided(effect, "scale", service.row, now_s)
         service.set_floor(replicas, until_s)
         self._cluster.publish(Floored(now_s, service.row, replicas, until_s, effect))
@@ -307,6 +322,49 @@ class ServiceFleet:
         if least > service.wanted:
             self._scale(service, least, now_s)
         return ""
+
+    def set_ceiling(
+        self,
+        name: str,
+        replicas: int,
+        until_s: float,
+        generation: int,
+        now_s: float,
+        effect: str = "",
+        uid: str | None = None,
+    ) -> str:
+        """Keep at most this many replicas of a service from now until then; -1: those that it had again.
+
+        Both take effect at once. Returns the reason for a refusal, "" on success.
+        """
+        service = self._found(name, generation, uid)
+        if isinstance(service, str):
+            return service
+        kept = service.deployment.kept
+        self._cluster.decided(effect, "ceiling", service.row, now_s)
+        service.sim.advance(now_s)
+        busy = service.sim.in_service + service.sim.queue_depth > 0
+        service.set_ceiling(replicas, until_s, now_s)
+        self._cluster.publish(Ceiled(now_s, service.row, replicas, until_s, kept, kept == 0, busy, effect))
+        if 0 <= replicas < service.wanted:
+            self._scale(service, replicas, now_s)
+        self._restore(service, now_s)
+        return ""
+
+    def _found(self, name: str, generation: int, uid: str | None) -> _Service | str:
+        """The service that is meant, or why there is none."""
+        found = [service for service in self._services if service.deployment.name == name]
+        if not found:
+            return f"there is no service {name}"
+        if uid is not None and uid != uid_of("service", found[0].row):
+            return f"the name {name} belongs to another service"
+        return found[0] if generation == GENERATION else f"service {name} was changed since"
+
+    def _restore(self, service: _Service, now_s: float) -> None:
+        """Request what a service had before its ceiling, once that has ended."""
+        least = min(service.restored(now_s), service.autoscaler.spec.max_replicas)
+        if least > service.wanted:
+            self._scale(service, least, now_s)
 
     def set_replicas(self, name: str, replicas: int, now_s: float) -> None:
         """Somebody sets the number of replicas; the autoscaler goes on from there at its next sync."""
@@ -377,6 +435,7 @@ class ServiceFleet:
             service.sim.advance(now_s)
         recent = np.array([service.recent(now_s) for service in services], np.float64).T
         floors = [service.floor(now_s) for service in services]
+        ceilings = [service.ceiling(now_s) for service in services]
         ids = np.empty(len(services), object)
         ids[:] = [service.deployment.name for service in services]
         objectives = [service.deployment.serving.objective_s for service in services]
@@ -387,7 +446,7 @@ class ServiceFleet:
             queue=np.array(self._queue, np.int32),
             replicas=np.array([service.wanted for service in services], np.int32),
             ready_replicas=np.array([len(service.ready) for service in services], np.int32),
-            min_replicas=np.array([service.autoscaler.spec.min_replicas for service in services], np.int32),
+            min_replicas=np.array([service.deployment.kept for service in services], np.int32),
             max_replicas=np.array([service.autoscaler.spec.max_replicas for service in services], np.int32),
             objective_s=np.array([nan if s is None else s for s in objectives], np.float64),
             p99_s=recent[0].copy(),
@@ -404,9 +463,9 @@ class ServiceFleet:
             recent_violation_ratio=recent[4].copy(),
             tokens_per_s=recent[5].copy(),
             wake_rps=recent[3].copy(),  # a gateway in front counts all arrivals
-            wake_age_s=np.array(
-                [age_s if each.autoscaler.spec.min_replicas == 0 else nan for each in services], np.float64
-            ),
+            wake_age_s=np.array([age_s if each.deployment.kept == 0 else nan for each in services], np.float64),
+            ceiling=np.array([replicas for replicas, _ in ceilings], np.int32),
+            ceiling_until_s=np.array([until_s for _, until_s in ceilings], np.float64),
         )
 
     def load(self, name: str, now_s: float) -> tuple[int, int, int]:

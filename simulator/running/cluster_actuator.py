@@ -10,6 +10,7 @@ from collections.abc import Callable
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import (
     AdmitOperation,
+    CeilingOperation,
     CordonOperation,
     EvictOperation,
     NotifyOperation,
@@ -47,8 +48,8 @@ failures.
 
 
 Scale = Callable[[str, int, float, int, float, str, str], str]
-"""Sets a service's floor: name, replicas, until when, generation, now, effect, uid -> reason for a refusal ("" on
-success).
+"""Sets a service's floor or ceiling: name, replicas, until when, generation, now, effect, uid -> reason for a refusal
+("" on success).
 """
 
 
@@ -62,9 +63,13 @@ class ClusterActuator:
         cluster: Cluster,
         fault: Callable[[Instruction, float], Outcome | None] | None = None,
         scale: Scale | None = None,
+        ceil: Scale | None = None,
     ) -> None:
-        """`fault` may replace the cluster's answer (injected conflicts and failures); `scale` None: no services."""
+        """`fault` may replace the cluster's answer (injected conflicts and failures); `scale` and `ceil`
+        None: no services.
+        """
         self._cluster, self._fault, self._scale = cluster, fault, scale
+        self._ceil = ceil
         self._done: dict[str, Outcome] = {}
         self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
         self._gpu = {name: row for row, name in enumerate(cluster.inventory.gpus.uuid.tolist())}
@@ -90,7 +95,9 @@ class ClusterActuator:
         if injected is not None:
             return injected
         if isinstance(instruction.operation, ScaleOperation):
-            return self._remember(self._set_floor(instruction, instruction.operation, now_s))
+            return self._remember(self._set_bound(self._scale, instruction, instruction.operation, now_s))
+        if isinstance(instruction.operation, CeilingOperation):
+            return self._remember(self._set_bound(self._ceil, instruction, instruction.operation, now_s))
         if isinstance(instruction.operation, RecutOperation):
             return self._remember(self._recut(instruction, instruction.operation, gpu, now_s))
         if isinstance(instruction.operation, CordonOperation):
@@ -116,14 +123,16 @@ class ClusterActuator:
         self._done[outcome.instruction_id] = outcome
         return outcome
 
-    def _set_floor(self, instruction: Instruction, floor: ScaleOperation, now_s: float) -> Outcome:
-        """Set the floor of a service; additional replicas are pending at once."""
-        if self._scale is None:
+    def _set_bound(
+        self, to: Scale | None, instruction: Instruction, bound: ScaleOperation | CeilingOperation, now_s: float
+    ) -> Outcome:
+        """Set the floor or the ceiling of a service; additional replicas are pending at once."""
+        if to is None:
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
-        reason = self._scale(
+        reason = to(
             instruction.subject.name,
-            floor.replicas,
-            floor.until_s,
+            bound.replicas,
+            bound.until_s,
             instruction.subject.revision,
             now_s,
             instruction.id,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core.model.errors import InputError, unknown_name
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, SloClass
 from autopilot.core.model.units import parse_duration_s
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment
@@ -185,17 +185,20 @@ def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:
         objective_s=None if place.get("objective") is None else seconds(place, "objective", 1e-6),
     )
     try:
-        autoscaler, initial = _autoscaler(place)
+        autoscaler, initial, least = _autoscaler(place)
         deployment = Deployment(
             serving=spec,
             tenant=place.text("tenant"),
             autoscaler=autoscaler,
             initial_replicas=initial,
+            least_replicas=least,
             gpus_per_replica=place.whole("gpus_per_replica", 1, MOST_WIDTH, default=1),
             gpu_milli=place.whole("gpu_milli", 1, 999) if place.get("gpu_milli") is not None else 0,
             mig_profile="" if profile == "-" else profile,
             gpu_models=_models(place, cluster),
             load_s=seconds(place, "load_time", 0.0, default=nan),
+            slo_class=SloClass(SLO_CLASS_NAMES.index(place.text("slo_class", SLO_CLASS_NAMES[0], SLO_CLASS_NAMES))),
+            preemptible=place.flag("preemptible", default=False),
             **_load(place, name),
         )
     except InputError as error:
@@ -220,14 +223,15 @@ def _models(place: Fields, cluster: ClusterSpec) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _autoscaler(place: Fields) -> tuple[AutoscalerSpec, int]:
-    """Its autoscaler and the initial number of replicas."""
+def _autoscaler(place: Fields) -> tuple[AutoscalerSpec, int, int | None]:
+    """Its autoscaler, the initial number of replicas, and what its owner keeps while it is idle."""
     replicas = inside(place, "replicas")
     if replicas is None:
         raise place.fail("replicas", "write {initial: 2, min: 1, max: 8}")
     initial = replicas.whole("initial", 0, MOST_REPLICAS)
     low = replicas.whole("min", 0, MOST_REPLICAS, default=min(initial, 1))
     high = replicas.whole("max", 0, MOST_REPLICAS, default=initial)
+    least = replicas.whole("least", 0, MOST_REPLICAS) if replicas.get("least") is not None else None
     replicas.done()
     inner = inside(place, "autoscaler") or Fields({}, place.source, f"{place.path}.autoscaler")
     metric = inner.text("metric", default="utilization", allowed=("utilization", "queue_per_replica"))
@@ -244,7 +248,7 @@ def _autoscaler(place: Fields) -> tuple[AutoscalerSpec, int]:
         up_ratio=inner.number("up_ratio", 0.0, 1000.0, default=1.0),
     )
     inner.done()
-    return spec, initial
+    return spec, initial, least
 
 
 def _load(place: Fields, name: str) -> dict[str, Any]:

@@ -173,6 +173,19 @@ class Floored(NamedTuple):
     effect: str
 
 
+class Ceiled(NamedTuple):
+    """A service has at most this many replicas until then; -1: as many as its load needs and its owner keeps."""
+
+    at_s: float
+    service: int
+    replicas: int
+    until_s: float
+    least: int  # replicas that its owner keeps, at the least
+    wakes: bool  # a signal that is seen without a replica wakes it
+    busy: bool  # requests run or wait
+    effect: str
+
+
 class Scaled(NamedTuple):
     """A sync of an autoscaler: its target, the need of the load alone, and the floor it knew."""
 
@@ -198,6 +211,7 @@ Fact = (
     | Cordoned
     | Decided
     | Floored
+    | Ceiled
     | Scaled
 )
 
@@ -216,6 +230,7 @@ HOOKS = {
     Cordoned: "on_cordoned",
     Decided: "on_decided",
     Floored: "on_floored",
+    Ceiled: "on_ceiled",
     Scaled: "on_scaled",
 }
 """The observer method for each kind of fact; an observer implements those that it needs."""

@@ -172,6 +172,7 @@ def run(world: World, setup: Setup | None = None) -> Ran:
                 faults=faults,
                 services=services.table if services is not None else None,
                 scale=services.set_floor if services is not None else None,
+                ceil=services.set_ceiling if services is not None else None,
                 demand=setup.demand,
                 recorder=tape,
                 actions=setup.actions,

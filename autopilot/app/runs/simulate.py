@@ -232,6 +232,7 @@ def _run(
             faults=faults,
             services=table,
             scale=services.set_floor if services is not None else None,
+            ceil=services.set_ceiling if services is not None else None,
             recorder=recorder,
             meter=metered.meter if metered is not None else None,
             registry=options.registry,

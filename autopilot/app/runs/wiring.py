@@ -112,6 +112,7 @@ class Managed:
     faults: Faults | None = None
     services: Callable[[float], ServiceTable] | None = None
     scale: Scale | None = None  # sets a service's floor
+    ceil: Scale | None = None  # sets a service's ceiling
     registry: Path | None = None  # None: every fit is used, and none is stored
     demand: Forecaster | None = None  # forecaster of service demand; None: the shipped one
     recorder: DecisionRecorder | None = None
@@ -144,7 +145,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
         collectors.append(
             TelemetryFeed(occupants, generator_of(managed.seed, managed.faults), full=managed.telemetry == "full")
         )
-    actuator = ClusterActuator(cluster, fate_of(managed.faults), managed.scale)
+    actuator = ClusterActuator(cluster, fate_of(managed.faults), managed.scale, managed.ceil)
     keep = _promoter(managed)
     forecasters = foreseers(cluster, managed, keep)
     journal: SqliteJournal | NoJournal = NoJournal()

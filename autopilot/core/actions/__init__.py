@@ -19,6 +19,7 @@ from autopilot.core.actions import (
     request_capacity,
     resize,
     scale_ahead,
+    shrink_idle,
     suspend_idle,
 )
 from autopilot.core.planning.action import Action
@@ -31,6 +32,7 @@ ACTIONS: tuple[Action, ...] = (
     mark_idle.ACTION,  # mark it as open to suspension
     defragment.ACTION,  # move running gangs so that one that waits fits
     suspend_idle.ACTION,  # suspend it while other work waits
+    shrink_idle.ACTION,  # scale idle services down while other work waits
     reclaim_borrowed.ACTION,  # take back what a queue is owed
     preempt.ACTION,  # displace lower priority, or share time
     make_room.ACTION,  # displace batch work for replicas that are foreseen or late

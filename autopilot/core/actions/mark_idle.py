@@ -22,17 +22,26 @@ MARK = Case(
     by_telemetry=True,
 )
 
+REPLICA = Case(
+    NAME,
+    "mark",
+    "replica",
+    words="mark it as a replica that may be scaled away: {owner} was notified {since} ago, and it has still done "
+    "nothing on {gpus:GPU}, held {held}, for {idle_for}",
+    by_telemetry=True,
+)
+
 
 def propose(ctx: Context, submit: Submit) -> None:
     """One mark for each workload whose notice has stood for its grace."""
-    preemptible = ctx.observation.snapshot.workloads.preemptible
+    work = ctx.observation.snapshot.workloads
     for rung in idle_rungs(ctx):
         due = rung.record.step == IdleStep.NOTIFIED and ctx.now_s >= rung.next_s and not rung.advice
-        if due and preemptible[rung.row] and not borrowed(ctx, rung):
+        if due and work.preemptible[rung.row] and not borrowed(ctx, rung):
             since = Evidence("since", round(ctx.now_s - rung.record.step_s, 3), "s")
             submit(
                 MarkDraft(
-                    case=MARK,
+                    case=REPLICA if work.service[rung.row] >= 0 else MARK,
                     row=rung.row,
                     benefit_gpu_s=worth_gpu_s(ctx, rung),
                     cost_gpu_s=0.0,
@@ -41,4 +50,4 @@ def propose(ctx: Context, submit: Submit) -> None:
             )
 
 
-ACTION = Action(NAME, "mark idle work as open to suspension", propose, (MARK,))
+ACTION = Action(NAME, "mark idle work as open to suspension", propose, (MARK, REPLICA))

@@ -30,6 +30,14 @@ NOTICE = Case(
     "after the notice",
     by_telemetry=True,
 )
+REPLICA = Case(
+    NAME,
+    "notify",
+    "replica",
+    words="notify {owner}: this replica has done nothing for {idle_for} on {gpus:GPU}, held {held}; its service may be "
+    "scaled down {grace} after the notice",
+    by_telemetry=True,
+)
 ADVICE = NoteCase(
     "idle_advice", "{subject} has done nothing for {value} on {gpus:GPU} of {owner}; only a person may act: {why}"
 )
@@ -68,7 +76,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         if not why:
             submit(
                 NotifyDraft(
-                    case=NOTICE,
+                    case=REPLICA if work.service[rung.row] >= 0 else NOTICE,
                     row=rung.row,
                     benefit_gpu_s=worth_gpu_s(ctx, rung),
                     cost_gpu_s=0.0,
@@ -219,5 +227,5 @@ def timers(ctx: Context) -> list[float]:
 
 
 ACTION = Action(
-    NAME, "notify the owners of idle work", propose, (NOTICE,), (ADVICE, SCORE, SIZE, SERVICE), timers=timers
+    NAME, "notify the owners of idle work", propose, (NOTICE, REPLICA), (ADVICE, SCORE, SIZE, SERVICE), timers=timers
 )

@@ -64,6 +64,8 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 def _due(ctx: Context, rung: Rung) -> bool:
     """Whether the ladder allows to suspend this work now."""
+    if ctx.observation.snapshot.workloads.service[rung.row] >= 0:
+        return False  # `shrink_idle` scales its service down
     if rung.advice or ctx.now_s < rung.suspend_s or rung.uid in steps_under_way(ctx) or rung.row in ctx.plan.leaving:
         return False
     marked = rung.record.step == IdleStep.MARKED

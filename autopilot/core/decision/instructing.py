@@ -5,6 +5,7 @@ from __future__ import annotations
 from autopilot.core.decision.planner import Planner
 from autopilot.core.model.changes import (
     AdmitChange,
+    CeilingChange,
     CordonChange,
     DrainChange,
     EvictChange,
@@ -21,6 +22,7 @@ from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import Part, PipelinedStart
 from autopilot.core.model.operations import (
     AdmitOperation,
+    CeilingOperation,
     CordonOperation,
     EvictOperation,
     NotifyOperation,
@@ -124,6 +126,8 @@ def effects_of(
     match change:
         case ScaleChange(replicas=replicas, until_s=until_s):
             operation = ScaleOperation(replicas=replicas, until_s=until_s)
+        case CeilingChange(replicas=replicas, until_s=until_s):
+            operation = CeilingOperation(replicas=replicas, until_s=until_s)
         case AdmitChange(slots=slots):
             operation = AdmitOperation(slots=slots, backfill=case.fills_gap)
         case GrowChange(slots=slots):

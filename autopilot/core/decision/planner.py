@@ -18,6 +18,7 @@ from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.model.changes import (
     AdmitChange,
+    CeilingChange,
     Change,
     CordonChange,
     DrainChange,
@@ -52,6 +53,7 @@ from autopilot.core.planning.disruption import disruptions, dwell_s, proposal_ke
 from autopilot.core.planning.draft import (
     AdmitDraft,
     Case,
+    CeilingDraft,
     CordonDraft,
     Draft,
     DrainDraft,
@@ -289,7 +291,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         case CordonDraft() | OfferDraft():
             name = str(snapshot.nodes.id[draft.node])
             subject, queue, tenant = Subject(SubjectKind.NODE, name, name, 0), -1, -1
-        case ScaleDraft():
+        case ScaleDraft() | CeilingDraft():
             services, row = snapshot.services, draft.service
             name, uid, revision = str(services.id[row]), str(services.uid[row]), int(services.generation[row])
             subject = Subject(SubjectKind.SERVICE, name, uid, revision)
@@ -337,6 +339,8 @@ def _change(draft: Draft, ctx: Context) -> Change:
             return MoveChange(victims=victims)
         case ScaleDraft(replicas=replicas, until_s=until_s):
             return ScaleChange(replicas=replicas, until_s=until_s)
+        case CeilingDraft(replicas=replicas, until_s=until_s, had=had, gpus=gpus, owner=owner):
+            return CeilingChange(replicas=replicas, until_s=until_s, had=had, gpus=gpus, owner=owner)
         case RecutDraft(pool=pool, before=before, after=after, scope=scope, gpu=gpu):
             snapshot = ctx.observation.snapshot
             node, index = str(snapshot.nodes.id[snapshot.gpus.node[gpu]]), int(snapshot.gpus.index[gpu])
@@ -363,6 +367,9 @@ def _state_digest(draft: Draft, subject: Subject, change: Change, ctx: Context) 
     digest.update(f"{draft.action}|{draft.kind}|{subject.name}|{subject.uid}|{subject.revision}|".encode())
     if isinstance(draft, ScaleDraft):
         digest.update(f"{int(ctx.observation.snapshot.services.floor[draft.service])}>{draft.replicas}".encode())
+        return digest.hexdigest()
+    if isinstance(draft, CeilingDraft):
+        digest.update(f"{int(ctx.observation.snapshot.services.ceiling[draft.service])}<{draft.replicas}".encode())
         return digest.hexdigest()
     if isinstance(draft, RecutDraft):
         digest.update(f"{draft.before}>{draft.after}".encode())

@@ -19,7 +19,7 @@ from autopilot.core.decision.planner import Planner, plan_on
 from autopilot.core.decision.underway import follow
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.idle.evidence import remember_idle, settle_notices, with_marks
+from autopilot.core.idle.evidence import remember_idle, settle_notices, with_ceilings, with_marks
 from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight, look
@@ -236,6 +236,7 @@ def _commit(
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
     memory = with_marks(remember_stops(memory, in_turns, chosen.proposals, observation), chosen.proposals, now_s)
+    memory = with_ceilings(memory, chosen.proposals)
     memory = with_cordons(remember_promises(memory, planner.promises), chosen.proposals, now_s)
     memory = with_requests(memory, chosen.proposals, now_s)
     memory = replace(

@@ -9,7 +9,7 @@ import numpy as np
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import I32
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, ScaleDraft
+from autopilot.core.planning.draft import CeilingDraft, Draft, ScaleDraft
 
 Check = Callable[[Proposal, Draft, Context], Verdict]
 """A guard: the proposal as people see it, its rows, and the tick's context."""
@@ -38,7 +38,7 @@ def relied_on(draft: Draft, ctx: Context) -> I32:
     rows = set(draft.victims)
     if draft.workload_row is not None:
         rows.add(draft.workload_row)
-    if isinstance(draft, ScaleDraft):
+    if isinstance(draft, ScaleDraft | CeilingDraft):
         rows |= set(np.flatnonzero(ctx.observation.snapshot.workloads.service == draft.service).tolist())
     layouts = [ctx.whatif.layout_of(row) for row in sorted(rows)]
     gpus = len(ctx.observation.snapshot.gpus.uuid)

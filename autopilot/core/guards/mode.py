@@ -15,7 +15,7 @@ _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOM
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Allowed when the mode is auto, or approve with an approval for exactly this state."""
+    """Allowed when the mode is auto, or approve with an approval for exactly this state or with a case that needs none."""
     mode = getattr(ctx.policy.modes, proposal.action)
     step, unit, need = float(MODES.index(mode)), MODE_UNIT, float(MODES.index(Mode.AUTO))
     if ctx.observation.kill_switch or ctx.memory.killed:
@@ -34,7 +34,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         and rejection.state_digest in {"", proposal.state_digest}
     ):
         return deny(NAME, Code.REJECTED, step, unit, need)
-    if mode == Mode.APPROVE:
+    if mode == Mode.APPROVE and Code.NEEDS_APPROVAL not in draft.case.exempt:
         approval = ctx.memory.approvals.get(proposal.id)
         if approval is None or approval.state_digest != proposal.state_digest:
             return deny(NAME, Code.NEEDS_APPROVAL, step, unit, need)

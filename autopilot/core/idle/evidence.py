@@ -15,10 +15,10 @@ import numpy as np
 
 from autopilot.core.idle.sizing import watched
 from autopilot.core.idle.verdict import Activity, Holdings, entity_activity, idle_mask, work_activity
-from autopilot.core.model.changes import MarkChange
-from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep
+from autopilot.core.model.changes import CeilingChange, MarkChange
+from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep, ShrunkService
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import NotifyOperation
+from autopilot.core.model.operations import CeilingOperation, NotifyOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Observation, OutcomeKind, Proposal
@@ -27,7 +27,7 @@ from autopilot.core.model.work import held_gpus, holding_mask, named
 
 DAYS = 8
 """Days of the score that are kept."""
-STEPS = (Effect.NOTIFY, Effect.MARK, Effect.PARK)
+STEPS = (Effect.NOTIFY, Effect.MARK, Effect.PARK, Effect.CEILING)
 """Effects of the actions on idle work."""
 HOUR_S = 3600.0
 _STANDS = (IdleStep.SEEN, IdleStep.NOTIFIED, IdleStep.MARKED)
@@ -41,6 +41,13 @@ def remember_idle(memory: ControllerMemory, observation: Observation, policy: Po
     snapshot, now_s = observation.snapshot, observation.now_s
     rows = {str(uid): row for row, uid in enumerate(snapshot.workloads.uid.tolist())} if known.records else {}
     known = _followed(known, snapshot, rows, now_s, policy)
+    if known.shrunk:
+        asked = {
+            each.instruction.subject.uid
+            for each in memory.in_flight.values()
+            if isinstance(each.instruction.operation, CeilingOperation)
+        }
+        known = _shrunk_followed(known, snapshot, asked, now_s, policy)
     grid_s = floor(now_s / policy.idle.scan_s) * policy.idle.scan_s
     if grid_s > known.look_s and snapshot.telemetry.windows_s:
         known = _looked(known, snapshot, now_s, grid_s, policy)
@@ -94,10 +101,28 @@ def with_marks(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: f
     return replace(memory, idle=replace(memory.idle, records=records))
 
 
+def with_ceilings(memory: ControllerMemory, proposals: Iterable[Proposal]) -> ControllerMemory:
+    """Memory with the services that accepted proposals scale down, and what they had."""
+    shrunk = dict(memory.idle.shrunk)
+    for each in proposals:
+        change = each.change
+        if isinstance(change, CeilingChange) and each.accepted and change.replicas >= 0:
+            subject = each.subject
+            shrunk.setdefault(subject.uid, ShrunkService(change.owner, change.gpus, change.had, subject.revision))
+    if len(shrunk) == len(memory.idle.shrunk):
+        return memory
+    return replace(memory, idle=replace(memory.idle, shrunk=shrunk))
+
+
 def returning_rows(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[int]:
-    """Rows of suspended work whose owner is back and that waits for GPUs."""
+    """Rows of suspended work, and of replicas taken from a service, whose owner is back and that wait for GPUs."""
+    work, services = snapshot.workloads, snapshot.services
     uids = [uid for uid, record in memory.idle.records.items() if record.step == IdleStep.RETURNED]
-    rows: list[int] = np.flatnonzero(named(snapshot.workloads.uid, uids)).tolist() if uids else []
+    rows: list[int] = np.flatnonzero(named(work.uid, uids)).tolist() if uids else []
+    back = [uid for uid, record in memory.idle.shrunk.items() if record.returned_s < inf]
+    if back:
+        waits = np.isin(work.service, np.flatnonzero(named(services.uid, back))) & (work.state == State.PENDING)
+        rows += np.flatnonzero(waits).tolist()
     return set(rows)
 
 
@@ -145,6 +170,45 @@ def _followed(
     if records == known.records and owners == known.owners:
         return known
     return replace(known, records=records, owners=owners)
+
+
+def _shrunk_followed(
+    known: IdleMemory, snapshot: ClusterSnapshot, asked: set[str], now_s: float, policy: Policy
+) -> IdleMemory:
+    """Services that were scaled down: when the ceiling is seen, when it ends, and when the replicas serve again."""
+    services, shrunk, owners = snapshot.services, dict(known.shrunk), dict(known.owners)
+    rows = {str(uid): row for row, uid in enumerate(services.uid.tolist())}
+    for uid, record in known.shrunk.items():
+        row, owner = rows.get(uid), owners.get(record.owner, IdleOwner())
+        if row is None:
+            if uid not in asked:
+                del shrunk[uid]
+        elif services.ceiling[row] >= 0:
+            if record.since_s == inf:
+                shrunk[uid] = replace(record, since_s=now_s)
+                owners[record.owner] = replace(owner, suspensions=owner.suspensions + 1, last_s=now_s)
+        elif record.since_s == inf:
+            if uid not in asked:
+                del shrunk[uid]  # it came to nothing
+        elif record.returned_s == inf:
+            away_s = now_s - record.since_s
+            shrunk[uid] = replace(record, returned_s=now_s)
+            owners[record.owner] = replace(
+                owner,
+                returns=owner.returns + 1,
+                early_returns=owner.early_returns + (away_s < policy.idle.early_s),
+                freed_gpu_s=owner.freed_gpu_s + away_s * record.gpus,
+                last_s=now_s,
+            )
+        elif services.ready_replicas[row] >= min(record.had, int(services.replicas[row])):
+            waited_s = max(now_s - record.returned_s, 0.0)
+            owners[record.owner] = replace(
+                owner, waited_gpu_s=owner.waited_gpu_s + waited_s * record.gpus, last_s=now_s
+            )
+            del shrunk[uid]
+    if shrunk == known.shrunk and owners == known.owners:
+        return known
+    return replace(known, shrunk=shrunk, owners=owners)
 
 
 # --- at a look ----------------------------------------------------------------------------------------

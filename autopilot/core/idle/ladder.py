@@ -1,9 +1,11 @@
-"""The ladder: notify the owner, mark the work, suspend it. No step is due before the one before it is done.
+"""The ladder: notify the owner, mark the work, suspend it, or scale its service down. No step is due before the one
+before it is done.
 
 A step waits for its grace, by SLO class, multiplied by the patience that the owner has earned. For interactive work
 only working hours count. No work is suspended before `idle.gone_s`: owners who are away for longer seldom come back
-soon. Work that is known to be idle by weak evidence only, that belongs to a service, that is of a
-protected class or opted out is left to a person.
+soon. Work that is known to be idle by weak evidence only, that is of a protected class or opted out is left to a
+person. So are replicas of a service that has to keep all of them, and those of every service while `shrink_idle` may
+not act.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from math import inf
 import numpy as np
 
 from autopilot.core.idle.evidence import patience
+from autopilot.core.idle.services import kept_replicas
 from autopilot.core.idle.verdict import awake_mask
 from autopilot.core.model.hours import parse_hours, passed_at
 from autopilot.core.model.idle_memory import IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, SloClass, State
 from autopilot.core.model.work import named
 
@@ -76,9 +79,18 @@ def _rung(
     elif SLO_CLASS_NAMES[int(work.slo_class[row])] in policy.protection.classes:
         advice = "protected class"
     else:
-        advice = "replica of a service" if work.service[row] >= 0 else ""
+        stays = work.service[row] >= 0 and not _may_shrink(snapshot, int(work.service[row]), policy)
+        advice = "replica of a service" if stays else ""
     notice_s, gone_s = (record.since_s + length_s * factor for length_s in (rules.window_s, rules.gone_s))
     return Rung(row, uid, record, notice_s, next_s, max(next_s, gone_s), grace_s, advice)
+
+
+def _may_shrink(snapshot: ClusterSnapshot, service: int, policy: Policy) -> bool:
+    """Whether a step may follow for the replicas of a service: it has more than it has to keep."""
+    services = snapshot.services
+    if not policy.modes.acts(Effect.CEILING) or service >= len(services.id):
+        return False
+    return kept_replicas(services, service, policy)[0] < int(services.replicas[service])
 
 
 def ladder_timers_s(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -> list[float]:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from math import isinf, isnan
 
+import numpy as np
+
+from autopilot.core.idle.verdict import awake_mask
+from autopilot.core.model.idle_memory import ShrunkService
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.snapshot import ServiceTable
+from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable
 from autopilot.core.model.units import format_duration
 
 
@@ -28,3 +32,46 @@ def kept_replicas(services: ServiceTable, row: int, policy: Policy) -> tuple[int
     if services.wake_rps[row] != 0:  # also where it is unknown
         return 1, "requests for it arrive"
     return 0, "its owner allows zero, and the signal that wakes it is seen"
+
+
+def unused(services: ServiceTable, row: int, policy: Policy) -> bool:
+    """Whether no request for a service is seen, for certain: what is unknown or old counts as use."""
+    return bool(
+        services.age_s[row] <= policy.freshness.telemetry_s
+        and services.rate_rps[row] == 0
+        and services.recent_rps[row] == 0
+        and services.queue_depth[row] == 0
+        and services.load_ratio[row] == 0
+        and not services.violation_ratio[row] > 0
+        and not services.p99_s[row] > services.objective_s[row] > 0
+    )
+
+
+def shrunk_rows(services: ServiceTable) -> list[int]:
+    """Services under a ceiling."""
+    rows: list[int] = np.flatnonzero(services.ceiling >= 0).tolist()
+    return rows
+
+
+def why_back(snapshot: ClusterSnapshot, row: int, record: ShrunkService | None, policy: Policy) -> str:
+    """Why the ceiling of a service ends; "" where it may stay. In doubt it ends."""
+    services, work = snapshot.services, snapshot.workloads
+    ceiling, ours = int(services.ceiling[row]), work.service == row
+    if record is not None and record.generation != services.generation[row]:
+        return "its owner changed it"
+    if bool(work.excluded[ours].any()):
+        return "its owner opted out"
+    if services.floor[row] > ceiling:
+        return "load is foreseen for it"
+    kept, why = kept_replicas(services, row, policy)
+    if kept > ceiling:
+        return why
+    if ceiling == 0:
+        return ""  # what the replicas themselves report ended with the last of them
+    if not services.age_s[row] <= policy.freshness.telemetry_s:
+        return "what it serves is unknown"
+    if services.recent_rps[row] != 0 or services.queue_depth[row] != 0:
+        return "requests for it arrive"
+    if services.load_ratio[row] > 0:
+        return "its replicas have load"
+    return "its replicas work" if bool(awake_mask(snapshot, policy)[ours].any()) else ""

@@ -34,7 +34,7 @@ from autopilot.core.model.memory import (
     Touched,
     ViewRecord,
 )
-from autopilot.core.model.operations import EvictOperation, ScaleOperation
+from autopilot.core.model.operations import CeilingOperation, EvictOperation, ScaleOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord
@@ -95,6 +95,7 @@ NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
     ),
     EvictOperation: ("grace_s",),
     ScaleOperation: ("until_s",),
+    CeilingOperation: ("until_s",),
     ClockDoubt: ("first_s", "last_s", "passed_s"),
     ServiceRecord: ("cold_starts_s",),
     IdleMemory: ("held_gpu_s",),

@@ -98,6 +98,18 @@ class ScaleChange(Change):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingChange(Change):
+    """Bound the replicas of an idle service, or end that."""
+
+    replicas: int  # -1 ends it
+    until_s: float  # when it lapses
+    had: int  # replicas that it held before the first ceiling
+    gpus: float  # that it gives up
+    owner: str
+    kind: Literal["ceiling"] = field(default="ceiling", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecutChange(Change):
     """Change the MIG geometry of a GPU; None: not in MIG mode."""
 
@@ -173,6 +185,7 @@ CHANGES: Mapping[str, type[Change]] = {
     "evict": EvictChange,
     "move": MoveChange,
     "scale": ScaleChange,
+    "ceiling": CeilingChange,
     "recut": RecutChange,
     "drain": DrainChange,
     "cordon": CordonChange,

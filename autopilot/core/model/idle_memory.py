@@ -50,6 +50,18 @@ class IdleOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class ShrunkService:
+    """A service whose idle replicas were taken away: what its owner had, and what becomes of it."""
+
+    owner: str
+    gpus: float  # that it gave up
+    had: int  # replicas before
+    generation: int  # of the service: a change by its owner ends the ceiling
+    since_s: float = inf  # since when the ceiling is seen
+    returned_s: float = inf  # since when it is lifted and the replicas come back
+
+
+@dataclass(frozen=True, slots=True)
 class SizeRecord:
     """Under-used work (core/idle/sizing.py): the most that any window showed."""
 
@@ -68,5 +80,6 @@ class IdleMemory:
     # tenant -> (day, GPU-seconds held idle inside the guarantee of its queue, and above it)
     held_gpu_s: Mapping[str, tuple[tuple[int, float, float], ...]] = field(default_factory=dict)
     sizes: Mapping[str, SizeRecord] = field(default_factory=dict)
+    shrunk: Mapping[str, ShrunkService] = field(default_factory=dict)  # by uid of the service
     look_s: float = -inf  # the newest look at the telemetry of all work, on its grid
     hour_s: float = -inf  # when the newest look that was the first of an hour was made

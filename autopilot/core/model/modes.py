@@ -47,6 +47,7 @@ class Effect(StrEnum):
     NOTIFY = "notify"  # notify the owner of work
     MARK = "mark"  # note that work may be suspended
     PARK = "park"  # stop work until its owner resumes it
+    CEILING = "ceiling"  # bound the replicas of an idle service until its owner is back
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -94,6 +95,14 @@ class Modes:
         Mode,
         Does(Effect.PARK),
         Doc("suspend idle work with a checkpoint, after its notice, while other work waits; its owner resumes it"),
+    ] = Mode.RECOMMEND
+    shrink_idle: Annotated[
+        Mode,
+        Does(Effect.CEILING),
+        Doc(
+            "scale an idle service down to what its owner keeps, after its notice, while other work waits; it has its "
+            "replicas back when requests arrive"
+        ),
     ] = Mode.RECOMMEND
     reclaim_borrowed: Annotated[
         Mode,

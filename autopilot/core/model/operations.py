@@ -141,6 +141,15 @@ class ScaleOperation(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingOperation(Operation):
+    """An idle service has at most `replicas` until `until_s`; then it has those of its owner again."""
+
+    replicas: int  # -1: no ceiling
+    until_s: float
+    kind: Literal["ceiling"] = field(default="ceiling", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecutOperation(Operation):
     """Change the MIG geometry of a GPU. None stands for MIG mode off. Instances in use are never destroyed."""
 
@@ -195,6 +204,7 @@ OPERATIONS: Mapping[str, type[Operation]] = {
     "evict": EvictOperation,
     "resize": ResizeOperation,
     "scale": ScaleOperation,
+    "ceiling": CeilingOperation,
     "recut": RecutOperation,
     "cordon": CordonOperation,
     "provision": ProvisionOperation,
@@ -203,5 +213,5 @@ OPERATIONS: Mapping[str, type[Operation]] = {
 }
 """The kinds of instructions. A new kind is a class above and a row here."""
 
-PLANNED_ANEW = (RecutOperation, CordonOperation, ProvisionOperation, OfferOperation)
+PLANNED_ANEW = (CeilingOperation, RecutOperation, CordonOperation, ProvisionOperation, OfferOperation)
 """Operations that are not sent again as they were: what there is then decides."""

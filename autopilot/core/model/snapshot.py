@@ -263,6 +263,8 @@ class ServiceTable:
     tokens_per_s: F64  # input and output tokens of the requests of the last minute
     wake_rps: F64  # requests/s that its wake signal shows, also without a replica
     wake_age_s: F64  # age of that value; inf: not seen yet, NaN: its owner names no wake signal
+    ceiling: I32  # most replicas while it is idle, as set by the autopilot; -1: no ceiling
+    ceiling_until_s: F64  # when that ceiling lapses
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +412,8 @@ UNSTATED: dict[str, Any] = {
     "tokens_per_s": np.nan,
     "wake_rps": np.nan,
     "wake_age_s": np.nan,
+    "ceiling": -1,
+    "ceiling_until_s": np.nan,
 }
 """Values of columns that are not stated; 0, "" or False for all others."""
 

@@ -29,7 +29,7 @@ class Case:
 
     action: str
     kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut | drain | cordon
-    # | provision | offer
+    # | provision | offer | ceiling
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -284,6 +284,20 @@ class ScaleDraft(Draft):
     def foreseen(self) -> Ahead | None:
         """The forecast of its load."""
         return self.ahead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingDraft(Draft):
+    """Bound the replicas of an idle service, or end that."""
+
+    kind: ClassVar[str] = "ceiling"
+
+    service: int  # row
+    replicas: int  # -1 ends it
+    until_s: float  # when it lapses by itself
+    had: int  # replicas before it
+    gpus: float  # that it frees
+    owner: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from autopilot.core.model.memory import ControllerMemory, InFlight
 from autopilot.core.model.operations import (
     PLANNED_ANEW,
     AdmitOperation,
+    CeilingOperation,
     CordonOperation,
     EvictOperation,
     OfferOperation,
@@ -222,6 +223,8 @@ def _usable_gpus(snapshot: ClusterSnapshot) -> set[str]:
 def _seen(effect: Instruction, world: _World) -> bool:
     """True if the snapshot shows the result of the instruction."""
     work, subject = world.observation.snapshot.workloads, effect.subject
+    if isinstance(effect.operation, CeilingOperation):
+        return _ceiling_seen(subject, effect.operation, world.observation)
     if isinstance(effect.operation, ScaleOperation):
         return _floor_seen(subject, effect.operation, world.observation)
     if isinstance(effect.operation, RecutOperation):
@@ -253,6 +256,16 @@ def _floor_seen(service: Subject, floor: ScaleOperation, observation: Observatio
     stands = int(services.floor[rows[0]])
     lasts = stands == 0 or float(services.floor_until_s[rows[0]]) >= floor.until_s
     return stands == floor.replicas and lasts
+
+
+def _ceiling_seen(service: Subject, ceiling: CeilingOperation, observation: Observation) -> bool:
+    """True if the service is gone, or has the ceiling for at least the requested time."""
+    services = observation.snapshot.services
+    rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == service.uid]
+    if not rows:
+        return not any(gap.object_id in {"", service.name} for gap in observation.gaps)
+    stands = int(services.ceiling[rows[0]])
+    return stands == ceiling.replicas and (stands < 0 or bool(services.ceiling_until_s[rows[0]] >= ceiling.until_s))
 
 
 def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now_s: float) -> float:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import inf
 from statistics import median
 
-from autopilot.core.model.changes import RecutChange, ReserveChange, ScaleChange
+from autopilot.core.model.changes import CeilingChange, RecutChange, ReserveChange, ScaleChange
 from autopilot.core.model.memory import ControllerMemory, InFlight, StormRecord, Touched
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_storms import Storms
@@ -51,6 +51,11 @@ def count_acts(memory: ControllerMemory, plan: Plan, observation: Observation) -
                 touched[action, uid] = Touched(action, uid, now_s)
             else:
                 events += touched.pop((action, uid), None) is not None
+        if isinstance(change, CeilingChange):  # one that ends within the hour is a reversal; a renewal is none
+            if change.replicas >= 0:
+                touched.setdefault((action, proposal.subject.uid), Touched(action, proposal.subject.uid, now_s))
+            else:
+                events += touched.pop((action, proposal.subject.uid), None) is not None
         acts[action] += events + isinstance(change, RecutChange)
     if touched or memory.touched:
         memory = replace(memory, touched=tuple(touched.values()))

@@ -197,7 +197,9 @@ def test_a_return_is_remembered_and_raises_the_patience() -> None:
 
 def test_without_the_actions_nothing_is_remembered() -> None:
     """Off is as if they did not exist."""
-    off = with_policy(EAGER, modes={"notify_idle": "off", "mark_idle": "off", "suspend_idle": "off"})
+    off = with_policy(
+        EAGER, modes={"notify_idle": "off", "mark_idle": "off", "suspend_idle": "off", "shrink_idle": "off"}
+    )
     step = look(idle_scene(), NOW_S, policy=off)
     assert (kinds(step), len(step.memory.idle.records)) == ([], 0)
 
