@@ -190,6 +190,7 @@ def test_the_effects_of_a_mode_are_those_of_the_cases() -> None:
         declared = {effect for effect, names in ACTIONS_WITH.items() if action.name in names}
         assert declared, action.name
         assert (Effect.FLOOR in declared) == ("scale" in kinds)
+        assert (Effect.CEILING in declared) == ("ceiling" in kinds)
         assert (Effect.GROW in declared) == ("grow" in kinds)
         assert (Effect.FILL in declared) == any(case.fills_gap for case in action.cases)
         assert (Effect.STOP in declared) == bool(takes & {"recover", "restart"})

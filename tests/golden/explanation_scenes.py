@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from autopilot.core.quota.spending import remember_spending
 from tests.kits.core_world import HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, expecting, forecast, serving
 from tests.kits.expected_world import PATIENT, island_expected
+from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
 from tests.kits.idle_world import NOW_S, idle_scene, look, notified
 from tests.kits.proposals import propose
 from tests.kits.story_kit import tree, with_columns
@@ -191,6 +193,15 @@ def _idle(guarantee: int, graces: int) -> Step:
     return step
 
 
+def _marked_replicas() -> Step:
+    told = look(scene(8), NOW_S + 200.0, look(scene(8), NOW_S, policy=POLICY), POLICY)
+    return look(scene(8), NOW_S + GRACE_S + 300.0, told, POLICY)
+
+
+def _under_ceiling(**changed: Any) -> Step:
+    return shrunk(due(), NOW_S + GRACE_S + 1000.0, **changed)
+
+
 REAL: dict[Key, Callable[[], Step]] = {
     ("admit_gang", "admit", ""): lambda: _on_one_node([waits("w", 8)]),
     ("admit_gang", "reserve", ""): lambda: _gap(2000.0),
@@ -209,6 +220,11 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("notify_idle", "notify", ""): lambda: look(idle_scene(), NOW_S),
     ("mark_idle", "mark", ""): lambda: _idle(8, 1),
     ("suspend_idle", "pipeline", ""): lambda: _idle(0, 1),
+    ("notify_idle", "notify", "replica"): lambda: look(scene(), NOW_S, policy=POLICY),
+    ("mark_idle", "mark", "replica"): _marked_replicas,
+    ("shrink_idle", "ceiling", "idle"): due,
+    ("shrink_idle", "ceiling", "renewed"): lambda: _under_ceiling(ceiling_until_s=NOW_S + GRACE_S + 1600.0),
+    ("shrink_idle", "ceiling", "returned"): lambda: _under_ceiling(wake_rps=0.2),
     ("reclaim_borrowed", "pipeline", "guarantee"): _guarantee,
     ("preempt", "pipeline", "priority"): lambda: _on_one_node([holds("v", 8, priority=1), waits("w", 8, priority=9)]),
     ("preempt", "pipeline", "time_sharing"): _time_sharing,

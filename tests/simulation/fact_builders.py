@@ -14,6 +14,7 @@ from simulator.specs.clusterfile import MigSpec
 from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.facts import (
     HOOKS,
+    Ceiled,
     Evicting,
     Fact,
     Floored,
@@ -65,6 +66,7 @@ HELD = frozenset(
         "recover",
         "regeometry",
         "suspend_idle",
+        "shrink_idle",
     }
 )
 
@@ -176,6 +178,11 @@ def resized(job: int, gpus: Sequence[int], at_s: float = 100.0, **more: Any) -> 
 def floored(replicas: int, at_s: float = 10.0, until_s: float = 1000.0, effect: str = "") -> Floored:
     """Service 0 has at least this many replicas until then."""
     return Floored(at_s, 0, replicas, until_s, effect)
+
+
+def ceiled(replicas: int, at_s: float = 10.0, until_s: float = 1000.0, effect: str = "", **more: Any) -> Ceiled:
+    """Service 0 has at most this many replicas until then; its owner keeps one, and nothing wakes it."""
+    return Ceiled(at_s, 0, replicas, until_s, **{"least": 1, "wakes": False, "busy": False, **more, "effect": effect})
 
 
 def check(name: str, *facts: Fact) -> list[str]:

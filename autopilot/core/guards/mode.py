@@ -15,7 +15,7 @@ _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOM
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Allowed when the mode is auto, or approve with an approval for exactly this state or with a case that needs none."""
+    """Allowed when the mode is auto, or approve with an approval for exactly this state, or for a case without need."""
     mode = getattr(ctx.policy.modes, proposal.action)
     step, unit, need = float(MODES.index(mode)), MODE_UNIT, float(MODES.index(Mode.AUTO))
     if ctx.observation.kill_switch or ctx.memory.killed:

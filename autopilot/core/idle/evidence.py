@@ -177,6 +177,7 @@ def _shrunk_followed(
 ) -> IdleMemory:
     """Services that were scaled down: when the ceiling is seen, when it ends, and when the replicas serve again."""
     services, shrunk, owners = snapshot.services, dict(known.shrunk), dict(known.owners)
+    records: Mapping[str, IdleRecord] = known.records
     rows = {str(uid): row for row, uid in enumerate(services.uid.tolist())}
     for uid, record in known.shrunk.items():
         row, owner = rows.get(uid), owners.get(record.owner, IdleOwner())
@@ -193,6 +194,7 @@ def _shrunk_followed(
         elif record.returned_s == inf:
             away_s = now_s - record.since_s
             shrunk[uid] = replace(record, returned_s=now_s)
+            records = _without_service(records, snapshot, row, record.owner)
             owners[record.owner] = replace(
                 owner,
                 returns=owner.returns + 1,
@@ -208,7 +210,20 @@ def _shrunk_followed(
             del shrunk[uid]
     if shrunk == known.shrunk and owners == known.owners:
         return known
-    return replace(known, shrunk=shrunk, owners=owners)
+    return replace(known, records=records, shrunk=shrunk, owners=owners)
+
+
+def _without_service(
+    records: Mapping[str, IdleRecord], snapshot: ClusterSnapshot, service: int, owner: str
+) -> dict[str, IdleRecord]:
+    """Records without those of a service whose owner is back, so that its new replicas do not continue the old ones."""
+    work = snapshot.workloads
+    replicas = set(work.uid[work.service == service].tolist())
+    return {
+        uid: each
+        for uid, each in records.items()
+        if uid not in replicas and not (each.gone_s < inf and each.owner == owner)
+    }
 
 
 # --- at a look ----------------------------------------------------------------------------------------

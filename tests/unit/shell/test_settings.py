@@ -138,7 +138,15 @@ def test_each_action_acts_by_itself_in_the_simulation_and_none_on_a_real_cluster
     """
     auto, careful = shipped_policy("autopilot").modes, shipped_policy("recommend").modes
     held = {field.name for field in fields(auto) if getattr(auto, field.name) != Mode.AUTO}
-    assert held == {"enforce_limit", "regeometry", "defragment_ahead", "notify_idle", "mark_idle", "suspend_idle"}
+    assert held == {
+        "enforce_limit",
+        "regeometry",
+        "defragment_ahead",
+        "notify_idle",
+        "mark_idle",
+        "suspend_idle",
+        "shrink_idle",
+    }
     assert auto.enforce_limit == Mode.RECOMMEND
     assert {getattr(careful, field.name) for field in fields(careful)} == {Mode.RECOMMEND}
 

@@ -12,47 +12,10 @@ import pytest
 from autopilot.core.idle.evidence import patience, returning_rows
 from autopilot.core.model.memory import Step
 from autopilot.core.model.operations import CeilingOperation
-from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, SloClass, make
-from tests.kits.core_world import holds, snapshot, waits, with_policy
-from tests.kits.idle_world import NOW_S, QUICK, look, measured
-from tests.kits.ticking_world import tenants
-
-POLICY = with_policy(QUICK, modes={"shrink_idle": "auto"})
-GRACE_S = 3600.0
-UNUSED: dict[str, Any] = {
-    "queue": 1,
-    "replicas": 2,
-    "ready_replicas": 2,
-    "min_replicas": 0,
-    "max_replicas": 4,
-    "needed_replicas": 2,
-    "generation": 1,
-    "violation_ratio": nan,
-    "load_ratio": 0.0,
-    "rate_rps": 0.0,
-    "queue_depth": 0.0,
-    "recent_rps": 0.0,
-    "age_s": 10.0,
-    "wake_rps": 0.0,
-    "wake_age_s": 10.0,
-}
-
-
-def scene(
-    guarantee: int = 0, *, waiting: bool = True, replicas: int = 2, pending: int = 0, **changed: Any
-) -> ClusterSnapshot:
-    """Service `chat` with replicas of 4 GPUs that rest, and a gang that waits for them."""
-    columns = {name: changed.pop(name, value) for name, value in UNUSED.items()}
-    services = {
-        name: [changed.pop(name, value)]
-        for name, value in {**columns, "floor": 0, "ceiling": -1, "ceiling_until_s": nan}.items()
-    }
-    own: dict[str, Any] = {"queue": 1, "start_s": 0.0, "user": "ann", "gpus_per_member": 4, "service": 0, **changed}
-    work = [holds(f"chat/{n}", 4, **own) for n in range(replicas)]
-    work += [waits(f"chat/{n + 10}", 4, queue=1, service=0, gpus_per_member=4) for n in range(pending)]
-    work += [waits("p", 8, queue=2, priority=0)] if waiting else []
-    snap = snapshot("1x8", work, queues=tenants(("a", 0, guarantee), ("b", 0, 0)))
-    return measured(replace(snap, services=make(ServiceTable, id=["chat"], uid=["chat-uid"], **services)), {})
+from autopilot.core.model.snapshot import SloClass
+from tests.kits.core_world import with_policy
+from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
+from tests.kits.idle_world import NOW_S, QUICK, look
 
 
 def ceilings(step: Step) -> list[tuple[int, str]]:
@@ -63,14 +26,6 @@ def ceilings(step: Step) -> list[tuple[int, str]]:
         for each in step.instructions
         if isinstance(each.operation, CeilingOperation)
     ]
-
-
-def due(guarantee: int = 0, **changed: Any) -> Step:
-    """The decision after notices and graces, with what has changed by then."""
-    told = look(scene(guarantee), NOW_S + 200.0, look(scene(guarantee), NOW_S, policy=POLICY), POLICY)
-    if guarantee:
-        told = look(scene(guarantee), NOW_S + GRACE_S + 300.0, told, POLICY)
-    return look(scene(guarantee, **changed), NOW_S + (2 if guarantee else 1) * GRACE_S + 900.0, told, POLICY)
 
 
 def test_every_replica_has_a_notice_before_the_service_is_scaled_down() -> None:
@@ -129,13 +84,6 @@ def test_while_the_action_may_not_act_replicas_get_advice_only() -> None:
     step = look(scene(), NOW_S, policy=with_policy(QUICK, modes={"shrink_idle": "recommend"}))
     assert step.instructions == ()
     assert {note.code for note in step.decision.notes} >= {"idle_advice", "idle_service"}
-
-
-def shrunk(before: Step, now_s: float, replicas: int = 0, **changed: Any) -> Step:
-    """The service under its ceiling at a later time."""
-    state = {"ceiling": replicas, "ceiling_until_s": now_s + 1700.0, "load_ratio": nan, "recent_rps": nan}
-    state |= {"replicas": replicas, "ready_replicas": replicas, "needed_replicas": replicas, **changed}
-    return look(scene(waiting=False, **{**state, "replicas": replicas}), now_s, before, POLICY)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +151,14 @@ def test_the_owner_comes_first_on_return_and_its_cost_raises_its_threshold() -> 
     assert owner.waited_gpu_s == pytest.approx(300.0 * 8)
     assert patience(owner, POLICY) > 2.0
     assert served.memory.idle.shrunk == {}
+
+
+def test_after_a_return_the_ladder_begins_anew() -> None:
+    """New replicas of the same owner on the same GPUs continue neither the evidence nor the notice."""
+    under = shrunk(due(), NOW_S + GRACE_S + 1000.0)
+    assert under.memory.idle.records
+    back = look(scene(waiting=False, replicas=0, pending=2), NOW_S + GRACE_S + 1400.0, under, POLICY)
+    assert back.memory.idle.records == {}
 
 
 def test_what_came_to_nothing_is_forgotten() -> None:
