@@ -38,7 +38,9 @@ services:
     decode_tokens_per_s: 40
     objective: 20s              # left out: it has none
     load_time: 60s              # of the model; left out: from the physics
-    replicas: {initial: 2, min: 1, max: 8}
+    replicas: {initial: 2, min: 1, max: 8}    # least: 0, what its owner keeps while it is idle; left out: min
+    slo_class: latency-critical # also when left out
+    preemptible: false          # also when left out
     autoscaler: {target: 0.6, metric: utilization, period: 30s, down_stabilisation: 5m}
     requests: {mean_rps: 2, shape: m-large, swing: 1.0, noise: 1.0, peak_at: 15h, from: 5m,
                bursts: {per_day: 6, factor: 3, spread: 0.4, rise: 10m, length: 30m,    # left out: no bursts

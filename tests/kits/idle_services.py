@@ -7,6 +7,7 @@ from math import nan
 from typing import Any
 
 from autopilot.core.model.memory import Step
+from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, make
 from tests.kits.core_world import holds, snapshot, waits, with_policy
 from tests.kits.idle_world import NOW_S, QUICK, look, measured
@@ -50,16 +51,21 @@ def scene(
     return measured(replace(snap, services=make(ServiceTable, id=["chat"], uid=["chat-uid"], **services)), {})
 
 
-def due(guarantee: int = 0, **changed: Any) -> Step:
+def due(guarantee: int = 0, policy: Policy = POLICY, **changed: Any) -> Step:
     """The decision after notices and graces, with what has changed by then."""
-    told = look(scene(guarantee), NOW_S + 200.0, look(scene(guarantee), NOW_S, policy=POLICY), POLICY)
+    told = look(scene(guarantee), NOW_S + 200.0, look(scene(guarantee), NOW_S, policy=policy), policy)
     if guarantee:
-        told = look(scene(guarantee), NOW_S + GRACE_S + 300.0, told, POLICY)
-    return look(scene(guarantee, **changed), NOW_S + (2 if guarantee else 1) * GRACE_S + 900.0, told, POLICY)
+        told = look(scene(guarantee), NOW_S + GRACE_S + 300.0, told, policy)
+    return look(scene(guarantee, **changed), NOW_S + (2 if guarantee else 1) * GRACE_S + 900.0, told, policy)
 
 
 def shrunk(before: Step, now_s: float, replicas: int = 0, **changed: Any) -> Step:
     """The service under its ceiling at a later time."""
-    state = {"ceiling": replicas, "ceiling_until_s": now_s + 1700.0, "load_ratio": nan, "recent_rps": nan}
+    state: dict[str, Any] = {
+        "ceiling": replicas,
+        "ceiling_until_s": now_s + 1700.0,
+        "load_ratio": nan,
+        "recent_rps": nan,
+    }
     state |= {"replicas": replicas, "ready_replicas": replicas, "needed_replicas": replicas, **changed}
     return look(scene(waiting=False, **{**state, "replicas": replicas}), now_s, before, POLICY)

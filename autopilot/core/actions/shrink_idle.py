@@ -30,10 +30,16 @@ SHRINK = Case(
     "ceiling",
     "idle",
     words="scale it down to {replicas}, until it is used again: all of its {had:replica} did nothing for {idle_for} or "
-    "longer, {owner} was notified, and other work waits for GPUs; this frees {gpus:GPU}. {why}",
+    "longer, {owner} was notified, and other work waits for GPUs; this frees {gpus:GPU}; {why}",
     by_telemetry=True,
 )
-RENEW = Case(NAME, "ceiling", "renewed", words="keep it at {replicas}: it is still not used")
+RENEW = Case(
+    NAME,
+    "ceiling",
+    "renewed",
+    words="keep it at {replicas}: it is still not used",
+    exempt=frozenset({Code.NEEDS_APPROVAL}),
+)
 RETURN = Case(
     NAME,
     "ceiling",

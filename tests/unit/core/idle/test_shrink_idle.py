@@ -126,12 +126,15 @@ def test_what_remains_of_a_service_shows_that_it_is_used(changed: dict[str, Any]
     assert ceilings(shrunk(before, now_s, replicas=1, **{**quiet, **changed})) == [(-1, "returned")]
 
 
-def test_a_return_does_not_wait_for_a_person() -> None:
-    """Also where ceilings need an approval."""
+def test_only_the_first_ceiling_waits_for_a_person() -> None:
+    """Where ceilings need an approval, a renewal and a return need none."""
     asks = with_policy(QUICK, modes={"shrink_idle": "approve"})
+    assert ceilings(due(policy=asks)) == []
     before = shrunk(due(), NOW_S + GRACE_S + 1000.0)
-    state = {"ceiling": 0, "ceiling_until_s": NOW_S + 9000.0, "replicas": 0, "ready_replicas": 0, "wake_rps": 1.0}
-    assert ceilings(look(scene(waiting=False, **state), NOW_S + GRACE_S + 1100.0, before, asks)) == [(-1, "returned")]
+    state: dict[str, Any] = {"ceiling": 0, "replicas": 0, "ready_replicas": 0}
+    state |= {"ceiling_until_s": NOW_S + GRACE_S + 1500.0, "waiting": False}
+    assert ceilings(look(scene(**state), NOW_S + GRACE_S + 1100.0, before, asks)) == [(0, "renewed")]
+    assert ceilings(look(scene(**state, wake_rps=1.0), NOW_S + GRACE_S + 1100.0, before, asks)) == [(-1, "returned")]
 
 
 def test_the_owner_comes_first_on_return_and_its_cost_raises_its_threshold() -> None:
