@@ -20,23 +20,19 @@ from numpy.typing import NDArray
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import ServiceTable, empty
-from simulator.inference.autoscaler import Autoscaler, metric_between
-from simulator.inference.deployments import Deployment, Services
-from simulator.inference.requests import ArrivalSource
+from simulator.inference.autoscaler import metric_between
+from simulator.inference.deployments import Services
 from simulator.inference.service_series import ServiceSeriesRow, series_row
-from simulator.inference.serving import ServiceSim, serving_totals
+from simulator.inference.service_state import WINDOW_S, Service
+from simulator.inference.serving import serving_totals
 from simulator.inference.serving_records import Served, ServingTotals
 from simulator.running.engine import Engine
 from simulator.world.facts import REQUEUED, Ceiled, Floored, Scaled, Started, Stopped, Why
 from simulator.world.physics import IDEAL, Physics
 from simulator.world.placing import never_fits
-from simulator.world.work import Jobs, Shape, uid_of, uids_of
+from simulator.world.work import Jobs, uid_of, uids_of
 
 Floats = NDArray[np.float64]
-
-WINDOW_S = 60.0
-RECENT_WINDOWS = 5
-"""Windows over which the service table shows latency, rate and violations: five minutes."""
 
 AFTERWARDS_S = 3600.0
 """The autoscalers keep running for this long after the last request; then replicas stay as they are."""
@@ -45,97 +41,6 @@ KIND = "inference"
 
 GENERATION = 1
 """Services do not change during a run."""
-
-
-class _Service:
-    """One service of a run: its queue, its autoscaler, and the state of each of its replicas."""
-
-    def __init__(
-        self,
-        row: int,
-        deployment: Deployment,
-        shape: Shape,
-        source: ArrivalSource,
-        on_served: Callable[[Served], None] | None = None,
-    ) -> None:
-        self.row, self.deployment, self.shape = row, deployment, shape
-        self.sim = ServiceSim(deployment.serving, source, window_s=WINDOW_S, on_served=on_served)
-        self.autoscaler = Autoscaler(deployment.autoscaler)
-        self.looked_at = self.sim.counters()
-        self.waiting: dict[int, None] = {}  # pending, wanted
-        self.starting: dict[int, None] = {}  # holds GPUs, not serving yet
-        self.ready: dict[int, None] = {}
-        self.draining: dict[int, None] = {}  # takes no new requests
-        self.surplus: dict[int, None] = {}  # pending, no longer wanted, and the scheduler cannot forget it
-        self.made = 0
-        self.needed = deployment.initial_replicas  # the need of its load, without a floor
-        self.load_ratio = nan  # the metric of the latest sync over its target
-        self._floor, self._floor_until_s = 0, nan
-        self._ceiling, self._ceiling_until_s, self._had = -1, nan, 0
-        self.ready_log: list[tuple[float, int]] = [(0.0, 0)]
-        self._recent: tuple[int, tuple[float, ...]] = (-1, (nan,) * 6)
-
-    @property
-    def wanted(self) -> int:
-        """Target replicas of the autoscaler: ready ones and those under way."""
-        return len(self.waiting) + len(self.starting) + len(self.ready)
-
-    def floor(self, now_s: float) -> tuple[int, float]:
-        """(least replicas, until when); (0, NaN) without a floor, or after it has expired."""
-        return (self._floor, self._floor_until_s) if self._floor_until_s > now_s else (0, nan)
-
-    def set_floor(self, replicas: int, until_s: float) -> None:
-        """Keep at least this many replicas from now until then."""
-        self._floor, self._floor_until_s = replicas, until_s if replicas else nan
-
-    def ceiling(self, now_s: float) -> tuple[int, float]:
-        """(most replicas, until when); (-1, NaN) without a ceiling, or after it has expired."""
-        return (self._ceiling, self._ceiling_until_s) if self._ceiling_until_s > now_s else (-1, nan)
-
-    def set_ceiling(self, replicas: int, until_s: float, now_s: float) -> None:
-        """Keep at most this many replicas from now until then."""
-        if self.ceiling(now_s)[0] < 0 and replicas >= 0:
-            self._had = self.wanted
-        self._ceiling, self._ceiling_until_s = replicas, until_s if replicas >= 0 else nan
-
-    def restored(self, now_s: float) -> int:
-        """Replicas that it had before a ceiling that has ended, once; else 0."""
-        if self._had and self.ceiling(now_s)[0] < 0:
-            had, self._had = self._had, 0
-            return had
-        return 0
-
-    def log_ready(self, now_s: float) -> None:
-        """Note the number of ready replicas."""
-        self.ready_log.append((now_s, len(self.ready)))
-
-    def recent(self, now_s: float) -> tuple[float, ...]:
-        """(p99_s, rate_rps, violation_ratio) of the last closed windows, and (rate_rps, violation_ratio, tokens/s) of
-        the last one; NaN where unknown.
-        """
-        closed = int(now_s // WINDOW_S)
-        if self._recent[0] != closed:
-            windows = self.sim.windows()
-            arrived = windows.arrived[-RECENT_WINDOWS:]
-            completed = float(windows.completed[-RECENT_WINDOWS:].sum())
-            violations = float(windows.violations[-RECENT_WINDOWS:].sum())
-            last = slice(-1, None)  # the last window, or nothing before there is one
-            asked, done, over, tokens = (
-                float(column[last].sum()) if len(column) else nan
-                for column in (windows.arrived, windows.completed, windows.violations, windows.tokens)
-            )
-            self._recent = (
-                closed,
-                (
-                    self.sim.recent_latency_s(0.99, RECENT_WINDOWS),
-                    float(arrived.sum()) / (len(arrived) * WINDOW_S) if len(arrived) else nan,
-                    violations / completed if completed else nan,
-                    asked / WINDOW_S,
-                    over / done if done > 0 else nan,
-                    tokens / WINDOW_S,
-                ),
-            )
-        return self._recent[1]
 
 
 class ServiceFleet:
@@ -158,7 +63,7 @@ class ServiceFleet:
         """
         self._jobs, self._physics, self.horizon_s = jobs, physics, services.horizon_s
         self._services = [
-            _Service(
+            Service(
                 row, deployment, deployment.shape(inventory), source, on_served(deployment.name) if on_served else None
             )
             for row, (deployment, source) in enumerate(zip(services.deployments, services.sources(), strict=True))
@@ -191,7 +96,7 @@ class ServiceFleet:
 
     # --- replicas -------------------------------------------------------------------------
 
-    def _new_job(self, service: _Service, now_s: float) -> int:
+    def _new_job(self, service: Service, now_s: float) -> int:
         deployment, physics = service.deployment, self._physics
         load_s = deployment.load_s
         if isnan(load_s) and not physics.free_start:
@@ -220,7 +125,7 @@ class ServiceFleet:
             # As in Kubernetes, the history starts with the replica count that the autoscaler found.
             service.needed = service.autoscaler.decide(now_s, 0, service.wanted, nan, 0.0).needed
 
-    def _submit(self, service: _Service, job: int, now_s: float) -> None:
+    def _submit(self, service: Service, job: int, now_s: float) -> None:
         service.waiting[job] = None
         self._engine.submit(job, now_s)
 
@@ -241,7 +146,7 @@ class ServiceFleet:
         else:
             self._engine.at(ready_s, partial(self._serve, service, job, fact.incarnation), essential=False)
 
-    def _serve(self, service: _Service, job: int, incarnation: int, now_s: float) -> None:
+    def _serve(self, service: Service, job: int, incarnation: int, now_s: float) -> None:
         """The start-up of a replica is over, unless it was stopped meanwhile."""
         if job not in service.starting or self._cluster.incarnation[job] != incarnation:
             return
@@ -351,7 +256,7 @@ class ServiceFleet:
         self._restore(service, now_s)
         return ""
 
-    def _found(self, name: str, generation: int, uid: str | None) -> _Service | str:
+    def _found(self, name: str, generation: int, uid: str | None) -> Service | str:
         """The service that is meant, or why there is none."""
         found = [service for service in self._services if service.deployment.name == name]
         if not found:
@@ -360,7 +265,7 @@ class ServiceFleet:
             return f"the name {name} belongs to another service"
         return found[0] if generation == GENERATION else f"service {name} was changed since"
 
-    def _restore(self, service: _Service, now_s: float) -> None:
+    def _restore(self, service: Service, now_s: float) -> None:
         """Request what a service had before its ceiling, once that has ended."""
         least = min(service.restored(now_s), service.autoscaler.spec.max_replicas)
         if least > service.wanted:
@@ -372,7 +277,7 @@ class ServiceFleet:
             if service.deployment.name == name:
                 self._scale(service, replicas, now_s)
 
-    def _scale(self, service: _Service, replicas: int, now_s: float) -> None:
+    def _scale(self, service: Service, replicas: int, now_s: float) -> None:
         """Add replicas, or remove the youngest: first waiting, then starting, then ready ones."""
         for _ in range(replicas - service.wanted):
             if service.surplus:
@@ -391,7 +296,7 @@ class ServiceFleet:
         if fewer > 0:
             self._drain(service, sorted(service.ready, reverse=True)[:fewer], now_s)
 
-    def _drain(self, service: _Service, jobs: list[int], now_s: float) -> None:
+    def _drain(self, service: Service, jobs: list[int], now_s: float) -> None:
         idle_s = service.sim.set_replicas(now_s, len(service.ready) - len(jobs))
         for job, at_s in zip(jobs, idle_s.tolist(), strict=True):
             del service.ready[job]
@@ -402,11 +307,11 @@ class ServiceFleet:
                 self._engine.at(at_s, partial(self._retire_drained, service, job), essential=False)
         service.log_ready(now_s)
 
-    def _retire_drained(self, service: _Service, job: int, now_s: float) -> None:
+    def _retire_drained(self, service: Service, job: int, now_s: float) -> None:
         if job in service.draining:
             self._cluster.retire(job, now_s)
 
-    def _withdraw(self, service: _Service, job: int, now_s: float) -> None:
+    def _withdraw(self, service: Service, job: int, now_s: float) -> None:
         """Withdraw a pending replica.
 
         A scheduler with a queue of its own that cannot forget a job will start it some time; then it is removed at
@@ -419,7 +324,7 @@ class ServiceFleet:
             self._cluster.retire(job, now_s)
             forget(job, now_s)
 
-    def _drop_surplus(self, service: _Service, job: int, now_s: float) -> None:
+    def _drop_surplus(self, service: Service, job: int, now_s: float) -> None:
         if job in service.surplus and job in self._cluster.holding:
             self._cluster.retire(job, now_s)
 

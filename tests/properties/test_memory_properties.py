@@ -28,6 +28,7 @@ from autopilot.core.model.memory import (
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.operations import (
     AdmitOperation,
+    CeilingOperation,
     EvictOperation,
     RecutOperation,
     ResizeOperation,
@@ -52,6 +53,7 @@ operations = st.one_of(
     st.builds(EvictOperation, reason=reasons, grace_s=numbers, save=st.sampled_from(Save)),
     st.builds(ResizeOperation, slots=places, reason=st.none() | reasons),
     st.builds(ScaleOperation, replicas=st.integers(0, 9), until_s=numbers),
+    st.builds(CeilingOperation, replicas=st.integers(-1, 9), until_s=numbers),
     st.builds(RecutOperation, before=geometries, after=geometries),
 )
 recuts = st.builds(

@@ -14,7 +14,8 @@ from simulator.world.facts import (
     Submitted,
     Why,
 )
-from tests.simulation.fact_builders import ceiled, evicting, floored, recut, resized, started, stopped
+from tests.simulation.fact_builders import evicting, floored, recut, resized, started, stopped
+from tests.simulation.planted_ceilings import CEILINGS, CEILINGS_FINE
 from tests.simulation.planted_scopes import SCOPES
 
 THREES = (("3g.40gb", 0), ("3g.40gb", 4))
@@ -67,6 +68,7 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         [Recutting(5.0, 24, True, THREES, SEVEN, ""), Recutting(65.0, 24, False, THREES, SEVEN, "")],
     ),
     *SCOPES,
+    *CEILINGS,
     ("geometry", "whose geometry changes", [Recutting(5.0, 0, True, (), THREES, ""), started(0, [0])]),
     ("gangs", "15 of its 16", [started(2, range(15))]),
     ("gangs", "split over nodes", [started(2, [*range(4), *range(8, 20)])]),
@@ -211,13 +213,6 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ),
     ("room", "3599 s after the time before", [*LAPSED, floored(4, 3900.0, 5700.0), floored(2, 4599.0, 5700.0)]),
     ("modes", "scale_ahead may not act on its own", [floored(4)]),
-    ("ceilings", "scaled down to 0, its owner keeps 1 replica", [ceiled(0, wakes=True)]),
-    ("ceilings", "no signal would wake it", [ceiled(0, least=0)]),
-    ("ceilings", "while it has requests", [ceiled(1, busy=True)]),
-    ("ceilings", "for 3601 s (at most 3600 s)", [ceiled(1, 10.0, 3611.0)]),
-    ("ceilings", "is scaled to 2 replicas, its ceiling is 1", [ceiled(1), Scaled(20.0, 0, 2, 2, 0)]),
-    ("modes", "shrink_idle may not act on its own", [ceiled(1)]),
-    ("effects", "no accepted decision", [ceiled(1, effect="e1")]),
     ("effects", "no accepted decision", [floored(4, effect="e1")]),
     ("effects", "was accepted to scale service 1", [Decided(1.0, "e1", "scale", 1), floored(4, effect="e1")]),
     ("effects", "no accepted decision", [started(0, [0], effect="e1")]),
@@ -276,9 +271,7 @@ FINE: list[tuple[str, list[Fact]]] = [
     ("floors", [floored(4, 10.0, 600.0), floored(5, 620.0), floored(6, 650.0)]),
     ("floors", [floored(4), Scaled(20.0, 1, 2, 2, 0), started(10, [0]), floored(2, 50.0)]),
     ("effects", [Decided(1.0, "e1", "scale", 0), floored(4, effect="e1")]),
-    ("effects", [Decided(1.0, "e1", "ceiling", 0), ceiled(1, effect="e1")]),
-    ("ceilings", [ceiled(1), Scaled(20.0, 0, 1, 1, 0), ceiled(-1, 30.0, 30.0, busy=True), Scaled(40.0, 0, 2, 2, 0)]),
-    ("ceilings", [ceiled(0, least=0, wakes=True), Scaled(1000.0, 0, 2, 2, 0)]),
+    *CEILINGS_FINE,
     ("capacity", [started(6, [4], milli=600), stopped(6, milli=600), started(0, [4]), stopped(0, Why.CUT)]),
     ("capacity", [started(5, range(16)), *resized(5, range(8)), started(0, [8])]),
     ("geometry", [Recut(5.0, 24, ((0, "4g.40gb", 0), (1, "2g.20gb", 4), (2, "1g.10gb", 6)))]),

@@ -13,7 +13,7 @@ from autopilot.journal import JournalReader
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import Autoscaler, Scaling
-from simulator.inference.services import _Service
+from simulator.inference.service_state import Service
 from tests.kits.demand_world import Growing
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, faulty_world, run, scenario
 
@@ -151,14 +151,14 @@ def never_more_than_foreseen(self: Autoscaler, *given: float, **named: float) ->
     return found._replace(replicas=min(found.replicas, floor)) if floor else found
 
 
-def kept_for_ever(self: _Service, _now_s: float) -> tuple[int, float]:
+def kept_for_ever(self: Service, _now_s: float) -> tuple[int, float]:
     """The lease is forgotten."""
     return self._floor, self._floor_until_s
 
 
 @pytest.mark.parametrize(
     ("place", "name", "bug"),
-    [(Autoscaler, "decide", never_more_than_foreseen), (_Service, "floor", kept_for_ever)],
+    [(Autoscaler, "decide", never_more_than_foreseen), (Service, "floor", kept_for_ever)],
     ids=["below-the-need", "not-given-back"],
 )
 def test_a_planted_bug_is_found_out(

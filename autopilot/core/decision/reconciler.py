@@ -236,9 +236,8 @@ def _commit(
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
     memory = with_marks(remember_stops(memory, in_turns, chosen.proposals, observation), chosen.proposals, now_s)
-    memory = with_ceilings(memory, chosen.proposals)
     memory = with_cordons(remember_promises(memory, planner.promises), chosen.proposals, now_s)
-    memory = with_requests(memory, chosen.proposals, now_s)
+    memory = with_ceilings(with_requests(memory, chosen.proposals, now_s), chosen.proposals)
     memory = replace(
         memory,
         in_flight=in_flight,

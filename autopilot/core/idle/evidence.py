@@ -153,13 +153,7 @@ def _followed(
         elif record.step == IdleStep.SUSPENDED and not (pending and work.gate[row] == Gate.REJECTED):
             away_s = now_s - record.step_s
             records[uid] = replace(record, step=IdleStep.RETURNED, step_s=now_s)
-            owners[record.owner] = replace(
-                owner,
-                returns=owner.returns + 1,
-                early_returns=owner.early_returns + (away_s < policy.idle.early_s),
-                freed_gpu_s=owner.freed_gpu_s + away_s * record.gpus,
-                last_s=now_s,
-            )
+            owners[record.owner] = _returned(owner, away_s, record.gpus, now_s, policy)
         elif record.step == IdleStep.RETURNED and work.state[row] not in {State.PENDING, State.STARTING}:
             waited_s = max(now_s - record.step_s, 0.0)
             owners[record.owner] = replace(
@@ -195,13 +189,7 @@ def _shrunk_followed(
             away_s = now_s - record.since_s
             shrunk[uid] = replace(record, returned_s=now_s)
             records = _without_service(records, snapshot, row, record.owner)
-            owners[record.owner] = replace(
-                owner,
-                returns=owner.returns + 1,
-                early_returns=owner.early_returns + (away_s < policy.idle.early_s),
-                freed_gpu_s=owner.freed_gpu_s + away_s * record.gpus,
-                last_s=now_s,
-            )
+            owners[record.owner] = _returned(owner, away_s, record.gpus, now_s, policy)
         elif services.ready_replicas[row] >= min(record.had, int(services.replicas[row])):
             waited_s = max(now_s - record.returned_s, 0.0)
             owners[record.owner] = replace(
@@ -211,6 +199,17 @@ def _shrunk_followed(
     if shrunk == known.shrunk and owners == known.owners:
         return known
     return replace(known, records=records, shrunk=shrunk, owners=owners)
+
+
+def _returned(owner: IdleOwner, away_s: float, gpus: float, now_s: float, policy: Policy) -> IdleOwner:
+    """An owner who is back after `away_s`."""
+    return replace(
+        owner,
+        returns=owner.returns + 1,
+        early_returns=owner.early_returns + (away_s < policy.idle.early_s),
+        freed_gpu_s=owner.freed_gpu_s + away_s * gpus,
+        last_s=now_s,
+    )
 
 
 def _without_service(

@@ -14,6 +14,7 @@ from autopilot.core.model.memory import ControllerMemory, InFlight
 from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.operations import (
     AdmitOperation,
+    CeilingOperation,
     CordonOperation,
     EvictOperation,
     NotifyOperation,
@@ -41,6 +42,7 @@ OPERATIONS: list[Operation] = [
     ResizeOperation(slots=SLOTS),
     ResizeOperation(slots=SLOTS[:1], reason=StopReason.RECOVER),
     ScaleOperation(replicas=2, until_s=float("inf")),
+    CeilingOperation(replicas=0, until_s=900.0),
     RecutOperation(before=(("3g.40gb", 0),), after=None, scope="instance", node="n", index=0),
     CordonOperation(on=True, reason="XID 79 on GPU-3"),
     OfferOperation(on=True, reason="nothing needs it"),
@@ -98,7 +100,7 @@ EVICT = {"kind": "evict", "reason": "preempt", "grace_s": 1.0, "save": "try"}
     [
         (
             EVICT | {"kind": "fly"},
-            "operation of kind 'fly': this version knows admit, cordon, evict, notify, offer, provision, "
+            "operation of kind 'fly': this version knows admit, ceiling, cordon, evict, notify, offer, provision, "
             "recut, resize, scale",
         ),
         (["evict"], "operation of kind None: this version knows"),

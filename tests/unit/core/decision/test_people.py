@@ -30,7 +30,7 @@ from tests.kits.instructions import instruct
 
 KILL, RESUME, PAUSE = CommandKind.KILL, CommandKind.RESUME, CommandKind.PAUSE
 APPROVE, REJECT = CommandKind.APPROVE, CommandKind.REJECT
-ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * 9))
+ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * 10))
 
 
 def said(kind: CommandKind, sequence: int = -1, at_s: float = 100.0, who: str = "ann", **more: Any) -> Command:
@@ -323,7 +323,7 @@ def test_contract_or_not_is_part_of_the_state(scenario: Scenario) -> None:
 
 def test_a_rejection_holds_for_what_was_shown(scenario: Scenario) -> None:
     """The same proposal in another state is a new one."""
-    policy = replace(ASKING, modes=Modes(*[Mode.AUTO] * 9))
+    policy = replace(ASKING, modes=Modes(*[Mode.AUTO] * 10))
     (proposal,) = scenario.decide(990.0, policy=policy).decision.plan.proposals
     no = said(REJECT, 0, 1000.0, subject=proposal.id, state_digest=proposal.state_digest)
     assert refused(scenario.decide(1000.0, None, policy, commands=(no,))) == {Code.REJECTED}

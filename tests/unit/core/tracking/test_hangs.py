@@ -77,7 +77,9 @@ def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
     note.
     """
     idle = dict.fromkeys(range(4), 0.0)
-    policy = with_policy(EAGER, modes=dict.fromkeys(("notify_idle", "mark_idle", "suspend_idle"), Mode.OFF))
+    policy = with_policy(
+        EAGER, modes=dict.fromkeys(("notify_idle", "mark_idle", "suspend_idle", "shrink_idle"), Mode.OFF)
+    )
     before = decide(replace(measured(training(), {}), now_s=8_000.0), policy)
     seen = replace(measured(training(), idle), now_s=10_000.0)
     first = decide(seen, policy, before.memory)
