@@ -27,6 +27,8 @@ DEFAULTS: dict[str, Any] = {
     "gpus": 1.0,
     "idle_s": 3600.0,
     "grace_s": 900.0,
+    "had": 2,
+    "owner": "t/ann",
 }
 
 
