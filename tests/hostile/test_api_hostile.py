@@ -18,6 +18,7 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.controller import Wiring
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.records import Batch, Instruction, Outcome
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.readiness.fence import fence_policy
 from collectors.kubernetes.collector import KubernetesCollector
 from tests.hostile import api_machine
@@ -78,6 +79,24 @@ def ignores_the_opt_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(api_machine, "KubernetesCollector", SeesNoOptOut)
 
 
+class SeesNoProtection(KubernetesCollector):
+    """A collector that shows all work as preemptible batch."""
+
+    def collect(self, now_s: float) -> Batch:
+        batch = super().collect(now_s)
+        if batch.work is None:
+            return batch
+        table = batch.work.workloads
+        classes = np.full_like(table.slo_class, SLO_CLASS_NAMES.index("batch"))
+        shown = replace(table, preemptible=np.ones_like(table.preemptible), slo_class=classes)
+        return replace(batch, work=replace(batch.work, workloads=shown))
+
+
+def ignores_protection(patch: pytest.MonkeyPatch) -> None:
+    """What an owner protects is not read."""
+    patch.setattr(api_machine, "KubernetesCollector", SeesNoProtection)
+
+
 def without(name: str) -> Callable[[pytest.MonkeyPatch], None]:
     """A guard does not answer."""
 
@@ -112,7 +131,7 @@ PLANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], int, str]] = [
     (without("mode"), 0, "the mode of"),
     (deletes_work, 0, "bare delete"),
     (without("budget"), 0, "stops within"),
-    (without("protected"), 13, "it was protected before"),
+    (ignores_protection, 8, "it was protected before"),
     (is_not_fenced, 0, "leads"),
 ]
 """(defect, a seed that shows it, words of the violation)"""
