@@ -56,6 +56,7 @@ def test_inside_a_guarantee_the_mark_comes_first() -> None:
         ({"slo_class": int(SloClass.LATENCY_CRITICAL)}, []),
         ({"rate_rps": 0.1}, []),
         ({"rate_rps": nan}, []),
+        ({"recent_rps": 0.1}, []),
         ({"recent_rps": nan}, []),
         ({"queue_depth": 1.0}, []),
         ({"load_ratio": nan}, []),
