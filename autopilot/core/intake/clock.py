@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, SizeRecord
+from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, ShrunkService, SizeRecord
 from autopilot.core.model.memory import (
     Approval,
     ClockDoubt,
@@ -78,6 +78,7 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     IdleMemory: ("look_s", "hour_s"),
     IdleOwner: ("last_s",),
     IdleRecord: ("since_s", "seen_s", "step_s", "gone_s"),
+    ShrunkService: ("since_s", "returned_s"),
     SizeRecord: ("since_s",),
     ServiceRecord: ("ready_since_s", "minute_s", "desired", "raised_s", "room_s", "returned_s"),
 }

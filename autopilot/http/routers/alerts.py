@@ -42,6 +42,9 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
         raise HTTPException(400, str(error)) from error
 
     now_s = desk.clock_s()
+    if truncated:  # before its alerts can be seen: whoever follows them then reads the rest too
+        log.warning("delivery was truncated by its sender", missing=truncated, fix="raise max_alerts of the receiver")
+        follower.missed()
 
     def record(changed: Sequence[Delivered]) -> None:
         steps = [each.step(now_s) for each in changed]
@@ -51,9 +54,6 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
         changed = await run_in_threadpool(follower.book.receive, alerts, now_s, record)
     except (InputError, AuditError) as error:
         raise HTTPException(503, str(error), {"Retry-After": "30"}) from error
-    if truncated:
-        log.warning("delivery was truncated by its sender", missing=truncated, fix="raise max_alerts of the receiver")
-        follower.missed()
     if changed or truncated:
         follower.wake()
     return {"received": len(alerts), "changed": changed, "truncated": truncated}
