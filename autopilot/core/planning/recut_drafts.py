@@ -1,4 +1,4 @@
-"""The proposals of changes of MIG geometry: what each replaces, for whom, and in which words."""
+"""Proposals to change MIG geometry, with their words and evidence."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
         raise HTTPException(400, str(error)) from error
 
     now_s = desk.clock_s()
-    if truncated:  # before its alerts can be seen: whoever follows them then reads the rest too
+    if truncated:  # set before the alerts are stored, so that the follower reads the others with them
         log.warning("delivery was truncated by its sender", missing=truncated, fix="raise max_alerts of the receiver")
         follower.missed()
 

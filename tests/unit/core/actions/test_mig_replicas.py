@@ -201,7 +201,7 @@ def test_idle_capacity_is_cut_for_a_replica_that_is_foreseen() -> None:
 
 
 def test_nothing_is_stopped_while_its_instance_is_made() -> None:
-    """The GPU changes already: the replica is told so."""
+    """While the GPU changes, the reason given for the replica is that change."""
     observation = seen(*EIGHT[:1], cuts={0: THREE, 1: SMALL[1]}, guarantee=(3, 0))
     first = told(observation)
     ((_, change),) = recuts(first)

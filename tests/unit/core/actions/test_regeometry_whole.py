@@ -62,7 +62,7 @@ def expecting_whole(observation: Observation, per_h: float, per_member: int = 1)
 
 
 def test_an_idle_gpu_leaves_mig_mode_for_a_gang_that_waits() -> None:
-    """Its present geometry is the precondition, and the gang is told that it is served."""
+    """The precondition is the present geometry, and the gang waits with the code `recut`."""
     now = seen(BUSY, whole("w", 1))
     step = decide(now, BOTH)
     (change,) = [each.operation for each in step.instructions if isinstance(each.operation, RecutOperation)]

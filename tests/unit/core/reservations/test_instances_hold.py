@@ -130,7 +130,7 @@ def test_what_is_kept_is_not_cut_for_others() -> None:
 
 
 def test_the_story_names_the_hold() -> None:
-    """For whom, how many instances, and how many are left."""
+    """The explanation names the service, the held instances, and those left for other work."""
     observation = seen(batch(3), run_s=LONG)
     lines, _ = story(observation, "b", with_policy(ACTING, modes=ALONE), ControllerMemory(services=LEARNED))
     assert "expected replicas of chat: 2 MIG instances 2g.20gb on node-0" in lines
