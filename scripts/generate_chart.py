@@ -19,7 +19,7 @@ from actuators.kubernetes.levers import LEVERS, rules_for  # noqa: E402  # the c
 from autopilot.alerts.rules import yaml_text  # noqa: E402
 from autopilot.crds.roles import APPROVER_RULES, SERVICE_RULES  # noqa: E402
 from autopilot.readiness.fence import fence_policy  # noqa: E402
-from autopilot.readiness.manifest import LEADING_RULES, rules  # noqa: E402
+from autopilot.readiness.manifest import leading_rules, rules  # noqa: E402
 from autopilot.readiness.watchdog import watchdog_account  # noqa: E402
 
 DEPLOY = ROOT / "deploy"
@@ -37,7 +37,7 @@ def rights() -> dict[str, list[dict[str, Any]]]:
         "settings": rules(True),
         "control-resources": SERVICE_RULES,
         "approver": APPROVER_RULES,
-        "leading": LEADING_RULES,
+        "leading": leading_rules(),
     }
     return found | {kind: acting_rules(kind) for kind in kinds()}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from actuators.kubernetes.levers import rules_for
 from autopilot.crds.roles import SERVICE_RULES
-from autopilot.readiness.manifest import LEADING_RULES
+from autopilot.readiness.manifest import leading_rules
 from autopilot.readiness.rights import Right
 from autopilot.service.acting import enabled_levers
 from autopilot.service.settings import Kubernetes
@@ -35,18 +35,18 @@ def further_rights(settings: Kubernetes) -> tuple[Right, ...]:
             ]
     if settings.lease is not None:
         fix = "grant the role `leading` of the chart (files/rights.yaml) in the namespace of the service"
-        found += _of(LEADING_RULES, "the election of the leader", fix, own_namespace=True)
+        found += _of(leading_rules(settings.lease.name), "the election of the leader", fix, own_namespace=True)
     if settings.recommendations or settings.policy_object is not None:
         found += _of(SERVICE_RULES, "control resources", "apply deploy/crds/", own_namespace=False)
     return tuple(found)
 
 
 def _of(rules: Iterable[Mapping[str, Any]], why: str, fix: str, *, own_namespace: bool) -> Iterator[Right]:
-    """Rules of a role, one right for each resource and name."""
+    """Rules of a role, one right for each resource. One name stands for all of its rule: they are granted together."""
     for rule in rules:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
-                for name in rule.get("resourceNames") or ("",):
+                for name in (rule.get("resourceNames") or [""])[:1]:
                     verbs = tuple(rule["verbs"])
                     yield Right(
                         group, resource, why, needed=True, verbs=verbs, own_namespace=own_namespace, name=name, fix=fix

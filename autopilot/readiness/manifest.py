@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from autopilot.readiness.rights import RIGHTS, Right
+from autopilot.readiness.watchdog import WATCHDOG, rule_of
 
 NAMESPACE = NAME = "gpu-autopilot"
 RBAC = "rbac.authorization.k8s.io"
 POLICY_MAP, SWITCH_MAP = "gpu-autopilot-policy", "gpu-autopilot-kill-switch"
+INBOX_MAP, MEMORY_MAP = "gpu-autopilot-inbox", "gpu-autopilot-memory"
+MEMORY_SETS, MEMORY_PARTS = ("a", "b"), 16
+"""A memory that does not fit into its ConfigMap is in at most so many others; there are two sets, used in turn."""
 POLICY = """\
 base: recommend
 # Fields: docs/policy.md. Until kubernetes.act is set, every mode counts as recommend at most.
@@ -74,11 +78,23 @@ def observe() -> list[dict[str, Any]]:
     ]
 
 
-LEADING_RULES: list[dict[str, Any]] = [
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
-    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]},
-    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"], "resourceNames": ["gpu-autopilot-watchdog"]},
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
-]
-"""In the namespace of the service, where several controllers elect their leader: the Lease and Events on it, memory and
-commands, and the mark of the watchdog, which `autopilot rearm` takes away."""
+def leading_rules(lease: str = NAME) -> list[dict[str, Any]]:
+    """Rules in the namespace of the service, where several controllers elect their leader: the Lease and Events on it,
+    memory and commands, and the mark of the watchdog, which `autopilot rearm` takes away.
+
+    A name cannot restrict what is created. The kill switch and the policy of the namespace cannot be changed.
+    """
+    leases = "coordination.k8s.io"
+    return [
+        rule_of(leases, ["leases"], ["create"]),
+        rule_of(leases, ["leases"], ["get", "update"], [lease]),
+        rule_of("", ["configmaps"], ["create"]),
+        rule_of("", ["configmaps"], ["get", "update"], [INBOX_MAP, MEMORY_MAP, *memory_parts()]),
+        rule_of("", ["configmaps"], ["get", "delete"], [WATCHDOG]),
+        rule_of("events.k8s.io", ["events"], ["create"]),
+    ]
+
+
+def memory_parts() -> list[str]:
+    """The ConfigMaps of a memory that does not fit into one."""
+    return [f"{MEMORY_MAP}-{part}-{number}" for part in MEMORY_SETS for number in range(MEMORY_PARTS)]

@@ -57,9 +57,14 @@ RIGHTS: tuple[Right, ...] = (
     Right("resource.k8s.io", "resourceclaims", "GPUs that DRA has allocated"),
     Right("resource.k8s.io", "resourceclaimtemplates", "GPUs that pods will ask DRA for"),
     Right("resource.k8s.io", "deviceclasses", "the devices of a class of DRA"),
-    Right("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "the state of Kueue, for `autopilot check`"),
+    Right(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        "the state of Kueue, for `autopilot check`",
+        verbs=("list",),
+    ),
     Right("authentication.k8s.io", "tokenreviews", "sign-in with tokens of the cluster", verbs=("create",)),
-    Right("", "configmaps", "policy and kill switch", own_namespace=True),
+    Right("", "configmaps", "policy and kill switch", verbs=("get",), own_namespace=True),
 )
 
 

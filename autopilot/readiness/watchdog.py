@@ -11,7 +11,8 @@ WATCHDOG = "gpu-autopilot-watchdog"
 """Name of the service account of the watchdog, of its roles, and of the ConfigMap of its mark."""
 
 
-def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> dict[str, Any]:
+def rule_of(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> dict[str, Any]:
+    """One rule of a role; `names` where only these objects are meant."""
     rule: dict[str, Any] = {"apiGroups": [group], "resources": resources, "verbs": verbs}
     return {**rule, "resourceNames": names} if names else rule
 
@@ -19,18 +20,18 @@ def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] |
 def watchdog_rules() -> list[dict[str, Any]]:
     """Rules of the watchdog in the whole cluster."""
     return [
-        _rule(KUEUE, ["clusterqueues", "workloads"], ["list", "patch"]),
-        _rule("batch", ["jobs"], ["list", "patch"]),
-        _rule("", ["pods"], ["list", "patch"]),
+        rule_of(KUEUE, ["clusterqueues", "workloads"], ["list", "patch"]),
+        rule_of("batch", ["jobs"], ["list", "patch"]),
+        rule_of("", ["pods"], ["list", "patch"]),
     ]
 
 
 def watchdog_own_rules(lease: str = "gpu-autopilot") -> list[dict[str, Any]]:
     """Rules of the watchdog in the namespace of the Lease."""
     return [
-        _rule("coordination.k8s.io", ["leases"], ["get"], [lease]),
-        _rule("", ["configmaps"], ["create"]),  # a name cannot restrict it
-        _rule("", ["configmaps"], ["patch"], [WATCHDOG]),
+        rule_of("coordination.k8s.io", ["leases"], ["get"], [lease]),
+        rule_of("", ["configmaps"], ["create"]),  # a name cannot restrict it
+        rule_of("", ["configmaps"], ["patch"], [WATCHDOG]),
     ]
 
 

@@ -291,11 +291,13 @@ def test_a_server_takes_all_of_it_and_nothing_is_left_of_it(render: Callable[...
         ("patch", "recommendations"),
         ("patch", "autopilotpolicies", "--subresource=status"),
         ("list", "pods", "--all-namespaces"),
-        ("update", "leases", "--namespace=gpu-autopilot"),
+        ("update", "leases/gpu-autopilot", "--namespace=gpu-autopilot"),
+        ("update", "configmaps/gpu-autopilot-memory", "--namespace=gpu-autopilot"),
     ):
         assert kubectl("auth", "can-i", *allowed, account).stdout.strip() == "yes", allowed
     for refused in (
         ("patch", "autopilotpolicies"),
+        ("update", "configmaps/gpu-autopilot-kill-switch", "--namespace=gpu-autopilot"),
         ("get", "secrets"),
         ("delete", "pods"),
         ("create", "pods/eviction"),

@@ -16,10 +16,11 @@ from typing import Any
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.readiness.line import Answer
+from autopilot.readiness.manifest import INBOX_MAP
 from autopilot.service.leading.elector import Requests
 from autopilot.service.leading.lease import LABELS
 
-NAME = "gpu-autopilot-inbox"
+NAME = INBOX_MAP
 EPOCH = "gpu-autopilot.io/epoch"
 MOST = 1000
 """Commands that wait for a tick. People send single ones."""

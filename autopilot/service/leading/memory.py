@@ -23,17 +23,18 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.memory_store import FileMemoryStore, memory_text, read_memory_text
 from autopilot.readiness.line import Answer
+from autopilot.readiness.manifest import MEMORY_MAP, MEMORY_PARTS, MEMORY_SETS
 from autopilot.service.leading.elector import Requests
 from autopilot.service.leading.lease import LABELS
 
 SCHEMA = "gpu-autopilot/cluster-memory/1"
-INDEX = "gpu-autopilot-memory"
+INDEX, MOST_SHARDS = MEMORY_MAP, MEMORY_PARTS
 EPOCH = "gpu-autopilot.io/epoch"
 SHARD_BYTES = 700 << 10
 """Before base64. A ConfigMap holds 1 MiB."""
-MOST_SHARDS = 16
 EVERY_S = 60.0
-OTHER = {"a": "b", "b": "a", "": "a"}
+_A, _B = MEMORY_SETS
+OTHER = {_A: _B, _B: _A, "": _A}
 NOT_FOUND, CONFLICT = 404, 409
 
 COUNTERS = frozenset(

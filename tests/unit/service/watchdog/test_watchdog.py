@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from apiserver.cluster import cluster
-from apiserver.errors import StatusError
-from apiserver.requests import Call
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, service_account
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
-from autopilot.readiness.watchdog import watchdog_account, watchdog_own_rules, watchdog_rules
+from autopilot.readiness.watchdog import watchdog_account
 from autopilot.service.leading.lease import Terms
 from autopilot.service.watchdog.marker import Marker
 from autopilot.service.watchdog.process import Watchdog
@@ -227,48 +225,3 @@ def test_the_marker_can_be_taken_away_by_a_person_alone(server: Server) -> None:
     marker = Marker(InProcess(server, ADMIN), NAME.namespace)
     assert marker.clear() == ""
     assert marker.read() == ("", "")
-
-
-def test_it_uses_each_of_its_rights() -> None:
-    """And the server refuses nothing that it asks for. The stories are the tests of this file, told once more."""
-    used: set[tuple[str, str, str, str]] = set()
-    refused: set[tuple[str, str, str, str]] = set()
-    for story in (
-        test_it_acts_after_an_absence_with_a_healthy_server,
-        test_it_removes_our_gates_and_leaves_those_of_others,
-        test_it_starts_again_only_what_the_controller_stopped,
-        test_it_stops_where_the_controller_returns_meanwhile,
-    ):
-        server = watched()
-        note_rights(server, used, refused)
-        story(server)
-    granted = {
-        (group, resource, verb, name)
-        for rule in [*watchdog_rules(), *watchdog_own_rules()]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-        for name in rule.get("resourceNames", ("",))
-    }
-    named = {right for right in granted if right[3]}
-    shown = {right if right in named else (*right[:3], "") for right in used}
-    assert refused == set()
-    assert granted - shown == set(), "no story uses it: remove the right"
-    assert shown - granted == set()
-
-
-def note_rights(server: Server, used: set[tuple[str, str, str, str]], refused: set[tuple[str, str, str, str]]) -> None:
-    """From now on what the watchdog asks for is noted: group, resource, verb and name."""
-    authorize = server.authorize
-
-    def note(call: Call) -> None:
-        right = (call.kind.group, call.kind.plural, call.verb, call.name)
-        ours = call.user.name == DOG.name
-        try:
-            authorize(call)
-        except StatusError:
-            refused.update({right} if ours else ())
-            raise
-        used.update({right} if ours else ())
-
-    server.authorize = note
