@@ -185,12 +185,13 @@ class KubernetesActuator:
         hidden = now_s < self._again_s
         if not hidden:
             target, failed = target_of(self.api, located, instruction.subject.uid)
-            hidden = failed is not None and self._outage_in(failed, now_s)
-        if hidden or failed is not None:
+            found = failed or self._begun(instruction, target)
+            hidden = isinstance(found, Answer) and self._outage_in(found, now_s)
+        if hidden or isinstance(found, Answer):
             if hidden and now_s >= instruction.deadline_s:
                 self._running[instruction.id] = effect
             return None
-        if self._begun(instruction, target):
+        if found:
             self._running[instruction.id] = effect
             return None
         reason = "an earlier process did not begin it"
@@ -198,8 +199,8 @@ class KubernetesActuator:
         self._ended[instruction.id] = lost
         return lost
 
-    def _begun(self, instruction: Instruction, target: Target) -> bool:
-        """Whether an object shows that somebody began the effect."""
+    def _begun(self, instruction: Instruction, target: Target) -> bool | Answer:
+        """Whether an object shows that somebody began the effect; the failed request where that is not known."""
         levers = [each for each in self.levers if instruction.kind in each.kinds]
         shown = any(each.shows(self._tools, target, instruction.id) for each in levers)
         return shown or begun(self.api, target, instruction.id)
@@ -245,11 +246,12 @@ class KubernetesActuator:
 
     def _let_go(self, effect: Effect, located: Located, now_s: float) -> None:
         """The controller does not wait for the effect any more: it was seen to come about, or was given up."""
-        if effect.instruction.operation.needs_room:
+        if effect.instruction.kind == "admit":  # a growth looks itself how many of its pods came
             target, failed = target_of(self.api, located, effect.instruction.subject.uid)
-            if failed is not None and self._outage_in(failed, now_s):
-                return
-            if failed is None and placement.bound(self.api, target):
+            found = failed or placement.bound(self.api, target)
+            if isinstance(found, Answer) and self._outage_in(found, now_s):
+                return  # whether it has come about is not known
+            if found is True:
                 self._running.pop(effect.id, None)
                 self._say(effect, target.main, "Done", "its pods have their nodes", now_s)
                 return
@@ -267,10 +269,14 @@ class KubernetesActuator:
             tried = self._try(effect, target) if now_s >= effect.instruction.deadline_s else Answer()
         if self._outage_in(failed or tried, now_s):
             return None
-        self._running.pop(effect.id, None)
         if failed is not None or effect.lever is None:
+            self._running.pop(effect.id, None)
             return late(f"not done in time: {effect.waits_for or 'no progress'}")
         ended = effect.lever.undo(self._tools, effect, target, now_s)
+        if isinstance(ended, Waiting):  # its pods cannot be read: whether it has come about is not known
+            self._note_outage(ended, now_s)
+            return None
+        self._running.pop(effect.id, None)
         done = ended.kind == OutcomeKind.DONE
         self._say(effect, target.main, "Done" if done else "GaveUp", ended.reason, now_s, warning=not done)
         return ended

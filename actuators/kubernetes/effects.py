@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from actuators.kubernetes.api import Api, Obj
+from actuators.kubernetes.api import CONFLICTS, Answer, Api, Obj
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import each
 from autopilot.contract.annotations import CHECK, CHECKPOINT_REQUEST, EFFECT, STOPPED
@@ -59,12 +59,17 @@ def lever_in(documents: Iterable[Obj], effect: str) -> str:
     return next((str(each.get("lever", "")) for each in records if each.get("id") == effect), "")
 
 
-def begun(api: Api, target: Target, effect: str) -> bool:
-    """True where the Workload, the Job, a pod or the node shows that this instruction wrote to it."""
+def begun(api: Api, target: Target, effect: str) -> bool | Answer:
+    """Whether the Workload, the Job, a pod or the node shows that this instruction wrote to it.
+
+    The failed request where none is seen to, and a pod or the node cannot be read.
+    """
     if any(_shows(found, effect) for found in (target.workload, target.job)):
         return True
-    others = [*target.of("Pod"), *target.of("Node")]
-    return any(answer.ok and _shows(answer.body, effect) for answer in each(others, api.read))
+    others = each([*target.of("Pod"), *target.of("Node")], api.read)
+    if any(answer.ok and _shows(answer.body, effect) for answer in others):
+        return True
+    return next((answer for answer in others if not answer.ok and answer.refusal not in CONFLICTS), False)
 
 
 def _shows(found: Obj, effect: str) -> bool:

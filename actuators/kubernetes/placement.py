@@ -98,17 +98,18 @@ def set_label(writer: Writer, node: Ref, key: str, value: str | None, epoch: int
     return writer.change(node, decide, epoch)
 
 
-def bound(api: Api, target: Target) -> bool:
-    """True where a pod of the target has a node, or that cannot be read."""
-    for answer in each(target.of("Pod"), api.read):
-        if answer.refusal in CONFLICTS:
-            continue
-        if not answer.ok:
-            return True
-        over = answer.body.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-        if answer.body["spec"].get("nodeName") and not over:
-            return True
-    return False
+def bound(api: Api, target: Target) -> bool | Answer:
+    """Whether a pod of the target has a node; the failed request where none is seen to, and one cannot be read."""
+    pods, failed = bound_pods(api, target)
+    return bool(pods) or failed or False
+
+
+def bound_pods(api: Api, target: Target) -> tuple[list[Obj], Answer | None]:
+    """Its pods that have a node and have not ended, and the failed request where another one cannot be read."""
+    answers, over = each(target.of("Pod"), api.read), {"Succeeded", "Failed"}
+    failed = next((answer for answer in answers if not answer.ok and answer.refusal not in CONFLICTS), None)
+    pods = [answer.body for answer in answers if answer.ok and answer.body["spec"].get("nodeName")]
+    return [pod for pod in pods if pod.get("status", {}).get("phase") not in over], failed
 
 
 def by_node(slots: Sequence[Slot]) -> Counter[str]:

@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Any, NamedTuple
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Api
+from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.writing import Writer
@@ -68,6 +68,17 @@ class Locked(Asker):
         """The answer."""
         with self._lock:
             return super().response(*words, **query)
+
+
+class Silent(Api):
+    """An API server that does not answer reads of pods while `silent`; of those in `only`, where it is given."""
+
+    silent, only = True, frozenset[str]()
+
+    def read(self, ref: Ref) -> Answer:
+        """Nothing comes back."""
+        deaf = self.silent and ref.kind == "Pod" and (not self.only or ref.name in self.only)
+        return Answer({}, Refusal.UNREACHABLE, "no answer", 0) if deaf else super().read(ref)
 
 
 class Acting:

@@ -152,7 +152,10 @@ def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Pr
     Ready may be said only for the reservation that the decision saw. Else the next decision would find a Ready that is
     not its own, give that back as well, and so on.
     """
-    if placement.bound(tools.api, target):
+    bound = placement.bound(tools.api, target)
+    if isinstance(bound, Answer):
+        return ended_by(bound, "its pods")
+    if bound:
         return changed(f"its check {CHECK} is Ready already, and its pods start")
     answer = _retry(tools, effect, target, now_s, "it did not start at its earlier place")
     return Waiting("Kueue takes its earlier admission back") if answer.ok else ended_by(answer, f"check {CHECK} Retry")
@@ -173,12 +176,15 @@ def _retry(tools: Tools, effect: Effect, target: Target, now_s: float, why: str)
     return tools.writer.apply_status(ref, decide, CHECK_MANAGER)
 
 
-def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:
+def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Take an admission back that did not come about: the node filled up, or the decision was withdrawn."""
     check, why = our_check(target.workload), "its pods did not start at their place in time"
     if check.get("state") != READY or effect.id not in check.get("message", ""):
         return late(f"not admitted in time: {effect.waits_for or 'no progress'}")
-    if placement.bound(tools.api, target):
+    bound = placement.bound(tools.api, target)
+    if isinstance(bound, Answer):
+        return ended_by(bound, f"{why}; its pods")
+    if bound:
         return late("some of its pods have not started in time")
     answer = _retry(tools, effect, target, now_s, why)
     after = "its reservation was given back" if answer.ok else f"and its reservation stays: {answer.message}"

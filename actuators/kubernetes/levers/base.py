@@ -166,8 +166,8 @@ class Lever:
 
     `suits` answers "" where the lever fits the objects of the instruction, else why not. `undo` takes back what was
     begun, where the deadline has passed or the controller does not wait for the effect any more; it leaves an effect
-    that has come about as it is. `shows` answers whether an object beside those of the subject shows that this
-    instruction (id) was begun.
+    that has come about as it is, and waits where that is not known. `shows` answers whether an object beside those of
+    the subject shows that this instruction (id) was begun.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Lever:
     rules: tuple[Rule, ...]
     suits: Callable[[Instruction, Target], str]
     step: Step
-    undo: Callable[[Tools, Effect, Target, float], Ended] = _give_up
+    undo: Step = _give_up
     shows: Callable[[Tools, Target, str], bool] = _shows_nothing
 
 

@@ -34,7 +34,7 @@ from actuators.kubernetes.levers.evict_pods import job_fails
 from actuators.kubernetes.levers.evicting import evict_all
 from actuators.kubernetes.levers.width import bounds, rigid, units_of, width_of
 from actuators.kubernetes.objects import Target, annotation, holds
-from actuators.kubernetes.writing import CHECK_MANAGER, Stop, each
+from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import EFFECT
 from autopilot.core.model.operations import AdmitOperation, ResizeOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
@@ -99,7 +99,9 @@ def _step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     refused = _outside(job, wide)
     if refused is not None:
         return refused
-    bound = _bound_pods(tools, target)
+    bound, failed = placement.bound_pods(tools.api, target)
+    if failed is not None:
+        return ended_by(failed, "its pods")  # a pod that is not counted here would be stopped, or kept, by mistake
     before = _before(job, effect)
     if width_of(job) == wide and before is None:
         return changed(f"somebody else gave it {wide} pods")
@@ -110,9 +112,9 @@ def _step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
         if begun is not None:
             return begun
     if target.workload:
-        failed = _ready_slices(tools, effect, target, ref, now_s)
-        if failed is not None:
-            return ended_by(failed, "its new Workload")
+        refusal = _ready_slices(tools, effect, target, ref, now_s)
+        if refusal is not None:
+            return ended_by(refusal, "its new Workload")
     if sum(_stays(pod) for pod in bound) < wide:
         return Waiting(f"its pods start: {len(bound)} of {wide} are on their nodes")
     return Ended(OutcomeKind.DONE, f"it has {wide} pods")
@@ -218,13 +220,18 @@ def _ready_slices(tools: Tools, effect: Effect, target: Target, job: Ref, now_s:
     return None
 
 
-def _undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every undo
+def _undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every undo
     """Ask for the pods that are on their nodes, where more of them did not come in time."""
     over = f"not resized in time: {effect.waits_for or 'no progress'}"
     ref, before = target.first("Job"), _before(target.job, effect)
     if ref is None or before is None or width_of(target.job) <= before:
         return late(over)
-    there = sum(_stays(pod) for pod in _bound_pods(tools, target))
+    bound, failed = placement.bound_pods(tools.api, target)
+    if failed is not None:
+        return ended_by(failed, f"{over}; its pods")  # fewer than there are would stop some that run
+    there = sum(_stays(pod) for pod in bound)
+    if there >= width_of(target.job):
+        return Ended(OutcomeKind.DONE, f"it has {there} pods")
     answer = _ask_for(tools, effect, ref, width_of(target.job), max(there, before))
     after = "its width was given back" if answer.ok else answer.message
     return Ended(OutcomeKind.CONFLICT, f"{over}; {after}", cause=Cause.LATE)
@@ -246,14 +253,6 @@ def _before(job: Obj, effect: Effect) -> int | None:
     """The width that it had when this instruction wrote to it first; None where it did not."""
     found = fields_of(annotation(job, EFFECT)).get("before") if wrote(job, effect.id) else None
     return found if isinstance(found, int) else None
-
-
-def _bound_pods(tools: Tools, target: Target) -> list[Obj]:
-    """Its pods that have a node and have not ended."""
-    answers = each(target.of("Pod"), tools.api.read)
-    found = [answer.body for answer in answers if answer.ok]
-    over = {"Succeeded", "Failed"}
-    return [pod for pod in found if pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") not in over]
 
 
 def _stays(pod: Obj) -> bool:

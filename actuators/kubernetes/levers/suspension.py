@@ -115,8 +115,11 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
     if wrote(target.job, effect.id) and not target.job["spec"].get("suspend"):
         return Waiting("the scheduler binds its pods")
     if _placed(target.job):
-        if placement.bound(tools.api, target):
-            return changed("its pods run, or may run, where they are")
+        bound = placement.bound(tools.api, target)
+        if isinstance(bound, Answer):
+            return ended_by(bound, "its pods")
+        if bound:
+            return changed("its pods run where they are")
         return suspend(tools, effect, target, StopReason.MOVE)
     if mark_of(target.job) is not None and not holds(target.job, "Suspended"):
         return Waiting("its Job is not suspended yet, so its template cannot change")
@@ -197,11 +200,14 @@ def suspend(tools: Tools, effect: Effect, target: Target, reason: StopReason) ->
     return Waiting("its pods stop") if answer.ok else ended_by(answer, f"{ref.shown}: suspend")
 
 
-def _undo_start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every undo
+def _undo_start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every undo
     """Suspend the Job again where none of its pods was bound: it did not start at its place."""
     why = f"not started in time: {effect.waits_for or 'no progress'}"
     begun = wrote(target.job, effect.id) and not target.job["spec"].get("suspend")
-    if not begun or placement.bound(tools.api, target):
+    bound = begun and placement.bound(tools.api, target)
+    if isinstance(bound, Answer):
+        return ended_by(bound, f"{why}; its pods")
+    if not begun or bound:
         return late(why)
     done = suspend(tools, effect, target, StopReason.MOVE)
     return no_place(f"{why}; {'it waits again' if isinstance(done, Waiting) else done.reason}")

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, HEARTBEAT, HEARTBEAT_OLD_S
 from autopilot.core.model.operations import Save, StopReason
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
-from tests.kits.acting_kit import PODS, Acting, evict
+from tests.kits.acting_kit import PODS, Acting, Silent, evict
 
 SAVES = {"gpu-autopilot.io/checkpoint-on-request": "true"}
 
@@ -86,17 +85,6 @@ def test_a_request_that_cannot_be_written_declines(acting: Acting) -> None:
     assert outcome.kind == OutcomeKind.DECLINED
     assert (outcome.cause, "it cannot be asked for a checkpoint" in outcome.reason) == (Cause.UNASKED, True)
     acting.finish("cut-off")
-
-
-class Silent(Api):
-    """An API server that does not answer reads of pods while `silent`."""
-
-    silent = True
-
-    def read(self, ref: Ref) -> Answer:
-        """Nothing comes back."""
-        deaf = self.silent and ref.kind == "Pod"
-        return Answer({}, Refusal.UNREACHABLE, "no answer", 0) if deaf else super().read(ref)
 
 
 def test_work_whose_pods_cannot_be_read_is_not_stopped_without_its_checkpoint(acting: Acting) -> None:
