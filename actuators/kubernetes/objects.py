@@ -74,6 +74,13 @@ class Objects(Protocol):
         """The uids of all work in the view that has not ended."""
         ...
 
+    def reservations(self, uid: str) -> Iterable[Named]:
+        """Workloads of Kueue that have quota and wait for our check, in queues that share quota with this work.
+
+        Not those that are opted out. The least important come first, and the youngest of these.
+        """
+        ...
+
 
 @dataclass(slots=True)
 class Target:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from autopilot.contract.annotations import EFFECT, OFFERED, PLACEMENT
@@ -11,6 +11,8 @@ from collectors.kubernetes.gangs import Gang, uid_of
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.wire import Meta
 from collectors.kubernetes.work import Gangs
+from collectors.kueue.state import waits_with_quota
+from collectors.kueue.wire import Workload
 
 
 class Identity(NamedTuple):
@@ -32,8 +34,9 @@ class Found(NamedTuple):
 class ObjectsOfView:
     """Finds objects in the view of a collector. For the thread that collects only."""
 
-    def __init__(self, gangs: Gangs, nodes: Nodes) -> None:
-        self._gangs, self._nodes = gangs, nodes
+    def __init__(self, gangs: Gangs, nodes: Nodes, quota_of: Callable[[Gang], int]) -> None:
+        """`quota_of`: the row of the topmost queue from which a gang gets quota; -1 for none."""
+        self._gangs, self._nodes, self._quota_of = gangs, nodes, quota_of
 
     def find(self, kind: str, uid: str) -> Found | None:
         """The objects of a workload or service, a node by its name, or the node of a GPU; None where there are none."""
@@ -78,6 +81,36 @@ class ObjectsOfView:
         for gang in self._gangs.gangs.values():
             if end_of(gang).at_s is None or any(each.holds for each in gang.pods.values()):
                 yield uid_of(gang)
+
+    def reservations(self, uid: str) -> Iterator[Identity]:
+        """Workloads that have quota and wait for our check, in queues that share quota with those of this work.
+
+        Not those that are opted out. The least important come first, and the youngest of these.
+        """
+        place = self._gangs.place(uid)
+        if place is None:
+            return
+        shared = self._quota_of(place[0])
+        found = [
+            each.workload
+            for key, each in self._gangs.gangs.items()
+            if each.workload is not None
+            and each is not place[0]
+            and waits_with_quota(each.workload)
+            and not self._gangs.alone(key)
+            and self._quota_of(each) == shared >= 0
+        ]
+        for each in sorted(found, key=lambda one: (_priority(one), -_made_s(one))):
+            yield _identity("Workload", each.metadata)
+
+
+def _priority(workload: Workload) -> int:
+    return workload.spec.priority or 0
+
+
+def _made_s(workload: Workload) -> float:
+    made = workload.metadata.creation_timestamp
+    return made.timestamp() if made is not None else 0.0
 
 
 def _metas(gang: Gang) -> Iterator[tuple[str, Meta]]:

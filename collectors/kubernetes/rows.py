@@ -71,6 +71,11 @@ class RowTable:
         """The row of `key`; -1 where there is none."""
         return self._rows.get(key, -1)
 
+    def value(self, key: Hashable, column: str, *, unknown: Any) -> Any:
+        """One value of the row of `key`; `unknown` where there is no row."""
+        row = self._rows.get(key)
+        return unknown if row is None else self._columns[column][row]
+
     def freeze(self) -> Any:
         """The table as it is now; the same object as long as nothing changes."""
         if self._frozen is None:

@@ -321,6 +321,10 @@ class Gangs:
             gang = next((each for each in self.gangs.values() if uid_of(each) == uid), None)
         return (gang, incarnation_of(gang)) if gang is not None else None
 
+    def alone(self, key: str) -> bool:
+        """Whether a gang is left alone, as far as its row says; one without a row is."""
+        return bool(self._rows.value(key, "excluded", unknown=True))
+
     def gaps(self) -> Iterable[Gap]:
         """Why gangs and services are left alone."""
         yield from service_gaps(self.source, self.services.values())

@@ -24,7 +24,7 @@ def gate(workload: Workload) -> int:
         return int(Gate.REJECTED)
     if "Retry" in states or _waits_for_requeue(workload):
         return int(Gate.RETRY)
-    if is_true(workload.status.conditions, "QuotaReserved") and not is_true(workload.status.conditions, "Admitted"):
+    if _waits_for_checks(workload):
         others = [state for name, state in checks.items() if name != CHECK and state != "Ready"]
         return int(Gate.OPEN if checks.get(CHECK) == "Pending" and not others else Gate.WAITING)
     foreign = [name for each in meta.note(GATED_BY).split(",") if (name := each.strip()) and name != CONTROLLER]
@@ -36,6 +36,12 @@ def waits_for_us(workload: Workload) -> bool:
     checks = {each.name for each in workload.status.admission_checks or ()}
     gates = {each.strip() for each in workload.metadata.note(GATED_BY).split(",")}
     return CHECK in checks or CONTROLLER in gates or not workload.spec.active
+
+
+def waits_with_quota(workload: Workload) -> bool:
+    """True where Kueue has reserved its quota, and our check has not let it start."""
+    pending = any(each.name == CHECK and each.state == "Pending" for each in workload.status.admission_checks or ())
+    return pending and workload.spec.active and _waits_for_checks(workload)
 
 
 def evicted(workload: Workload | None) -> bool:
@@ -60,6 +66,11 @@ def _progress(workload: Workload) -> int:
     if is_true(known, "Finished"):
         return 0
     return 3 if is_true(known, "Admitted") else 2 if is_true(known, "QuotaReserved") else 1
+
+
+def _waits_for_checks(workload: Workload) -> bool:
+    known = workload.status.conditions
+    return is_true(known, "QuotaReserved") and not is_true(known, "Admitted")
 
 
 def _waits_for_requeue(workload: Workload) -> bool:

@@ -36,7 +36,7 @@ from collectors.kubernetes.collector import KubernetesCollector, Options
 from collectors.kubernetes.source import Cluster
 from tests.hostile import api_rules
 from tests.hostile.api_ports import Elected, Noting, People, policy_of
-from tests.hostile.api_quiet import idle_reservations, left_waiting
+from tests.hostile.api_quiet import left_waiting
 from tests.hostile.api_rules import Interrupted
 from tests.hostile.api_watch import EXCLUDE, PREEMPTIBLE, SLO, ApiWatch, Decided
 from tests.hostile.api_wire import Wire
@@ -427,9 +427,8 @@ class ApiHostile:
         self.resume()
         self.earlier = None
         self.log.append("quiet")
-        idle = idle_reservations(self.server)
         for job in self.jobs():  # work that nobody starts, and that would keep its quota
-            if EXCLUDE in job["metadata"].get("annotations", {}) or job["metadata"]["uid"] in idle:
+            if EXCLUDE in job["metadata"].get("annotations", {}):
                 self.ask.response("DELETE", f"{JOBS}/{job['metadata']['name']}", propagationPolicy="Background")
         calm = 0
         for _ in range(QUIET_TICKS):

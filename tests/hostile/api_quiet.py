@@ -33,16 +33,6 @@ def left_waiting(server: Server, nodes: int, gpus_each: int) -> str:
     return ""
 
 
-def idle_reservations(server: Server) -> set[str]:
-    """Jobs whose gate was opened for a decision that was taken back: Kueue keeps their quota (docs/limits.md)."""
-    found = server.store.objects("workloads.kueue.x-k8s.io")
-    return {
-        each["metadata"]["ownerReferences"][0]["uid"]
-        for each in found
-        if "QuotaReserved" in _true(each) and not _true(each) & {"Admitted", "Finished"}
-    }
-
-
 def _true(workload: dict[str, Any]) -> set[str]:
     """Its conditions that are true."""
     return {each["type"] for each in workload["status"].get("conditions", ()) if each["status"] == "True"}

@@ -179,7 +179,13 @@ def _stops(write: Write) -> bool:
         return True
     check = _our_check(write.body)
     retried = check.get("state") == "Retry" and ": stopped: " in check["message"]
-    return retried or write.body.get("spec", {}).get("active") is False
+    return retried or (write.body.get("spec", {}).get("active") is False and _runs(write.before))
+
+
+def _runs(workload: Obj | None) -> bool:
+    """Whether Kueue has admitted a Workload: only then a pod of it may run."""
+    rows = ((workload or {}).get("status") or {}).get("conditions") or ()
+    return workload is None or any(each["type"] == "Admitted" and each["status"] == "True" for each in rows)
 
 
 def _effect_of(write: Write) -> str:

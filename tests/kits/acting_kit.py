@@ -255,6 +255,13 @@ class Acting:
         """No node is offered back."""
         yield from ()
 
+    def reservations(self, uid: str) -> Iterator[Identity]:
+        """All other Workloads, the youngest first."""
+        found = self.ask("GET", f"{SPACE}/workloads")["items"]
+        for meta in sorted((each["metadata"] for each in found), key=lambda one: one["name"], reverse=True):
+            if uid not in {owner["uid"] for owner in meta.get("ownerReferences", ())}:
+                yield Identity("Workload", "default", meta["name"], meta["uid"])
+
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Labels of placements on nodes."""
         for each in self.ask("GET", "/api/v1/nodes")["items"]:

@@ -196,6 +196,10 @@ class Scene:
         """No node is offered back."""
         yield from ()
 
+    def reservations(self, uid: str) -> Iterator[Any]:
+        """None."""
+        yield from ()
+
     def placed(self) -> Iterator[Any]:
         """None."""
         return iter(())

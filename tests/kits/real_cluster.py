@@ -217,6 +217,10 @@ class RealCluster:
         """No node is offered back."""
         yield from ()
 
+    def reservations(self, uid: str) -> Iterator[Identity]:
+        """No quota is given back."""
+        yield from ()
+
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Labels of placements on the nodes of the run."""
         for name in self.nodes:

@@ -5,11 +5,9 @@ The check stays Pending, and the quota held, until the gang is to start. Kueue t
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
-
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
+from actuators.kubernetes.levers import reservations
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
@@ -24,6 +22,7 @@ from actuators.kubernetes.levers.base import (
     late,
     no_place,
 )
+from actuators.kubernetes.levers.check_state import KUEUE, PENDING, READY, RETRY, message, our_check, state_of
 from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.objects import Target, holds
@@ -31,26 +30,6 @@ from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
-
-KUEUE = "kueue.x-k8s.io"
-READY, RETRY, PENDING = "Ready", "Retry", "Pending"
-
-
-def our_check(workload: Obj) -> Obj:
-    """The state of our check on a Workload; {} where it has none."""
-    checks = (workload.get("status") or {}).get("admissionChecks") or ()
-    return next((each for each in checks if each["name"] == CHECK), {})
-
-
-def message(epoch: int, effect: str, text: str) -> str:
-    """The message of our check: its epoch, the instruction, and the reason."""
-    return f"epoch {epoch}: {effect}: {text}"
-
-
-def state_of(name: str, text: str, now_s: float, **more: Any) -> Obj:
-    """The state of our check as it is applied."""
-    stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"admissionChecks": [{"name": CHECK, "state": name, "message": text, "lastTransitionTime": stamp, **more}]}
 
 
 def suits(_instruction: Instruction, target: Target) -> str:
@@ -81,7 +60,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     if check["state"] != PENDING:
         return Waiting(f"its check {CHECK} is {check['state']}, and Kueue resets it")
     if not holds(workload, "QuotaReserved"):
-        return Waiting("Kueue has not reserved its quota yet")
+        return reservations.make_way(tools, effect, target, now_s)
     updates = _updates(tools, effect, target, operation)
     if not isinstance(updates, list):
         return updates
@@ -196,7 +175,7 @@ LEVER = Lever(
     frozenset({"admit"}),
     "set the AdmissionCheck to Ready, with the placement for each pod set",
     (
-        Rule(KUEUE, "workloads", ("get",)),
+        Rule(KUEUE, "workloads", ("get", "patch")),
         Rule(KUEUE, "workloads/status", ("patch",)),
         Rule(KUEUE, "admissionchecks", ("get",), (CHECK,)),
         Rule(KUEUE, "admissionchecks/status", ("patch",), (CHECK,)),

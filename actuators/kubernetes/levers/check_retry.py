@@ -6,8 +6,8 @@ No `requeueAfterSeconds` is sent: it would delay the eviction itself.
 from __future__ import annotations
 
 from actuators.kubernetes.api import Obj, Refusal
-from actuators.kubernetes.levers.admission_check import KUEUE, RETRY, message, our_check, state_of
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
+from actuators.kubernetes.levers.check_state import KUEUE, RETRY, message, our_check, state_of
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from actuators.kubernetes.api import Obj, Refusal
 from actuators.kubernetes.effects import record_of
-from actuators.kubernetes.levers.admission_check import KUEUE
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
+from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.stopped import Mark, mark_for, mark_of
 from actuators.kubernetes.levers.suspension import writers

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Ref, Refusal, path_of
 from actuators.kubernetes.effects import fields_of, record_of, wrote
-from actuators.kubernetes.levers.admission_check import KUEUE, PENDING, READY, message, our_check, state_of
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
@@ -30,6 +29,7 @@ from actuators.kubernetes.levers.base import (
     no_place,
     not_set_up,
 )
+from actuators.kubernetes.levers.check_state import KUEUE, PENDING, READY, message, our_check, state_of
 from actuators.kubernetes.levers.evict_pods import job_fails
 from actuators.kubernetes.levers.evicting import evict_all
 from actuators.kubernetes.levers.width import bounds, rigid, units_of, width_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from actuators.kubernetes.api import Obj
 from actuators.kubernetes.effects import record_of
-from actuators.kubernetes.levers.admission_check import KUEUE
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import CONTROLLER

@@ -6,8 +6,8 @@ It is done when the server has the Event on the object itself: no later step is 
 from __future__ import annotations
 
 from actuators.kubernetes.api import KINDS, Ref
-from actuators.kubernetes.levers.admission_check import KUEUE
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by, gone
+from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.objects import Target
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.operations import NotifyOperation

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from actuators.kubernetes.api import KINDS, Answer, Obj, Ref, Refusal
 from actuators.kubernetes.effects import record_of, wrote
-from actuators.kubernetes.levers.admission_check import KUEUE
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
@@ -27,6 +26,7 @@ from actuators.kubernetes.levers.base import (
     late,
     not_set_up,
 )
+from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.objects import Target, conditions, holds, label
 from autopilot.contract.annotations import EPOCH, REQUEST

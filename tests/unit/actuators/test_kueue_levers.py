@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from actuators.kubernetes.levers.admission_check import our_check
+from actuators.kubernetes.levers.check_state import our_check
 from actuators.kubernetes.levers.kueue_gate import GATED_BY
 from apiserver.http.faults import QUIET, FaultPlan
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED

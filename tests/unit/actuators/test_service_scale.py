@@ -57,6 +57,10 @@ class Scaling:
         """No node is offered back."""
         yield from ()
 
+    def reservations(self, uid: str) -> Iterator[Identity]:
+        """No quota."""
+        yield from ()
+
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """No node is marked."""
         yield from ()

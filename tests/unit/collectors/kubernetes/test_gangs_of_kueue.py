@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from autopilot.contract.annotations import CHECK
 from autopilot.core.model.snapshot import Gate, State
-from tests.kits.kube_objects import done, job, kueue, node, owner, pod, workload
+from tests.kits.kube_api import Json
+from tests.kits.kube_objects import cluster_queue, done, flavor, job, kueue, local_queue, node, owner, pod, workload
 from tests.unit.collectors.kubernetes.view import Seen, held, row
 
 OWNER = owner("Job", "a", "uid-team-a")
@@ -71,3 +75,35 @@ def test_finished_work_is_shown_as_ended_for_a_minute() -> None:
     assert row(view.tables()[1], "team/a")["state"] == State.SUCCEEDED
     view.now_s += 61
     assert len(view.tables()[1].workloads.id) == 0
+
+
+def _waits(name: str, *true: str, queue: str = "local", check: str = "Pending", **more: Any) -> list[Json]:
+    """A Job of Kueue that waits, with our check and these conditions."""
+    notes, status = more.pop("annotations", {}), {"admissionChecks": [{"name": CHECK, "state": check}]}
+    conditions = [done(kind, kind) for kind in true]
+    uid = f"uid-team-{name}"
+    made = workload(name, 4, owner=owner("Job", name, uid), queue=queue, conditions=conditions, status=status, **more)
+    return [job(name, 4, suspend=True, annotations=notes), made]
+
+
+def _reservations(*others: list[Json]) -> list[str]:
+    """Names of the Workloads whose quota may be taken for the gang `first` in a cohort of two queues."""
+    queues = [flavor(), cluster_queue("gpus", 16, cohort="all"), local_queue("local", "gpus")]
+    queues += [cluster_queue("kin", 8, cohort="all"), local_queue("near", "kin")]
+    queues += [cluster_queue("alone", 8), local_queue("far", "alone")]
+    view = Seen(node("n1"), *queues, *_waits("first"), *(each for pair in others for each in pair))
+    view.tables()
+    return [each.name for each in view.collector.objects.reservations("uid-team-first")]
+
+
+def test_quota_is_taken_from_work_that_waits_for_our_check() -> None:
+    """In the queue or its cohort, the least important first; not from work that has none, or that runs."""
+    reserved = _waits("held", "QuotaReserved"), _waits("near", "QuotaReserved", queue="near", priority=-5)
+    assert _reservations(*reserved, _waits("waits"), _waits("far", "QuotaReserved", queue="far")) == ["near", "held"]
+    assert _reservations(_waits("runs", "QuotaReserved", "Admitted", check="Ready")) == []
+    assert _reservations(_waits("out", "QuotaReserved", active=False)) == []
+
+
+def test_the_quota_of_work_that_opted_out_stays() -> None:
+    """It is left alone, whatever waits for its quota."""
+    assert _reservations(_waits("alone", "QuotaReserved", annotations={"gpu-autopilot.io/exclude": "true"})) == []

@@ -1,0 +1,29 @@
+"""The state of our AdmissionCheck on a Workload, as it is read and as it is applied."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from actuators.kubernetes.api import Obj
+from autopilot.contract.annotations import CHECK
+
+KUEUE = "kueue.x-k8s.io"
+READY, RETRY, PENDING = "Ready", "Retry", "Pending"
+
+
+def our_check(workload: Obj) -> Obj:
+    """The state of our check on a Workload; {} where it has none."""
+    checks = (workload.get("status") or {}).get("admissionChecks") or ()
+    return next((each for each in checks if each["name"] == CHECK), {})
+
+
+def message(epoch: int, effect: str, text: str) -> str:
+    """The message of our check: its epoch, the instruction, and the reason."""
+    return f"epoch {epoch}: {effect}: {text}"
+
+
+def state_of(name: str, text: str, now_s: float, **more: Any) -> Obj:
+    """The state of our check as it is applied."""
+    stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"admissionChecks": [{"name": CHECK, "state": name, "message": text, "lastTransitionTime": stamp, **more}]}
