@@ -1,5 +1,7 @@
 """MIG geometries are semi-static: few changes of a pool in an hour, a dwell time for each GPU, and no way back.
 
+A GPU that turned MIG mode on or off does not turn it back, whatever it is cut into: not from A to whole to B either.
+
 Counts only changes that an effect of the controller started.
 """
 
@@ -13,7 +15,7 @@ Cuts = frozenset[tuple[str, int]]
 
 
 class RegeometryRate(Checker):
-    """Tracks when changes began and ended, and which geometry each GPU left."""
+    """Tracks when changes began and ended, which geometry each GPU left, and when it turned MIG mode on or off."""
 
     name = "regeometry-rate"
 
@@ -24,6 +26,7 @@ class RegeometryRate(Checker):
         self._begun_s: dict[int, list[float]] = {}
         self._ended_s: dict[int, float] = {}
         self._left: dict[int, tuple[Cuts, float]] = {}
+        self._turned_s: dict[int, float] = {}
 
     def on_recutting(self, fact: Recutting) -> None:
         """Judge the begin; remember the end."""
@@ -31,6 +34,8 @@ class RegeometryRate(Checker):
             self._ended_s[fact.gpu] = fact.at_s
             if fact.before != fact.after:
                 self._left[fact.gpu] = frozenset(fact.before), fact.at_s
+            if fact.turns:
+                self._turned_s[fact.gpu] = fact.at_s
             return
         rules = self.world.rules
         if not fact.effect or rules.recuts_per_hour is None:
@@ -50,3 +55,6 @@ class RegeometryRate(Checker):
         if left == frozenset(fact.after) and fact.at_s - left_s < rules.recut_return_s:
             ago_s = fact.at_s - left_s
             self.violate(fact.at_s, self.gpu(fact.gpu), f"returns to the geometry that it left {ago_s:g} s ago")
+        turned_s = fact.at_s - self._turned_s.get(fact.gpu, float("-inf"))
+        if fact.turns and turned_s < rules.recut_return_s:
+            self.violate(fact.at_s, self.gpu(fact.gpu), f"turns MIG mode back {turned_s:g} s after it turned it")

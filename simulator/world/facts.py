@@ -141,6 +141,7 @@ class Recutting(NamedTuple):
     after: tuple[tuple[str, int], ...]  # asked for, or what exists at the end
     effect: str
     scope: str = "instance"  # instance | gpu | node: where nothing may run meanwhile
+    turns: bool = False  # MIG mode is to turn on or off; at the end: it did
 
 
 class Cordoned(NamedTuple):

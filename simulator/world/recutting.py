@@ -133,7 +133,8 @@ class Recuts:
         change = _Change(self._count, self.present(gpu), target, before is None, after is None, ending, effect, scope)
         self._open[gpu] = change
         self._stop()
-        cluster.publish(Recutting(now_s, gpu, True, change.before, change.after, effect, scope))
+        turns = change.was_whole != change.whole
+        cluster.publish(Recutting(now_s, gpu, True, change.before, change.after, effect, scope, turns))
         self._set(gpu, [cut for cut in change.before if cut in target], now_s, mig=True)
         took_s = cluster.physics.mig_reconfigure_s + (extra_s if ending is Ending.STUCK else 0.0)
         cluster.schedule(up_to_grid(now_s + took_s), RECUT, gpu, change.number)
@@ -159,7 +160,16 @@ class Recuts:
         whole = change.was_whole if ignored else change.whole
         self._set(gpu, change.before if ignored else change.after, now_s, mig=not whole)
         self._cluster.publish(
-            Recutting(now_s, gpu, False, change.before, self.present(gpu), change.effect, change.scope)
+            Recutting(
+                now_s,
+                gpu,
+                False,
+                change.before,
+                self.present(gpu),
+                change.effect,
+                change.scope,
+                turns=whole != change.was_whole,
+            )
         )
         return True
 

@@ -16,7 +16,7 @@ from simulator.world.facts import (
 )
 from tests.simulation.fact_builders import evicting, floored, recut, resized, started, stopped
 from tests.simulation.planted_ceilings import CEILINGS, CEILINGS_FINE
-from tests.simulation.planted_scopes import SCOPES
+from tests.simulation.planted_scopes import SCOPES, SCOPES_FINE
 
 THREES = (("3g.40gb", 0), ("3g.40gb", 4))
 SEVEN = (("7g.80gb", 0),)
@@ -272,6 +272,7 @@ FINE: list[tuple[str, list[Fact]]] = [
     ("floors", [floored(4), Scaled(20.0, 1, 2, 2, 0), started(10, [0]), floored(2, 50.0)]),
     ("effects", [Decided(1.0, "e1", "scale", 0), floored(4, effect="e1")]),
     *CEILINGS_FINE,
+    *SCOPES_FINE,
     ("capacity", [started(6, [4], milli=600), stopped(6, milli=600), started(0, [4]), stopped(0, Why.CUT)]),
     ("capacity", [started(5, range(16)), *resized(5, range(8)), started(0, [8])]),
     ("geometry", [Recut(5.0, 24, ((0, "4g.40gb", 0), (1, "2g.20gb", 4), (2, "1g.10gb", 6)))]),

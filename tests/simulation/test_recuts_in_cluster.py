@@ -61,6 +61,26 @@ policies: [regeometry]
 """First two instances a GPU are asked for, then all GPUs of the node as whole ones, then instances again."""
 
 
+NODE_WAYS = """
+name: node-ways
+horizon: 280m
+cluster:
+  pools:
+    - {name: a100, nodes: 2, gpus_per_node: 4, gpu_model: A100-80GB}
+jobs:
+  groups:
+    - {kind: train, count: 6, tenants: [a, b], gpus: [1], mig_profile: 3g.40gb, duration: 20m, to: 20m}
+    - {kind: train, count: 4, tenants: [a, b], gpus: [4], duration: 20m, from: 130m, to: 150m}
+    - {kind: train, count: 4, tenants: [a, b], gpus: [1], mig_profile: 3g.40gb, duration: 20m, from: 255m, to: 259m}
+faults: {until: 280m, %s}
+physics: real
+telemetry: windowed
+durations: exact
+policies: [regeometry-node]
+"""
+"""Nodes of whole GPUs: instances are asked for, then all GPUs of a node at once, then instances again."""
+
+
 def world(folder: Path, faults: str = "conflict_ratio: 0", seed: int = 0) -> World:
     """Small instances are asked for first, large ones later."""
     return scenario(CHURN % faults, folder, seed)
@@ -100,12 +120,40 @@ def test_gpus_turn_mig_mode_on_and_off_again(tmp_path: Path) -> None:
     static = run(scenario(BOTH_WAYS, tmp_path), Setup(policy=REGEOMETRY))
     cut = run(scenario(BOTH_WAYS, tmp_path), Setup(policy=both))
     assert cut.violated == static.violated == set()
-    changes = [
-        each.change
-        for moment in cut.tape.moments
-        for each in moment.decision.plan.proposals
-        if isinstance(each.change, RecutChange)
-    ]
-    assert {each.before is None for each in changes} == {each.after is None for each in changes} == {True, False}
+    assert turns(cut) == {"on", "off"}
     assert np.isnan(waited_s(static))
     assert waited_s(cut) < 600.0
+
+
+def turns(ran: Ran) -> set[str]:
+    """The ways in which GPUs turned MIG mode."""
+    changes = [
+        each.change
+        for moment in ran.tape.moments
+        for each in moment.decision.plan.proposals
+        if isinstance(each.change, RecutChange) and each.accepted
+    ]
+    modes = {(each.before is None, each.after is None) for each in changes}
+    return {("off" if after else "on") for before, after in modes if before != after}
+
+
+def test_idle_nodes_turn_mig_mode_on_and_off_again(tmp_path: Path) -> None:
+    """The engine changes whole nodes: requests and gangs that wait for ever else start; no checker finds anything."""
+    quiet = NODE_WAYS % "conflict_ratio: 0"
+    static = run(scenario(quiet, tmp_path), Setup(policy=REGEOMETRY))
+    cut = run(scenario(quiet, tmp_path), Setup(policy=shipped_policy("regeometry-node")))
+    assert cut.violated == static.violated == set()
+    assert turns(cut) == {"on", "off"}
+    assert np.isnan(waited_s(static))
+    assert waited_s(cut) < 900.0
+
+
+def test_turns_of_mig_mode_that_go_wrong_do_no_harm(tmp_path: Path) -> None:
+    """They fail half-way, hang, have no effect, and meet nodes that break: all work ends, and replay decides alike."""
+    journal = tmp_path / "run.journal"
+    ran = run(scenario(NODE_WAYS % WRONG, tmp_path), Setup(policy=shipped_policy("regeometry-node"), journal=journal))
+    assert ran.violated == set()
+    assert turns(ran) == {"on", "off"}
+    assert ran.simulated.run.complete
+    ran.close()
+    assert replay(journal).identical

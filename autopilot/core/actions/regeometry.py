@@ -7,8 +7,8 @@ takes away for as long as it lasts. Requests that only a forecast expects count 
 change takes and one review: later requests can be served by a later change. A replica that waits and that only a
 forecast calls for counts by the chance that its load needs it.
 
-Where the policy states the scopes `instance` and `gpu` for a pool, idle GPUs also turn MIG mode on, and off again for
-gangs of whole GPUs (core/planning/whole_gpus.py).
+Where the policy states the scopes `instance` and `gpu` for a pool, or the scope `node` alone, idle GPUs also turn MIG
+mode on, and off again for gangs of whole GPUs (core/planning/whole_gpus.py).
 
 Where requests still wait, one GPU or node of a pool is drained at a time: nothing new starts there, and its work ends
 or moves (core/preemption/draining.py). Once it is idle it is cut like any other.
@@ -136,7 +136,7 @@ def _plan_pool(ctx: Context, pool: Pool, scope: str, waiting: Waiting, submit: S
     for cut in found.changes:
         accepted = len(ctx.plan.recuts)
         if cut.switches < 0:
-            draft = leave_draft(ctx, pool, cut, gangs, needs.expected, switch_s)
+            draft = leave_draft(ctx, pool, scope, cut, gangs, needs.expected, switch_s)
         else:
             draft = cut_draft(ctx, pool, scope, cut, waiting, asks, expected[1], within_s)
             draft = replace(draft, serves=served(ctx, pool, cut, waiting, asks, named))
@@ -177,8 +177,8 @@ def _choose(
     while True:
         pending, wanted = waiting.needs(len(layouts.profiles), asks), waiting.foreseen(chances, asks)
         wishes, steps = Wishes(pending, wanted, worth, whole_gpu_s), max(rules.steps - spent, 0)
+        state = with_needs(seen.state, seen, needs, gangs) if isfinite(switch_s) else seen.state
         if seen.scope == "instance":
-            state = with_needs(seen.state, seen, needs, gangs) if isfinite(switch_s) else seen.state
             found = choose_cuts(layouts, state, wishes, prices, most=most, steps=steps)
         else:
             units = [Unit(each, missing_gpus(ctx, pool, seen.scope, each) * seconds) for each in seen.idle]

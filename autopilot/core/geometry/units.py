@@ -3,6 +3,9 @@
 The price of a unit is the capacity of all of it for the time that the change takes, whatever part of it changes, plus
 what it costs to drain it. The gain is that of all changes of its GPUs. Each step takes the unit with the largest gain
 above its price, of those that pay by the margin. Units that are alike are looked at once.
+
+A GPU of a unit turns MIG mode on or off only where that pays for the GPU by itself, so that none does beside the others
+for little.
 """
 
 from __future__ import annotations
@@ -63,16 +66,16 @@ def choose_units(
 ) -> UnitsFound:
     """Units with at most `most` changed GPUs. Only GPUs that may change by `state` do. Pure.
 
-    Of `prices`, the seconds say only what is supported (inf: not).
+    Of `prices`, `instance_s` says only whether that is supported (inf: not).
     """
     free, left, found, spent = state.free.copy(), dict(enumerate(units)), list[UnitCuts](), 0
-    coming = state.coming.copy()
+    coming, whole = state.coming.copy(), state.whole.copy()
     changed: set[int] = set()
     while left and len(changed) < most:
         best: UnitCuts | None = None
         best_net_gpu_s = 0.0
         seen: set[tuple[object, ...]] = set()
-        now = replace(state, free=free, coming=coming)
+        now = replace(state, free=free, coming=coming, whole=whole)
         for number, unit in left.items():
             kind = _kind(now, unit)
             if kind in seen:
@@ -94,6 +97,10 @@ def choose_units(
             changed.add(cut.gpu)
             after = unpacked(np.array([cut.after]), width)[0] @ layouts.of_bit
             coming = coming + after - unpacked(free[[cut.gpu]], width)[0] @ layouts.of_bit
+            if cut.switches:  # one that a gang waits for is not free beside
+                whole[cut.gpu] = cut.switches < 0 and not (
+                    state.leaves_gpu_s is not None and state.leaves_gpu_s[cut.gpu] > 0
+                )
         found.append(replace(best, cuts=_priced(best, unit.price_gpu_s)))
     return UnitsFound(tuple(found), spent, len(changed) < most)
 
@@ -104,11 +111,7 @@ def cuts_of(
     """The changes of the GPUs of one unit, without a price, and the steps of the search."""
     may = np.zeros(len(state.may_change), np.bool_)
     may[list(unit.places)] = True
-    free_of_charge = replace(
-        prices,
-        instance_s=0.0 if np.isfinite(prices.instance_s) else prices.instance_s,
-        switch_s=0.0 if np.isfinite(prices.switch_s) else prices.switch_s,
-    )
+    free_of_charge = replace(prices, instance_s=0.0 if np.isfinite(prices.instance_s) else prices.instance_s)
     found = choose_cuts(
         layouts, replace(state, may_change=may & state.may_change), wishes, free_of_charge, most=most, steps=steps
     )
@@ -119,6 +122,8 @@ def _kind(state: PoolState, unit: Unit) -> tuple[object, ...]:
     """Equal for units that are alike."""
     at = list(unit.places)
     columns: tuple[I64 | F64, ...] = (state.used[at], state.free[at], state.barred[at])
+    if state.leaves_gpu_s is not None:  # -1: it does not leave MIG mode
+        columns = (*columns, np.nan_to_num(state.leaves_gpu_s[at], nan=-1.0))
     flags = (state.whole[at], state.may_change[at])
     rows = zip(*(each.tolist() for each in (*columns, *flags)), strict=True)
     return (unit.price_gpu_s, *sorted(rows))

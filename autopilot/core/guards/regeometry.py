@@ -9,11 +9,12 @@ import numpy as np
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.hardware import mig
 from autopilot.core.model.memory import RecutRecord
-from autopilot.core.model.records import Code, Geometry, Proposal, Verdict
+from autopilot.core.model.objects import PlannedCut
+from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.cuttable import node_rows
 from autopilot.core.planning.draft import Draft, DrainDraft, RecutDraft
-from autopilot.core.tracking.recuts import changes_in_hour, geometry_in_use, switched_mode
+from autopilot.core.tracking.recuts import changes_in_hour, geometry_in_use, turned_mode_s
 
 NAME = "regeometry"
 UNIT = "changes of the pool in the hour"
@@ -38,7 +39,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if held:
         return deny(NAME, Code.RECUT_IN_USE, float(held), "instances in use that would go", 0.0)
     record = ctx.memory.recuts.get(str(snapshot.gpus.uuid[draft.gpu]))
-    if record is not None and (refusal := _too_soon(record, draft.after, ctx)) is not None:
+    if record is not None and (refusal := _too_soon(record, draft, ctx)) is not None:
         return refusal
     return _worth_it(draft, ctx, 1)
 
@@ -49,9 +50,9 @@ def _may_drain(draft: DrainDraft, ctx: Context) -> Verdict:
     model = mig.find_gpu_model(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[draft.node])])
     if model is None or any(mig.why_illegal(model, cut.after or ()) is not None for cut in draft.cuts):
         return deny(NAME, Code.RECUT_ILLEGAL, 1.0, "illegal geometries", 0.0)
-    after = {cut.gpu: cut.after for cut in draft.cuts}
+    planned = {cut.gpu: cut for cut in draft.cuts}
     for uuid in sorted(draft.uuids & set(ctx.memory.recuts)):
-        refusal = _too_soon(ctx.memory.recuts[uuid], after.get(uuid, ()), ctx)
+        refusal = _too_soon(ctx.memory.recuts[uuid], planned.get(uuid), ctx)
         if refusal is not None:
             return refusal
     return _worth_it(draft, ctx, len(draft.cuts))
@@ -69,9 +70,16 @@ def _worth_it(draft: RecutDraft | DrainDraft, ctx: Context, changes: int) -> Ver
     return allow(NAME, float(begun), UNIT, float(rules.per_pool_hour))
 
 
-def _too_soon(record: RecutRecord, after: Geometry | None, ctx: Context) -> Verdict | None:
-    """Set while the last change of the GPU forbids another. A GPU that was drained was drained for this."""
+def _too_soon(record: RecutRecord, change: RecutDraft | PlannedCut | None, ctx: Context) -> Verdict | None:
+    """Set while earlier changes of the GPU forbid this one; None: it is drained with others, and does not change.
+
+    A GPU that was drained was drained for this.
+    """
     rules = ctx.policy.regeometry
+    turned_s = turned_mode_s(record)
+    turns = change is not None and (change.before is None) != (change.after is None)
+    if turns and ctx.now_s < turned_s + rules.return_s:  # MIG mode is on or off: every turn is one back
+        return _returns(ctx.now_s - turned_s, rules.return_s)
     if record.state == "draining":
         return None
     if record.state != "settled":
@@ -80,8 +88,10 @@ def _too_soon(record: RecutRecord, after: Geometry | None, ctx: Context) -> Verd
         return deny(
             NAME, Code.DWELL, ctx.now_s - record.since_s, "s since its last change", rules.dwell_s, at_least=True
         )
-    back = switched_mode(record) and (after is None) == (record.before is None)
-    if (back or after == record.before) and ctx.now_s < record.since_s + rules.return_s:
-        left_s = ctx.now_s - record.since_s
-        return deny(NAME, Code.RECUT_RETURN, left_s, "s since it left this geometry", rules.return_s, at_least=True)
+    if change is not None and change.after == record.before and ctx.now_s < record.since_s + rules.return_s:
+        return _returns(ctx.now_s - record.since_s, rules.return_s)
     return None
+
+
+def _returns(left_s: float, return_s: float) -> Verdict:
+    return deny(NAME, Code.RECUT_RETURN, left_s, "s since it left this geometry", return_s, at_least=True)

@@ -69,7 +69,7 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     Beneficiary: ("without_s", "counted_s"),
     PromiseRecord: ("capped_s",),
     Stop: ("at_s",),
-    RecutRecord: ("since_s", "deadline_s", "starts_s", "viewed_s"),
+    RecutRecord: ("since_s", "deadline_s", "starts_s", "viewed_s", "turned_s"),
     CordonRecord: ("since_s",),
     ViewRecord: ("listed_s", "counted_s"),
     PipelinedStart: ("since_s", "deadline_s"),

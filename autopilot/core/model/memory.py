@@ -189,6 +189,7 @@ class RecutRecord:
     seen: Geometry | None = None  # while quarantined: the geometry that the latest lists agree on
     views: int = 0  # number of these lists
     viewed_s: float = float("-inf")  # time of the latest of them
+    turned_s: float = float("-inf")  # when an earlier change turned MIG mode on or off
 
 
 @dataclass(frozen=True, slots=True)

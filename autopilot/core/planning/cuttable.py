@@ -19,7 +19,7 @@ from autopilot.core.model.memory import RecutRecord
 from autopilot.core.model.snapshot import I32, Bools, Recut
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.instance_requests import counts_in
-from autopilot.core.tracking.recuts import switched_mode
+from autopilot.core.tracking.recuts import turned_mode_s
 
 Places = tuple[int, ...]
 """GPUs of a unit, as places in a pool."""
@@ -66,6 +66,14 @@ def _held(ctx: Context) -> Bools:
     return held
 
 
+def _reserved(ctx: Context) -> Bools:
+    """Nodes on which whole GPUs are reserved for a gang. Shape [nodes]."""
+    found = np.zeros(len(ctx.observation.snapshot.nodes.id), np.bool_)
+    for held in ctx.plan.held:
+        found[held.nodes[held.counts > 0]] = True
+    return found
+
+
 def look_at(ctx: Context, pool: Pool, scope: str) -> Seen:
     """The pool now: which GPUs may change, and what is being made."""
     snapshot, rules, whatif = ctx.observation.snapshot, ctx.policy.regeometry, ctx.whatif
@@ -86,11 +94,12 @@ def look_at(ctx: Context, pool: Pool, scope: str) -> Seen:
     starting[whatif.instance_gpu[(whatif.instance_used > 0) & ~_held(ctx)]] = True
     may &= ~starting[pool.rows]
     whole = ~pool.in_mig & (whatif.gpu_used[pool.rows] == 0)
-    may &= pool.in_mig | whole
+    may &= pool.in_mig | (whole & ~_reserved(ctx)[node])
     barred = np.full(len(pool.rows), -1, np.int64)
     coming = np.zeros(len(pool.layouts.profiles), np.int64)
     turned = np.zeros(len(pool.rows), np.bool_)  # into MIG mode or out of it, a short time ago: not back yet
     for place, record in records:
+        turned[place] = ctx.now_s < turned_mode_s(record) + rules.return_s
         if record.state == "draining":
             if not gpu_ok[place]:
                 coming += counts_in(pool, bits_in(pool, record.after or ()))
@@ -99,7 +108,6 @@ def look_at(ctx: Context, pool: Pool, scope: str) -> Seen:
             may[place] = False
             if scope == "node":
                 may[node == node[place]] = False
-        turned[place] = switched_mode(record) and ctx.now_s < record.since_s + rules.return_s
         if record.state == "changing":
             coming += counts_in(pool, bits_in(pool, set(record.after or ()) - set(record.before or ())))
         elif ctx.now_s < record.since_s + rules.return_s and record.before is not None:

@@ -57,15 +57,15 @@ LEAVE_WAITING = Case(
     NAME,
     "recut",
     "leave_waiting",
-    words="turn MIG mode off ({cut_from} go, nothing runs there) for {waiting:waiting gang} of whole GPUs; the GPU is "
-    "missing for {takes}",
+    words="turn MIG mode off ({cut_from} go, nothing runs there) for {waiting:waiting gang} of whole GPUs; {missing} "
+    "is missing for {takes}",
 )
 LEAVE_EXPECTED = Case(
     NAME,
     "recut",
     "leave_expected",
     words="turn MIG mode off ({cut_from} go, nothing runs there) ahead: requests for {expected:whole GPU} expected "
-    "within {within}, more than are free; the GPU is missing for {takes}",
+    "within {within}, more than are free; {missing} is missing for {takes}",
 )
 CASES = {
     (False, True): WAITING,
@@ -77,8 +77,12 @@ CASES = {
 
 
 def switch_s_of(ctx: Context, pool: Pool, scope: str) -> float:
-    """How long a GPU takes to turn MIG mode on or off; inf where that is not supported."""
-    return ctx.policy.regeometry.seconds("gpu", pool.name) if scope == "instance" else inf
+    """How long a GPU takes to turn MIG mode on or off; inf where that is not supported.
+
+    Where idle instances change by themselves, that is the time of a whole GPU. An engine that changes whole nodes turns
+    the mode like any other geometry.
+    """
+    return ctx.policy.regeometry.seconds({"instance": "gpu"}.get(scope, scope), pool.name) if scope != "gpu" else inf
 
 
 def missing_gpus(ctx: Context, pool: Pool, scope: str, places: tuple[int, ...]) -> int:
@@ -87,6 +91,15 @@ def missing_gpus(ctx: Context, pool: Pool, scope: str, places: tuple[int, ...]) 
         return 1
     snapshot = ctx.observation.snapshot
     return int(snapshot.nodes.gpus[snapshot.gpus.node[pool.rows[places[0]]]])
+
+
+def _missing(ctx: Context, pool: Pool, scope: str, cut: Cut) -> Evidence:
+    """What is missing while a GPU changes as a whole, or with its node."""
+    if scope != "node":
+        return Evidence("missing", "the GPU")
+    snapshot = ctx.observation.snapshot
+    node = str(snapshot.nodes.id[snapshot.gpus.node[pool.rows[cut.gpu]]])
+    return Evidence("missing", f"node {node} with {counted(missing_gpus(ctx, pool, scope, (cut.gpu,)), 'GPU')}")
 
 
 def served(
@@ -124,9 +137,7 @@ def cut_draft(
     gone = words_of(pool, cut.before & ~cut.after) if not cut.switches else "a whole GPU"
     missing: tuple[Evidence, ...] = ()
     if scope != "instance":
-        node = str(ctx.observation.snapshot.nodes.id[ctx.observation.snapshot.gpus.node[gpu]])
-        gpus = missing_gpus(ctx, pool, scope, (cut.gpu,))
-        missing = (Evidence("missing", "the GPU" if scope == "gpu" else f"node {node} with {counted(gpus, 'GPU')}"),)
+        missing = (_missing(ctx, pool, scope, cut),)
     elif foreseen and not waits:
         missing = (Evidence("missing", "the idle capacity that changes"),)
     if foreseen:
@@ -156,7 +167,7 @@ def cut_draft(
 
 
 def leave_draft(
-    ctx: Context, pool: Pool, cut: Cut, gangs: Sequence[WholeGang], expected: float, switch_s: float
+    ctx: Context, pool: Pool, scope: str, cut: Cut, gangs: Sequence[WholeGang], expected: float, switch_s: float
 ) -> RecutDraft:
     """A GPU that leaves MIG mode. The first GPU of a gang has the gang as what it serves."""
     mine = [gang for gang in gangs if cut.gpu in gang.places]
@@ -165,6 +176,7 @@ def leave_draft(
         case=LEAVE_WAITING if mine else LEAVE_EXPECTED,
         gpu=int(pool.rows[cut.gpu]),
         pool=pool.name,
+        scope=scope,
         before=before_of(pool, cut),
         after=None,
         benefit_gpu_s=cut.gain_gpu_s,
@@ -177,7 +189,8 @@ def leave_draft(
             Evidence("within", round(within_s, 3), "s"),
             Evidence("takes", round(switch_s, 3), "s"),
             Evidence("pool", pool.name),
-            Evidence("scope", "gpu"),
+            Evidence("scope", "gpu" if scope == "instance" else scope),
+            _missing(ctx, pool, scope, cut),
         ),
     )
 

@@ -2,7 +2,8 @@
 
 A gang that waits is seated member by member on the nodes where the fewest GPUs would have to change. A GPU that leaves
 MIG mode for it is worth the run time of the gang, as an instance is worth that of its request; at most the time until
-room that is reserved for the gang. All GPUs that a gang needs change, or none.
+room that is reserved for the gang. All GPUs that a gang needs change, or none. Where the engine changes whole nodes,
+these are GPUs of nodes on which nothing runs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from autopilot.core.geometry.cutting import Cut, PoolState, chances_of
 from autopilot.core.geometry.pools import Pool
+from autopilot.core.model.memory import RecutRecord
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, I32, I64, Topology
 from autopilot.core.placement.shapes import Shape, host_members, suitable_nodes
@@ -173,13 +175,20 @@ class _Seats:
 
 
 def _coming(ctx: Context) -> I64:
-    """GPUs of each node that are leaving MIG mode now. Shape [nodes]."""
+    """GPUs of each node that will be free whole ones when the change of their node ends. Shape [nodes].
+
+    They leave MIG mode, or stay whole while the engine stops their node for others.
+    """
     found = np.zeros(len(ctx.observation.snapshot.nodes.id), np.int64)
-    if any(record.state == "changing" and record.after is None for record in ctx.memory.recuts.values()):
+    if any(_comes(record) for record in ctx.memory.recuts.values()):
         gpus = ctx.observation.snapshot.gpus
         for row, record in records_of(ctx, gpus.uuid.tolist()):
-            found[gpus.node[row]] += record.state == "changing" and record.after is None
+            found[gpus.node[row]] += _comes(record) and bool(gpus.healthy[row])
     return found
+
+
+def _comes(record: RecutRecord) -> bool:
+    return record.state in {"changing", "beside"} and record.after is None
 
 
 def _expected(ctx: Context, pool: Pool, within_s: float) -> tuple[F64, float, int]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -59,9 +60,12 @@ def same_geometry(one: Geometry | None, other: Geometry | None, scope: str) -> b
     return Counter(profile for profile, _ in one) == Counter(profile for profile, _ in other)
 
 
-def switched_mode(record: RecutRecord) -> bool:
-    """Whether the change turned MIG mode on or off."""
-    return (record.before is None) != (record.after is None)
+def turned_mode_s(record: RecutRecord | None) -> float:
+    """When the GPU last turned MIG mode on or off, also by a change before the latest one; -inf: no such change."""
+    if record is None:
+        return -inf
+    turned = record.state == "settled" and (record.before is None) != (record.after is None)
+    return record.since_s if turned else record.turned_s
 
 
 def geometry_in_use(snapshot: ClusterSnapshot, gpu: int) -> Geometry:
@@ -150,7 +154,7 @@ def _with_others(memory: ControllerMemory, observation: Observation, policy: Pol
         uuid = str(snapshot.gpus.uuid[row])
         if uuid not in found or found[uuid].state in {"settled", "draining"}:
             pool, present = int(snapshot.nodes.pool[snapshot.gpus.node[row]]), geometry_of(snapshot, row)
-            starts_s = found[uuid].starts_s if uuid in found else ()
+            known = found.get(uuid)
             deadline_s = observation.now_s + policy.regeometry.deadline_s
             found[uuid] = RecutRecord(
                 snapshot.names.pools[pool] if 0 <= pool < len(snapshot.names.pools) else "",
@@ -159,7 +163,8 @@ def _with_others(memory: ControllerMemory, observation: Observation, policy: Pol
                 observation.now_s,
                 deadline_s,
                 state="other",
-                starts_s=starts_s,
+                starts_s=known.starts_s if known is not None else (),
+                turned_s=turned_mode_s(known),
             )
     return found
 
@@ -271,7 +276,7 @@ def recut_timers_s(memory: ControllerMemory, policy: Policy, now_s: float) -> li
     for record in memory.recuts.values():
         timers += [record.deadline_s] if record.state in {"draining", "changing", "beside", "other"} else []
         timers += [now_s + policy.views.look_again_s] if record.state == "quarantined" and record.views else []
-        timers += [record.since_s + rules.dwell_s, record.since_s + rules.return_s]
+        timers += [record.since_s + rules.dwell_s, record.since_s + rules.return_s, record.turned_s + rules.return_s]
         timers += [start_s + HOUR_S for start_s in record.starts_s]
     return timers
 
@@ -283,7 +288,14 @@ def begun(
     known = records.get(uuid)
     starts = tuple(start for start in known.starts_s if start + HOUR_S > now_s) if known is not None else ()
     record = RecutRecord(
-        change.pool, change.before, change.after, now_s, deadline_s, scope=change.scope, starts_s=(*starts, now_s)
+        change.pool,
+        change.before,
+        change.after,
+        now_s,
+        deadline_s,
+        scope=change.scope,
+        starts_s=(*starts, now_s),
+        turned_s=turned_mode_s(known),
     )
     return {**records, uuid: record}
 
@@ -302,6 +314,7 @@ def drained(records: Mapping[str, RecutRecord], change: DrainChange, now_s: floa
             state="draining",
             scope=change.scope,
             starts_s=known.starts_s if known is not None else (),
+            turned_s=turned_mode_s(known),
         )
     return found
 
@@ -336,6 +349,14 @@ def beside(records: Mapping[str, RecutRecord], snapshot: ClusterSnapshot, now_s:
         starts_s = known.starts_s if known is not None else ()
         pool = next(iter(begins.values())).pool
         found[uuid] = RecutRecord(
-            pool, present, present, now_s, deadline_s[node[row]], state="beside", scope="node", starts_s=starts_s
+            pool,
+            present,
+            present,
+            now_s,
+            deadline_s[node[row]],
+            state="beside",
+            scope="node",
+            starts_s=starts_s,
+            turned_s=turned_mode_s(known),
         )
     return found

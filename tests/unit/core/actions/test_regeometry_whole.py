@@ -1,4 +1,7 @@
-"""MIG mode is turned off again for gangs of whole GPUs, where the policy states the scopes `instance` and `gpu`."""
+"""MIG mode is turned off again for gangs of whole GPUs, where the policy states the scopes `instance` and `gpu`.
+
+The scope `node` is in test_regeometry_node_mode.py.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ def test_the_gang_starts_once_the_gpu_is_whole() -> None:
     assert done.memory.recuts[uuid].state == "settled"
 
 
-@pytest.mark.parametrize("scope", ["instance", "gpu", "node"])
+@pytest.mark.parametrize("scope", ["instance", "gpu"])
 def test_only_where_the_policy_states_both_scopes(scope: str) -> None:
     """The engine of a pool must be able to turn MIG mode on and off for one GPU."""
     scopes = {f"{each}_s": {"*": 60.0} if each == scope else {} for each in ("instance", "gpu", "node")}
