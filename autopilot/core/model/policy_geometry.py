@@ -37,7 +37,7 @@ class Regeometry:
         dict[str, float],
         Doc(
             "the engine stops all GPU clients of the node, as the MIG manager of the GPU operator does, so its GPUs "
-            "change when nothing runs on any of them: seconds by pool"
+            "change, and turn MIG mode on and off, when nothing runs on any of them: seconds by pool"
         ),
     ] = field(default_factory=dict)
     drain_s: Annotated[

@@ -193,7 +193,7 @@ def test_a_change_beside_does_not_hide_that_mig_mode_was_turned() -> None:
     done_s = dwell_s + 60.0
     done = decide(seen(BUSY, ask, cuts={2: WHOLE}, now_s=done_s, tick=2), NODE, first.memory)
     assert done.memory.recuts["GPU-3"].state == "settled"
-    later = seen(BUSY, waits("j", 1, mig_profile=2), cuts={2: WHOLE}, now_s=done_s + dwell_s, tick=3)
-    assert "GPU-3" not in changes(decide(later, NODE, done.memory))
-    at_last = seen(BUSY, waits("j", 1, mig_profile=2), cuts={2: WHOLE}, now_s=done_s + RETURN_S, tick=4)
-    assert changes(decide(at_last, NODE, done.memory))
+    more = (BUSY, waits("j", 4, mig_profile=2))  # needs both GPUs
+    assert not changes(decide(seen(*more, cuts={2: WHOLE}, now_s=done_s + dwell_s, tick=3), NODE, done.memory))
+    at_last = seen(*more, cuts={2: WHOLE}, now_s=done_s + RETURN_S, tick=4)
+    assert set(changes(decide(at_last, NODE, done.memory))) == {"GPU-2", "GPU-3"}
