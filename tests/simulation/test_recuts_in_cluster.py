@@ -138,7 +138,7 @@ def turns(ran: Ran) -> set[str]:
 
 
 def test_idle_nodes_turn_mig_mode_on_and_off_again(tmp_path: Path) -> None:
-    """The engine changes whole nodes: requests and gangs that wait for ever else start; no checker finds anything."""
+    """The engine changes whole nodes: requests and gangs start that never could; no checker finds anything."""
     quiet = NODE_WAYS % "conflict_ratio: 0"
     static = run(scenario(quiet, tmp_path), Setup(policy=REGEOMETRY))
     cut = run(scenario(quiet, tmp_path), Setup(policy=shipped_policy("regeometry-node")))
