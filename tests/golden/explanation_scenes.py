@@ -20,6 +20,9 @@ from tests.kits.expected_world import PATIENT, island_expected
 from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
 from tests.kits.idle_world import NOW_S, idle_scene, look, notified
 from tests.kits.proposals import propose
+from tests.kits.room_world import ROOM_ONLY
+from tests.kits.room_world import due as room_due
+from tests.kits.room_world import scene as room_scene
 from tests.kits.story_kit import tree, with_columns
 from tests.kits.ticking_world import EAGER, tenants
 
@@ -29,6 +32,11 @@ SAVES = {"checkpoint_interval_s": 1800.0, "checkpoint_write_s": 20.0}
 WAITED = Evidence("waited", 120.0, "s")
 VICTIM = Victim("v", 0, 8, 90.0, contract=False)
 OWN = Victim("w", 0, 8, 90.0, contract=False)
+ROOM_FACTS = (
+    Evidence("source", "batch work that saves a checkpoint"),
+    Evidence("expected_cost", 2310.0, "GPU-s"),
+    Evidence("others", "free GPUs: too little; idle work above the guarantee of its queue: none may be suspended now"),
+)
 MOVED = Victim("v", 0, 2, 10.0, False, "move", tuple(Slot("node-1", f"GPU-{number}") for number in range(8, 10)))
 
 Key = tuple[str, str, str]
@@ -230,6 +238,8 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("preempt", "pipeline", "time_sharing"): _time_sharing,
     ("reclaim_borrowed", "pipeline", "together"): _together,
     ("preempt", "pipeline", "shared_time"): _shared_time,
+    ("make_room", "pipeline", "foreseen_on_idle"): lambda: room_due(room_scene()),
+    ("make_room", "pipeline", "breach_on_idle"): lambda: room_due(room_scene(), ROOM_ONLY, breach=True),
     ("resize", "grow", ""): lambda: _narrow(min_gpus=2),
     ("scale_ahead", "scale", "floor"): _floor,
     ("scale_ahead", "scale", "give_back"): _no_floor,
@@ -284,7 +294,7 @@ BUILT: dict[Key, Proposal] = {
         ("make_room", "pipeline", "breach"),
         slots=GPUS,
         victims=(VICTIM,),
-        evidence=(WAITED, Evidence("source", "batch work that saves a checkpoint"), Evidence("chance_needed", 1.0)),
+        evidence=(WAITED, *ROOM_FACTS, Evidence("chance_needed", 1.0)),
     ),
     ("make_room", "pipeline", "foreseen"): _built(
         ("make_room", "pipeline", "foreseen"),
@@ -292,7 +302,7 @@ BUILT: dict[Key, Proposal] = {
         victims=(VICTIM,),
         evidence=(
             WAITED,
-            Evidence("source", "batch work that saves a checkpoint"),
+            *ROOM_FACTS,
             Evidence("chance_needed", 0.72),
             Evidence("delay", 20.0, "s"),
             Evidence("lead_time", 300.0, "s"),

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from autopilot.core.actions import regeometry, suspend_idle
+from autopilot.core.actions import regeometry
 from autopilot.core.decision import planner, reconciler, sending
 from autopilot.core.guards import mode
 from autopilot.core.guards import regeometry as regeometry_guard
 from autopilot.core.intake import sight
 from autopilot.core.model.changes import Change
-from autopilot.core.planning import cuttable
+from autopilot.core.planning import cuttable, idle_work
 from tests.hostile.cut_machine import HostileCuts
 from tests.hostile.machine import Hostile
 
@@ -114,7 +114,7 @@ def cuts_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def suspends_without_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle work is due as soon as it is seen."""
-    monkeypatch.setattr(suspend_idle, "_due", lambda _ctx, rung: not rung.advice)
+    monkeypatch.setattr(idle_work, "may_take", lambda _ctx, rung: not rung.advice)
 
 
 def requests_large_instances(machine: HostileCuts) -> None:

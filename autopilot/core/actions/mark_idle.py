@@ -6,12 +6,13 @@ needs no mark.
 
 from __future__ import annotations
 
-from autopilot.core.actions.notify_idle import borrowed, facts, idle_rungs, worth_gpu_s
+from autopilot.core.actions.notify_idle import facts, worth_gpu_s
 from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.records import Evidence
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, MarkDraft, Submit
+from autopilot.core.planning.idle_work import borrowed, idle_rungs
 
 NAME = "mark_idle"
 MARK = Case(

@@ -11,7 +11,7 @@ from math import floor, inf
 import numpy as np
 
 from autopilot.core.idle.evidence import HOUR_S, STEPS, next_look_s, owner_of
-from autopilot.core.idle.ladder import Rung, ladder_timers_s, rungs
+from autopilot.core.idle.ladder import Rung, ladder_timers_s
 from autopilot.core.idle.services import kept_replicas
 from autopilot.core.idle.sizing import right_size
 from autopilot.core.model.idle_memory import IdleStep
@@ -20,7 +20,7 @@ from autopilot.core.model.work import holding_mask, named
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, NoteCase, NotifyDraft, Submit
-from autopilot.core.quota.ledger import ALL
+from autopilot.core.planning.idle_work import borrowed, idle_rungs, steps_under_way
 
 NAME = "notify_idle"
 NOTICE = Case(
@@ -172,28 +172,6 @@ def _services(ctx: Context) -> None:
             Evidence("why", why),
         )
         ctx.plan.note(Note(SERVICE.code, About.SERVICE, str(services.id[row]), round(idle_s, 3), "s", about))
-
-
-def idle_rungs(ctx: Context) -> tuple[Rung, ...]:
-    """All idle work, once a tick."""
-    return ctx.once(_Rungs, lambda: _Rungs(rungs(ctx.memory, ctx.observation.snapshot, ctx.policy)))
-
-
-class _Rungs(tuple[Rung, ...]):
-    """All idle work of one tick."""
-
-    __slots__ = ()
-
-
-def steps_under_way(ctx: Context) -> set[str]:
-    """Work with any effect under way, by uid."""
-    return {entry.instruction.subject.uid for entry in ctx.memory.in_flight.values()}
-
-
-def borrowed(ctx: Context, rung: Rung) -> bool:
-    """Whether the queue of the work holds more than its guarantee."""
-    queue = int(ctx.observation.snapshot.workloads.queue[rung.row])
-    return not ctx.quota.ledger.within_guarantee(queue, 0.0, (ALL,))
 
 
 def worth_gpu_s(ctx: Context, rung: Rung) -> float:

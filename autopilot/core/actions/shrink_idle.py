@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autopilot.core.actions.notify_idle import borrowed, idle_rungs, worth_gpu_s
+from autopilot.core.actions.notify_idle import worth_gpu_s
 from autopilot.core.idle.ladder import Rung
 from autopilot.core.idle.services import kept_replicas, shrunk_rows, unused, why_back
-from autopilot.core.model.idle_memory import IdleStep, ShrunkService
+from autopilot.core.model.idle_memory import ShrunkService
 from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.policy import Effect
 from autopilot.core.model.records import Code, Evidence
@@ -23,6 +23,7 @@ from autopilot.core.model.work import holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, CeilingDraft, Submit
+from autopilot.core.planning.idle_work import idle_rungs, may_take
 
 NAME = "shrink_idle"
 SHRINK = Case(
@@ -102,19 +103,11 @@ def _candidates(ctx: Context) -> list[tuple[int, list[Rung]]]:
             and everything
             and free
             and unused(services, row, ctx.policy)
-            and all(_due(ctx, rung) for rung in rungs)
+            and all(may_take(ctx, rung) for rung in rungs)
         ):
             rungs.sort(key=lambda rung: (rung.record.gpus, rung.row))
             found.append((-sum(rung.record.gpus for rung in rungs[kept:]), row, rungs))
     return [(row, rungs) for _, row, rungs in sorted(found, key=lambda each: each[:2])]
-
-
-def _due(ctx: Context, rung: Rung) -> bool:
-    """Whether the ladder allows to take this replica away now."""
-    if rung.advice or ctx.now_s < rung.suspend_s or rung.row in ctx.plan.leaving:
-        return False
-    marked = rung.record.step == IdleStep.MARKED
-    return marked or (rung.record.step == IdleStep.NOTIFIED and borrowed(ctx, rung))
 
 
 def _shrinking(ctx: Context, row: int, rungs: Sequence[Rung]) -> CeilingDraft:

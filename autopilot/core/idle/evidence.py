@@ -89,6 +89,14 @@ def patience(owner: IdleOwner | None, policy: Policy) -> float:
     return float(min(1.0 + owner.early_returns + cost, policy.idle.most_patience))
 
 
+def return_cost_gpu_s(owner: IdleOwner | None, freed_gpu_s: float, policy: Policy) -> float:
+    """Expected cost of an owner coming back while others use what was freed.
+
+    Measured as his patience is: GPU-seconds of waiting for each one freed, and his early returns. 0 without a record.
+    """
+    return (patience(owner, policy) - 1.0) * freed_gpu_s
+
+
 def with_marks(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
     """Memory with the accepted marks of a plan."""
     uids = {each.subject.uid for each in proposals if isinstance(each.change, MarkChange) and each.accepted}

@@ -117,7 +117,10 @@ class Modes:
     make_room: Annotated[
         Mode,
         Does(Effect.ROOM, Effect.MOVE),
-        Doc("preempt or move batch work for replicas of services that a forecast calls for or that are late"),
+        Doc(
+            "preempt or move batch work for replicas of services that a forecast calls for or that are late, or "
+            "suspend idle work for them where `suspend_idle` may do that too"
+        ),
     ] = Mode.RECOMMEND
     resize: Annotated[Mode, Does(Effect.GROW), Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
     scale_ahead: Annotated[

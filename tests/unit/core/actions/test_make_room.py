@@ -133,7 +133,8 @@ def test_the_floor_stays_until_the_room_may_be_returned() -> None:
 
 def test_the_sources_are_in_the_order_of_preference() -> None:
     """Between equal prices the earlier is taken."""
-    assert [source.name for source in SOURCES] == ["free", "borrowed", "backfill", "moves", "preemption"]
+    order = ["free", "borrowed", "idle_above", "idle_inside", "backfill", "moves", "preemption"]
+    assert [source.name for source in SOURCES] == order
 
 
 def test_room_that_was_made_later_is_not_forgotten() -> None:

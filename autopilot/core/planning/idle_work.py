@@ -1,0 +1,69 @@
+"""Idle work in one tick: what the ladder allows to take, by one rule for every action that takes it."""
+
+from __future__ import annotations
+
+from math import inf
+
+from autopilot.core.idle.ladder import Rung, rungs
+from autopilot.core.model.idle_memory import IdleStep
+from autopilot.core.model.modes import ACTIONS_WITH
+from autopilot.core.model.policy import Effect, Mode
+from autopilot.core.planning.context import Context
+from autopilot.core.quota.ledger import ALL
+
+
+def idle_rungs(ctx: Context) -> tuple[Rung, ...]:
+    """All idle work, once a tick."""
+    return ctx.once(_Rungs, lambda: _Rungs(rungs(ctx.memory, ctx.observation.snapshot, ctx.policy)))
+
+
+class _Rungs(tuple[Rung, ...]):
+    """All idle work of one tick."""
+
+    __slots__ = ()
+
+
+def steps_under_way(ctx: Context) -> set[str]:
+    """Work with any effect under way, by uid."""
+    return {entry.instruction.subject.uid for entry in ctx.memory.in_flight.values()}
+
+
+def borrowed(ctx: Context, rung: Rung) -> bool:
+    """Whether the queue of the work holds more than its guarantee."""
+    queue = int(ctx.observation.snapshot.workloads.queue[rung.row])
+    return not ctx.quota.ledger.within_guarantee(queue, 0.0, (ALL,))
+
+
+def may_take(ctx: Context, rung: Rung) -> bool:
+    """Whether the ladder allows to take this work from its owner now: above the guarantee of its queue after the grace
+    of its notice, inside it after the grace of its mark.
+    """
+    if rung.advice or ctx.now_s < rung.suspend_s or rung.row in ctx.plan.leaving:
+        return False
+    if borrowed(ctx, rung):
+        return rung.record.step in {IdleStep.NOTIFIED, IdleStep.MARKED}
+    return rung.record.step == IdleStep.MARKED and bool(ctx.observation.snapshot.workloads.preemptible[rung.row])
+
+
+def may_suspend(ctx: Context) -> dict[int, Rung]:
+    """Work that may be suspended now, by row. Replicas are left to `shrink_idle`, which scales their service down."""
+    under_way, service = steps_under_way(ctx), ctx.observation.snapshot.workloads.service
+    return {
+        rung.row: rung
+        for rung in idle_rungs(ctx)
+        if service[rung.row] < 0 and rung.uid not in under_way and may_take(ctx, rung)
+    }
+
+
+def suspends_for(ctx: Context, mode: Mode) -> bool:
+    """Whether an action in this mode may suspend idle work too: `suspend_idle` may act with as little approval, and is
+    neither paused nor capped.
+    """
+    modes, memory = ctx.policy.modes, ctx.memory
+    if not (modes.auto(Effect.PARK) if mode == Mode.AUTO else modes.acts(Effect.PARK)):
+        return False
+    for name in ACTIONS_WITH[Effect.PARK]:
+        storm, promises = memory.storms.get(name), memory.kept_promises.get(name)
+        if (storm is not None and storm.since_s < inf) or (promises is not None and promises.capped_s < inf):
+            return False
+    return True
