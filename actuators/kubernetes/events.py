@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 
-from actuators.kubernetes.api import KINDS, Api, Obj, Ref
+from actuators.kubernetes.api import KINDS, Answer, Api, Obj, Ref
 
 REPORTER = "gpu-autopilot.io/controller"
 NOTE_BYTES = 1024
@@ -16,17 +16,16 @@ NORMAL, WARNING = "Normal", "Warning"
 
 
 class Events:
-    """Writes Events. One that cannot be written changes nothing else: it is counted in `lost`."""
+    """Writes Events. One that cannot be written changes nothing else."""
 
     def __init__(self, api: Api, instance: str) -> None:
         """`instance`: the name of this process, at most 128 letters."""
         self._api, self._instance = api, instance[:128] or "gpu-autopilot"
-        self.lost = 0
 
     def say(
         self, about: Ref, reason: str, action: str, note: str, now_s: float, *, effect: str, warning: bool = False
-    ) -> bool:
-        """One Event on `about`; whether the server has it. `reason` and `action` are words of at most 128 letters.
+    ) -> Answer:
+        """One Event on `about`; ok where the server has it. `reason` and `action` are words of at most 128 letters.
 
         `effect` is the id of an instruction, or its record. The name of the Event follows from the effect and the text,
         so that a process that goes on with an effect does not say again what the one before it has said.
@@ -42,9 +41,7 @@ class Events:
         digest = blake2b(f"{about.uid}\n{reason}\n{note}\n{effect}".encode(), digest_size=8).hexdigest()
         body["metadata"]["name"] = f"{about.name[:200]}.{digest}"
         answer = self._api.post(path, body)
-        written = answer.ok or answer.body.get("reason") == "AlreadyExists"
-        self.lost += not written
-        return written
+        return Answer(answer.body) if answer.body.get("reason") == "AlreadyExists" else answer
 
 
 def event_of(

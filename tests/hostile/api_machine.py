@@ -76,6 +76,7 @@ class ApiHostile:
     shown: list[Proposal] = field(default_factory=list)
     earlier: Process | None = None
     webhooks_down: bool = False
+    store_fate: str = ""  # of requests that write the memory of the leader: "request lost" | "answer lost"
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -131,15 +132,15 @@ class ApiHostile:
         wire = Wire(self.server, OURS, self.faults, self.watch.judge, lambda: self.webhooks_down)
         source = Cluster(wire, lambda: self.now_s, rng=random.Random(self.rng.random()))
         collector = KubernetesCollector(source, Options(acts=True), skew_s=lambda: 0.0)
-        api = Api(wire)
-        boundaries = Interrupted()
+        api, boundaries = Api(wire), Interrupted()
         elected: Any = Elected(self.fence)
-        memory = ClusterMemory(InProcess(self.server, OURS), "gpu-autopilot", Nowhere(), lambda: self.now_s)
+        maps = InProcess(self.server, OURS, lambda method, _path: self.store_fate if method != "GET" else "")
+        memory = ClusterMemory(maps, "gpu-autopilot", Nowhere(), lambda: self.now_s)
         people: Any = self.people
         leadership = ClusterLeadership(elected, memory, people)
         actuator = type(self).actuator(api, collector.objects, upkeep=(ActiveCheck(), OldPlacements()))
         api.may_write = leadership.may_write
-        noting = Noting(self.decided, memory)
+        noting = Noting(self.decided, memory, self.watch.remember)
         controller = Controller(
             Wiring(
                 collectors=(collector,),
@@ -425,7 +426,7 @@ class ApiHostile:
         self.clear()
         self.all_auto()
         self.resume()
-        self.earlier = None
+        self.earlier, self.store_fate = None, ""
         self.log.append("quiet")
         for job in self.jobs():  # work that nobody starts, and that would keep its quota
             if EXCLUDE in job["metadata"].get("annotations", {}):

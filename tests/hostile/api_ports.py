@@ -85,8 +85,9 @@ class People:
 class Noting(NoJournal):
     """Journal and memory: the world learns what is about to be sent."""
 
-    def __init__(self, told: Told, inner: ClusterMemory) -> None:
-        self._told, self._inner = told, inner
+    def __init__(self, told: Told, inner: ClusterMemory, saved: Callable[[], None] = lambda: None) -> None:
+        """`saved` is called when the memory was saved, or could not be."""
+        self._told, self._inner, self._saved = told, inner, saved
         self._pending: tuple[Observation, Decision, Sequence[Instruction]] | None = None
 
     def intend(
@@ -110,3 +111,4 @@ class Noting(NoJournal):
             observation, decision, sent = self._pending
             self._told(observation, decision, memory, sent)
         self._inner.save(memory)
+        self._saved()

@@ -71,6 +71,18 @@ def hold_up_stops(world: ApiHostile) -> None:
     world.tick()
 
 
+def lose_the_store(world: ApiHostile) -> None:
+    """The memory of the leader cannot be written while there is something to do, or nobody knows whether it was."""
+    _fill(world, world.rng.choice("ab"))
+    world.store_fate = world.rng.choice(("request lost", "answer lost"))
+    _arrive(world)
+    for seconds in (2.0, 15.0, world.calm.limits.deadline_s, 15.0):
+        world.tick()
+        world.pass_time(seconds)
+    world.store_fate = ""
+    world.tick()
+
+
 def leaving(world: ApiHostile) -> set[str]:
     """Uids of the work that is to be stopped."""
     effects = (entry.instruction for entry in world.process.controller.memory.in_flight.values())
@@ -127,4 +139,4 @@ def job_of(
     }
 
 
-RULES = (press, hold_up_stops, interrupt, interrupt)
+RULES = (press, hold_up_stops, lose_the_store, interrupt, interrupt)

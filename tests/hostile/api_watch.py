@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 from apiserver.server import Server
 from autopilot.contract.annotations import CHECK, EPOCH, PLACEMENT, STOPPED
 from autopilot.core.model.policy import Policy
+from autopilot.memory_store import read_memory_text
+from autopilot.service.leading.memory import INDEX
 from tests.hostile.api_wire import Write
 
 Obj = dict[str, Any]
@@ -47,6 +51,15 @@ class ApiWatch:
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     stopped: dict[tuple[str, str], float] = field(default_factory=dict)  # (instruction, Job) -> first stop
+    remembered: set[str] = field(default_factory=set)  # instructions that the memory in the cluster has named
+
+    def remember(self) -> None:
+        """Read what the next leader would find."""
+        found = self.server.store.get("configmaps", "gpu-autopilot", INDEX)
+        packed = ((found or {}).get("binaryData") or {}).get("memory", "")
+        if packed:
+            text = zlib.decompress(base64.b64decode(packed)).decode()
+            self.remembered |= read_memory_text(text, INDEX).in_flight.keys()
 
     def judge(self, write: Write) -> None:
         """One write of the controller that changed something."""
@@ -93,6 +106,8 @@ class ApiWatch:
         if told is None:
             return [f"instruction {name} is not known"]
         wrong = [told.allowed] if told.allowed else []
+        if name not in self.remembered:
+            wrong.append(f"{name}: it is not in the memory of the cluster, so the next leader would not know it")
         marks = self.shelter_s.get(told.job, {})
         if marks.get(EXCLUDE, told.view_s) < told.view_s:
             wrong.append(f"{name}: it opted out before the decision")

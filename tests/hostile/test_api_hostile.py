@@ -20,6 +20,7 @@ from autopilot.core.guards import GUARDS
 from autopilot.core.model.records import Batch, Instruction, Outcome
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.readiness.fence import fence_policy
+from autopilot.service.leading.leadership import ClusterLeadership
 from collectors.kubernetes.collector import KubernetesCollector
 from tests.hostile import api_machine
 from tests.hostile.api_machine import ApiHostile
@@ -124,15 +125,28 @@ def deletes_work(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ApiHostile, "actuator", Deletes)
 
 
+class Forgetful(ClusterLeadership):
+    """A leader that acts though its memory is not in the cluster."""
+
+    def why_not(self, fence: int) -> str:
+        return "" if self.still_leads(fence) else super().why_not(fence)
+
+
+def forgets(patch: pytest.MonkeyPatch) -> None:
+    """Effects leave before the next leader could know of them."""
+    patch.setattr(api_machine, "ClusterLeadership", Forgetful)
+
+
 PLANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], int, str]] = [
     (names_no_uid, 0, "without the uid"),
     (states_no_epoch, 0, "leads"),
     (ignores_the_opt_out, 1, "opted out"),
-    (without("mode"), 0, "the mode of"),
+    (without("mode"), 1, "the mode of"),
     (deletes_work, 0, "bare delete"),
     (without("budget"), 0, "stops within"),
     (ignores_protection, 8, "it was protected before"),
     (is_not_fenced, 0, "leads"),
+    (forgets, 0, "not in the memory of the cluster"),
 ]
 """(defect, a seed that shows it, words of the violation)"""
 

@@ -6,7 +6,7 @@ It is done when the server has the Event on the object itself: no later step is 
 from __future__ import annotations
 
 from actuators.kubernetes.api import KINDS, Ref
-from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by, gone
+from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
 from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.objects import Target
 from autopilot.contract.tree import PREFIX
@@ -31,12 +31,13 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     if not read.ok:
         return ended_by(read, main.shown)
     text = words(operation)
-    lost = tools.events.lost
-    tools.events.say(main, REASON, ACTION, text, now_s, effect=effect.id, warning=True)
-    if tools.events.lost > lost:
-        return Ended(
-            OutcomeKind.FAILED, f"the Event on {main.shown} could not be written", retryable=True, cause=Cause.SERVER
-        )
+    said = tools.events.say(main, REASON, ACTION, text, now_s, effect=effect.id, warning=True)
+    if not said.ok:
+        what = f"the Event on {main.shown} could not be written"
+        waits = ended_by(said, what)
+        if isinstance(waits, Waiting):
+            return waits  # an outage is no attempt
+        return Ended(OutcomeKind.FAILED, f"{what}: {said.message}", retryable=True, cause=Cause.SERVER)
     for owner in read.body["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner["kind"] in KINDS:
             about = Ref(owner["kind"], main.namespace, owner["name"], owner["uid"])

@@ -44,9 +44,13 @@ class ClusterLeadership:
         """Whether a write of this term may leave now. A writer asks immediately before each write, from any thread."""
         return not self.why_not(fence)
 
+    def still_leads(self, fence: int) -> bool:
+        """Whether this term goes on, whether or not its memory can be written."""
+        return self._claimed == fence and self._elector.still(fence)
+
     def why_not(self, fence: int) -> str:
         """Why a write of this term may not leave now; "" where it may."""
-        if self._claimed != fence or not self._elector.still(fence):
+        if not self.still_leads(fence):
             return f"the term with fence {fence} is over: {self.waiting() or 'this controller leads with another one'}"
         return self._memory.problem
 
@@ -87,11 +91,12 @@ class FencedActuator:
         self.name, self._inner, self._leadership = inner.name, inner, leadership
 
     def apply(self, instruction: Instruction, now_s: float) -> Outcome:
-        """Carry out one instruction of this term."""
+        """Carry out one instruction of this term. One that is not sent is no attempt: it is decided again."""
         reason = self._leadership.why_not(instruction.fence)
-        if reason:
-            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"not sent: {reason}", True, Cause.EPOCH)
-        return self._inner.apply(instruction, now_s)
+        if not reason:
+            return self._inner.apply(instruction, now_s)
+        cause = Cause.SERVER if self._leadership.still_leads(instruction.fence) else Cause.EPOCH
+        return Outcome(instruction.id, OutcomeKind.CONFLICT, now_s, f"not sent: {reason}", cause=cause)
 
 
 class FencedFollower(FencedActuator):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.api import Answer, Api, Refusal
 from apiserver.http.faults import FaultPlan
 from autopilot.core.model.operations import NotifyOperation
-from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.records import Cause, OutcomeKind
 from tests.kits.acting_kit import Acting
 
 NOTICE = NotifyOperation(gpus=8.0, idle_s=7500.0, grace_s=3600.0)
@@ -104,3 +106,30 @@ class _NoPosts:
     def post(self, *_: Any) -> Any:
         """A missing right."""
         return self._api.post("/apis/events.k8s.io/v1/namespaces/absent/events", {})
+
+
+def test_a_notice_in_an_outage_is_no_attempt(acting: Acting) -> None:
+    """It waits, is written when the server answers again, and is decided again where that is after its deadline."""
+    for name, late in (("soon", False), ("late", True)):
+        uid, api = _job(acting, name), _Mute(acting.rights.access("notify"))
+        actuator, order = KubernetesActuator(api, acting), acting.instruction(uid, NOTICE, number=f"n-{name}")
+        outcome = actuator.apply(order, acting.now_s)
+        assert (outcome.kind, "could not be written: no answer" in outcome.reason) == (OutcomeKind.ACCEPTED, True)
+        acting.run(70 if late else 12)
+        api.mute = late
+        (outcome,) = actuator.advance(acting.now_s, 1, [order])
+        assert (outcome.kind, outcome.cause) == (
+            (OutcomeKind.CONFLICT, Cause.SERVER) if late else (OutcomeKind.DONE, Cause.NONE)
+        )
+        assert len(_notices(acting, name)) == (not late)
+        acting.ask("DELETE", f"/apis/batch/v1/namespaces/default/jobs/{name}", propagationPolicy="Background")
+
+
+class _Mute(Api):
+    """A server that does not answer what is created."""
+
+    mute = True
+
+    def post(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Answer:
+        """Nothing comes back."""
+        return Answer({}, Refusal.UNREACHABLE, "no answer", 0) if self.mute else super().post(path, body, query)
