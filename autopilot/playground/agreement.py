@@ -109,6 +109,14 @@ def _by_kueue(projection: Projection, job: int, *, holds: bool) -> tuple[bool, b
     return engine.reserved(job) or holds, entry.admitted, entry.over
 
 
+def _plain(projection: Projection, job: int, stored: Obj, name: str) -> list[str]:
+    """A Job in no queue: it has no Workload, and its pods are there where it is not suspended."""
+    engine, suspended = projection.checked, bool(stored["spec"].get("suspend"))
+    if engine is None or engine.entry(job).admitted != suspended:
+        return []
+    return [f"{name} is suspended: {suspended}, and the engine runs it: {suspended}"]
+
+
 def _job(cluster: Cluster, projection: Projection, job: int) -> list[str]:
     """Job or pod, and Workload, of one submitted job."""
     gang, state = projection.gangs.get(job), State(cluster.state[job])
@@ -120,7 +128,9 @@ def _job(cluster: Cluster, projection: Projection, job: int) -> list[str]:
     if service and over:
         return []
     stored = store.get(PODS if service else JOBS, gang.namespace, gang.name)
-    workload = store.get(WORKLOADS, gang.namespace, gang.workload)
+    workload = store.get(WORKLOADS, gang.namespace, gang.workload) if not gang.plain else None
+    if gang.plain and stored is not None:
+        return _plain(projection, job, stored, name) if not over else []
     if stored is None or workload is None:
         return [f"{name} is {state.name}, and its {'owner' if stored is None else 'Workload'} is not shown"]
     true = {each["type"] for each in workload["status"].get("conditions", ()) if each["status"] == "True"}

@@ -70,10 +70,13 @@ class Checked(Shown):
         """The entry of a job, which it has from its submission on."""
         found = self.entries.get(job)
         if found is None:
-            service = self._cluster.jobs.service[job] >= 0
-            gates = CONTROLLER if self._gate and not service else ""
-            found = self.entries[job] = Entry(gates, row=self._fresh(max(self._cluster.jobs.submit_s[job], 0.0)))
+            row = self._fresh(max(self._cluster.jobs.submit_s[job], 0.0))
+            found = self.entries[job] = Entry(self._gates(job), row=row)
         return found
+
+    def _gates(self, job: int) -> str:
+        """The gates of work of the scenario."""
+        return CONTROLLER if self._gate and self._cluster.jobs.service[job] < 0 else ""
 
     def open(self, job: int, gates: str) -> None:
         """A Job that a person created: `gates` are those of its annotation."""

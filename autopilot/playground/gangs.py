@@ -48,6 +48,7 @@ class Gang:
     workload: str = ""
     workload_uid: str = ""
     by_person: bool = False
+    plain: bool = False  # in no queue: without a Workload, and people and the autopilot write `suspend`
     template: Obj | None = None
     labels: dict[str, str] = field(default_factory=dict)
     life: Conditions = field(default_factory=Conditions)
@@ -102,9 +103,11 @@ class GangObjects:
         ended = gang.end_s is not None
         members = member_count(shape, len(held.gpus) if held is not None else shape.gpus)
         spec: Obj = {"suspend": not ended and not gang.runs(holds=held is not None)}
+        if gang.plain:  # as it was created
+            spec = {} if gang.by_person else {"suspend": True}
         metadata: Obj = {"name": gang.name, "namespace": gang.namespace}
         if gang.by_person:
-            spec |= _placed(gang)
+            spec |= {} if gang.plain else _placed(gang)
         else:
             metadata |= {"labels": gang.labels, "annotations": contract_of(cluster, row) | _gates(gang.first_gates)}
             if gang.elastic:
@@ -118,7 +121,7 @@ class GangObjects:
             spec |= width | {
                 "backoffLimit": 0,
                 "ttlSecondsAfterFinished": TTL_S,
-                "template": self.template(row, gang.checks),
+                "template": self.template(row, None if gang.plain else gang.checks),
             }
         return {
             "apiVersion": "batch/v1",
@@ -305,10 +308,13 @@ class GangObjects:
             "batch.kubernetes.io/job-name": gang.name,
             INDEX_LABEL: str(index),
             "job-name": gang.name,
-            "kueue.x-k8s.io/cluster-queue-name": gang.queue,
-            "kueue.x-k8s.io/local-queue-name": QUEUE,
-            "kueue.x-k8s.io/podset": "main",
         }
+        if not gang.plain:
+            labels |= {
+                "kueue.x-k8s.io/cluster-queue-name": gang.queue,
+                "kueue.x-k8s.io/local-queue-name": QUEUE,
+                "kueue.x-k8s.io/podset": "main",
+            }
         owner = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -321,7 +327,8 @@ class GangObjects:
             "name": name,
             "namespace": gang.namespace,
             "labels": labels,
-            "annotations": {"kueue.x-k8s.io/workload": gang.workload, INDEX_LABEL: str(index)},
+            "annotations": {INDEX_LABEL: str(index)}
+            | ({} if gang.plain else {"kueue.x-k8s.io/workload": gang.workload}),
             "ownerReferences": [owner],
         }
         return pods.pod(metadata, spec)

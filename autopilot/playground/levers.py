@@ -15,7 +15,7 @@ from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
 from autopilot.core.model.snapshot import State
 from autopilot.playground.acting import GATED_BY
-from autopilot.playground.engine import Checked
+from autopilot.playground.beside import Beside
 from autopilot.playground.gangs import JOBS, PODS, WORKLOADS
 from autopilot.playground.mirror import Key
 from autopilot.playground.projection import Projection
@@ -33,7 +33,7 @@ class Levers:
     """Writes of Workloads, Jobs, pods and Deployments, carried into the world."""
 
     def __init__(
-        self, engine: Engine, projection: Projection, checked: Checked, services: ServiceFleet | None = None
+        self, engine: Engine, projection: Projection, checked: Beside, services: ServiceFleet | None = None
     ) -> None:
         self._engine, self._projection, self._checked, self._services = engine, projection, checked, services
         self._requested: dict[int, str] = {}  # id of the last request of each job
@@ -73,12 +73,25 @@ class Levers:
         job = self._projection.job_of_uid.get(event.obj["metadata"]["uid"])
         if job is None or event.type == "DELETED":
             return
+        if self._checked.plain(job):
+            self._on_plain(job)
+            return
         gates = (event.obj["metadata"].get("annotations") or {}).get(GATED_BY, "")
         if set(_names(self._checked.entry(job).gates)) - set(_names(gates)):
             self._at_once(lambda now_s: self._checked.set_gates(job, gates, now_s))
         gang = self._projection.gangs.get(job)
         if gang is not None and gang.elastic and event.type == "MODIFIED":
             self._at_once(lambda now_s: self._widen(job, now_s))
+
+    def _on_plain(self, job: int) -> None:
+        """A Job in no queue was suspended or resumed."""
+        gang = self._projection.gangs.get(job)
+        stored = self._projection.server.store.get(*gang.job_key) if gang is not None else None
+        if stored is None:
+            return
+        suspended = bool(stored["spec"].get("suspend"))
+        if suspended == self._checked.entry(job).admitted:
+            self._at_once(lambda now_s: self._checked.suspend(job, now_s, suspended=suspended))
 
     def _widen(self, job: int, now_s: float) -> None:
         """The Job of an elastic gang asks for another number of pods; those that were evicted leave."""

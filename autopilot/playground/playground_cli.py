@@ -47,6 +47,15 @@ def playground(
             show_default="recommend, with --mode approve or auto: autopilot",
         ),
     ] = None,
+    without_kueue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without-kueue",
+            metavar="TENANT",
+            help="A tenant whose Jobs are in no queue and are left to the autopilot; may be given several times.",
+            show_default="none",
+        ),
+    ] = None,
     listen: Annotated[
         str | None,
         typer.Option("--listen", help="Address of the controller's API, host:port.", show_default="127.0.0.1:9470"),
@@ -74,6 +83,7 @@ def playground(
         metrics_port=metrics_port,
         mode=Mode(mode),
         policy=policy,
+        without=tuple(without_kueue or ()),
         listen=listen,
         state=state,
     )

@@ -11,11 +11,11 @@ from functools import partial
 
 from apiserver.server import Server
 from apiserver.users import User
-from autopilot.contract.annotations import CHECK, CONTROLLER, ELASTIC_JOB
+from autopilot.contract.annotations import CHECK, CONTROLLER, ELASTIC_JOB, MANAGE
 from autopilot.core.model.snapshot import State
 from autopilot.playground import acting, conditions, gangs
 from autopilot.playground.acting import Checks
-from autopilot.playground.engine import Checked
+from autopilot.playground.beside import Beside
 from autopilot.playground.gang_pods import GangPods
 from autopilot.playground.gangs import JOBS, TTL_S, WORKLOADS, Gang, GangObjects, waits_because
 from autopilot.playground.mirror import Key, Mirror, Obj
@@ -58,7 +58,7 @@ class Projection:
         queues: Sequence[QueueSpec],
         services: Sequence[Deployment],
         preemptor: Callable[[int], int] = lambda _job: -1,
-        checked: Checked | None = None,
+        checked: Beside | None = None,
     ) -> None:
         """The server's clock is at virtual time 0. `preemptor(job)`: the job for which a job is evicted, or -1.
 
@@ -179,7 +179,8 @@ class Projection:
             self._tenants += 1
             # a container of a pod with a MIG instance would get a GPU as well
             one_gpu = not any(self.cluster.hardware.mig)
-            for resource, found in namespace_objects(tenant, self.namespace(tenant), one_gpu=one_gpu):
+            queue = self.checked is None or tenant not in self.checked.without
+            for resource, found in namespace_objects(tenant, self.namespace(tenant), one_gpu=one_gpu, queue=queue):
                 if resource != "namespaces" or self.server.store.get("namespaces", "", self.namespace(tenant)) is None:
                     self._mirror.put(resource, found)
 
@@ -256,20 +257,26 @@ class Projection:
         jobs = self.cluster.jobs
         tenant = jobs.tenants[jobs.tenant[job]]
         namespace = self.namespace(tenant)
-        labels = {gangs.QUEUE_LABEL: QUEUE}
-        if jobs.priority[job]:
+        plain = self._plain(job)
+        labels = {MANAGE: "true"} if plain else {gangs.QUEUE_LABEL: QUEUE}
+        if jobs.priority[job] and not plain:
             self._open_priority(jobs.priority[job])
             labels["kueue.x-k8s.io/priority-class"] = f"priority-{jobs.priority[job]}"
-        gang = Gang(job, namespace, self._slugs(namespace).of(jobs.id[job]), slug(tenant), now_s, labels=labels)
+        name = self._slugs(namespace).of(jobs.id[job])
+        gang = Gang(job, namespace, name, slug(tenant), now_s, labels=labels, plain=plain)
         gang.checks = self._new_checks(job)
         gang.first_gates = gang.checks.gates if gang.checks is not None else ""
         shape = jobs.shape_of(job)
-        gang.elastic = gang.checks is not None and shape.whole and shape.min_gpus < shape.gpus
+        gang.elastic = gang.checks is not None and not plain and shape.whole and shape.min_gpus < shape.gpus
         conditions.job_suspended(gang.of_job, self.real_s(now_s))
         stored = self._mirror.put(JOBS, self._objects.job(gang))
         if stored is not None:
             self._owned(gang, stored["metadata"]["uid"])
         return gang
+
+    def _plain(self, job: int) -> bool:
+        """Whether it is in no queue of Kueue."""
+        return self.checked is not None and self.checked.plain(job)
 
     def _new_checks(self, job: int) -> Checks | None:
         if self.checked is None:
@@ -285,11 +292,13 @@ class Projection:
         if jobs.priority[job]:
             self._open_priority(jobs.priority[job])
         gang = Gang(job, metadata["namespace"], metadata["name"], slug(tenant), now_s, by_person=True)
+        gang.plain = self._plain(job)
         gang.template = stored["spec"]["template"]
         gang.checks = self._new_checks(job)
         shape = jobs.shape_of(job)
         ours = (metadata.get("annotations") or {}).get(ELASTIC_JOB) == "true" and "completions" not in stored["spec"]
-        gang.elastic = gang.checks is not None and ours and shape.whole and shape.min_gpus < shape.gpus
+        whole = shape.whole and not gang.plain
+        gang.elastic = gang.checks is not None and ours and whole and shape.min_gpus < shape.gpus
         conditions.job_suspended(gang.of_job, self.real_s(now_s))
         self._slugs(gang.namespace).take(gang.name, jobs.id[job])
         self._mirror.adopt(JOBS, {"metadata": {"name": gang.name, "namespace": gang.namespace}, "spec": {}})
@@ -298,7 +307,7 @@ class Projection:
 
     def _owned(self, gang: Gang, uid: str) -> None:
         gang.uid = uid
-        gang.workload = workload_name("Job", "batch", gang.name, uid)
+        gang.workload = "" if gang.plain else workload_name("Job", "batch", gang.name, uid)
         self.job_of_uid[uid] = gang.job
 
     def _evicting(self, gang: Gang, fact: Evicting, real_s: float) -> None:
@@ -342,7 +351,7 @@ class Projection:
         stored = mirror.put(JOBS, self._objects.job(gang))
         if stored is None:
             return  # a person deleted it: the submissions take it out of the world
-        workload = mirror.put(WORKLOADS, self._objects.workload(gang))
+        workload = mirror.put(WORKLOADS, self._objects.workload(gang)) if not gang.plain else None
         gang.workload_uid = workload["metadata"]["uid"] if workload is not None else ""
         self._restore_template(gang)
         if gang.end_s is not None:
@@ -364,7 +373,8 @@ class Projection:
     def _remove(self, gang: Gang) -> None:
         """Delete the objects of a gang that is over."""
         self.pods.drop(gang)
-        self._mirror.delete(gang.workload_key)
+        if not gang.plain:
+            self._mirror.delete(gang.workload_key)
         self._mirror.delete(gang.job_key)
         self.job_of_uid.pop(gang.uid, None)
         self.gangs.pop(gang.job, None)

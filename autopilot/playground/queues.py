@@ -73,8 +73,8 @@ def queue_objects(specs: Sequence[QueueSpec], cluster: Cluster, check: str = "")
     return found
 
 
-def namespace_objects(tenant: str, namespace: str, *, one_gpu: bool) -> list[tuple[str, Obj]]:
-    """A tenant's namespace and its queue. `one_gpu`: containers that ask for no GPU get one."""
+def namespace_objects(tenant: str, namespace: str, *, one_gpu: bool, queue: bool = True) -> list[tuple[str, Obj]]:
+    """A tenant's namespace and its queue, if it has one. `one_gpu`: containers that ask for no GPU get one."""
     limits = [{"type": "Container", "default": {GPU: "1"}, "defaultRequest": {GPU: "1"}}]
     limit_range = {
         "apiVersion": "v1",
@@ -82,18 +82,16 @@ def namespace_objects(tenant: str, namespace: str, *, one_gpu: bool) -> list[tup
         "metadata": {"name": LIMIT_RANGE, "namespace": namespace},
         "spec": {"limits": limits},
     }
+    local_queue = {
+        "apiVersion": KUEUE,
+        "kind": "LocalQueue",
+        "metadata": {"name": QUEUE, "namespace": namespace},
+        "spec": {"clusterQueue": slug(tenant)},
+    }
     return [
         ("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
         *([("limitranges", limit_range)] if one_gpu else []),
-        (
-            "localqueues.kueue.x-k8s.io",
-            {
-                "apiVersion": KUEUE,
-                "kind": "LocalQueue",
-                "metadata": {"name": QUEUE, "namespace": namespace},
-                "spec": {"clusterQueue": slug(tenant)},
-            },
-        ),
+        *([("localqueues.kueue.x-k8s.io", local_queue)] if queue else []),
     ]
 
 

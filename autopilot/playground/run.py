@@ -56,6 +56,7 @@ class PlaygroundOptions:
     metrics_port: int = 0
     mode: Mode = Mode.RECOMMEND
     policy: str | None = None
+    without: tuple[str, ...] = ()  # tenants without Kueue
     listen: str | None = None
     state: Path | None = None
 
@@ -64,7 +65,8 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
     """Run until SIGTERM or Ctrl-C. Raises `InputError` before anything starts."""
     world = build_world(SimulateOptions(scenario=options.scenario, seed=options.seed))
     token = token_urlsafe(24)
-    stage = open_stage(world, speed=options.speed, token=token, acts=options.mode != Mode.RECOMMEND)
+    acts = options.mode != Mode.RECOMMEND
+    stage = open_stage(world, speed=options.speed, token=token, acts=acts, without=options.without)
     add_control_resources(stage.server)
     folder = service_folder(options.state).absolute()
     kubeconfig = folder / "playground.kubeconfig"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,8 +13,9 @@ from apiserver.timeline import US, Timeline
 from autopilot.app.runs.wiring import generator_of
 from autopilot.app.runs.world import World
 from autopilot.core.model.errors import InputError
+from autopilot.playground.beside import Beside
 from autopilot.playground.clock import StageClock
-from autopilot.playground.engine import Checked, Shown
+from autopilot.playground.engine import Shown
 from autopilot.playground.levers import Levers
 from autopilot.playground.projection import Projection
 from autopilot.playground.serving import playground_server
@@ -52,7 +54,7 @@ class Stage:
     simulation: Simulation
 
     @property
-    def checked(self) -> Checked | None:
+    def checked(self) -> Beside | None:
         """The engine whose queues have our admission check; None where nothing acts."""
         return self.projection.checked
 
@@ -65,14 +67,17 @@ def open_stage(
     token: str = "",
     acts: bool = False,
     gate: bool = True,
+    without: Collection[str] = (),
 ) -> Stage:
     """The scenario at virtual time 0. `start`: its date; default: so that its end is not in the future.
     `token`: what a client has to present; "": nothing. `acts`: work waits for the autopilot's admission check,
-    that of the scenario also for its gate unless `gate` is False.
+    that of the scenario also for its gate unless `gate` is False. `without`: tenants without Kueue, whose Jobs are
+    suspended and left to the autopilot.
 
     Raises `InputError` for a speed out of range, and for a scenario that Kubernetes cannot show.
     """
     jobs = _jobs_of(world, speed)
+    _check_without(world, jobs, without, acts=acts)
     begin = start if start is not None else _begin(world.span_s)
     timeline = Timeline(begin)
     server = playground_server(timeline, random.Random(world.seed), token)  # noqa: S311 - uids of a simulation
@@ -83,7 +88,7 @@ def open_stage(
             servers.watched, jobs, world.inventory, PHYSICS[world.physics], on_served=servers.on_served
         )
         servers.load = services.load
-    engine = Checked(world.spec.queues, gate=gate) if acts else Shown(world.spec.queues)
+    engine = Beside(world.spec.queues, without, gate=gate) if acts else Shown(world.spec.queues)
     simulation = Simulation(
         world.inventory,
         jobs,
@@ -93,7 +98,7 @@ def open_stage(
         ready_wakes=True,
     )
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
-    checked = engine if isinstance(engine, Checked) else None
+    checked = engine if isinstance(engine, Beside) else None
     projection = Projection(
         simulation.cluster, server, world.spec.queues, world.services.deployments, engine.preemptor, checked
     )
@@ -145,6 +150,19 @@ def _jobs_of(world: World, speed: float) -> Jobs:
             "choose another scenario, for example quickstart or demo"
         )
     return jobs
+
+
+def _check_without(world: World, jobs: Jobs, without: Collection[str], *, acts: bool) -> None:
+    """Raises `InputError` for tenants that cannot be without Kueue."""
+    if without and not acts:
+        raise InputError("--without-kueue: nothing would start their Jobs; add --mode auto or --mode approve")
+    serving = {each.tenant for each in world.services.deployments}
+    for tenant in without:
+        if tenant in serving:
+            raise InputError(f"--without-kueue: tenant {tenant} has services, which need a queue; name another tenant")
+        if tenant not in jobs.tenants:
+            known = ", ".join(sorted(set(jobs.tenants) - serving))
+            raise InputError(f"--without-kueue: {world.title} has no tenant {tenant}; name one of {known}")
 
 
 def _show(projection: Projection, timeline: Timeline, now_s: float) -> None:

@@ -102,15 +102,23 @@ class Submissions:
         )
         cluster.grow()
         if projection.checked is not None:
-            gates = (stored["metadata"].get("annotations") or {}).get(GATED_BY, "")
-            projection.checked.open(job, gates)
+            if projection.checked.plain(job):
+                projection.checked.open_plain(job, suspended=bool(stored["spec"].get("suspend")))
+            else:
+                gates = (stored["metadata"].get("annotations") or {}).get(GATED_BY, "")
+                projection.checked.open(job, gates)
         projection.adopt(job, stored, at_s)
         self._at_once(lambda now_s: self._engine.submit(job, now_s))
 
     def _tenant_of(self, stored: Obj) -> str:
-        """The tenant whose queue it names. Raises `Refused`."""
+        """The tenant whose queue it names, or whose namespace has none. Raises `Refused`."""
         namespace, _ = _name(stored)
-        queue = (stored["metadata"].get("labels") or {}).get(QUEUE_LABEL, QUEUE)
+        queue = (stored["metadata"].get("labels") or {}).get(QUEUE_LABEL, "")
+        plain = self._projection.checked.without if self._projection.checked is not None else frozenset()
+        for tenant in plain if not queue else ():
+            if self._projection.namespace(tenant) == namespace:
+                return tenant
+        queue = queue or QUEUE
         if self._server.store.get("localqueues.kueue.x-k8s.io", namespace, queue) is None:
             known = sorted({each["metadata"]["namespace"] for each in self._client.list("localqueues.kueue.x-k8s.io")})
             raise Refused(

@@ -7,12 +7,13 @@ is compared with the simulated world, and at the end the simulator's checkers ar
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
-from autopilot.contract.annotations import CHECK, CONTROLLER
+from autopilot.contract.annotations import CHECK, CONTROLLER, MANAGE
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import State
@@ -64,9 +65,10 @@ class Story:
         policy: Policy | None = None,
         approves: bool = False,
         boundaries: Boundaries | None = None,
+        without: Sequence[str] = (),
     ) -> None:
         """`pools`, `groups` and `faults`: further lines of the scenario. `approves`: Recommendations are objects.
-        `boundaries`: where the controller dies.
+        `boundaries`: where the controller dies. `without`: tenants without Kueue.
         """
         path = folder / "story.yaml"
         gpus = 8 * (nodes + len(pools.splitlines()))
@@ -80,7 +82,7 @@ class Story:
         elif boundaries is not None:
             self.run = MortalRun(world, folder, policy, boundaries=boundaries)
         else:
-            self.run = ActingRun(world, folder, policy)
+            self.run = ActingRun(world, folder, policy, without=without)
         self.run.decisions.append(self._saw)
         self.client = person(self.run.stage)
         self.cluster = self.run.stage.cluster
@@ -103,6 +105,12 @@ class Story:
         self.client.create(
             JOBS, job(name, namespace=namespace, gpus=gpus, pods=pods, annotations={DURATION: lasts, **notes})
         )
+
+    def leave(self, name: str, *, namespace: str = RESEARCH, gpus: int = 8, pods: int = 1, lasts: str = "1h") -> None:
+        """A suspended Job in no queue, which its owner leaves to the autopilot."""
+        labels, notes = {MANAGE: "true"}, {DURATION: lasts}
+        made = job(name, namespace=namespace, gpus=gpus, pods=pods, annotations=notes, labels=labels)
+        self.client.create(JOBS, made | {"spec": made["spec"] | {"suspend": True}})
 
     def delete(self, name: str, namespace: str = RESEARCH) -> None:
         """A person deletes a Job."""
