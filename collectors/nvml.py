@@ -385,6 +385,7 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
         reclaim_at_s=np.full(1, np.nan),
         labels=np.zeros(1, np.int64),
         hints=np.zeros(1, np.int64),
+        mig_fixed=np.zeros(1, np.bool_),
     )
     gpus = GpuTable(
         uuid=np.array([device.uuid for device in devices], dtype=object),

@@ -226,6 +226,7 @@ class Nodes:
             reclaim_at_s=[each.reclaim_at_s for each in facts],
             labels=[self.constraints.of_node(self.objects[each.name]) for each in facts],
             hints=[self.hints.of_node(self.objects[each.name]) for each in facts],
+            mig_fixed=[each.mig_fixed for each in facts],
         )
         return table
 

@@ -98,6 +98,7 @@ class NodeFacts:
     spot: bool
     reclaim_at_s: float
     recut: int
+    mig_fixed: bool  # no MIG manager changes its geometry: it is not set up for the lever `mig-config`
     cpu_milli: int
     memory_mib: int
     problems: tuple[tuple[str, str], ...] = ()
@@ -158,6 +159,8 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, nam
         spot=any(node.metadata.label(key) == value for key, value in SPOT.items()),
         reclaim_at_s=_reclaim_at_s(node),
         recut=_recut(node),
+        mig_fixed=node.metadata.label("nvidia.com/mig.capable") != "true"
+        or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
         cpu_milli=quantity.milli(allocatable["cpu"]) if "cpu" in allocatable else -1,
         memory_mib=quantity.mib(allocatable["memory"]) if "memory" in allocatable else -1,
         problems=tuple(problems),

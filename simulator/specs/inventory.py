@@ -86,6 +86,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         reclaim_at_s=np.full(total, np.nan),
         labels=np.zeros(total, np.int64),
         hints=np.zeros(total, np.int64),
+        mig_fixed=np.zeros(total, np.bool_),
     )
 
 

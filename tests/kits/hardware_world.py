@@ -69,6 +69,7 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "reclaim_at_s": np.nan * row,
         "labels": 0 * row,
         "hints": 0 * row,
+        "mig_fixed": row < 0,
     }
     columns.update(overrides)
     return NodeTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(NodeTable)})

@@ -65,6 +65,7 @@ from autopilot.core.planning.whole_gpus import (
     NO_NEEDS,
     WholeGang,
     WholeNeeds,
+    made_whole,
     partly_whole,
     whole_needs,
     with_needs,
@@ -146,7 +147,7 @@ def _plan_pool(ctx: Context, pool: Pool, scope: str, waiting: Waiting, submit: S
     serve(ctx, waiting, asks, made, seconds)
     for gang in gangs:
         if gang.places <= whole:
-            ctx.plan.serve(gang.at, switch_s)
+            ctx.plan.serve(gang.at, switch_s, made_whole(ctx, pool, gang))
     _let_go(ctx, pool, seen, {cut.gpu for cut in found.changes})
     if most > len(found.changes) and not seen.draining and rules.drain_s > 0:
         _drain(ctx, pool, waiting, asks, most, submit)

@@ -118,6 +118,7 @@ class NodeTable:
     reclaim_at_s: F64  # announced time at which the cloud reclaims it; NaN: not announced
     labels: I64  # labels of the node: bit set over Names.labels
     hints: I64  # what it has of what work prefers (images, a NUMA policy): a bit set whose bits the source knows
+    mig_fixed: Bools  # nothing there changes MIG geometries
 
 
 @dataclass(frozen=True, slots=True)

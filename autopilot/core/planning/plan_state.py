@@ -87,6 +87,7 @@ class PlanState:
     gone: set[str] = field(default_factory=set)  # those whose drain has ended, because nothing needs it any more
     # seconds until instances exist that are being made for a gang, by its position
     served: dict[int, float] = field(default_factory=dict)
+    made: dict[int, tuple[str, ...]] = field(default_factory=dict)  # UUIDs of GPUs that become whole for it, likewise
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
     steps: int = 0  # of searches for victims and moves
     unneeded: tuple[str, ...] = ()  # nodes that nothing needs, of the pools that shrink
@@ -160,9 +161,13 @@ class PlanState:
         """Note GPUs whose drain ends without a change."""
         self.gone.update(uuids)
 
-    def serve(self, at: int, seconds: float) -> None:
-        """Instances for the gang at `at` will exist in so many seconds: nothing is preempted for it meanwhile."""
+    def serve(self, at: int, seconds: float, gpus: tuple[str, ...] = ()) -> None:
+        """What the gang at `at` needs will exist in so many seconds: nothing is preempted for it meanwhile.
+
+        `gpus`: UUIDs of the whole GPUs among that.
+        """
         self.served[at] = seconds
+        self.made |= {at: gpus} if gpus else {}
         self.refuse(at, Miss(Code.RECUT, seconds, 0.0))
 
     # --- nodes -------------------------------------------------------------------------------

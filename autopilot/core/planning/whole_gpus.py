@@ -37,12 +37,13 @@ _MANY = 1 << 20
 class WholeGang:
     """A gang (position) and the GPUs (places in the pool) that would leave MIG mode for it, each with its worth.
 
-    Without `places` the GPUs that leave MIG mode already serve it.
+    `nodes`: those where it uses GPUs that become whole already. Without `places` these serve it alone.
     """
 
     at: int
     places: frozenset[int]
     worth_gpu_s: float
+    nodes: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,15 @@ def partly_whole(gangs: Sequence[WholeGang], cuts: Sequence[Cut]) -> int:
     """The last of the gangs for which some of its GPUs leave MIG mode but not all; -1: none."""
     left = {cut.gpu for cut in cuts if cut.switches < 0}
     return max((number for number, gang in enumerate(gangs) if gang.places & left and gang.places - left), default=-1)
+
+
+def made_whole(ctx: Context, pool: Pool, gang: WholeGang) -> tuple[str, ...]:
+    """UUIDs of the GPUs that become whole for a gang: those that leave MIG mode now, and those of earlier changes."""
+    gpus = ctx.observation.snapshot.gpus
+    coming = [row for row, record in records_of(ctx, gpus.uuid.tolist()) if _comes(record)] if gang.nodes else []
+    earlier = [row for row in coming if int(gpus.node[row]) in gang.nodes]
+    rows = [*pool.rows[sorted(gang.places)].tolist(), *sorted(earlier)]
+    return tuple(str(gpus.uuid[row]) for row in rows)
 
 
 def _waiting(ctx: Context, pool: Pool) -> list[int]:
@@ -171,7 +181,8 @@ class _Seats:
         places = [self._free[node].pop() for node in np.flatnonzero(lacking).tolist() for _ in range(lacking[node])]
         self.taken += takes
         self.used.update(np.flatnonzero(takes).tolist())
-        return WholeGang(at, frozenset(places), worth_gpu_s)
+        coming = np.flatnonzero((takes > 0) & (self._coming > 0)).tolist()
+        return WholeGang(at, frozenset(places), worth_gpu_s, frozenset(coming))
 
 
 def _coming(ctx: Context) -> I64:

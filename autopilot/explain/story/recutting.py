@@ -15,14 +15,44 @@ SHOWN = 4
 
 def recut_lines(ctx: Context, row: int) -> list[str]:
     """One line for each GPU that changes or is quarantined, of those that matter to the workload `row`."""
+    whole = _whole_lines(ctx, row)
     open_changes = {uuid: each for uuid, each in ctx.memory.recuts.items() if each.state != "settled"}
     if not open_changes:
-        return []
+        return whole
     gpus = ctx.observation.snapshot.gpus
     mine = set(gpus.uuid[_matters(ctx, row)].tolist())
     found = [(uuid, record) for uuid, record in sorted(open_changes.items()) if uuid in mine]
-    lines = [_line(ctx, uuid, record) for uuid, record in found[:SHOWN]]
+    lines = whole + [_line(ctx, uuid, record) for uuid, record in found[:SHOWN]]
     return lines + ([f"and {counted(len(found) - SHOWN, 'more such GPU')}"] if len(found) > SHOWN else [])
+
+
+def _whole_lines(ctx: Context, row: int) -> list[str]:
+    """One line for each node whose GPUs become whole for a gang that waits, with the time when that is expected."""
+    found = np.flatnonzero(ctx.pending == row).tolist()
+    made = ctx.plan.made.get(found[0], ()) if found else ()
+    gpus, by_node = ctx.observation.snapshot.gpus, dict[int, list[str]]()
+    place = {uuid: number for number, uuid in enumerate(gpus.uuid.tolist())}
+    for uuid in made:
+        by_node.setdefault(int(gpus.node[place[uuid]]), []).append(uuid)
+    return [_whole_line(ctx, node, uuids, ctx.plan.served[found[0]]) for node, uuids in sorted(by_node.items())]
+
+
+def _whole_line(ctx: Context, node: int, uuids: list[str], takes_s: float) -> str:
+    name = ctx.observation.snapshot.nodes.id[node]
+    records = [ctx.memory.recuts.get(uuid) for uuid in uuids]
+    begun = [each for each in records if each is not None and each.state in {"changing", "beside"}]
+    stays = [uuid for uuid, each in zip(uuids, records, strict=True) if each in begun and each.state == "beside"]
+    leave = [uuid for uuid in uuids if uuid not in stays]
+    shown = ", ".join(leave[:SHOWN]) + (f" and {len(leave) - SHOWN} more" if len(leave) > SHOWN else "")
+    what = f"{shown} of node {name} {'leaves' if len(leave) == 1 else 'leave'} MIG mode for it"
+    if not leave:
+        what = f"the MIG geometry of node {name} changes, and {counted(len(stays), 'whole GPU')} of it will be free"
+    if not begun:
+        return f"{what}: expected in {format_duration(takes_s)}"
+    left_s = min(each.since_s for each in begun) + takes_s - ctx.now_s
+    when = f"expected in {format_duration(left_s)}" if left_s > 0 else f"expected {format_duration(-left_s)} ago"
+    late = format_duration(max(max(each.deadline_s for each in begun) - ctx.now_s, 0.0))
+    return f"{what}: {when}, late in {late}"
 
 
 def _matters(ctx: Context, row: int) -> Bools:

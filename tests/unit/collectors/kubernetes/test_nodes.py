@@ -268,3 +268,11 @@ def test_an_unchanged_view_is_the_same_object() -> None:
     second = seen.tables(beat)
     assert first[0] is second[0]
     assert first[1] is second[1]
+
+
+def test_only_a_mig_manager_with_the_strategy_mixed_changes_geometries() -> None:
+    """Other nodes keep theirs: a decision about them could not be carried out."""
+    capable = {"nvidia.com/mig.capable": "true"}
+    assert not _node("mig_fixed", node("n1", labels=capable))
+    assert _node("mig_fixed", node("n1"))
+    assert _node("mig_fixed", node("n1", labels=capable | {"nvidia.com/mig.strategy": "single"}))

@@ -13,6 +13,7 @@ from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
 from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
 from tests.kits.demand_world import expecting
+from tests.kits.story_kit import story
 from tests.kits.ticking_world import EAGER
 from tests.unit.core.actions.test_regeometry_whole import code_of, expecting_whole, left, whole
 
@@ -111,6 +112,25 @@ def test_nothing_else_changes_for_a_gang_while_its_node_does() -> None:
     assert {slot.gpu for slot in start.operation.slots} == {"GPU-0", "GPU-1"}
 
 
+def test_the_story_of_the_gang_names_the_gpus_and_the_time() -> None:
+    """When it is decided, while the node changes, and where only the GPU beside is waited for."""
+    cuts = {0: SMALL, 2: SMALL, 3: SMALL}
+    gang = whole("w", 2, 2)
+    told, _ = story(seen(gang, cuts=cuts), "w", NODE)
+    assert "GPU-0 of node node-0 leaves MIG mode for it: expected in 60 s" in told
+    first = decide(seen(gang, cuts=cuts), NODE)
+    stopped = {0: Recut.CHANGING, 1: Recut.CHANGING}
+    told, _ = story(seen(gang, cuts=cuts | {0: ()}, now_s=20.0, tick=1, recuts=stopped), "w", NODE, first.memory)
+    assert "GPU-0 of node node-0 leaves MIG mode for it: expected in 40 s, late in 25 min" in told
+    told, _ = story(seen(BUSY, whole("v", 2, 2)), "v", NODE)
+    assert "GPU-2, GPU-3 of node node-1 leave MIG mode for it: expected in 60 s" in told
+    other = decide(seen(waits("i", 1, mig_profile=3), cuts=cuts), NODE)
+    assert set(changes(other)) == {"GPU-0"}
+    one, full = whole("x", 1), holds("h", 1, [7], mig_profile=0, preemptible=False)
+    told, _ = story(seen(one, full, cuts=cuts | {0: ()}, now_s=20.0, tick=1, recuts=stopped), "x", NODE, other.memory)
+    assert "the MIG geometry of node node-0 changes, and 1 whole GPU of it will be free: expected in 40 s" in told
+
+
 def test_whole_gpus_of_an_idle_node_turn_mig_mode_on_for_requests() -> None:
     """Without any GPU in MIG mode too; no more of them than the requests need."""
     asks = [waits(f"i{number}", 1, mig_profile=2) for number in range(2)]
@@ -132,6 +152,14 @@ def test_a_node_with_work_takes_no_part() -> None:
     """One GPU of it in use is enough, and other pools' scopes do not matter."""
     half = holds("h", 1, [2], gpus_per_member=1, preemptible=False)
     assert not changes(decide(seen(BUSY, half, waits("i", 1, mig_profile=3), cuts={}), NODE))
+
+
+def test_a_node_that_nothing_can_change_is_left_alone() -> None:
+    """Neither way; a node that is set up beside it changes."""
+    fixed = {"mig_fixed": [False, True]}
+    assert not changes(decide(seen(BUSY, whole("w", 1), nodes=fixed), NODE))
+    assert not changes(decide(seen(BUSY, waits("i", 1, mig_profile=3), cuts={}, nodes=fixed), NODE))
+    assert set(changes(decide(seen(waits("i", 1, mig_profile=3), cuts={}, nodes=fixed), NODE))) == {"GPU-0"}
 
 
 def test_gpus_that_are_reserved_for_a_gang_stay_whole() -> None:
