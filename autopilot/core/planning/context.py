@@ -39,6 +39,7 @@ from autopilot.core.usage.table import UsageTable, usage_of
 
 Built = TypeVar("Built")
 _NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
+_BY_HOLD = frozenset({CODE_INDEX[Code.RESERVED], CODE_INDEX[Code.RUNTIME_UNKNOWN]})
 
 
 class _Positions(dict[int, int]):
@@ -332,8 +333,11 @@ class Context:
         return settled if self.policy.preemption.without_checkpoint else settled & ~self.unsaved
 
     def answer(self, at: int, miss: Miss | None) -> None:
-        """Note why a gang may not preempt, where that says more than that there is no room."""
-        if miss is None or miss.code in _NO_ROOM:
+        """Note why a gang may not preempt, where that says more than that there is no room.
+
+        A gang that a hold alone keeps waiting needs no victims: the hold stays its reason.
+        """
+        if miss is None or miss.code in _NO_ROOM or int(self.plan.code[at]) in _BY_HOLD:
             return
         # without guarantees the reason FAIRNESS says nothing
         if miss.code != Code.FAIRNESS or self.quota.ledger.guarantee_binds:

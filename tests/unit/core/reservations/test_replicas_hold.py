@@ -12,7 +12,7 @@ from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import NoteCode, Observation
-from tests.kits.core_world import AUTO, decide, holds, observe, snapshot, started, waits, with_policy
+from tests.kits.core_world import AUTO, decide, holds, observe, snapshot, started, waits, why_waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.story_kit import story
 from tests.kits.ticking_world import tenants
@@ -56,6 +56,15 @@ def test_work_that_would_outlive_it_leaves_gpus_to_replicas_that_are_expected() 
     assert started(step) == {}
     assert kept(step) == 2
     assert list(started(told(seen(wide=4)))) == ["b"]
+
+
+def test_the_hold_is_the_reason_and_not_that_nothing_may_be_preempted() -> None:
+    """Without the hold it would start. The replicas that run are protected, and that is no reason."""
+    known = seen()
+    assert why_waits(told(known), known, "b")[0] == "reserved"
+    unknown = seen(run_s=np.nan)
+    step = told(unknown, modes=EVERY | {"backfill": Mode.OFF})
+    assert why_waits(step, unknown, "b")[0] == "runtime_unknown"
 
 
 def test_work_that_ends_before_may_use_them() -> None:
