@@ -33,20 +33,30 @@ def takes_idle(ctx: Context, at: int, due: Mapping[int, Rung]) -> Takes:
             )
             for rung in due.values()
         ]
+        unmarked = {
+            rung.row: ctx.whatif.layout_of(rung.row).gpus
+            for rung in due.values()
+            if rung.record.step != IdleStep.MARKED
+        }
         found = room.cheapest(
-            targets, lambda chosen: sum(each.gpus for each in chosen) <= most and _above_guarantees(ctx, chosen, due)
+            targets,
+            lambda chosen: sum(each.gpus for each in chosen) <= most and _above_guarantees(ctx, chosen, unmarked),
         )
         return found if found is not None else Refusal(Code.CAPACITY, 0.0, claim.gpus)
 
     return takes
 
 
-def _above_guarantees(ctx: Context, chosen: Sequence[Target], due: Mapping[int, Rung]) -> bool:
-    """Whether work without a mark is above the guarantee of its queue also when the rest of it has left."""
+def _above_guarantees(ctx: Context, chosen: Sequence[Target], unmarked: Mapping[int, float]) -> bool:
+    """Whether work without a mark is above the guarantee of its queue also when the rest of it has left.
+
+    `unmarked`: what it holds, as the quota ledger counts it, by row.
+    """
     gone: dict[int, list[float]] = {}
     for each in chosen:
-        if due[each.row].record.step != IdleStep.MARKED:
-            gone.setdefault(int(ctx.observation.snapshot.workloads.queue[each.row]), []).append(each.gpus)
+        if each.row in unmarked:
+            queue = int(ctx.observation.snapshot.workloads.queue[each.row])
+            gone.setdefault(queue, []).append(unmarked[each.row])
     ledger = ctx.quota.ledger
     return not any(ledger.within_guarantee(queue, max(gpus) - sum(gpus), (ALL,)) for queue, gpus in gone.items())
 

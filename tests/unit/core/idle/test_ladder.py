@@ -56,6 +56,20 @@ def test_inside_a_guarantee_the_mark_comes_first() -> None:
     assert (kinds(soon), kinds(due)) == ([], ["pipeline"])
 
 
+@pytest.mark.parametrize("guarantee", [0, 1])
+def test_without_a_mark_no_more_is_taken_than_what_is_above_the_guarantee(guarantee: int) -> None:
+    """A gang waits for the GPUs of both: they leave together, or none does."""
+    own: dict[str, Any] = {"queue": 1, "gpus_per_member": 1, "start_s": 0.0, "user": "ann"}
+    own |= {"checkpoint_on_request": True, "checkpoint_interval_s": 600.0, "checkpoint_write_s": 20.0}
+    work = [holds(f"w{number}", 1, [number], **own) for number in (0, 1)]
+    work.append(waits("p", 2, queue=2, gpus_per_member=1))
+    queues = tenants(("a", 0, guarantee), ("b", 0, 0))
+    snap = measured(snapshot("1x2", work, queues=queues), {})
+    due = look(snap, NOW_S + HOUR_S + 300.0, notified(snap))
+    gone = [victim.workload for made in due.decision.plan.proposals if made.accepted for victim in made.victims]
+    assert gone == ([] if guarantee else ["w0", "w1"])
+
+
 def test_no_step_starts_before_the_notice_is_done() -> None:
     """A notice without an outcome is no notice."""
     snap = idle_scene()
