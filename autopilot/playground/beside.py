@@ -84,6 +84,3 @@ class Beside(Checked):
 
     def _gates(self, job: int) -> str:
         return "" if self.plain(job) else super()._gates(job)
-
-    def _waits(self, job: int) -> bool:
-        return not self.plain(job) and super()._waits(job)

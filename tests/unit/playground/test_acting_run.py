@@ -20,9 +20,13 @@ def test_no_two_arrivals_come_at_one_moment() -> None:
     assert (after >= before).all()
 
 
-def test_ten_minutes_of_quickstart_are_as_in_the_simulation() -> None:
-    """Mean wait, lost work and starts; no invariant is broken, and API and world agree all the time."""
-    one, other = compare("quickstart", 1 / 6, policy_of())
+@pytest.mark.parametrize("without", [(), ("vision",)])
+def test_ten_minutes_of_quickstart_are_as_in_the_simulation(without: tuple[str, ...]) -> None:
+    """Mean wait, lost work and starts; no invariant is broken, and API and world agree all the time.
+
+    So it is where a tenant does not use Kueue.
+    """
+    one, other = compare("quickstart", 1 / 6, policy_of(), without=without)
     assert one.started == other.started > 10
     assert other.mean_wait_s == pytest.approx(one.mean_wait_s, rel=GOAL_RATIO, abs=RESOLUTION_S)
     assert other.lost_gpu_s == pytest.approx(one.lost_gpu_s, rel=GOAL_RATIO)
