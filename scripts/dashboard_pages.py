@@ -245,7 +245,7 @@ INFERENCE = Page(
         ),
         lines(
             "Replicas",
-            "Present, ready, needed by the autoscaler, and the floor that the autopilot set.",
+            "Present, ready, needed by the autoscaler, and the floor and the ceiling that the autopilot set.",
             "none",
             Target(by("service, state", "service_replicas", S), "{{service}} {{state}}"),
             empty=NO_SERVICES,

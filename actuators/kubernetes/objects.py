@@ -66,6 +66,10 @@ class Objects(Protocol):
         """Every node of the view that is offered back (annotation `gpu-autopilot.io/offered-back`)."""
         ...
 
+    def ceiled(self) -> Iterable[tuple[Named, str]]:
+        """Every service of the view with a record of a ceiling (`gpu-autopilot.io/ceiling`), and the record."""
+        ...
+
     def placed(self) -> Iterable[tuple[str, str, str]]:
         """Name and uid of a node, and the key of a label with our prefix of placements on it."""
         ...

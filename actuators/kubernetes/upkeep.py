@@ -10,11 +10,12 @@ from math import inf
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import Obj, Ref, path_of
 from actuators.kubernetes.effects import id_in
-from actuators.kubernetes.levers import mig_record, offer_back, provisioning
+from actuators.kubernetes.levers import mig_record, offer_back, provisioning, service_ceiling
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.objects import annotation, conditions
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, REQUEST
+from autopilot.contract.scaling import read_ceiling
 
 EVERY_S = 60.0
 """Time between two looks."""
@@ -120,6 +121,33 @@ class OldOffers:
             if offer_back.withdraw(tools, ref, epoch):
                 note = "its offer is taken back: offer_idle does not act any more"
                 tools.events.say(ref, "OfferWithdrawn", "Offer", note, now_s, effect=f"withdrawn/{epoch}/{now_s:.0f}")
+
+
+@dataclass(slots=True)
+class OldCeilings:
+    """Gives services their replicas back whose ceiling has ended, and all of them once `shrink_idle` does not act.
+
+    A ceiling is renewed well before its end, so one that has ended is one that nobody decides on any more.
+    """
+
+    _due_s: float = -inf
+
+    def run(self, tools: Tools, epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
+        """Look at the services of the view."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + EVERY_S
+        for service, text in tools.objects.ceiled():
+            record = read_ceiling(text)
+            ended = record is None or record.until_s <= now_s
+            if not ended and tools.acts("shrink_idle"):
+                continue
+            ref = Ref(service.kind, service.namespace, service.name, service.uid)
+            answer = service_ceiling.give_back(tools, ref, epoch)
+            why = "it ended and was not renewed" if ended else "shrink_idle does not act any more"
+            if answer.ok:
+                note = f"{answer.message}: {why}"
+                tools.events.say(ref, "CeilingWithdrawn", "Ceiling", note, now_s, effect=f"withdrawn/{text}")
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the owner of a service declares about its replicas, and the record of a floor that the controller set.
+"""What the owner of a service declares about its replicas, and the records of a floor and a ceiling of the controller.
 
 Both are annotations of the Deployment or StatefulSet, not of its pods.
 """
@@ -15,12 +15,15 @@ from typing import Any
 from autopilot.contract.tree import PREFIX
 
 MIN_REPLICAS, MAX_REPLICAS = "min-replicas", "max-replicas"
-SCALE, WAKE_SIGNAL, FLOOR = "scale", "wake-signal", "floor"
+SCALE, WAKE_SIGNAL, FLOOR, CEILING = "scale", "wake-signal", "floor", "ceiling"
 _REPLICAS = (MIN_REPLICAS, MAX_REPLICAS)
-SERVICE_NAMES = frozenset({MIN_REPLICAS, MAX_REPLICAS, SCALE, WAKE_SIGNAL, FLOOR})
+SERVICE_NAMES = frozenset({MIN_REPLICAS, MAX_REPLICAS, SCALE, WAKE_SIGNAL, FLOOR, CEILING})
 """Names with our prefix on services that declare nothing about a single replica."""
 
+POD_REVISION = "deployment.kubernetes.io/revision"
 MOST_REPLICAS = 100_000
+KEDA = "ScaledObject"
+"""The kind of object by which KEDA manages an autoscaler."""
 FLOOR_METRIC = "gpu-autopilot-floor"
 """Metric by which an autoscaler follows the floor: the name that KEDA's external scaler states, and part of the name
 of an external metric for an HPA (`-` and `_` count as the same).
@@ -71,6 +74,33 @@ class Floor:
         return json.dumps(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """A ceiling that stands: `owner` replicas before it, and `ours` since.
+
+    `generation` is that of the service as it was decided, and `revision` that of its pods: writes of the controller
+    change the generation, and only a change by somebody else changes the revision (`unchanged`).
+    """
+
+    id: str  # of the instruction
+    replicas: int
+    until_s: float
+    owner: int
+    ours: int
+    generation: int
+    revision: str
+
+    def text(self) -> str:
+        """The value of the annotation."""
+        found = {"id": self.id, "replicas": self.replicas, "until": self.until_s}
+        found |= {"owner": self.owner, "ours": self.ours, "generation": self.generation, "revision": self.revision}
+        return json.dumps(found)
+
+    def unchanged(self, replicas: int, revision: str) -> bool:
+        """Whether the service has our number of replicas, and the pods that it had."""
+        return replicas == self.ours and revision == self.revision
+
+
 def read_scaling(annotations: Mapping[str, str]) -> Scaling:
     """What the owner of a service declares; `problem` names the first value that is not allowed."""
     given = {name: annotations.get(PREFIX + name, "").strip() for name in (*_REPLICAS, SCALE, WAKE_SIGNAL)}
@@ -106,6 +136,26 @@ def read_floor(text: str) -> Floor | None:
         return None
     whole = all(number is None or type(number) is int for number in numbers)
     return floor if whole and 0 <= floor.replicas <= MOST_REPLICAS and isfinite(floor.until_s) else None
+
+
+def read_ceiling(text: str) -> Ceiling | None:
+    """The ceiling that an annotation records; None for none, and for a text that is no record of ours."""
+    try:
+        found: Any = dict(json.loads(text))
+        whole = [found[name] for name in ("replicas", "owner", "ours", "generation")]
+        replicas, owner, ours, generation = whole
+        ceiling = Ceiling(
+            str(found["id"]), replicas, float(found["until"]), owner, ours, generation, str(found["revision"])
+        )
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+    bounded = all(type(number) is int and 0 <= number for number in whole) and max(replicas, owner) <= MOST_REPLICAS
+    return ceiling if bounded and isfinite(ceiling.until_s) else None
+
+
+def revision_of(annotations: Mapping[str, str], update_revision: str) -> str:
+    """The revision of the pods of a Deployment (its annotation) or of a StatefulSet (`status.updateRevision`)."""
+    return annotations.get(POD_REVISION, "") or update_revision
 
 
 def follows_floor(metric: str) -> bool:

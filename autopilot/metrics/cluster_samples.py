@@ -169,7 +169,9 @@ def put_services(out: Samples, snapshot: ClusterSnapshot, now_s: float) -> None:
         out.column(name, names, column.astype(float).tolist())
     needed = np.where(table.needed_replicas >= 0, table.needed_replicas, np.nan)
     floor = np.where(table.floor_until_s > now_s, table.floor, 0)
-    states = {"present": table.replicas, "ready": table.ready_replicas, "needed": needed, "floor": floor}
+    ceiling = np.where((table.ceiling_until_s > now_s) & (table.ceiling >= 0), table.ceiling, np.nan)
+    states = {"present": table.replicas, "ready": table.ready_replicas, "needed": needed}
+    states |= {"floor": floor, "ceiling": ceiling}
     for state, column in states.items():
         for service, replicas in zip(names, column.astype(float).tolist(), strict=True):
             out.put("service_replicas", replicas, service, state)

@@ -151,7 +151,7 @@ METRICS: tuple[Metric, ...] = (
            "objective", "service"),
     _gauge("service_queued_requests", "", ("service",), "requests that wait", "service"),
     _gauge("service_replicas", "", ("service", "state"), "replicas: `present`, `ready`, `needed` by its autoscaler, "
-           "`floor` that the autopilot asks for now (docs/scaling.md)", "service", "4"),
+           "`floor` and `ceiling` that the autopilot asks for now (docs/scaling.md)", "service", "5"),
     # forecasts
     _gauge("forecast_requests_per_second", "1/s", ("service", "horizon", "level"), "quantile of the highest rate "
            "within the horizon: median and highest level", "service", "3", "2"),

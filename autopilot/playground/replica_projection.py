@@ -41,6 +41,8 @@ class ReplicaProjection:
         self._cluster, self._mirror, self._objects = cluster, mirror, objects
         self._services, self._books = services, books
         self._stale: set[int] = set()
+        self._sample: dict[int, int] = {}  # any replica of each service, for its shape
+        self.wanted: Callable[[str], int] = lambda _name: 0  # replicas that a service is to have
 
     def show(self, job: int, facts: list[Fact | Step], now_s: float, real_s: float) -> None:
         """Bring the pod of one replica to the state of the world; after a stop it is another pod."""
@@ -109,9 +111,8 @@ class ReplicaProjection:
         return next((each for each in self._services if (each.namespace, each.name) == (namespace, name)), None)
 
     def replicas_of(self, service: Service) -> int:
-        """How many replicas a service has, running or waiting."""
-        row, cluster = self._services.index(service), self._cluster
-        return sum(cluster.jobs.service[job] == row for job in (*cluster.pending, *cluster.holding))
+        """How many replicas a service is to have."""
+        return self.wanted(service.deployment.name)
 
     def _new(self, job: int, now_s: float) -> Gang:
         service = self._services[self._cluster.jobs.service[job]]
@@ -132,11 +133,12 @@ class ReplicaProjection:
     def _show_service(self, row: int, first: int | None = None) -> None:
         service, cluster = self._services[row], self._cluster
         rows = [job for job in (*cluster.pending, *cluster.holding) if cluster.jobs.service[job] == row]
-        if first is None and not rows:
+        sample = rows[0] if rows else self._sample.get(row, first)
+        if sample is None:
             return
+        self._sample[row] = sample
         ready = sum(cluster.state[job] == State.RUNNING for job in rows)
-        sample = rows[0] if rows else first
-        for resource, found in self._objects.service(service, sample if sample is not None else 0, len(rows), ready):
+        for resource, found in self._objects.service(service, sample, self.replicas_of(service), ready):
             stored = self._mirror.put(resource, found)
             if stored is not None and resource == replicas.DEPLOYMENTS:
                 service.uid = stored["metadata"]["uid"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autopilot.contract import PREFIX
-from autopilot.core.model.snapshot import State
+from autopilot.core.model.snapshot import SloClass, State
 from autopilot.playground import conditions, pods
 from autopilot.playground.gangs import PODS, WORKLOADS, Gang, GangObjects
 from autopilot.playground.mirror import Key
@@ -139,9 +139,10 @@ class ReplicaObjects:
         return (WORKLOADS, replica.namespace, workload_name("Pod", "", replica.name, replica.uid))
 
     def _contract(self, service: Service, row: int) -> dict[str, str]:
-        return contract_of(self._cluster, row) | {
-            f"{PREFIX}objective-s": f"{service.deployment.serving.objective_s:g}",
-        }
+        found = contract_of(self._cluster, row)
+        if service.deployment.slo_class == SloClass.LATENCY_CRITICAL:  # an objective of other work is refused
+            found |= {f"{PREFIX}objective-s": f"{service.deployment.serving.objective_s:g}"}
+        return found
 
     def _template(self, service: Service, row: int) -> Obj:
         shape = self._cluster.jobs.shape_of(row)

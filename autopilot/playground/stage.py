@@ -112,6 +112,7 @@ def open_stage(
         checked.later = simulation.engine.at
         Levers(simulation.engine, projection, checked, services).listen()
     if services is not None:
+        projection.replicas.wanted = services.wanted
         services.arm(simulation.engine)
     if faults is not None:
         faults.arm(simulation.engine, simulation.cluster)

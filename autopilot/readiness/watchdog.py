@@ -23,6 +23,8 @@ def watchdog_rules() -> list[dict[str, Any]]:
         rule_of(KUEUE, ["clusterqueues", "workloads"], ["list", "patch"]),
         rule_of("batch", ["jobs"], ["list", "patch"]),
         rule_of("", ["pods"], ["list", "patch"]),
+        rule_of("apps", ["deployments", "statefulsets"], ["list"]),
+        rule_of("apps", ["deployments/scale", "statefulsets/scale"], ["patch"]),
     ]
 
 

@@ -13,7 +13,14 @@ from actuators.kubernetes.api import Api, Connections
 from actuators.kubernetes.levers import LEVERS
 from actuators.kubernetes.levers.base import Lever, Rule, Upkeep
 from actuators.kubernetes.objects import Objects
-from actuators.kubernetes.upkeep import AbandonedRecuts, ActiveCheck, OldOffers, OldPlacements, OldRequests
+from actuators.kubernetes.upkeep import (
+    AbandonedRecuts,
+    ActiveCheck,
+    OldCeilings,
+    OldOffers,
+    OldPlacements,
+    OldRequests,
+)
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
 from autopilot.service.capping import Capped, acts, further_modes, kinds_of
@@ -38,6 +45,7 @@ def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     kept: list[Upkeep] = [ActiveCheck(), OldPlacements()] if "admit" in kinds else []
     kept += [AbandonedRecuts()] if "recut" in kinds else []
     kept += [OldRequests()] if "provision" in kinds else []
+    kept += [OldCeilings()] if "ceiling" in kinds else []
     kept += [OldOffers()] if any(_patches_nodes(rule) for lever in levers for rule in lever.rules) else []
     return tuple(kept)
 

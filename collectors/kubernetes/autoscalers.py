@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, isnan, nan
 from typing import Any
 
-from autopilot.contract.scaling import follows_floor
+from autopilot.contract.scaling import KEDA, follows_floor
 from collectors.kubernetes.quantity import parse
 from collectors.kubernetes.wire import Autoscaler
 
@@ -38,6 +38,11 @@ def needed_replicas(found: Autoscaler, owners_least: int, *, raised: bool) -> in
 def has_floor_metric(found: Autoscaler) -> bool:
     """True where it follows our floor as a metric."""
     return any(follows_floor(_name(each)) for each in found.spec.metrics or ())
+
+
+def has_keda(found: Autoscaler) -> bool:
+    """True where a ScaledObject of KEDA manages it."""
+    return any(each.kind == KEDA for each in found.metadata.owner_references or ())
 
 
 def load_ratio(found: Autoscaler) -> float:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from autopilot.contract.annotations import EFFECT, OFFERED, PLACEMENT
+from autopilot.contract.scaling import CEILING
+from autopilot.contract.tree import PREFIX
 from collectors.kubernetes.gang_life import end_of
 from collectors.kubernetes.gangs import Gang, uid_of
 from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.services import generation_of
 from collectors.kubernetes.wire import Meta
 from collectors.kubernetes.work import Gangs
 from collectors.kueue.state import waits_with_quota
@@ -47,7 +50,7 @@ class ObjectsOfView:
             for (_, name), found in self._gangs.services.items():
                 if found.metadata.uid == uid:
                     title = name.partition("/")[0]
-                    return Found(found.metadata.generation, (_identity(title, found.metadata),))
+                    return Found(generation_of(found), (_identity(title, found.metadata),))
             return None
         if kind == "node":
             found_node = self._nodes.objects.get(uid)
@@ -68,6 +71,12 @@ class ObjectsOfView:
         return (
             _identity("Node", node.metadata) for node in self._nodes.objects.values() if node.metadata.note(OFFERED)
         )
+
+    def ceiled(self) -> Iterator[tuple[Identity, str]]:
+        """Every service with a record of a ceiling, and the record."""
+        for (_, name), found in self._gangs.services.items():
+            if found.metadata.note(PREFIX + CEILING):
+                yield _identity(name.partition("/")[0], found.metadata), found.metadata.note(PREFIX + CEILING)
 
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Name and uid of a node, and a label of placements on it."""

@@ -15,6 +15,7 @@ KEPT_ANNOTATIONS = (
     "kai.scheduler/",
     "scheduling.k8s.io/",
     "pod-group-name",
+    "deployment.kubernetes.io/revision",
 )
 """Prefixes of annotations that are kept in memory; the others can be 256 KiB of anything."""
 
@@ -322,6 +323,7 @@ class ScaledStatus(Struct):
 
     replicas: int = 0
     ready_replicas: int = 0
+    update_revision: str = ""
 
 
 class Scaled(Object):

@@ -38,6 +38,7 @@ class Service:
         self.draining: dict[int, None] = {}  # takes no new requests
         self.surplus: dict[int, None] = {}  # pending, no longer wanted, and the scheduler cannot forget it
         self.made = 0
+        self.stopped = False  # somebody set it to zero: its autoscaler stands aside, as the original does
         self.needed = deployment.initial_replicas  # the need of its load, without a floor
         self.load_ratio = nan  # the metric of the latest sync over its target
         self._floor, self._floor_until_s = 0, nan

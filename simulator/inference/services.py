@@ -185,7 +185,7 @@ class ServiceFleet:
     def _look(self, period_s: float, now_s: float) -> None:
         """The decisions of each autoscaler with that period."""
         for service in self._services:
-            if service.autoscaler.spec.period_s != period_s:
+            if service.autoscaler.spec.period_s != period_s or service.stopped:
                 continue
             sim, spec = service.sim, service.autoscaler.spec
             sim.advance(now_s)
@@ -272,9 +272,10 @@ class ServiceFleet:
             self._scale(service, least, now_s)
 
     def set_replicas(self, name: str, replicas: int, now_s: float) -> None:
-        """Somebody sets the number of replicas; the autoscaler goes on from there at its next sync."""
+        """Somebody sets the number of replicas; the autoscaler goes on from there at its next sync, but for zero."""
         for service in self._services:
             if service.deployment.name == name:
+                service.stopped = replicas == 0
                 self._scale(service, replicas, now_s)
 
     def _scale(self, service: Service, replicas: int, now_s: float) -> None:
@@ -371,7 +372,12 @@ class ServiceFleet:
             wake_age_s=np.array([age_s if each.deployment.kept == 0 else nan for each in services], np.float64),
             ceiling=np.array([replicas for replicas, _ in ceilings], np.int32),
             ceiling_until_s=np.array([until_s for _, until_s in ceilings], np.float64),
+            ceiling_way=np.zeros(len(services), np.int8),
         )
+
+    def wanted(self, name: str) -> int:
+        """Replicas that a service is to have."""
+        return next(each.wanted for each in self._services if each.deployment.name == name)
 
     def load(self, name: str, now_s: float) -> tuple[int, int, int]:
         """Waiting and running requests of a service, and the slots of its ready replicas."""

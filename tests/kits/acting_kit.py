@@ -251,6 +251,10 @@ class Acting:
         """No node changes."""
         yield from ()
 
+    def ceiled(self) -> Iterator[tuple[Identity, str]]:
+        """No service has a ceiling."""
+        yield from ()
+
     def offered(self) -> Iterator[Identity]:
         """No node is offered back."""
         yield from ()

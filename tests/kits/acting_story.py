@@ -21,6 +21,7 @@ from autopilot.playground.acting import GATED_BY
 from autopilot.playground.agreement import disagreements
 from benchmarks.playground_acting import ActingRun, figures, policy_of
 from tests.kits.approving import ApprovingRun
+from tests.kits.gateway_kit import GatewayRun
 from tests.kits.killing import Boundaries, MortalRun
 from tests.kits.playground_kit import job, person
 
@@ -45,6 +46,7 @@ jobs:
     - {{kind: train, count: 1, tenants: [research], gpus: [1], duration: 1m, from: 11h, to: 11h}}
     - {{kind: train, count: 1, tenants: [product], gpus: [1], duration: 1m, from: 11h, to: 11h}}
 {groups}
+{services}
 {faults}
 physics: real
 telemetry: full
@@ -62,18 +64,26 @@ class Story:
         pools: str = "",
         groups: str = "",
         faults: str = "",
+        services: str = "",
         policy: Policy | None = None,
         approves: bool = False,
         boundaries: Boundaries | None = None,
         without: Sequence[str] = (),
     ) -> None:
-        """`pools`, `groups` and `faults`: further lines of the scenario. `approves`: Recommendations are objects.
-        `boundaries`: where the controller dies. `without`: tenants without Kueue.
+        """`pools`, `groups`, `faults` and `services`: further lines of the scenario. `approves`: Recommendations are
+        objects. `boundaries`: where the controller dies. `without`: tenants without Kueue.
         """
         path = folder / "story.yaml"
         gpus = 8 * (nodes + len(pools.splitlines()))
         product = 8 if gpus > 8 else 0
-        more = {"pools": pools, "groups": groups, "faults": faults, "research": gpus - product, "product": product}
+        more = {
+            "pools": pools,
+            "groups": groups,
+            "faults": faults,
+            "services": services,
+            "research": gpus - product,
+            "product": product,
+        }
         path.write_text(SCENARIO.format(nodes=nodes, **more), encoding="utf-8")
         world, policy = build_world(SimulateOptions(scenario=str(path))), policy or policy_of()
         self.run: ActingRun
@@ -81,6 +91,8 @@ class Story:
             self.run = ApprovingRun(world, folder, policy, boundaries=boundaries or Boundaries())
         elif boundaries is not None:
             self.run = MortalRun(world, folder, policy, boundaries=boundaries)
+        elif services:
+            self.run = GatewayRun(world, folder, policy, without=without)
         else:
             self.run = ActingRun(world, folder, policy, without=without)
         self.run.decisions.append(self._saw)

@@ -192,6 +192,10 @@ class Scene:
             if text:
                 yield Identity("Node", "", name, uid), text
 
+    def ceiled(self) -> Iterator[tuple[Any, str]]:
+        """No service has a ceiling."""
+        yield from ()
+
     def offered(self) -> Iterator[Any]:
         """No node is offered back."""
         yield from ()

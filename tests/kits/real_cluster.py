@@ -213,6 +213,10 @@ class RealCluster:
         """No node changes."""
         return iter(())
 
+    def ceiled(self) -> Iterator[tuple[Identity, str]]:
+        """No service has a ceiling."""
+        yield from ()
+
     def offered(self) -> Iterator[Identity]:
         """No node is offered back."""
         yield from ()

@@ -17,6 +17,7 @@ from actuators.kubernetes.levers import (
     offer_back,
     provisioning,
     scheduling_gates,
+    service_ceiling,
     service_scale,
     suspension,
 )
@@ -38,6 +39,7 @@ LEVERS: tuple[Lever, ...] = (
     # other kinds
     job_width.RESIZE,
     service_scale.LEVER,
+    service_ceiling.LEVER,
     mig_config.LEVER,
     notice.LEVER,
     node_cordon.LEVER,

@@ -11,17 +11,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.levers import service_ceiling
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, changed, ended_by, gone
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
-from autopilot.contract.scaling import FLOOR, Floor, Scaling, Way, follows_floor, read_floor, read_scaling
+from autopilot.contract.scaling import (
+    CEILING,
+    FLOOR,
+    KEDA,
+    Floor,
+    Scaling,
+    Way,
+    follows_floor,
+    read_floor,
+    read_scaling,
+)
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 AUTOSCALER = "HorizontalPodAutoscaler"
-SERVICES = ("Deployment", "StatefulSet")
-KEDA = "ScaledObject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +54,20 @@ class Lift:
 
 def suits(_instruction: Instruction, target: Target) -> str:
     """A Deployment or a StatefulSet."""
-    return "" if _service(target) is not None else "it is neither a Deployment nor a StatefulSet"
+    return service_ceiling.suits(_instruction, target)
 
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Record the floor, then change the number of replicas where there is one to change."""
-    operation, ref = effect.instruction.operation, _service(target)
+    operation, ref = effect.instruction.operation, service_ceiling.service_of(target)
     if ref is None or not isinstance(operation, ScaleOperation):
         return gone("its service is gone")
     read = tools.api.read(ref)
+    if read.ok and annotation(read.body, PREFIX + CEILING) and operation.replicas > 0:  # the load counts more
+        lifted = service_ceiling.give_back(tools, ref, effect.epoch)
+        if not lifted.ok:
+            return ended_by(lifted, f"ceiling of {ref.shown}")
+        read = tools.api.read(ref)
     if not read.ok:
         return ended_by(read, ref.shown)
     lift = _lift(tools, ref, read.body)
@@ -151,10 +165,6 @@ def _write(tools: Tools, effect: Effect, lift: Lift, number: int) -> Answer:
 
 
 # --- what is there --------------------------------------------------------------------------------
-
-
-def _service(target: Target) -> Ref | None:
-    return next((found for kind in SERVICES if (found := target.first(kind)) is not None), None)
 
 
 def _lift(tools: Tools, ref: Ref, service: Obj) -> Lift | str | Answer:

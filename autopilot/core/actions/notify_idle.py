@@ -12,7 +12,7 @@ import numpy as np
 
 from autopilot.core.idle.evidence import HOUR_S, STEPS, next_look_s, owner_of
 from autopilot.core.idle.ladder import Rung, ladder_timers_s
-from autopilot.core.idle.services import kept_replicas
+from autopilot.core.idle.services import kept_replicas, out_of_reach
 from autopilot.core.idle.sizing import right_size
 from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.records import About, Evidence, Note
@@ -159,6 +159,7 @@ def _services(ctx: Context) -> None:
     found = []
     for row, rungs_of in idle.items():
         kept, why = kept_replicas(services, row, ctx.policy)
+        why = "; ".join(filter(None, (why, out_of_reach(services, row, kept))))
         spare = min(int((holding_mask(work) & (work.service == row)).sum()) - kept, len(rungs_of))
         if spare > 0:
             gone = sorted(rungs_of, key=lambda each: each.record.gpus)[-spare:]

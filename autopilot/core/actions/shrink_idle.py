@@ -14,7 +14,7 @@ import numpy as np
 
 from autopilot.core.actions.notify_idle import worth_gpu_s
 from autopilot.core.idle.ladder import Rung
-from autopilot.core.idle.services import kept_replicas, shrunk_rows, unused, why_back
+from autopilot.core.idle.services import kept_replicas, out_of_reach, shrunk_rows, unused, why_back
 from autopilot.core.model.idle_memory import ShrunkService
 from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.policy import Effect
@@ -62,7 +62,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         record = ctx.memory.idle.shrunk.get(str(services.uid[row]))
         if str(services.uid[row]) in under_way:
             continue
-        why = why_back(ctx.observation.snapshot, row, record, ctx.policy)
+        why = why_back(ctx.observation.snapshot, row, record, ctx.policy, ctx.now_s)
         if why or record is None:
             submit(_ending(ctx, row, record, why))
         elif services.ceiling_until_s[row] - ctx.now_s <= LEASE_S / 2:
@@ -101,6 +101,7 @@ def _candidates(ctx: Context) -> list[tuple[int, list[Rung]]]:
         if (
             kept < held
             and everything
+            and not out_of_reach(services, row, kept)
             and free
             and unused(services, row, ctx.policy)
             and all(may_take(ctx, rung) for rung in rungs)

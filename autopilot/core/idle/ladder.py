@@ -16,7 +16,7 @@ from math import inf
 import numpy as np
 
 from autopilot.core.idle.evidence import patience
-from autopilot.core.idle.services import kept_replicas
+from autopilot.core.idle.services import kept_replicas, out_of_reach
 from autopilot.core.idle.verdict import awake_mask
 from autopilot.core.model.hours import parse_hours, passed_at
 from autopilot.core.model.idle_memory import IdleRecord, IdleStep
@@ -86,11 +86,12 @@ def _rung(
 
 
 def _may_shrink(snapshot: ClusterSnapshot, service: int, policy: Policy) -> bool:
-    """Whether a step may follow for the replicas of a service: it has more than it has to keep."""
+    """Whether a step may follow for the replicas of a service: it has more than it keeps, and a ceiling reaches it."""
     services = snapshot.services
     if not policy.modes.acts(Effect.CEILING) or service >= len(services.id):
         return False
-    return kept_replicas(services, service, policy)[0] < int(services.replicas[service])
+    kept, _ = kept_replicas(services, service, policy)
+    return kept < int(services.replicas[service]) and not out_of_reach(services, service, kept)
 
 
 def ladder_timers_s(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -> list[float]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from autopilot.core.idle.verdict import awake_mask
 from autopilot.core.model.idle_memory import ShrunkService
+from autopilot.core.model.objects import CeilingWay
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable
 from autopilot.core.model.units import format_duration
@@ -34,14 +35,32 @@ def kept_replicas(services: ServiceTable, row: int, policy: Policy) -> tuple[int
     return 0, "its owner allows zero, and the signal that wakes it is seen"
 
 
+OUT_OF_REACH = {
+    CeilingWay.TO_ZERO: "its autoscaler would undo any number but zero: lower its minReplicas",
+    CeilingWay.NO_CONSENT: "its owner does not allow to scale it (`scale` is not true)",
+    CeilingWay.UNDECLARED: "its owner states no least number of replicas (`min-replicas`)",
+    CeilingWay.KEDA: "KEDA manages its autoscaler, and would undo it: let its ScaledObject scale it down",
+}
+
+
+def out_of_reach(services: ServiceTable, row: int, replicas: int) -> str:
+    """Why no ceiling of `replicas` reaches a service; "" where one does."""
+    way = CeilingWay(int(services.ceiling_way[row]))
+    return "" if way == CeilingWay.TO_ZERO and replicas == 0 else OUT_OF_REACH.get(way, "")
+
+
 def unused(services: ServiceTable, row: int, policy: Policy) -> bool:
-    """Whether no request for a service is seen, for certain: what is unknown or old counts as use."""
+    """Whether no request for a service is seen, for certain: what is unknown or old counts as use.
+
+    A service without an autoscaler has no metric of load.
+    """
+    unmeasured = services.ceiling_way[row] == CeilingWay.REPLICAS and isnan(services.load_ratio[row])
     return bool(
         services.age_s[row] <= policy.freshness.telemetry_s
         and services.rate_rps[row] == 0
         and services.recent_rps[row] == 0
         and services.queue_depth[row] == 0
-        and services.load_ratio[row] == 0
+        and (services.load_ratio[row] == 0 or unmeasured)
         and not services.violation_ratio[row] > 0
         and not services.p99_s[row] > services.objective_s[row] > 0
     )
@@ -53,7 +72,7 @@ def shrunk_rows(services: ServiceTable) -> list[int]:
     return rows
 
 
-def why_back(snapshot: ClusterSnapshot, row: int, record: ShrunkService | None, policy: Policy) -> str:
+def why_back(snapshot: ClusterSnapshot, row: int, record: ShrunkService | None, policy: Policy, now_s: float) -> str:
     """Why the ceiling of a service ends; "" where it may stay. In doubt it ends."""
     services, work = snapshot.services, snapshot.workloads
     ceiling, ours = int(services.ceiling[row]), work.service == row
@@ -61,6 +80,11 @@ def why_back(snapshot: ClusterSnapshot, row: int, record: ShrunkService | None, 
         return "its owner changed it"
     if bool(work.excluded[ours].any()):
         return "its owner opted out"
+    if services.ceiling_until_s[row] <= now_s:
+        return "its ceiling ended and was not renewed"
+    refused = out_of_reach(services, row, ceiling)
+    if refused:
+        return refused
     if services.floor[row] > ceiling:
         return "load is foreseen for it"
     kept, why = kept_replicas(services, row, policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class SubjectKind(StrEnum):
@@ -46,6 +46,17 @@ class Slot:
     gpu: str  # UUID
     instance: str = ""
     milli: int = 1000
+
+
+class CeilingWay(IntEnum):
+    """How a ceiling reaches the replicas of a service, or why it cannot."""
+
+    AUTOSCALER = 0  # its autoscaler keeps to the ceiling
+    REPLICAS = 1  # nobody else sets its number of replicas
+    TO_ZERO = 2  # its autoscaler stands aside at zero, and would undo any other number
+    NO_CONSENT = 3  # its owner does not allow to scale it
+    KEDA = 4  # what manages its autoscaler would undo a change
+    UNDECLARED = 5  # its owner states no least number of replicas
 
 
 @dataclass(frozen=True, slots=True)

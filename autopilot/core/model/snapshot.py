@@ -266,6 +266,7 @@ class ServiceTable:
     wake_age_s: F64  # age of that value; inf: not seen yet, NaN: its owner names no wake signal
     ceiling: I32  # most replicas while it is idle, as set by the autopilot; -1: no ceiling
     ceiling_until_s: F64  # when that ceiling lapses
+    ceiling_way: I8  # CeilingWay: how a ceiling reaches the replicas, or why it cannot
 
 
 @dataclass(frozen=True, slots=True)

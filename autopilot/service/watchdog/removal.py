@@ -1,8 +1,8 @@
 """Takes away what makes work wait for the controller, and nothing else.
 
 Our admission check in the queues (with the check inactive the queues would stop), our gate annotations, our scheduling
-gates, and what the controller stopped and would have started again. Each write names the uid and the version that was
-read. Running work is not touched.
+gates, and what the controller stopped and would have started again. Idle services that it scaled down have the number
+of replicas of their owner again. Each write names the uid and the version that was read. Running work is not touched.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from typing import Any, Protocol
 
 from actuators.kubernetes.effects import fields_of
 from actuators.kubernetes.levers.kueue_gate import GATED_BY, gates_of
+from actuators.kubernetes.levers.service_ceiling import replicas_of
 from actuators.kubernetes.objects import annotation
 from actuators.kubernetes.writing import MANAGER
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT, STOPPED, may_return
+from autopilot.contract.scaling import CEILING, read_ceiling
+from autopilot.contract.tree import PREFIX
 from autopilot.readiness.line import Answer
 
 Obj = dict[str, Any]
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+APPS = "/apis/apps/v1"
 PAGE = 500
 Step = tuple[str, str, Mapping[str, str], Callable[[Obj], Obj | None], Callable[[Obj], str]]
 """What it is, the list with its query, the patch of an object (None: it is left alone), and the path of an object."""
@@ -59,6 +63,8 @@ class Removal:
             ("scheduling gates of pods", "/api/v1/pods", UNBOUND, _ungated, _in("/api/v1", "pods")),
             ("suspensions of Jobs", "/apis/batch/v1/jobs", {}, _resumed, _in("/apis/batch/v1", "jobs")),
             ("deactivated Workloads", f"{KUEUE}/workloads", {}, _reactivated, _in(KUEUE, "workloads")),
+            ("ceilings of Deployments", f"{APPS}/deployments", {}, _raised, _scale_of("deployments")),
+            ("ceilings of StatefulSets", f"{APPS}/statefulsets", {}, _raised, _scale_of("statefulsets")),
         )
         left = ""
         for what, path, query, patch_of, place in steps:
@@ -123,6 +129,11 @@ def _in(group: str, plural: str) -> Callable[[Obj], str]:
     return lambda found: f"{group}/namespaces/{found['metadata']['namespace']}/{plural}/{found['metadata']['name']}"
 
 
+def _scale_of(plural: str) -> Callable[[Obj], str]:
+    place = _in(APPS, plural)
+    return lambda found: f"{place(found)}/scale"
+
+
 def _without_check(queue: Obj) -> Obj | None:
     """Patch of a ClusterQueue without our check; the checks of others stay."""
     held = ((queue.get("spec") or {}).get("admissionChecksStrategy") or {}).get("admissionChecks") or []
@@ -167,6 +178,17 @@ def _reactivated(workload: Obj) -> Obj | None:
     if (workload.get("spec") or {}).get("active", True) is not False or not _ours(workload, "f:active"):
         return None
     return {"metadata": {"annotations": {STOPPED: None}}, "spec": {"active": True}}
+
+
+def _raised(service: Obj) -> Obj | None:
+    """The number of replicas of the owner of an idle service, where the present one is ours.
+
+    The record of the ceiling stays. The next controller finds another number than its own, and removes it.
+    """
+    ceiling = read_ceiling(annotation(service, PREFIX + CEILING))
+    if ceiling is None or ceiling.ours == ceiling.owner or replicas_of(service) != ceiling.ours:
+        return None
+    return {"spec": {"replicas": ceiling.owner}}
 
 
 def _ours(found: Obj, field_name: str) -> bool:

@@ -25,6 +25,10 @@ class OfferedNodes(Nodes):
         super().__init__(acting)
         self.acting = acting
 
+    def ceiled(self) -> Iterator[tuple[Identity, str]]:
+        """No service has a ceiling."""
+        yield from ()
+
     def offered(self) -> Iterator[Identity]:
         """Those with the annotation."""
         for each in self.acting.ask("GET", "/api/v1/nodes")["items"]:

@@ -32,7 +32,9 @@ def test_a_kind_that_is_off_asks_for_no_right() -> None:
 OWN = {"pods/eviction", "configmaps", "provisioningrequests", "podtemplates"}
 
 
-@pytest.mark.parametrize(("kinds_on", "kept"), [([], 5), (["admit"], 3), (["provision"], 1), (["evict"], 0)])
+@pytest.mark.parametrize(
+    ("kinds_on", "kept"), [([], 6), (["admit"], 3), (["provision"], 1), (["ceiling"], 1), (["evict"], 0)]
+)
 def test_the_upkeep_needs_the_rights_of_its_kinds(kinds_on: list[str], kept: int) -> None:
     """Without those of admissions our check is not answered by anybody, and no node gets a label of ours."""
     settings = Kubernetes(in_cluster=True, act=True, act_kinds=kinds_on)

@@ -13,6 +13,7 @@ from tests.kits.acting_kit import Acting
 from tests.kits.autoscaler_kit import Autoscaler
 from tests.kits.mig_kit import Scene
 from tests.kits.rights_kit import Right, Rights, granted, without_names
+from tests.kits.scaling_kit import Scaling
 from tests.unit.actuators import (
     test_admission_check,
     test_job_width,
@@ -24,6 +25,7 @@ from tests.unit.actuators import (
     test_plain_levers,
     test_provisioning,
     test_saving,
+    test_service_ceiling,
     test_service_scale,
     test_writing,
 )
@@ -43,10 +45,13 @@ def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig
     test_notice.test_the_owner_of_a_pod_without_a_job_reads_it_too(acting)
     test_job_width.test_a_job_starts_narrow_grows_and_gives_up_the_member_that_is_named(acting)
     test_job_width.test_the_workload_of_a_wider_job_passes_our_check(acting)
-    scaling = test_service_scale.Scaling(acting)
+    scaling = Scaling(acting)
     test_service_scale.test_the_minimum_of_an_autoscaler_is_raised_and_given_back(scaling)
     for plural in ("deployments", "statefulsets"):
         test_service_scale.test_replicas_are_raised_and_given_back(scaling, plural)
+    ceilings = Scaling(acting, "ceiling")
+    for plural in ("deployments", "statefulsets"):
+        test_service_ceiling.test_replicas_go_to_zero_and_come_back(ceilings, plural)
     autoscaler = Autoscaler(acting)
     autoscaler.install()
     test_provisioning.test_a_gang_of_kueue_asks_until_it_starts(acting, autoscaler)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
-from typing import Any
 
 import pytest
 
@@ -16,118 +14,16 @@ from autopilot.contract.scaling import FLOOR, read_floor
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.operations import ScaleOperation
-from autopilot.core.model.records import Outcome, OutcomeKind
-from tests.kits.acting_kit import Acting, Found, Identity
+from autopilot.core.model.records import OutcomeKind
+from tests.kits.acting_kit import Acting
+from tests.kits.scaling_kit import APPS, Obj, Scaling
 
-Obj = dict[str, Any]
-APPS = "/apis/apps/v1/namespaces/default"
-HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 ALLOWED = {f"{PREFIX}scale": "true", f"{PREFIX}max-replicas": "6"}
 OURS = {
     "type": "External",
     "external": {"metric": {"name": "gpu_autopilot_floor"}, "target": {"type": "AverageValue", "averageValue": "1"}},
 }
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
-NUMBER = count()
-
-
-class Scaling:
-    """Services on a server, and floors for them."""
-
-    def __init__(self, acting: Acting) -> None:
-        self.acting, self.ask = acting, acting.ask
-        self.actuator = KubernetesActuator(Api(acting.rights.access("scale")), self)
-
-    # port Objects
-
-    def find(self, kind: str, uid: str) -> Found | None:
-        """A service by its uid."""
-        for title, plural in (("Deployment", "deployments"), ("StatefulSet", "statefulsets")):
-            for each in self.ask("GET", f"{APPS}/{plural}")["items"]:
-                meta = each["metadata"]
-                if meta["uid"] == uid and kind == "service":
-                    return Found(meta["generation"], (Identity(title, "default", meta["name"], uid),))
-        return None
-
-    def changing(self) -> Iterator[tuple[Identity, str]]:
-        """No node changes."""
-        yield from ()
-
-    def offered(self) -> Iterator[Identity]:
-        """No node is offered back."""
-        yield from ()
-
-    def reservations(self, uid: str) -> Iterator[Identity]:
-        """No quota."""
-        yield from ()
-
-    def placed(self) -> Iterator[tuple[str, str, str]]:
-        """No node is marked."""
-        yield from ()
-
-    def uids(self) -> Iterator[str]:
-        """No work."""
-        yield from ()
-
-    # the test's side
-
-    def service(self, replicas: int = 2, annotations: Obj | None = None, plural: str = "deployments") -> str:
-        """A service; its name."""
-        name = f"chat-{next(NUMBER)}"
-        labels = {"app": name}
-        spec = {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "main", "image": "app:1"}]},
-            },
-        }
-        if plural == "statefulsets":
-            spec["serviceName"] = name
-        kind = {"deployments": "Deployment", "statefulsets": "StatefulSet"}[plural]
-        metadata = {"name": name, "annotations": annotations or {}}
-        self.ask(
-            "POST", f"{APPS}/{plural}", {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
-        )
-        return name
-
-    def autoscaler(self, name: str, *metrics: Obj, low: int = 2, most: int = 8, owner: Obj | None = None) -> None:
-        """The HPA of a Deployment."""
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-        spec = {"scaleTargetRef": target, "minReplicas": low, "maxReplicas": most, "metrics": list(metrics)}
-        metadata = {"name": name, "ownerReferences": [owner] if owner else []}
-        body = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
-        self.ask("POST", HPAS, body)
-
-    def read(self, name: str, plural: str = "deployments") -> Obj:
-        """The service as it is."""
-        found: Obj = self.ask("GET", f"{APPS}/{plural}/{name}")
-        return found
-
-    def replicas(self, name: str, plural: str = "deployments") -> int:
-        """Its number of replicas."""
-        return int(self.read(name, plural)["spec"]["replicas"])
-
-    def minimum(self, name: str) -> int:
-        """MinReplicas of its HPA."""
-        return int(self.ask("GET", f"{HPAS}/{name}")["spec"]["minReplicas"])
-
-    def floor(self, name: str, replicas: int, plural: str = "deployments", **more: Any) -> Outcome:
-        """An instruction to set its floor for half an hour, carried out."""
-        meta = self.read(name, plural)["metadata"]
-        now_s = self.acting.now_s
-        until_s = more.pop("until_s", now_s + 1800.0 if replicas else now_s)
-        operation = ScaleOperation(replicas=replicas, until_s=until_s)
-        number = more.pop("number", f"{next(NUMBER)}/p/s")
-        made = self.acting.instruction(meta["uid"], operation, number=number)
-        subject = Subject(SubjectKind.SERVICE, f"default/{name}", meta["uid"], meta["generation"])
-        actuator: KubernetesActuator = more.pop("actuator", self.actuator)
-        return actuator.apply(replace(made, subject=subject), now_s)
-
-    def set_by_hand(self, name: str, replicas: int) -> None:
-        """A person scales it."""
-        self.ask("PATCH", f"{APPS}/deployments/{name}/scale", {"spec": {"replicas": replicas}})
 
 
 @pytest.fixture(scope="module")

@@ -107,6 +107,7 @@ def test_the_watchdog_uses_each_of_its_rights() -> None:
         test_watchdog.test_it_removes_our_gates_and_leaves_those_of_others,
         test_watchdog.test_it_starts_again_only_what_the_controller_stopped,
         test_watchdog.test_it_stops_where_the_controller_returns_meanwhile,
+        test_watchdog.test_idle_services_have_the_replicas_of_their_owners_again,
     ):
         server = test_watchdog.watched()
         seen = Used(server, test_watchdog.DOG)

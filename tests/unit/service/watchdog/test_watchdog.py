@@ -13,6 +13,8 @@ from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, service_account
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
+from autopilot.contract.scaling import CEILING
+from autopilot.contract.tree import PREFIX
 from autopilot.readiness.watchdog import watchdog_account
 from autopilot.service.leading.lease import Terms
 from autopilot.service.watchdog.marker import Marker
@@ -225,3 +227,26 @@ def test_the_marker_can_be_taken_away_by_a_person_alone(server: Server) -> None:
     marker = Marker(InProcess(server, ADMIN), NAME.namespace)
     assert marker.clear() == ""
     assert marker.read() == ("", "")
+
+
+@pytest.mark.parametrize(("replicas", "after"), [(0, 3), (1, 1)])
+def test_only_our_own_number_of_replicas_is_given_back(server: Server, replicas: int, after: int) -> None:
+    """A number of a person under a ceiling stands, and so does that of services without one."""
+    ask, apps = Asker(server), "/apis/apps/v1/namespaces/team"
+    record = {"id": "1/p/s", "replicas": 0, "until": 1e12, "owner": 3, "ours": 0, "generation": 1, "revision": ""}
+    for kind, plural in (("Deployment", "deployments"), ("StatefulSet", "statefulsets")):
+        for name, notes in (("chat", {f"{PREFIX}{CEILING}": json.dumps(record)}), ("other", {})):
+            labels = {"app": name}
+            template = {"metadata": {"labels": labels}, "spec": {"containers": CONTAINERS}}
+            spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+            spec |= {"serviceName": name} if kind == "StatefulSet" else {}
+            ask("POST", f"{apps}/{plural}", {"metadata": {"name": name, "annotations": notes}, "spec": spec})
+    run(server, dog(server), 620)
+    for plural in ("deployments", "statefulsets"):
+        assert ask("GET", f"{apps}/{plural}/chat")["spec"]["replicas"] == after
+        assert ask("GET", f"{apps}/{plural}/other")["spec"]["replicas"] == replicas
+
+
+def test_idle_services_have_the_replicas_of_their_owners_again(server: Server) -> None:
+    """A ceiling that nobody renews would keep a service small for ever."""
+    test_only_our_own_number_of_replicas_is_given_back(server, 0, 3)
