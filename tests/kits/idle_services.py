@@ -7,6 +7,7 @@ from math import nan
 from typing import Any
 
 from autopilot.core.model.memory import Step
+from autopilot.core.model.objects import CeilingWay
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, make
 from tests.kits.core_world import holds, snapshot, waits, with_policy
@@ -31,6 +32,7 @@ UNUSED: dict[str, Any] = {
     "age_s": 10.0,
     "wake_rps": 0.0,
     "wake_age_s": 10.0,
+    "ceiling_way": CeilingWay.AUTOSCALER,
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from autopilot.core.idle.evidence import patience, returning_rows
 from autopilot.core.model.memory import Step
+from autopilot.core.model.objects import CeilingWay
 from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.snapshot import SloClass
 from tests.kits.core_world import with_policy
@@ -66,6 +67,13 @@ def test_inside_a_guarantee_the_mark_comes_first() -> None:
         ({"wake_age_s": nan}, [(1, "idle")]),
         ({"wake_age_s": 4000.0}, [(1, "idle")]),
         ({"wake_rps": nan}, [(1, "idle")]),
+        ({"ceiling_way": CeilingWay.REPLICAS, "load_ratio": nan}, [(0, "idle")]),
+        ({"ceiling_way": CeilingWay.REPLICAS, "load_ratio": 0.1}, []),
+        ({"ceiling_way": CeilingWay.TO_ZERO}, [(0, "idle")]),
+        ({"ceiling_way": CeilingWay.TO_ZERO, "min_replicas": 1}, []),
+        ({"ceiling_way": CeilingWay.NO_CONSENT}, []),
+        ({"ceiling_way": CeilingWay.UNDECLARED}, []),
+        ({"ceiling_way": CeilingWay.KEDA}, []),
     ],
 )
 def test_in_doubt_or_in_use_it_is_left_alone(changed: dict[str, Any], sent: list[tuple[int, str]]) -> None:
@@ -78,6 +86,19 @@ def test_non_preemptible_replicas_inside_a_guarantee_are_advice_only() -> None:
     step = look(scene(8, preemptible=False), NOW_S, policy=POLICY)
     assert step.instructions == ()
     assert "idle_advice" in [note.code for note in step.decision.notes]
+
+
+def test_replicas_that_no_ceiling_reaches_get_advice_only() -> None:
+    """No notice, and the note says what is missing."""
+    step = look(scene(ceiling_way=CeilingWay.NO_CONSENT), NOW_S, policy=POLICY)
+    assert step.instructions == ()
+    (why,) = [
+        str(fact.value)
+        for note in step.decision.notes
+        for fact in note.facts
+        if note.code == "idle_service" and fact.name == "why"
+    ]
+    assert why.endswith("; its owner does not allow to scale it (`scale` is not true)")
 
 
 def test_while_the_action_may_not_act_replicas_get_advice_only() -> None:
@@ -98,6 +119,8 @@ def test_while_the_action_may_not_act_replicas_get_advice_only() -> None:
         ({"wake_age_s": 4000.0}, [(-1, "returned")]),
         ({"min_replicas": 1}, [(-1, "returned")]),
         ({"generation": 2}, [(-1, "returned")]),
+        ({"ceiling_until_s": NOW_S}, [(-1, "returned")]),
+        ({"ceiling_way": CeilingWay.NO_CONSENT}, [(-1, "returned")]),
         ({"floor": 1}, [(-1, "returned")]),
     ],
 )
