@@ -44,6 +44,7 @@ SCENARIO_NAMES = (
     "liar",
     "mig-churn",
     "mixed",
+    "night-rest",
     "no-checkpoint",
     "quickstart",
     "reclaim-storm",
