@@ -99,11 +99,12 @@ The owner of a service states these on the Deployment or StatefulSet itself, not
 | annotation | meaning | takes | when absent |
 |---|---|---|---|
 | `min-replicas` | least replicas of the service; with 0 it may go to zero where its wake signal is seen | \
-a whole number from 0 to 100,000 | minReplicas of its HPA; without one, what its PodDisruptionBudget asks for |
+a whole number from 0 to 100,000 | minReplicas of its HPA; without one, what its PodDisruptionBudget asks for, \
+and it is not scaled down while it is idle |
 | `max-replicas` | most replicas that the autopilot may ask for | a whole number from 0 to 100,000 | \
 maxReplicas of its HPA; without one, its present replicas |
-| `scale` | the autopilot may set minReplicas of its HPA, or without an HPA its replicas | true or false | false: \
-a floor reaches it only as a metric that its own autoscaler follows |
+| `scale` | the autopilot may set minReplicas of its HPA, or without an HPA its replicas, and scale it down \
+while it is idle | true or false | false: a floor reaches it only as a metric that its own autoscaler follows |
 | `wake-signal` | what shows that it is asked for while it has no replica: `gateway`, the requests at the gateway or \
 mesh in front of it | gateway | none: it keeps one replica at least |
 

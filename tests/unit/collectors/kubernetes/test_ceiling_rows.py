@@ -71,4 +71,4 @@ def _keda() -> Json:
 )
 def test_how_a_ceiling_reaches_it(declared: dict[str, str], others: list[Json], way: CeilingWay) -> None:
     """By consent and by what else sets its replicas."""
-    assert _service(deployment(**declared), *others)["ceiling_way"] == way
+    assert _service(deployment(3, **declared), *others)["ceiling_way"] == way
