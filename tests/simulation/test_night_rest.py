@@ -1,4 +1,4 @@
-"""The shipped scenario `night-rest`: services that nobody asks for at night, and training that waits."""
+"""The shipped scenario `night-rest`: services without requests at night, and training that waits."""
 
 from __future__ import annotations
 
