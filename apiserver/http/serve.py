@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ipaddress
 import logging
@@ -37,6 +38,20 @@ class _Planned(logging.Filter):
 
 
 PLANNED = _Planned()
+
+
+class Stopping(uvicorn.Server):
+    """Closes the connections that are left when the time to end them is over.
+
+    One that is accepted while the server stops is not asked to end, and nothing else would close it.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End requests, then close what is left."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # the loop closes them in its next turn
 
 
 @dataclass
@@ -125,7 +140,7 @@ def serve(
         ssl_keyfile=str(folder / "key.pem") if tls else None,
     )
     logging.getLogger("uvicorn.error").addFilter(PLANNED)
-    listening = uvicorn.Server(config)
+    listening = Stopping(config)
     thread = threading.Thread(target=listening.run, kwargs={"sockets": [listener]}, name="apiserver-http", daemon=True)
     shell.clock.start()
     thread.start()
