@@ -10,12 +10,13 @@ from math import inf
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import Obj, Ref, path_of
 from actuators.kubernetes.effects import id_in
-from actuators.kubernetes.levers import mig_record, offer_back, provisioning, service_ceiling
+from actuators.kubernetes.levers import mig_config, mig_record, offer_back, provisioning, service_ceiling
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.objects import annotation, conditions
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, REQUEST
 from autopilot.contract.scaling import read_ceiling
+from autopilot.core.model.records import OutcomeKind
 
 EVERY_S = 60.0
 """Time between two looks."""
@@ -84,7 +85,7 @@ class AbandonedRecuts:
     """Opens nodes that a change of geometry has left cordoned, and that no instruction stands for any more.
 
     A controller that stops between the last instruction and its undoing leaves such a node, and so does a write that
-    fails at the deadline.
+    fails at the deadline. A change that has come about is finished; one that has not is taken back.
     """
 
     _due_s: float = -inf
@@ -95,11 +96,15 @@ class AbandonedRecuts:
             return
         self._due_s = now_s + EVERY_S
         for node, text in tools.objects.changing():
+            record = mig_record.unclaimed(text, under_way)
+            if record is None:
+                continue
             ref = Ref(node.kind, node.namespace, node.name, node.uid)
-            if mig_record.abandoned(text, under_way, now_s - GONE_S):
-                ended = mig_record.take_back(tools, ref, epoch)
-                if ended is not None:
-                    tools.events.say(ref, "RecutAbandoned", "Recut", ended.reason, now_s, effect=text, warning=True)
+            ended = mig_config.settle(tools, ref, epoch, late=now_s - GONE_S >= record.deadline)
+            if ended is not None:
+                done = ended.kind == OutcomeKind.DONE
+                reason = "RecutDone" if done else "RecutAbandoned"
+                tools.events.say(ref, reason, "Recut", ended.reason, now_s, effect=text, warning=not done)
 
 
 @dataclass(slots=True)

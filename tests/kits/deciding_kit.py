@@ -15,7 +15,6 @@ from pathlib import Path
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
 from actuators.kubernetes.levers import LEVERS
-from actuators.kubernetes.upkeep import ActiveCheck, OldPlacements
 from apiserver.http.faults import QUIET, Faults
 from apiserver.users import ADMIN
 from autopilot.app.runs.wiring import NoInbox, NoJournal, SoleLeader
@@ -25,6 +24,7 @@ from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.memory_store import InMemoryStore
+from autopilot.service.acting import upkeep_of
 from autopilot.settings import StaticPolicySource
 from collectors.kubernetes.collector import KubernetesCollector, Options
 from collectors.kubernetes.source import Cluster
@@ -69,8 +69,7 @@ class Deciding(Acting):
         wire = Wire(self.kueue.server, ADMIN, self.wire_faults, lambda _write: None)
         self._source = Cluster(wire, lambda: self.now_s, rng=random.Random(1))
         collector = KubernetesCollector(self._source, Options(acts=True), skew_s=lambda: 0.0)
-        upkeep = (ActiveCheck(), OldPlacements())
-        actuator = KubernetesActuator(Api(wire), collector.objects, "test", LEVERS, upkeep=upkeep)
+        actuator = KubernetesActuator(Api(wire), collector.objects, "test", LEVERS, upkeep=upkeep_of(LEVERS))
         self.controller = Controller(self._wiring(collector, actuator))
 
     def _wiring(self, collector: KubernetesCollector, actuator: KubernetesActuator) -> Wiring:

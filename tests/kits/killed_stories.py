@@ -54,6 +54,8 @@ STORIES = {
     "kueue_down": Told("test_an_outage_of_kueue_is_waited_out", 162),
     "lost_node": Told("test_a_gang_moves_away_from_a_lost_node", 29, stops=1),
     "mig_for_a_job": Told("test_the_autopilot_cuts_a_gpu_for_a_job_that_waits", 24, of="mig_regeometry"),
+    "mig_mode_off": Told("test_a_node_leaves_mig_mode_for_a_gang", 41, of="mig_mode"),
+    "mig_mode_on": Told("test_a_node_of_whole_gpus_enters_mig_mode_for_requests", 33, of="mig_mode"),
     "mig_regeometry": Told("test_a_gpu_is_cut_for_work_that_waits", 15),
     "preempt_for_inference": Told("test_a_victim_saves_before_it_leaves", 53, stops=1),
     "spot_drain": Told("test_work_leaves_a_spot_node_in_time", 45, stops=1),

@@ -30,35 +30,26 @@ GPU, SMALL, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3
 WHOLE = {"cpu": "64", GPU: "2"}
 NODES = "/api/v1/nodes"
 
-Open = Callable[..., Deciding]
+
+def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:
+    """A node n1 of eight GPUs, all in use and without a manager, and the autopilot, which may change geometries."""
+    found = kind(folder, with_policy(policy_of("regeometry-node"), regeometry={"dwell_s": 60.0}), nodes=1)
+    add_gpu_operator(found.kueue.server, MigOptions(config_map=(SPACE, CONFIG_MAP)), found.run)
+    found.run_gang("busy", 1)
+    return found
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Open]:
-    """Opens a cluster: node m1 has two GPUs and the MIG manager; n1 has eight, all in use, and no manager."""
-    found: list[Deciding] = []
-
-    def open_it(amounts: Mapping[str, str], **labels: str) -> Deciding:
-        cluster = Deciding(tmp_path, with_policy(policy_of("regeometry-node"), regeometry={"dwell_s": 60.0}), nodes=1)
-        found.append(cluster)
-        add_gpu_operator(cluster.kueue.server, MigOptions(config_map=(SPACE, CONFIG_MAP)), cluster.run)
-        cluster.run_gang("busy", 1)
-        made = {"name": "m1", "labels": labels_of_small() | {"kubernetes.io/hostname": "m1"} | labels}
-        cluster.ask("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": made})
-        room = dict(amounts) | {"pods": "110", "memory": "1Ti"}
-        ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
-        cluster.ask("PATCH", f"{NODES}/m1/status", {"status": {"capacity": room, "allocatable": room, **ready}})
-        cluster.wait(10.0)
-        return cluster
-
-    yield open_it
-    for each in found:
-        each.close()
+def cluster(tmp_path: Path) -> Iterator[Deciding]:
+    """That cluster."""
+    found = open_cluster(tmp_path)
+    yield found
+    found.close()
 
 
-def test_a_node_leaves_mig_mode_for_a_gang(opened: Open) -> None:
+def test_a_node_leaves_mig_mode_for_a_gang(cluster: Deciding) -> None:
     """Both GPUs that the gang lacks on one node change in one step; it starts when the node offers them."""
-    cluster = opened(AMOUNTS)
+    add_node(cluster, AMOUNTS)
     leave(cluster, "gang", {GPU: "2"})
     cluster.until(lambda: node(cluster)["spec"].get("unschedulable"))
     assert cluster.actions["regeometry"] == 2, cluster.actions
@@ -72,9 +63,9 @@ def test_a_node_leaves_mig_mode_for_a_gang(opened: Open) -> None:
     assert cluster.failures == 0
 
 
-def test_a_node_of_whole_gpus_enters_mig_mode_for_requests(opened: Open) -> None:
+def test_a_node_of_whole_gpus_enters_mig_mode_for_requests(cluster: Deciding) -> None:
     """One GPU is enough for two halves: the other one stays whole. The node without a manager is not asked."""
-    cluster = opened(WHOLE, **{CONFIG: "all-disabled"})
+    add_node(cluster, WHOLE, **{CONFIG: "all-disabled"})
     leave(cluster, "halves", {HALF: "1"}, pods=2)
     cluster.until(lambda: node(cluster)["spec"].get("unschedulable"))
     cluster.until(lambda: len(cluster.hosts("halves")) == 2, 600.0)
@@ -85,6 +76,16 @@ def test_a_node_of_whole_gpus_enters_mig_mode_for_requests(opened: Open) -> None
     assert offers(found) == {GPU: "1", HALF: "2"}
     assert "unschedulable" not in found["spec"]
     assert cluster.failures == 0
+
+
+def add_node(cluster: Deciding, amounts: Mapping[str, str], **labels: str) -> None:
+    """Node m1 with two GPUs and the MIG manager."""
+    made = {"name": "m1", "labels": labels_of_small() | {"kubernetes.io/hostname": "m1"} | labels}
+    cluster.ask("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": made})
+    room = dict(amounts) | {"pods": "110", "memory": "1Ti"}
+    ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
+    cluster.ask("PATCH", f"{NODES}/m1/status", {"status": {"capacity": room, "allocatable": room, **ready}})
+    cluster.wait(10.0)
 
 
 def leave(cluster: Deciding, name: str, limits: dict[str, str], pods: int = 1) -> None:

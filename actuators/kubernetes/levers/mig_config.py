@@ -266,7 +266,7 @@ def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, n
     """The state that the manager reports, down to what the node offers."""
     if label(node, CONFIG) != record.config:
         text = f"{CONFIG} was set to {label(node, CONFIG)!r} by somebody else meanwhile"
-        return _end(tools, effect, ref, record, changed(text))
+        return _end(tools, effect.epoch, ref, record, changed(text))
     state = label(node, STATE)
     if state == "failed":
         return back(tools, effect.epoch, ref, record, "the MIG manager reports that it failed")
@@ -284,7 +284,7 @@ def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, n
         return wanted
     if offered(node) != mig_file.resources_of(wanted):
         return Waiting(f"success, but the node offers {shown(offered(node))}")
-    return _end(tools, effect, ref, record, Ended(OutcomeKind.DONE, f"it is {_at(wanted, effect)}"), wanted)
+    return _end(tools, effect.epoch, ref, record, Ended(OutcomeKind.DONE, f"it is {_at(wanted, effect)}"), wanted)
 
 
 def _asked(tools: Tools, node: Obj, record: Record) -> Layout | Progress:
@@ -313,8 +313,8 @@ def _after(tools: Tools, effect: Effect, operation: RecutOperation, node: Obj) -
 
 
 def _end(
-    tools: Tools, effect: Effect, ref: Ref, record: Record, ended: Ended, layout: Layout | None = None
-) -> Progress:
+    tools: Tools, epoch: int, ref: Ref, record: Record, ended: Ended, layout: Layout | None = None
+) -> Ended | Waiting:
     """Remove the record and our cordon. Keep the geometry of each GPU on the node: no other source states it."""
     notes: Obj = {EFFECT: None}
     if layout is not None:
@@ -322,20 +322,48 @@ def _end(
     patch: Obj = {"metadata": {"annotations": notes}}
     if record.cordoned:
         patch["spec"] = {"unschedulable": None}
-    answer = tools.writer.change(
-        ref, lambda found: patch if record_of(found) else Stop("ended", done=True), effect.epoch
-    )
+    answer = tools.writer.change(ref, lambda found: patch if record_of(found) else Stop("ended", done=True), epoch)
     return ended if answer.ok else ended_by(answer, f"uncordon {ref.shown}")
 
 
-def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every `undo`
-    """At the deadline: the node is uncordoned; a label that was set goes back."""
+def _come_about(tools: Tools, node: Obj, record: Record) -> Layout | None:
+    """The layout that was asked for, where the node offers it and its manager has ended; None elsewhere."""
+    ended = label(node, CONFIG) == record.config and label(node, STATE) == "success" and not paused_clients(node)
+    if record.step != "set" or not ended:
+        return None
+    wanted = _asked(tools, node, record)
+    return wanted if isinstance(wanted, tuple) and offered(node) == mig_file.resources_of(wanted) else None
+
+
+def settle(tools: Tools, ref: Ref, epoch: int, *, late: bool) -> Ended | None:
+    """End a change that no instruction stands for: finish one that has come about, and take a late one back.
+
+    None: it is neither, or its node cannot be read or written now. The view may show a new geometry before the effect
+    has ended, and then the controller waits for it no more.
+    """
+    read = tools.api.read(ref)
+    record = record_of(read.body) if read.ok else None
+    if record is None:
+        return None
+    layout = _come_about(tools, read.body, record)
+    if layout is not None:
+        done = Ended(OutcomeKind.DONE, "its geometry is what was asked for, and nobody waits for it")
+        ended = _end(tools, epoch, ref, record, done, layout)
+        return ended if isinstance(ended, Ended) else None
+    return back(tools, epoch, ref, record, "its change was abandoned", Cause.LATE) if late else None
+
+
+def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every `undo`
+    """A change that has come about is finished; else the node is uncordoned, and a label that was set goes back."""
     ref = target.first("Node")
     read = tools.api.read(ref) if ref is not None else Answer({}, Refusal.GONE, "its node is gone")
     record = record_of(read.body) if read.ok else None
     if ref is None or record is None or effect.id not in record.gpus.values():
         text = f"not done in time: {effect.waits_for or read.message or 'no progress'}"
         return Ended(OutcomeKind.FAILED, text, cause=Cause.LATE)
+    layout = _come_about(tools, read.body, record)
+    if layout is not None:
+        return _end(tools, effect.epoch, ref, record, Ended(OutcomeKind.DONE, f"it is {_at(layout, effect)}"), layout)
     why = f"not done in time: {effect.waits_for or 'no progress'}"
     return back(tools, effect.epoch, ref, record, why, Cause.LATE)
 

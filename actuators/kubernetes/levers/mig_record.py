@@ -70,14 +70,7 @@ def back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str, cause: Ca
     return Ended(OutcomeKind.FAILED, f"{why}; {after}", cause=cause)
 
 
-def abandoned(text: str, under_way: Collection[str], now_s: float) -> bool:
-    """Whether a record is of a change whose time is over and that no instruction stands for any more."""
+def unclaimed(text: str, under_way: Collection[str]) -> Record | None:
+    """The record of a change that no instruction stands for any more; None for every other text."""
     record = record_of({"metadata": {"annotations": {EFFECT: text}}})
-    return record is not None and now_s >= record.deadline and not set(record.gpus.values()) & set(under_way)
-
-
-def take_back(tools: Tools, ref: Ref, epoch: int) -> Ended | None:
-    """Open a node again that an abandoned change has left cordoned; None where it cannot be read or has no record."""
-    read = tools.api.read(ref)
-    record = record_of(read.body) if read.ok else None
-    return None if record is None else back(tools, epoch, ref, record, "its change was abandoned", Cause.LATE)
+    return None if record is None or set(record.gpus.values()) & set(under_way) else record

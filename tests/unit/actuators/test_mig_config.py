@@ -11,7 +11,7 @@ import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP, SPREAD_S, STUCK_S
-from actuators.kubernetes.levers.mig_record import CONFIG, STATE, Record, abandoned
+from actuators.kubernetes.levers.mig_record import CONFIG, STATE, Record, unclaimed
 from actuators.kubernetes.upkeep import GONE_S, AbandonedRecuts
 from apiserver.actors.mig_manager import CLIENTS, PAUSED
 from autopilot.contract.annotations import MIG_GEOMETRY
@@ -216,6 +216,7 @@ def test_a_node_whose_change_was_abandoned_takes_work_again(scene: Scene) -> Non
     before = scene.node("n20")["metadata"]["labels"][CONFIG]
     keep, tools = AbandonedRecuts(), scene.tools()
     scene.run(instruction.deadline_s + GONE_S - scene.now_s - 60.0)
+    scene.label("n20", state="pending")
     keep.run(tools, 1, scene.now_s, ())
     assert not scene.is_open("n20"), "its time is not over"
     scene.run(60.0)
@@ -227,24 +228,42 @@ def test_a_node_whose_change_was_abandoned_takes_work_again(scene: Scene) -> Non
     assert scene.labels("n20")[CONFIG] != before
 
 
+def test_a_change_that_has_come_about_is_finished_and_never_reverted(scene: Scene) -> None:
+    """The view may show the new geometry before the effect has ended; then the controller waits for it no more."""
+    for node, claims in (("n22", "a later controller"), ("n23", "the same process")):
+        scene.add_node(node)
+        actuator, _ = begun(scene, node, after=None)
+        asked = scene.labels(node)[CONFIG]
+        scene.run(60.0)
+        assert scene.labels(node)[STATE] == "success"
+        assert not scene.is_open(node), claims
+        if claims == "the same process":
+            assert actuator.advance(scene.now_s, 1, ()) == ()
+        else:
+            AbandonedRecuts().run(scene.tools(), 1, scene.now_s, ())
+        assert scene.is_open(node), claims
+        assert scene.labels(node)[CONFIG] == asked
+        assert json.loads(scene.node(node)["metadata"]["annotations"][MIG_GEOMETRY]) == [None, {"1g.10gb": 7}]
+
+
 def test_a_record_that_somebody_edited_is_no_record() -> None:
     """Other types, missing fields and other texts: the node is left to its person, and no tick fails."""
     known = Record("i", "recut", "mig-config", "set", 1.0, 1, 0.0, "c", "b", cordoned=True, gpus={"0": "i"})
     record = asdict(known)
-    assert abandoned(json.dumps(record), (), 2.0)
-    assert not abandoned(json.dumps(record), ("i",), 2.0)
+    assert unclaimed(json.dumps(record), ()) == known
+    assert unclaimed(json.dumps(record), ("i",)) is None
     for broken in ({"deadline": "soon"}, {"gpus": ["i"]}, {"lever": "unsuspend"}, {"at": None}):
-        assert not abandoned(json.dumps({**record, **broken}), (), 2.0)
+        assert unclaimed(json.dumps({**record, **broken}), ()) is None
     for text in ("", "[]", "null", "{", "7"):
-        assert not abandoned(text, (), 2.0)
+        assert unclaimed(text, ()) is None
 
 
 def test_a_new_process_takes_back_what_is_late(scene: Scene) -> None:
     """The deadline passed while no controller was there: the node is open again, and the outcome says so."""
     scene.add_node("n21")
     _, instruction = begun(scene, "n21")
-    scene.label("n21", state="pending")
     scene.run(instruction.deadline_s - scene.now_s)
+    scene.label("n21", state="pending")
     (outcome,) = scene.actuator().advance(scene.now_s, 1, [instruction])
     assert outcome.kind == OutcomeKind.FAILED
     assert "is asked to return" in outcome.reason
