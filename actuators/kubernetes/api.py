@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -74,6 +74,11 @@ class Answer:
     def retryable(self) -> bool:
         """True where the same request may succeed later."""
         return self.refusal in RETRYABLE
+
+
+def unread(answers: Iterable[Answer]) -> Answer | None:
+    """The first read that failed although its object may be there; None where there is none."""
+    return next((answer for answer in answers if not answer.ok and answer.refusal not in CONFLICTS), None)
 
 
 class Connections(Protocol):

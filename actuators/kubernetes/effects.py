@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from actuators.kubernetes.api import CONFLICTS, Answer, Api, Obj
+from actuators.kubernetes.api import Answer, Api, Obj, unread
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import each
 from autopilot.contract.annotations import CHECK, CHECKPOINT_REQUEST, EFFECT, STOPPED
@@ -69,7 +69,7 @@ def begun(api: Api, target: Target, effect: str) -> bool | Answer:
     others = each([*target.of("Pod"), *target.of("Node")], api.read)
     if any(answer.ok and _shows(answer.body, effect) for answer in others):
         return True
-    return next((answer for answer in others if not answer.ok and answer.refusal not in CONFLICTS), False)
+    return unread(others) or False
 
 
 def _shows(found: Obj, effect: str) -> bool:

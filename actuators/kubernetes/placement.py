@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from actuators.kubernetes.api import CONFLICTS, Answer, Api, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal, path_of, unread
 from actuators.kubernetes.objects import Target
 from actuators.kubernetes.writing import Stop, Writer, each
 from autopilot.contract.annotations import PLACEMENT
@@ -107,7 +107,7 @@ def bound(api: Api, target: Target) -> bool | Answer:
 def bound_pods(api: Api, target: Target) -> tuple[list[Obj], Answer | None]:
     """Its pods that have a node and have not ended, and the failed request where another one cannot be read."""
     answers, over = each(target.of("Pod"), api.read), {"Succeeded", "Failed"}
-    failed = next((answer for answer in answers if not answer.ok and answer.refusal not in CONFLICTS), None)
+    failed = unread(answers)
     pods = [answer.body for answer in answers if answer.ok and answer.body["spec"].get("nodeName")]
     return [pod for pod in pods if pod.get("status", {}).get("phase") not in over], failed
 

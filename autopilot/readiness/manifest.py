@@ -12,7 +12,7 @@ RBAC = "rbac.authorization.k8s.io"
 POLICY_MAP, SWITCH_MAP = "gpu-autopilot-policy", "gpu-autopilot-kill-switch"
 INBOX_MAP, MEMORY_MAP = "gpu-autopilot-inbox", "gpu-autopilot-memory"
 MEMORY_SETS, MEMORY_PARTS = ("a", "b"), 16
-"""A memory that does not fit into its ConfigMap is in at most so many others; there are two sets, used in turn."""
+"""Most ConfigMaps that hold one memory which is too large for a single one. Two such sets are used in turn."""
 POLICY = """\
 base: recommend
 # Fields: docs/policy.md. Until kubernetes.act is set, every mode counts as recommend at most.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 import threading
@@ -75,20 +74,6 @@ class Certificates:
         }
 
 
-class Stopping(uvicorn.Server):
-    """Closes the connections that are left when the time to end them is over.
-
-    One that is accepted while the server stops is not asked to end, and nothing else would close it.
-    """
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End requests, then close what is left."""
-        await super().shutdown(sockets)
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-        await asyncio.sleep(0)  # the loop closes them in its next turn
-
-
 class Listener:
     """One HTTP server in a thread."""
 
@@ -100,7 +85,7 @@ class Listener:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off", **given
         )
-        self._server = Stopping(config)
+        self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name=field, daemon=True)
 
     def start(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from actuators.kubernetes.api import CONFLICTS, Answer, Api, Ref, Refusal
@@ -59,6 +60,7 @@ class Effect:
     lever: Lever | None  # that took the last step
     epoch: int
     begun_s: float
+    taken_s: float = -inf  # when it last took quota from other work
     waits_for: str = ""
     outage: str = ""  # the last outage that this attempt has met
     begun: bool = False  # something was written, or may have been

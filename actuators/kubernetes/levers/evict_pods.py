@@ -7,7 +7,7 @@ Pods whose Job would fail by it are left alone.
 
 from __future__ import annotations
 
-from actuators.kubernetes.api import CONFLICTS, Api, Obj, Ref
+from actuators.kubernetes.api import Api, Obj, Ref, unread
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
 from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.evicting import after_saving, evict_all, take_back
@@ -34,7 +34,7 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     if not isinstance(operation, EvictOperation):
         return Ended(OutcomeKind.CONFLICT, "it is no eviction")
     answers = each(target.of("Pod"), tools.api.read)
-    failed = next((each for each in answers if not each.ok and each.refusal not in CONFLICTS), None)
+    failed = unread(answers)
     if failed is not None:
         return ended_by(failed, "its pods")  # the rest of the gang would stop without this one
     pods = [each.body for each in answers if each.ok and _stays(each.body)]

@@ -1,7 +1,7 @@
 """Take quota from gangs that Kueue has reserved it for and that do not start, where a gang that starts now lacks it.
 
 Kueue reserves quota in an order of its own, and keeps it while a Workload waits for our check. A gang that the decision
-puts first could wait behind such reservations for ever. They are deactivated, as work that is stopped: nothing of them
+puts first could wait behind such reservations forever. They are deactivated, as work that is stopped: nothing of them
 runs, and the controller activates them when it starts them. Retry on their check would not do: Kueue reserves for them
 again (measured: 0.1 s later) before it looks at work that did not fit.
 """
@@ -22,13 +22,13 @@ from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import STOPPED
 
 PATIENCE_S = 30.0
-"""Time that Kueue has to reserve quota, and that a reservation has to be used, before quota is given back."""
+"""Time that Kueue has to reserve quota, and that a reservation has to be used, before quota is taken."""
 WAITS = "Kueue has not reserved its quota yet"
 
 
 def make_way(tools: Tools, effect: Effect, target: Target, now_s: float) -> Waiting:
-    """Wait for the quota of a gang; after `PATIENCE_S` take the fewest reservations that hold what it asks for."""
-    if now_s - effect.begun_s < PATIENCE_S:
+    """Wait for the quota of a gang; after `PATIENCE_S` take reservations until they hold what it asks for."""
+    if now_s - max(effect.begun_s, effect.taken_s) < PATIENCE_S:
         return Waiting(WAITS)
     missing, taken = _asked(target.workload), []
     for found in tools.objects.reservations(target.uid):
@@ -43,6 +43,7 @@ def make_way(tools: Tools, effect: Effect, target: Target, now_s: float) -> Wait
         if answer.ok:
             missing -= held
             taken.append(ref.name)
+            effect.taken_s = now_s
         elif isinstance(failed := ended_by(answer, f"{ref.shown}: active false"), Waiting) and failed.outage:
             return failed
     return Waiting(f"{WAITS}; that of {', '.join(taken)} was taken for it" if taken else WAITS)

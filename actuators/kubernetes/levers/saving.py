@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from actuators.kubernetes.api import CONFLICTS, Answer, Api, Obj, Ref, Refusal
+from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal, unread
 from actuators.kubernetes.effects import fields_of, id_in
 from actuators.kubernetes.hook import declares_hook
 from actuators.kubernetes.levers.base import Effect, Ended, Tools, Waiting, ended_by
@@ -78,7 +78,7 @@ def declined(why: str) -> Ended:
 def running_pods(api: Api, target: Target) -> list[Obj] | Answer:
     """The pods of the target that run now and do not stop yet; the failed request where one cannot be read."""
     answers = each(target.of("Pod"), api.read)
-    failed = next((answer for answer in answers if not answer.ok and answer.refusal not in CONFLICTS), None)
+    failed = unread(answers)
     if failed is not None:
         return failed
     return [

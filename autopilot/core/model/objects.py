@@ -52,7 +52,7 @@ class CeilingWay(IntEnum):
     """How a ceiling reaches the replicas of a service, or why it cannot."""
 
     AUTOSCALER = 0  # its autoscaler keeps to the ceiling
-    REPLICAS = 1  # nobody else sets its number of replicas
+    REPLICAS = 1  # it has no autoscaler, and its owner allows a change of its replicas
     TO_ZERO = 2  # its autoscaler stands aside at zero, and would undo any other number
     NO_CONSENT = 3  # its owner does not allow to scale it
     KEDA = 4  # what manages its autoscaler would undo a change

@@ -162,9 +162,9 @@ class PlanState:
         self.gone.update(uuids)
 
     def serve(self, at: int, seconds: float, gpus: tuple[str, ...] = ()) -> None:
-        """What the gang at `at` needs will exist in so many seconds: nothing is preempted for it meanwhile.
+        """Note that a change of geometry makes room for the gang at `at` within `seconds`; nothing is preempted for it.
 
-        `gpus`: UUIDs of the whole GPUs among that.
+        `gpus`: UUIDs of the GPUs that become whole for it.
         """
         self.served[at] = seconds
         self.made |= {at: gpus} if gpus else {}

@@ -162,7 +162,7 @@ def _lead(server: Server, api: InProcess, fence: int) -> None:
 
 @pytest.mark.parametrize("name", [POLICY_MAP, SWITCH_MAP, "gpu-autopilot-watchdog"])
 def test_a_leader_cannot_change_its_policy_its_kill_switch_or_the_mark(name: str) -> None:
-    """Whoever has its token is stopped by the same switch."""
+    """The role cannot change the policy or the kill switch, so a stolen token cannot turn them off."""
     server = empty()
     granted(server, leading_rules())
     found = Asker(server)("POST", MAPS, {"metadata": {"name": name}, "data": {"kill": "on"}})

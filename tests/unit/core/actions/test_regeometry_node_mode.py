@@ -89,7 +89,7 @@ def test_a_node_that_serves_too_little_of_a_gang_keeps_the_others_as_they_are() 
 
 
 def test_fewest_gpus_change() -> None:
-    """A node with a free whole GPU needs one change less; that GPU waits with it, and turns MIG mode on for nobody."""
+    """A node with a free whole GPU needs one change less. That GPU stays whole while its node changes."""
     cuts = {0: SMALL, 2: SMALL, 3: SMALL}
     step = decide(seen(whole("w", 2, 2), waits("i", 1, mig_profile=3), cuts=cuts), NODE)
     assert left(step) == {"GPU-0"}

@@ -178,6 +178,6 @@ def test_no_moves_make_room_on_what_is_kept() -> None:
 
 
 def test_the_story_of_work_that_waits_for_what_is_kept_names_it() -> None:
-    """For whom the GPUs are kept, and that nothing foretells for how long they need them."""
+    """It names the service whose replicas the GPUs are kept for, and says that their run time is unknown."""
     lines, _ = story(seen(), "b", ACTING, ControllerMemory(services=LEARNED))
     assert "not before what is reserved for expected replicas of chat (starts " in lines
