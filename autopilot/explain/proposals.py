@@ -33,7 +33,7 @@ REASONS: Mapping[Code, str] = {
     Code.TOPOLOGY: "no single domain holds all its members ({threshold:GPU}; the best node has room for {value})",
     Code.MIG_GEOMETRY: "{value:free instance} of its MIG profile, it needs {threshold}",
     Code.RESERVED: "enough GPUs are free, but they are held for a reservation that it would delay; "
-    "beside it {value:GPU is|GPUs are} left, it needs {threshold}",
+    "beside it {value:GPU is|GPUs are} free, where it does not fit ({threshold:GPU})",
     Code.RUNTIME_UNKNOWN: "its run time is unknown and it declares no limit, so it may not start before a reservation",
     Code.LIMIT: "its queue (or one above it) is at its hard limit: {value:GPU} left, it needs {threshold}",
     Code.TOO_WIDE: "it is wider than the whole cluster ({value} of {threshold:GPU})",
