@@ -72,7 +72,7 @@ def test_an_approval_of_a_capped_action_is_refused_with_the_way_out(tmp_path: Pa
     """409 names the command."""
     desk = desk_with(tmp_path)
     (open_one,) = client(desk, Role.VIEWER).get("/api/v1/recommendations").json()["recommendations"]
-    assert "2000 promised by 20 cases" in open_one["words"]
+    assert "2,000 promised by 20 cases" in open_one["words"]
     answer = client(desk, Role.APPROVER).post(f"/api/v1/recommendations/{open_one['id']}/approve")
     assert answer.status_code == 409
     assert "autopilot lift preempt" in answer.json()["detail"]
