@@ -4,8 +4,9 @@
 slow for a job that is submitted alone and needs seven models. Here all trees of all models descend at once; the result
 differs in the last digits only (tests/unit/models/test_forest.py).
 
-scikit-learn has no public access to the fitted trees, so this module reads `_predictors` and `_baseline_prediction`.
-pyproject.toml therefore bounds scikit-learn from above. Before you raise the bound, run the test with the new version.
+scikit-learn has no public access to the fitted trees, so this module reads `_predictors` and `_baseline_prediction`,
+and models/runtime_boosting.py `_predictors` and `_bin_mapper`. pyproject.toml therefore bounds scikit-learn from above.
+Before you raise the bound, run the tests of both with the new version.
 """
 
 from __future__ import annotations

@@ -141,8 +141,6 @@ def fit_boosted(
     features: F64, log_s: F64, weight: F64, levels: Sequence[float], rules: BoostingRules, seed: int = 0
 ) -> Boosted | None:
     """Fit on rows in order of time; None where the rows are too few or uninformative."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
     known = np.flatnonzero(~np.isnan(log_s) & np.isfinite(weight))[-rules.most_rows :]
     if len(known) < LEAST_ROWS:
         return None
@@ -151,8 +149,25 @@ def fit_boosted(
     if not len(columns):
         return None
     chosen = np.ascontiguousarray(rows[:, columns])
-    models = tuple(
-        HistGradientBoostingRegressor(
+    models = _one_per_level(chosen, log_s[known], weight[known], levels, rules, seed)
+    return Boosted(tuple(levels), models, columns, features.shape[1], len(known), Forest(models))
+
+
+def _one_per_level(
+    rows: F64, log_s: F64, weight: F64, levels: Sequence[float], rules: BoostingRules, seed: int
+) -> tuple[Any, ...]:
+    """A model for each level. The first fit cuts the columns into bins; the others are fitted on its bins.
+
+    scikit-learn looks for the bounds of bins in each fit, and with weights that takes most of the time. A tree on the
+    numbers of bins has the same splits; its thresholds are then written as values of the columns, so each model is the
+    one that a fit on `rows` would give. There is no public access to bins and trees: see models/forest.py.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    models: list[Any] = []
+    bounds: list[F64] = []
+    for level in levels:
+        model = HistGradientBoostingRegressor(
             loss="quantile",
             quantile=level,
             max_iter=rules.trees,
@@ -162,7 +177,34 @@ def fit_boosted(
             max_bins=rules.bins,
             early_stopping=False,
             random_state=seed,
-        ).fit(chosen, log_s[known], sample_weight=weight[known])
-        for level in levels
-    )
-    return Boosted(tuple(levels), models, columns, features.shape[1], len(known), Forest(models))
+        ).fit(rows, log_s, sample_weight=weight)
+        if not models:
+            bounds = model._bin_mapper.bin_thresholds_  # noqa: SLF001
+            rows = np.stack([_bins(column, bound) for column, bound in zip(rows.T, bounds, strict=True)], axis=1)
+        else:
+            _write_thresholds(model, bounds, rows)
+            model._bin_mapper = models[0]._bin_mapper  # noqa: SLF001
+        models.append(model)
+    return tuple(models)
+
+
+def _bins(column: F64, bounds: F64) -> F64:
+    """The bin of each value, counted from 0; NaN for none. Values up to and with a bound are below it."""
+    return np.where(np.isnan(column), np.nan, np.searchsorted(bounds, column, side="left"))
+
+
+def _write_thresholds(model: Any, bounds: Sequence[F64], rows: F64) -> None:
+    """Write the thresholds of trees that were fitted on `rows`, the bins, as values of the columns.
+
+    Bins without a value leave a choice of bounds. scikit-learn takes the lowest; the highest where it looks for splits
+    from the right, which sends missing values of the column to the left.
+    """
+    gaps = [bool(np.isnan(column).any()) for column in rows.T]
+    seen = [np.unique(column[~np.isnan(column)]).astype(np.int64) for column in rows.T]
+    for (tree,) in model._predictors:  # noqa: SLF001
+        nodes = tree.nodes
+        for node in np.flatnonzero(nodes["is_leaf"] == 0).tolist():
+            column, split = int(nodes["feature_idx"][node]), int(nodes["bin_threshold"][node])
+            bins, from_right = seen[column], gaps[column] and nodes["missing_go_to_left"][node]
+            bound = int(bins[split + 1]) - 1 if from_right else int(bins[split])
+            nodes["num_threshold"][node] = bounds[column][bound] if bound < len(bounds[column]) else np.inf

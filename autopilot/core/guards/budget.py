@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from autopilot.core.guards.base import allow, deny, waive
+from autopilot.core.model.memory import Disruption
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import disruptions, latest, takes_gpus
@@ -15,17 +16,24 @@ from autopilot.core.planning.draft import Draft
 NAME = "budget"
 
 
+class _Earlier(list[Disruption]):
+    """Disruptions of earlier ticks that count in this one: the same for all proposals."""
+
+
+def _earlier(ctx: Context) -> _Earlier:
+    window_s = ctx.policy.budget.window_s
+    return _Earlier(entry for entry in ctx.memory.disrupted if not entry.contract and entry.at_s + window_s > ctx.now_s)
+
+
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Counts disruptions in the window, those that this tick accepted, and the proposal itself."""
     rules = ctx.policy.budget
     victims = len(proposal.victims)
     again = {victim.uid for victim in proposal.victims} if draft.resent else set()
     own = {uid: latest(ctx.memory.disrupted, draft.resent, uid) for uid in again}
-    past = [
-        entry
-        for entry in (*ctx.memory.disrupted, *ctx.plan.accepted)
-        if not entry.contract and entry.at_s + rules.window_s > ctx.now_s and entry != own.get(entry.uid)
-    ]
+    past = [*ctx.once(_Earlier, lambda: _earlier(ctx)), *(each for each in ctx.plan.accepted if not each.contract)]
+    if own:
+        past = [entry for entry in past if entry != own.get(entry.uid)]
     total = len(past) + victims
     if not victims:
         return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))

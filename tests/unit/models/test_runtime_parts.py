@@ -246,6 +246,28 @@ def test_boosting_needs_a_thousand_rows_and_stands_all_nan_columns() -> None:
     assert model.work == LEAST_ROWS * 10 * len(LEVELS)
 
 
+def test_levels_that_share_bins_are_the_models_that_a_fit_of_its_own_gives() -> None:
+    """With gaps, infinities, few and many values, repeated values, empty bins and weights, answers are equal."""
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(1700, 6))
+    rows[:, 1] = rng.integers(0, 4, 1700)
+    rows[:, 2] = np.where(rng.random(1700) < 0.9, 7.0, rows[:, 2])
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    rows[:5, 3] = np.inf
+    # 26 of 31 parts have the value 7: without weights a bound is half way to the next value, and its bin is empty
+    rows[:, 4] = rng.permutation(np.concatenate([np.full(1040, 7.0), 8.0 + rng.random(200), np.full(460, np.nan)]))
+    log_s = np.nan_to_num(rows[:, 0]) + np.where(rows[:, 4] > 7.0, 0.0, 2.0) + rng.normal(size=1700)
+    asked = np.vstack([rows[:100], 10.0 * rng.normal(size=(50, 6)), np.full((1, 6), 7.2)])
+    rules = BoostingRules(trees=15)
+    for weight in (np.ones(1700), 1.0 + rng.exponential(size=1700)):
+        shared = fit_boosted(rows, log_s, weight, LEVELS, rules)
+        assert shared is not None
+        for place, level in enumerate(LEVELS):
+            alone = fit_boosted(rows, log_s, weight, (level,), rules)
+            assert alone is not None
+            assert np.array_equal(shared.models[place].predict(asked), alone.models[0].predict(asked))
+
+
 def test_groups_tell_size_and_vagueness_apart() -> None:
     """A short sharp, a long sharp and a long vague forecast are three groups."""
     short, long = np.log(60.0), np.log(1e6)
