@@ -1,4 +1,4 @@
-"""The stories of tests/kits/cluster_stories.py on the cluster that AUTOPILOT_E2E_KUBECONFIG names."""
+"""The stories of tests/kits/cluster_stories.py and decision_stories.py on the cluster of AUTOPILOT_E2E_KUBECONFIG."""
 
 from __future__ import annotations
 
@@ -8,20 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.kits.cluster_stories import STORIES
+from tests.kits.cluster_stories import STORIES, refuse_without_queues
+from tests.kits.deciding_service import DecidingService
+from tests.kits.decision_stories import STORIES as DECISIONS
+from tests.kits.decision_stories import tell
 from tests.kits.real_cluster import RealCluster
 
 pytestmark = pytest.mark.e2e
 VARIABLE = "AUTOPILOT_E2E_KUBECONFIG"
 
 
-@pytest.fixture
-def cluster() -> Iterator[RealCluster]:
-    """The cluster with a namespace and nodes of our own, which are removed afterwards."""
+@pytest.fixture(scope="session")
+def kubeconfig() -> Path:
+    """That of the cluster."""
     named = os.environ.get(VARIABLE)
     if not named:
         pytest.skip(f"set {VARIABLE} to the kubeconfig of a cluster for tests (kind, k3d, staging)")
-    found = RealCluster(Path(named).expanduser())
+    return Path(named).expanduser()
+
+
+@pytest.fixture
+def cluster(kubeconfig: Path) -> Iterator[RealCluster]:
+    """The cluster with a namespace and nodes of our own, which are removed afterwards."""
+    found = RealCluster(kubeconfig)
     try:
         yield found
     finally:
@@ -32,3 +41,24 @@ def cluster() -> Iterator[RealCluster]:
 def test_story_on_a_real_cluster(cluster: RealCluster, name: str) -> None:
     """It goes as told, and nothing of it is left."""
     STORIES[name](cluster)
+
+
+@pytest.fixture(scope="module")
+def service(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecidingService]:
+    """`autopilot run` beside the cluster, for all stories in which it decides."""
+    found = RealCluster(kubeconfig)
+    try:
+        refuse_without_queues(found)
+        running = DecidingService(found, tmp_path_factory.mktemp("service"))
+        try:
+            yield running
+        finally:
+            running.close()
+    finally:
+        found.close()
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_the_service_decides_on_a_real_cluster(service: DecidingService, name: str) -> None:
+    """It goes as told, by decisions of the service alone, and nothing of it is left."""
+    tell(service, name)

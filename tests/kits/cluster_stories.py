@@ -1,7 +1,7 @@
 """Stories that run on any cluster, each by the actuator that ships: what is asked, what the cluster does, what is left.
 
 The stories give the instructions themselves. No decision of the autopilot is part of them, so work of other people in
-the cluster is never concerned.
+the cluster is never concerned. In `decision_stories.py` the service decides.
 """
 
 from __future__ import annotations
@@ -27,12 +27,17 @@ def place(*nodes: str) -> AdmitOperation:
     return AdmitOperation(slots=tuple(Slot(name, f"{name}/{gpu}") for name in nodes for gpu in range(8)))
 
 
+def refuse_without_queues(cluster: RealCluster) -> None:
+    """Skip where Kueue is absent, or where our AdmissionCheck belongs to somebody else."""
+    if not cluster.has_kueue():
+        pytest.skip("the cluster has no Kueue (kueue.x-k8s.io/v1beta2); install it to run these stories")
+    if cluster.get(f"{KUEUE}/admissionchecks/{CHECK}"):
+        pytest.skip(f"the cluster has an AdmissionCheck {CHECK} already; these stories need one of their own")
+
+
 def gang_under_kueue(cluster: RealCluster) -> None:
     """A gang waits for our check with its quota, and starts whole on the nodes that were chosen for it."""
-    if not cluster.has_kueue():
-        pytest.skip("the cluster has no Kueue (kueue.x-k8s.io/v1beta2); install it to run this story")
-    if cluster.get(f"{KUEUE}/admissionchecks/{CHECK}"):
-        pytest.skip(f"the cluster has an AdmissionCheck {CHECK} already; this story needs one of its own")
+    refuse_without_queues(cluster)
     cluster.queue("gangs", 16)
     actuator = cluster.actuator(upkeep=[ActiveCheck()])
     actuator.advance(time.time(), 1, ())

@@ -1,8 +1,9 @@
 """A cluster named by a kubeconfig, with objects of our own in it: a namespace, nodes without a machine, their kubelet.
 
-Everything that is created carries the label `gpu-autopilot.io/e2e` with the id of the run, and is removed by `close`.
-Nothing else in the cluster is changed. The nodes have a taint that only pods of the run tolerate, and pods of the run
-select these nodes, so no real node runs them. `close` raises `AssertionError` naming what could not be removed.
+Everything that is created carries the label `e2e.gpu-autopilot.io/run` with the id of the run, and is removed by
+`close`. Nothing else in the cluster is changed. The nodes have a taint that only pods of the run tolerate, and pods
+of the run select these nodes, so no real node runs them. `close` raises `AssertionError` naming what could not be
+removed.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from collectors.kubernetes.access import Access, Address
 from tests.kits.acting_kit import Found, Identity
 
 Obj = dict[str, Any]
-E2E = "gpu-autopilot.io/e2e"
+E2E = "e2e.gpu-autopilot.io/run"
 GPU = "nvidia.com/gpu"
 CORE, BATCH, POLICY = "/api/v1", "/apis/batch/v1", "/apis/policy/v1"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
-LOOK_S, BEAT_S, LONGEST_S = 0.2, 10.0, 60.0
+FOUND = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.replicas": "1"}
+"""Labels that GPU feature discovery gives to nodes of this model."""
+READY = {"status": "True", "reason": "KubeletReady"}
+LOOK_S, BEAT_S, LONGEST_S = 0.3, 10.0, 60.0
 """Time between two looks at the cluster, between two heartbeats of a node, and the longest wait for anything."""
 
 
@@ -40,8 +44,11 @@ class RealCluster:
         """Create the namespace and the nodes. What is created is removed again where that fails."""
         self.run = uuid4().hex[:8]
         self.space = f"gpu-autopilot-e2e-{self.run}"
+        self.kubeconfig = kubeconfig
         self.api = Api(Access(Address(kubeconfig)))
         self.nodes = tuple(f"{self.space}-{number}" for number in range(nodes))
+        self.broken: set[str] = set()
+        """Nodes that report that they are not ready."""
         self._made: list[str] = []  # paths, in the order of creation
         self._stop = threading.Event()
         self._kubelet = threading.Thread(target=self._keep, name="e2e-kubelet", daemon=True)
@@ -80,15 +87,25 @@ class RealCluster:
         """Whether the cluster serves Kueue in the version that we write."""
         return bool(self.get(KUEUE))
 
-    def job(self, name: str, pods: int = 1, gpus: int = 8, *, labels: Obj | None = None, **spec: Any) -> str:
-        """A Job whose pods run on the nodes of the run only; its uid."""
+    def job(
+        self,
+        name: str,
+        pods: int = 1,
+        gpus: int = 8,
+        *,
+        labels: Obj | None = None,
+        notes: Obj | None = None,
+        **spec: Any,
+    ) -> str:
+        """A Job whose pods run on the nodes of the run only; its uid. `notes`: its annotations."""
         template = {"spec": self.pod_spec(gpus)}
         body = {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "spec": {"parallelism": pods, "completions": pods, "template": template, **spec},
         }
-        uid: str = self.create(self.inside(BATCH, "jobs"), body, name, labels=labels or {})["metadata"]["uid"]
+        made = self.create(self.inside(BATCH, "jobs"), body, name, labels=labels or {}, annotations=notes or {})
+        uid: str = made["metadata"]["uid"]
         return uid
 
     def pod(self, name: str, gpus: int = 8, **labels: str) -> str:
@@ -123,6 +140,18 @@ class RealCluster:
         running = [each for each in self.pods(job) if each.get("status", {}).get("phase") == "Running"]
         return sorted(each["spec"]["nodeName"] for each in running)
 
+    def patch(self, path: str, body: Obj) -> Obj:
+        """A merge patch; the object."""
+        answer = self.api.patch(path, body, MERGE)
+        assert answer.ok, f"{path} cannot be changed: {answer.message}"
+        return answer.body
+
+    def finish(self, job: str) -> None:
+        """Its pods end well, as their kubelet says."""
+        for each in self.pods(job):
+            path = f"{self.inside(CORE, 'pods')}/{each['metadata']['name']}/status"
+            self.patch(path, {"status": {"phase": "Succeeded"}})
+
     def workload(self, job: str) -> Obj:
         """The Workload of a Job; {} while there is none."""
         for each in self.items(self.inside(KUEUE, "workloads")):
@@ -147,7 +176,7 @@ class RealCluster:
     # --- the nodes ----------------------------------------------------------------------------
 
     def _add_node(self, name: str, gpus: int) -> None:
-        labels = {"kubernetes.io/hostname": name, "type": "gpu-autopilot-e2e"}
+        labels = {"kubernetes.io/hostname": name, "type": "gpu-autopilot-e2e", **FOUND}
         taint = {"key": E2E, "value": self.run, "effect": "NoSchedule"}
         node = {"apiVersion": "v1", "kind": "Node", "spec": {"taints": [taint]}}
         self.create(f"{CORE}/nodes", node, name, labels=labels)
@@ -156,7 +185,8 @@ class RealCluster:
 
     def _beat(self, name: str, **status: Any) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "of an end-to-end test"}
+        state = {"status": "False", "reason": "KubeletNotReady"} if name in self.broken else READY
+        ready = {"type": "Ready", "message": "of an end-to-end test", **state}
         ready |= {"lastHeartbeatTime": now, "lastTransitionTime": now}
         self.api.patch(f"{CORE}/nodes/{name}/status", {"status": {"conditions": [ready], **status}}, MERGE)
 
@@ -239,8 +269,11 @@ class RealCluster:
 
     # --- Kueue --------------------------------------------------------------------------------
 
-    def queue(self, name: str, gpus: int) -> None:
-        """Our AdmissionCheck, a flavor of the nodes of the run, a ClusterQueue with the check, and its LocalQueue."""
+    def queue(self, name: str, gpus: int, **more: Any) -> None:
+        """Our AdmissionCheck, a flavor of the nodes of the run, a ClusterQueue with the check, and its LocalQueue.
+
+        `more`: further fields of the ClusterQueue.
+        """
         version = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
         cluster_name = f"{self.space}-{name}"
         check = {**version, "kind": "AdmissionCheck", "spec": {"controllerName": CONTROLLER}}
@@ -250,7 +283,7 @@ class RealCluster:
         quota = [{"name": GPU, "nominalQuota": str(gpus)}]
         groups = [{"coveredResources": [GPU], "flavors": [{"name": self.space, "resources": quota}]}]
         only = {"matchLabels": {"kubernetes.io/metadata.name": self.space}}
-        spec = {"namespaceSelector": only, "resourceGroups": groups}
+        spec = {"namespaceSelector": only, "resourceGroups": groups, **more}
         spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
         self.create(f"{KUEUE}/clusterqueues", {**version, "kind": "ClusterQueue", "spec": spec}, cluster_name)
         local = {**version, "kind": "LocalQueue", "spec": {"clusterQueue": cluster_name}}
@@ -258,17 +291,31 @@ class RealCluster:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Remove everything that was created, the newest first; pods may take as long as their grace."""
-        left = [path for path in reversed(self._made) if not self._removed(path)]
+    def made(self) -> int:
+        """How many objects were created: what `remove` leaves alone."""
+        return len(self._made)
+
+    def remove(self, since: int = 0) -> None:
+        """Remove what was created after the first `since` objects, the newest first; pods may take their grace.
+
+        Raises `AssertionError` naming what is still there after a minute.
+        """
+        left = [path for path in reversed(self._made[since:]) if not self._removed(path)]
         end_s = time.monotonic() + LONGEST_S
         while left and time.monotonic() < end_s:
             time.sleep(LOOK_S)
             left = [path for path in left if not self._removed(path)]
-        self._stop.set()
-        if self._kubelet.is_alive():
-            self._kubelet.join()
         assert not left, f"not removed: {', '.join(left)}; delete them with kubectl (label {E2E}={self.run})"
+        del self._made[since:]
+
+    def close(self) -> None:
+        """Remove everything that was created."""
+        try:
+            self.remove()
+        finally:
+            self._stop.set()
+            if self._kubelet.is_alive():
+                self._kubelet.join()
 
     def _removed(self, path: str) -> bool:
         """Ask for the removal of an object of this run; True where there is none. Others of its name are left alone."""
@@ -279,3 +326,9 @@ class RealCluster:
         if found.ok and not meta.get("deletionTimestamp"):
             self.api.delete(path, {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}})
         return False
+
+
+def is_true(found: Obj, kind: str) -> bool:
+    """Whether a condition of an object is True."""
+    rows = found.get("status", {}).get("conditions") or ()
+    return any(each["type"] == kind and each["status"] == "True" for each in rows)

@@ -1,0 +1,158 @@
+"""Stories in which the service decides: `autopilot run` beside any cluster, limited to the nodes and queue of one run.
+
+The test is the people who submit work, the kubelet of the nodes, and the training program that saves on request.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from autopilot.contract.annotations import APPROVE, CHECK, CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from tests.kits.deciding_service import RECOMMENDATIONS, DecidingService
+from tests.kits.real_cluster import CORE, Obj
+
+NOTICE = "aws-node-termination-handler/spot-itn"
+"""Taint of a node that its cloud takes back in two minutes."""
+SAVES: Obj = {"checkpoint_on_request": "true", "checkpoint_write_s": "1"}
+
+
+def gang_admitted_whole(world: DecidingService) -> None:
+    """A gang of both nodes waits with its quota while one is in use, and starts whole when it is free."""
+    cluster = world.cluster
+    world.job("whole-first")
+    cluster.until(lambda: cluster.hosts("whole-first"), "the first Job runs")
+    world.job("whole-gang", pods=2)
+    cluster.until(lambda: check_of(world, "whole-gang"), "Kueue asks our check for the gang")
+    world.look(2)
+    assert check_of(world, "whole-gang")["state"] == "Pending"
+    assert cluster.pods("whole-gang") == []
+    cluster.finish("whole-first")
+    cluster.until(lambda: cluster.hosts("whole-gang") == sorted(cluster.nodes), "the gang runs on both nodes")
+    assert "placed on" in check_of(world, "whole-gang")["message"]
+    assert "AdmitBegun" in reasons(world, "whole-gang")
+
+
+def short_before_wide(world: DecidingService) -> None:
+    """Short work starts on the node that a wide gang cannot use yet; the gang starts when both nodes are free."""
+    cluster = world.cluster
+    world.job("gap-first", limit_s="2h")
+    cluster.until(lambda: cluster.hosts("gap-first"), "the first Job runs")
+    world.job("gap-wide", pods=2, limit_s="1h")
+    cluster.until(lambda: check_of(world, "gap-wide"), "Kueue asks our check for the wide gang")
+    world.look(2)
+    world.job("gap-short", limit_s="10m")
+    (place,) = cluster.until(lambda: cluster.hosts("gap-short"), "the short Job runs")
+    assert [place] == [each for each in cluster.nodes if each not in cluster.hosts("gap-first")]
+    assert cluster.pods("gap-wide") == []
+    cluster.finish("gap-short")
+    cluster.finish("gap-first")
+    cluster.until(lambda: cluster.hosts("gap-wide") == sorted(cluster.nodes), "the wide gang runs on both nodes")
+
+
+def preempted_after_its_checkpoint(world: DecidingService) -> None:
+    """A latency-critical pod takes the node of training, which is asked first, saves, and then leaves."""
+    cluster = world.cluster
+    world.policy(preemption={"grace_s": 300, "saves_prior": 0.9})
+    world.job("saved-one", **SAVES)
+    world.job("saved-two", **SAVES)
+    cluster.until(lambda: cluster.hosts() == sorted(cluster.nodes), "a Job runs on each node")
+    world.job("saved-chat", slo_class="latency-critical", priority="100")
+    (asked,) = cluster.until(lambda: [each for each in cluster.pods() if noted(each, CHECKPOINT_REQUEST)], "a request")
+    assert cluster.pods("saved-chat") == []
+    request = json.loads(noted(asked, CHECKPOINT_REQUEST))
+    path = f"{cluster.inside(CORE, 'pods')}/{asked['metadata']['name']}"
+    saved = {"id": request["id"], "step": 1, "path": "/ckpt/1", "at": time.time()}
+    cluster.patch(path, {"metadata": {"annotations": {CHECKPOINT_ACK: json.dumps(saved)}}})
+    cluster.until(lambda: cluster.hosts("saved-chat") == [asked["spec"]["nodeName"]], "the service runs on the node")
+    victim = asked["metadata"]["labels"]["job-name"]
+    assert cluster.pods(victim) == []
+    assert "EvictBegun" in reasons(world, victim)
+
+
+def approved_by_annotation(world: DecidingService) -> None:
+    """A person approves the Recommendation with `kubectl annotate`, and the gang starts."""
+    cluster = world.cluster
+    if world.no_recommendations:
+        pytest.skip(world.no_recommendations)
+    world.policy(modes={"admit_gang": "approve"})
+    world.look(2)
+    world.job("approved-gang", pods=2)
+    (shown,) = cluster.until(lambda: waiting(world), "a Recommendation waits for approval")
+    assert cluster.pods("approved-gang") == []
+    cluster.patch(f"{RECOMMENDATIONS}/{shown['metadata']['name']}", {"metadata": {"annotations": {APPROVE: "yes"}}})
+    cluster.until(lambda: cluster.hosts("approved-gang") == sorted(cluster.nodes), "the gang runs on both nodes")
+    answered = cluster.get(f"{RECOMMENDATIONS}/{shown['metadata']['name']}")
+    assert answered["status"]["decision"]["verdict"] == "Approved"
+    assert APPROVE not in answered["metadata"].get("annotations", {})
+
+
+def drained_before_its_node_goes(world: DecidingService) -> None:
+    """The cloud announces that it takes a spot node back; its work leaves and goes on on the node that stays."""
+    cluster = world.cluster
+    world.policy(recovery={"notice_margin_s": 118})
+    world.job("drained", **SAVES)
+    (spot,) = cluster.until(lambda: cluster.hosts("drained"), "the Job runs")
+    path, other = f"{CORE}/nodes/{spot}", next(each for each in cluster.nodes if each != spot)
+    taints = cluster.get(path)["spec"]["taints"]
+    try:
+        cluster.patch(path, {"metadata": {"labels": {"node-lifecycle": "spot"}}})
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        notice = {"key": NOTICE, "value": "e2e", "effect": "NoSchedule", "timeAdded": now}
+        cluster.patch(path, {"spec": {"taints": [*taints, notice]}})
+        cluster.until(lambda: cluster.hosts("drained") == [other], "the Job runs on the node that stays")
+    finally:
+        cluster.patch(path, {"metadata": {"labels": {"node-lifecycle": None}}, "spec": {"taints": taints}})
+
+
+def waiting(world: DecidingService) -> list[Obj]:
+    """Recommendations about work of the run that wait for a person."""
+    found = world.cluster.items(RECOMMENDATIONS)
+    return [each for each in found if each.get("status", {}).get("state") == "NeedsApproval"]
+
+
+def noted(pod: Obj, annotation: str) -> str:
+    """An annotation of a pod."""
+    value: str = pod["metadata"].get("annotations", {}).get(annotation, "")
+    return value
+
+
+def check_of(world: DecidingService, job: str) -> Obj:
+    """Our check on the Workload of a Job; {} before Kueue asks it."""
+    rows = world.cluster.workload(job).get("status", {}).get("admissionChecks", ())
+    return next((each for each in rows if each["name"] == CHECK), {})
+
+
+def reasons(world: DecidingService, job: str) -> list[str]:
+    """Reasons of the Events of the service on a Job."""
+    return [reason for reason, _ in world.cluster.events(job)]
+
+
+def tell(world: DecidingService, name: str) -> None:
+    """Run a story; what it created is removed, and the policy is as before."""
+    made = world.cluster.made()
+    try:
+        STORIES[name](world)
+    except AssertionError as failed:
+        failed.add_note(f"the log of the service ends so:\n{world.log()}")
+        raise
+    finally:
+        world.policy()
+        world.cluster.remove(made)
+        world.cluster.until(lambda: not world.cluster.pods(), "its pods are gone")
+
+
+STORIES: dict[str, Callable[[DecidingService], None]] = {
+    each.__name__: each
+    for each in (
+        gang_admitted_whole,
+        short_before_wide,
+        preempted_after_its_checkpoint,
+        approved_by_annotation,
+        drained_before_its_node_goes,
+    )
+}
