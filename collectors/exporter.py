@@ -130,12 +130,11 @@ class ExporterCollector:
         return attribute(self._scanner.owned())
 
     def sightings(self) -> Sightings:
-        """GPUs and instances of the latest round with their nodes, and the pods on them."""
+        """GPUs and instances with their nodes, and the pods on them in the latest round."""
         if self._sightings is None:
-            known = self._scanner.entities
             seen = [
                 Sighting(entity.partition("/")[0], entity.partition("/")[2], profile, host)
-                for entity, profile, host in zip(known.ids, known.profile, known.node, strict=True)
+                for entity, profile, host in self._scanner.there()
             ]
             self._sightings = Sightings(tuple(seen), self.attributions())
         return self._sightings

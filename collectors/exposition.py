@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.hardware import dcgm
-from autopilot.core.model.snapshot import F32, F64, I8, I32, Texts
+from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, Texts
 from collectors.entities import NODE_LABELS, Entities, activity, fill_boards
 
 _LINE = re.compile(
@@ -135,6 +135,7 @@ class Scanner:
         self._round = 0
         self._purged = (0, 0)  # round and lines known at the last purge
         self._present: NDArray[np.intp] = np.empty(0, np.intp)
+        self._there: Bools = np.empty(0, np.bool_)
         self._ids: Texts = np.empty(0, object)
         self._rows: NDArray[np.intp] = np.empty(0, np.intp)
         self._cleaned: F64 = np.empty(0)
@@ -164,6 +165,16 @@ class Scanner:
         frame = self._frame(np.array(rows, np.intp), _numbers(numbers), malformed, np.diff([0, *ends]))
         self._purge()
         return frame
+
+    def there(self) -> Iterator[tuple[str, str, str]]:
+        """(id, profile, node) of the GPUs and instances that exist.
+
+        An instance is gone when its GPU is reported without it: it was cut anew. A GPU of which nothing is reported
+        keeps what it had: its exporter may be away.
+        """
+        known = self.entities
+        for column in np.flatnonzero(self._there).tolist():
+            yield known.ids[column], known.profile[column], known.node[column]
 
     def owned(self) -> Owned:
         """Samples of the last round with a pod label. `exported_pod` and `pod` are never mixed."""
@@ -249,8 +260,11 @@ class Scanner:
         np.fmax.at(table, (fields, columns), cleaned)
         present = np.zeros(size, bool)
         present[columns] = True
-        parents = np.array(self.entities.parent, np.intp)[present]
-        present[parents[parents >= 0]] = True
+        parents = np.array(self.entities.parent, np.intp)
+        present[parents[present & (parents >= 0)]] = True
+        there = np.zeros(size, bool)
+        there[: len(self._there)] = self._there
+        self._there = present | (there & ~((parents >= 0) & present[parents]))
         values, quality, extras = _signals(table)
         fill_boards(values, quality, self.entities, present)
         kept = np.flatnonzero(present)

@@ -43,6 +43,7 @@ SCENARIO_NAMES = (
     "hoarders",
     "liar",
     "mig-churn",
+    "mig-nodes",
     "mixed",
     "night-rest",
     "no-checkpoint",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from autopilot.core.model.snapshot import State
+from autopilot.core.model.snapshot import Recut, State
 from autopilot.playground.gangs import JOBS, PODS, WORKLOADS
 from autopilot.playground.projection import Projection
 from autopilot.playground.shapes import GPU, MIG
@@ -61,11 +61,29 @@ def _nodes(cluster: Cluster, projection: Projection) -> list[str]:
             found.append(f"node {name}: ready is {hardware.ready[row]}, and Ready is {conditions['Ready']}")
         if bool(node["spec"].get("unschedulable")) != hardware.cordoned[row]:
             found.append(f"node {name}: cordoned is {hardware.cordoned[row]}, and unschedulable is not")
-        first, count = hardware.first_gpu[row], hardware.node_gpus[row]
-        usable = sum(hardware.healthy[gpu] and not hardware.mig[gpu] for gpu in range(first, first + count))
-        if int(node["status"]["allocatable"][GPU]) != usable:
-            found.append(f"node {name}: {usable} GPUs work, and allocatable is {node['status']['allocatable'][GPU]}")
+        found += _offers(cluster, row, node)
     return [*found, *(f"node {name} is shown and does not exist" for name in shown)]
+
+
+def _offers(cluster: Cluster, row: int, node: Obj) -> list[str]:
+    """GPUs and instances by profile; none while the geometry changes, which its MIG manager says."""
+    hardware, name, state = cluster.hardware, node["metadata"]["name"], cluster.recuts.node_state(row)
+    first, count = hardware.first_gpu[row], hardware.node_gpus[row]
+    there: Counter[str] = Counter()
+    for gpu in range(first, first + count) if state != Recut.CHANGING else ():
+        if hardware.healthy[gpu]:
+            parts = [f"{MIG}{hardware.instances[part].profile}".replace("+", ".") for part in hardware.cut.get(gpu, ())]
+            there.update(parts if hardware.mig[gpu] else [GPU])
+    shown = {key: int(n) for key, n in node["status"]["allocatable"].items() if key == GPU or key.startswith(MIG)}
+    found = [
+        f"node {name}: {there[key]} of {key} work, and allocatable is {shown.get(key, 0)}"
+        for key in sorted({*there, *shown})
+        if there[key] != shown.get(key, 0)
+    ]
+    says = node["metadata"]["labels"].get("nvidia.com/mig.config.state", "")
+    if (says == "pending") != (state == Recut.CHANGING) or (state == Recut.FAILED and says != "failed"):
+        found.append(f"node {name}: its geometry is {state.name}, and nvidia.com/mig.config.state is {says!r}")
+    return found
 
 
 def _owner(projection: Projection, job: int) -> str:

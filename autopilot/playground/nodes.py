@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from autopilot.core.hardware.mig import find_gpu_model
 from autopilot.core.hardware.mig_profiles import find_profile_name
+from autopilot.core.model.snapshot import Recut
 from autopilot.playground.naming import Slugs
-from autopilot.playground.shapes import GPU, MIG
+from autopilot.playground.shapes import GPU, resource_of_profile
 from autopilot.playground.times import stamp
 from simulator.signals.behaviours import board_of
 from simulator.world.cluster import Cluster
@@ -28,6 +30,14 @@ DRIVER = "gpu.nvidia.com"
 VERSION = "v1.36.2"
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """GPUs and instances by resource, and the labels of feature discovery about them."""
+
+    capacity: dict[str, str]
+    labels: dict[str, str]
+
+
 class Nodes:
     """Builds the objects of each node from the world as it is."""
 
@@ -38,6 +48,10 @@ class Nodes:
         self.row = {name: row for row, name in enumerate(self.names)}
         self._changed_s = [0.0] * len(self.names)
         self._ready = list(cluster.hardware.ready)
+        cuts = any(cluster.hardware.mig)
+        self.managed = {row for row in self.row.values() if cuts and self._model(row)}
+        """Nodes with a MIG manager: where the cluster has instances, those whose GPUs can be cut."""
+        self._settled: dict[int, _Offer] = {}  # before the change that is under way
 
     def node(self, row: int, now_s: float, stored: Obj | None = None) -> Obj:
         """The Node object, with its status; taints of others on the `stored` one stay."""
@@ -100,7 +114,7 @@ class Nodes:
         inventory = self._cluster.inventory
         nodes, names = inventory.nodes, inventory.names
         model = find_gpu_model(names.gpu_models[int(nodes.gpu_model[row])])
-        found = {
+        found = self._offer(row).labels | {
             "kubernetes.io/hostname": self.names[row],
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
@@ -116,22 +130,40 @@ class Nodes:
         }
         if model is not None and model.memory_gb:
             found["nvidia.com/gpu.memory"] = str(model.memory_gb * 1024)
-        if any(self._cut(row)):
-            found |= {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig.config.state": self._recut(row)}
+        if row in self.managed:
+            found |= {"nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed"}
         if nodes.spot[row]:
             found["karpenter.sh/capacity-type"] = "spot"
         return found
 
-    def _cut(self, row: int) -> list[bool]:
-        nodes = self._cluster.inventory.nodes
-        first, count = int(nodes.first_gpu[row]), int(nodes.gpus[row])
-        return self._cluster.hardware.mig[first : first + count]
+    def _model(self, row: int) -> bool:
+        """Whether its GPUs can be cut."""
+        inventory = self._cluster.inventory
+        model = find_gpu_model(inventory.names.gpu_models[int(inventory.nodes.gpu_model[row])])
+        return model is not None and bool(model.profiles)
 
-    def _recut(self, row: int) -> str:
-        nodes = self._cluster.inventory.nodes
+    def layouts(self, row: int) -> list[list[str] | None]:
+        """The profiles of the instances of each GPU of a node; None where MIG mode is off."""
+        nodes, hardware = self._cluster.inventory.nodes, self._cluster.hardware
         first, count = int(nodes.first_gpu[row]), int(nodes.gpus[row])
-        changing = any(self._cluster.recuts.changing(gpu) for gpu in range(first, first + count))
-        return "pending" if changing else "success"
+        return [
+            [_named(hardware.instances[part].profile) for part in hardware.cut.get(gpu, ())]
+            if hardware.mig[gpu]
+            else None
+            for gpu in range(first, first + count)
+        ]
+
+    def _offer(self, row: int) -> _Offer:
+        """What is announced of the GPUs: as before while the geometry changes, for device plugin and feature discovery
+        are stopped. What is there no more stays with 0.
+        """
+        before = self._settled.get(row, _Offer({}, {}))
+        if before.capacity and self._cluster.recuts.node_state(row) == Recut.CHANGING:
+            return before
+        capacity = self._gpus(row, whole=True)
+        labels = {f"{name}.count": number for name, number in capacity.items() if name != GPU}
+        self._settled[row] = _Offer(dict.fromkeys(before.capacity, "0") | capacity, labels)
+        return self._settled[row]
 
     def _taints(self, row: int) -> list[Obj]:
         hardware = self._cluster.hardware
@@ -181,22 +213,28 @@ class Nodes:
 
     def _amounts(self, row: int, *, whole: bool) -> dict[str, str]:
         """Capacity, or (not `whole`) what can be handed out: without broken GPUs."""
-        inventory, hardware = self._cluster.inventory, self._cluster.hardware
-        nodes = inventory.nodes
-        first, count = int(nodes.first_gpu[row]), int(nodes.gpus[row])
+        nodes = self._cluster.inventory.nodes
         cpu_milli, memory_mib = int(nodes.cpu_milli[row]), int(nodes.memory_mib[row])
         found = {
             "cpu": f"{cpu_milli}m" if cpu_milli >= 0 else HOST_CPUS,
             "memory": f"{memory_mib}Mi" if memory_mib >= 0 else HOST_MEMORY,
             "pods": "250",
         }
-        gpus = [gpu for gpu in range(first, first + count) if whole or hardware.healthy[gpu]]
-        plain = [gpu for gpu in gpus if not hardware.mig[gpu]]
-        found[GPU] = str(len(plain))
-        profiles = Counter(
-            str(find_profile_name(hardware.instances[part].profile) or hardware.instances[part].profile)
-            for gpu in gpus
-            for part in hardware.cut.get(gpu, ())
-        )
-        found |= {f"{MIG}{name}": str(number) for name, number in sorted(profiles.items())}
-        return found
+        capacity = self._offer(row).capacity
+        if whole:
+            return found | capacity
+        changing = self._cluster.recuts.node_state(row) == Recut.CHANGING
+        return found | dict.fromkeys(capacity, "0") | ({} if changing else self._gpus(row, whole=False))
+
+    def _gpus(self, row: int, *, whole: bool) -> dict[str, str]:
+        """GPUs and instances of a node, or (not `whole`) of its GPUs that work."""
+        hardware, nodes = self._cluster.hardware, self._cluster.inventory.nodes
+        first = int(nodes.first_gpu[row])
+        layouts = [each for gpu, each in enumerate(self.layouts(row), first) if whole or hardware.healthy[gpu]]
+        profiles = Counter(name for each in layouts for name in each or ())
+        found = {resource_of_profile(name): str(number) for name, number in sorted(profiles.items())}
+        return {GPU: str(layouts.count(None))} | found
+
+
+def _named(profile: str) -> str:
+    return str(find_profile_name(profile) or profile)

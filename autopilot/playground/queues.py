@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from autopilot.core.hardware.mig_profiles import find_profile_name
 from autopilot.core.model.snapshot import Displace
 from autopilot.playground.naming import QUEUE, slug
-from autopilot.playground.shapes import GPU, MIG
+from autopilot.playground.shapes import GPU, resource_of_profile
 from simulator.baselines.kueue import cohort_specs
 from simulator.specs.clusterqueues import MOST_PRIORITY, ROOT, QueueSpec
 from simulator.world.cluster import Cluster
@@ -132,7 +131,7 @@ def _groups(spec: QueueSpec, cluster: Cluster, *, instances: bool) -> list[Obj]:
     for gpu, parts in hardware.cut.items():
         model = names.gpu_models[hardware.model_of[hardware.node_of[gpu]]]
         for part in parts:
-            profile = f"{MIG}{find_profile_name(hardware.instances[part].profile) or hardware.instances[part].profile}"
+            profile = resource_of_profile(hardware.instances[part].profile)
             profiles.add(profile)
             owned[model, profile] = owned.get((model, profile), 0) + instances
     resources = [GPU, *sorted(profiles)]

@@ -39,9 +39,12 @@ def requests_of(shape: Shape, units: int) -> dict[str, str]:
 
 def resource_of(shape: Shape) -> str:
     """The resource that its pods request."""
-    if shape.profile:
-        return f"{MIG}{find_profile_name(shape.profile) or shape.profile}"
-    return GPU
+    return resource_of_profile(shape.profile) if shape.profile else GPU
+
+
+def resource_of_profile(profile: str) -> str:
+    """The resource of MIG instances of a profile; `+` is not allowed in its name."""
+    return f"{MIG}{find_profile_name(profile) or profile}".replace("+", ".")
 
 
 def member_count(shape: Shape, gpus: int) -> int:

@@ -17,6 +17,7 @@ from autopilot.playground.beside import Beside
 from autopilot.playground.clock import StageClock
 from autopilot.playground.engine import Shown
 from autopilot.playground.levers import Levers
+from autopilot.playground.mig_manager import MigManagers
 from autopilot.playground.projection import Projection
 from autopilot.playground.serving import playground_server
 from autopilot.playground.submissions import Submissions
@@ -102,7 +103,8 @@ def open_stage(
     projection = Projection(
         simulation.cluster, server, world.spec.queues, world.services.deployments, engine.preemptor, checked
     )
-    engine.after = partial(_show, projection, timeline)
+    managers = MigManagers(simulation.engine, projection)
+    engine.after = partial(_show, projection, managers, timeline)
     occupants = Occupants(simulation.cluster, world.seed, projection.pod_labels)
     owners = Owners(simulation.cluster, world.seed)
     owners.arm(simulation.engine)
@@ -117,11 +119,10 @@ def open_stage(
     if faults is not None:
         faults.arm(simulation.engine, simulation.cluster)
     projection.begin()
+    managers.begin()
     submissions = Submissions(simulation.engine, projection)
-
     submissions.listen()
     clock = StageClock(timeline, simulation.engine, speed)
-    exporters = Exporters(occupants, generator_of(world.seed, faults))
     stage = Stage(
         world,
         simulation.cluster,
@@ -130,7 +131,7 @@ def open_stage(
         projection,
         submissions,
         clock,
-        exporters,
+        Exporters(occupants, generator_of(world.seed, faults)),
         servers,
         simulation,
     )
@@ -166,10 +167,11 @@ def _check_without(world: World, jobs: Jobs, without: Collection[str], *, acts: 
             raise InputError(f"--without-kueue: {world.title} has no tenant {tenant}; name one of {known}")
 
 
-def _show(projection: Projection, timeline: Timeline, now_s: float) -> None:
+def _show(projection: Projection, managers: MigManagers, timeline: Timeline, now_s: float) -> None:
     """Let the server's time catch up with the instant, then show it."""
     timeline.run_until_us(_us(projection.start_s + now_s))
     projection.show(now_s)
+    managers.follow(now_s)
 
 
 def _us(at_s: float) -> int:

@@ -216,7 +216,7 @@ class TelemetryGenerator:
         return np.asarray(np.floor(time_s / self.watch_interval_s + 1e-9).astype(np.int64))
 
     def _never_blank(self, entities: Entities) -> bool:
-        return not (self.faults.blank_ratio or np.isfinite(entities.since_s).any())
+        return not (self.faults.blank_ratio or (entities.since_s > -np.inf).any())
 
     def _measure(self, slots: I64, entities: Entities, state: GpuState, engine: bool) -> tuple[F64, Bools, F64]:
         """Printed signals [signals, T, E], which entities are reported [T, E], and, where `engine` asks
@@ -360,7 +360,7 @@ class TelemetryGenerator:
         if entities.cut.any() and not faults.mig_parent:
             alive &= ~entities.cut
         blank = np.zeros(shape, bool)
-        if np.isfinite(entities.since_s).any():
+        if (entities.since_s > -np.inf).any():
             age_s = ticks * watch_s - entities.since_s
             alive &= age_s >= 0.0
             if faults.first_interval_blank:

@@ -26,6 +26,8 @@ class Spot(NamedTuple):
 
 def find_spot(hardware: Hardware, shape: Shape, allowed: int = -1) -> Spot | None:
     """Free GPUs for `shape` on the nodes of the bit set `allowed`, or None when it does not fit now."""
+    if hardware.stopped:
+        allowed &= ~_stopped(hardware)
     if shape.plain:
         gpus = _whole(hardware, shape, allowed) if allowed != -1 else _anywhere(hardware, shape)
         return Spot(gpus) if gpus is not None else None
@@ -41,6 +43,14 @@ def find_spot(hardware: Hardware, shape: Shape, allowed: int = -1) -> Spot | Non
         if spot is not None:
             return spot
     return None
+
+
+def _stopped(hardware: Hardware) -> int:
+    """Nodes whose GPUs take nothing while a MIG geometry changes, as a bit set."""
+    found = 0
+    for gpu in hardware.stopped:
+        found |= hardware.node_bit[hardware.node_of[gpu]]
+    return found
 
 
 def _anywhere(hardware: Hardware, shape: Shape) -> list[int] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from autopilot.core.hardware.mig import find_gpu_model, is_legal
+from autopilot.core.hardware.mig import find_gpu_model, fits, is_legal
 from autopilot.core.model.snapshot import Recut as State
 from simulator.world.allocation import FREE, Refusal
 from simulator.world.facts import Recut, Recutting
@@ -97,6 +97,44 @@ class Recuts:
         rows = [row for row in hardware.cut.get(gpu, ()) if hardware.instance_holder[row] != FREE]
         return [(hardware.instances[row].profile, hardware.instances[row].start) for row in rows]
 
+    def node_state(self, node: int) -> State:
+        """The state that a node reports: changing while any of its GPUs is, then failed where any has failed."""
+        hardware = self._cluster.hardware
+        found = [change for gpu, change in self._open.items() if hardware.node_of[gpu] == node]
+        if not found:
+            return State.SETTLED
+        return State.FAILED if all(change.failed for change in found) else State.CHANGING
+
+    def begin_node(self, node: int, layouts: Sequence[Sequence[str] | None], now_s: float) -> Refusal | None:
+        """Cut the GPUs of a node anew, all of them or none: each into instances of these profiles; None for MIG off.
+
+        Nothing may run on the node. A GPU that has these instances already stays as it is. The places are those that
+        destroy the fewest instances.
+        """
+        hardware = self._cluster.hardware
+        first = hardware.first_gpu[node]
+        if self.node_state(node) != State.SETTLED:
+            return Refusal.OTHER_GEOMETRY
+        model = find_gpu_model(self._cluster.inventory.names.gpu_models[hardware.model_of[node]])
+        changes: list[tuple[int, Geometry | None, Geometry | None]] = []
+        for gpu, profiles in enumerate(layouts, first):
+            before: Geometry | None = self.present(gpu) if hardware.mig[gpu] else None
+            if _names(before) == (None if profiles is None else sorted(profiles)):
+                continue
+            after: Geometry | None = None
+            if profiles is not None:
+                found = fits(model, (), profiles, before or ()) if model is not None else None
+                if found is None:
+                    return Refusal.ILLEGAL_GEOMETRY
+                after = [(each.profile, each.start) for each in found]
+            refusal = self._refusal(gpu, before, after, "node")
+            if refusal is not None:
+                return refusal
+            changes.append((gpu, before, after))
+        for gpu, before, after in changes:
+            self.begin(gpu, before, after, now_s, scope="node")
+        return None
+
     def begin(
         self,
         gpu: int,
@@ -112,8 +150,27 @@ class Recuts:
         Instances that are not in `after` go at once, new ones exist at the end. With the scope `gpu` or `node` nothing
         may run on the GPU or its node, and nothing starts there meanwhile.
         """
-        cluster, hardware = self._cluster, self._cluster.hardware
-        model = find_gpu_model(cluster.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
+        cluster = self._cluster
+        refusal = self._refusal(gpu, before, after, scope)
+        if refusal is not None:
+            return refusal
+        ending, extra_s = self.fate(gpu, now_s)
+        self._count += 1
+        target = _sorted(after) or ()
+        change = _Change(self._count, self.present(gpu), target, before is None, after is None, ending, effect, scope)
+        self._open[gpu] = change
+        self._stop()
+        turns = change.was_whole != change.whole
+        cluster.publish(Recutting(now_s, gpu, True, change.before, change.after, effect, scope, turns))
+        self._set(gpu, [cut for cut in change.before if cut in target], now_s, mig=True)
+        took_s = cluster.physics.mig_reconfigure_s + (extra_s if ending is Ending.STUCK else 0.0)
+        cluster.schedule(up_to_grid(now_s + took_s), RECUT, gpu, change.number)
+        return None
+
+    def _refusal(self, gpu: int, before: Geometry | None, after: Geometry | None, scope: str) -> Refusal | None:
+        """Why a change cannot begin."""
+        hardware = self._cluster.hardware
+        model = find_gpu_model(self._cluster.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
         if model is None or not is_legal(model, after or ()):
             return Refusal.ILLEGAL_GEOMETRY
         if not hardware.healthy[gpu]:
@@ -127,17 +184,6 @@ class Recuts:
             return Refusal.NOT_IDLE
         if scope != "instance" and any(hardware.holders(each) for each in self._stopped_by(gpu, scope)):
             return Refusal.NOT_IDLE
-        ending, extra_s = self.fate(gpu, now_s)
-        self._count += 1
-        target = _sorted(after) or ()
-        change = _Change(self._count, self.present(gpu), target, before is None, after is None, ending, effect, scope)
-        self._open[gpu] = change
-        self._stop()
-        turns = change.was_whole != change.whole
-        cluster.publish(Recutting(now_s, gpu, True, change.before, change.after, effect, scope, turns))
-        self._set(gpu, [cut for cut in change.before if cut in target], now_s, mig=True)
-        took_s = cluster.physics.mig_reconfigure_s + (extra_s if ending is Ending.STUCK else 0.0)
-        cluster.schedule(up_to_grid(now_s + took_s), RECUT, gpu, change.number)
         return None
 
     def end(self, gpu: int, now_s: float, number: int) -> bool:
@@ -188,6 +234,11 @@ class Recuts:
         rows = hardware.cut.get(gpu, ())
         cuts = tuple((row, hardware.instances[row].profile, hardware.instances[row].start) for row in rows)
         self._cluster.publish(Recut(now_s, gpu, cuts))
+
+
+def _names(geometry: Geometry | None) -> list[str] | None:
+    """The profiles of a geometry, sorted; None for MIG mode off."""
+    return None if geometry is None else sorted(profile for profile, _ in geometry)
 
 
 def _sorted(geometry: Geometry | None) -> tuple[tuple[str, int], ...] | None:

@@ -6,6 +6,7 @@ is compared with the simulated world, and at the end the simulator's checkers ar
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,16 +108,23 @@ class Story:
     # --- what people do -----------------------------------------------------------------------
 
     def create(
-        self, name: str, *, namespace: str = RESEARCH, gpus: int = 8, pods: int = 1, lasts: str = "1h", **declared: str
+        self,
+        name: str,
+        *,
+        namespace: str = RESEARCH,
+        gpus: int = 8,
+        pods: int = 1,
+        lasts: str = "1h",
+        resource: str = "nvidia.com/gpu",
+        **declared: str,
     ) -> None:
         """A Job of `pods` pods with `gpus` GPUs each, behind our gate as a template or policy of the cluster sets it.
 
-        `declared`: its workload contract, with _ for -.
+        `declared`: its workload contract, with _ for -. `resource`: what its pods ask for.
         """
         notes = {CONTRACT + key.replace("_", "-"): value for key, value in declared.items()} | {GATED_BY: CONTROLLER}
-        self.client.create(
-            JOBS, job(name, namespace=namespace, gpus=gpus, pods=pods, annotations={DURATION: lasts, **notes})
-        )
+        made = job(name, namespace, gpus, pods, resource, annotations={DURATION: lasts, **notes})
+        self.client.create(JOBS, made)
 
     def leave(self, name: str, *, namespace: str = RESEARCH, gpus: int = 8, pods: int = 1, lasts: str = "1h") -> None:
         """A suspended Job in no queue, which its owner leaves to the autopilot."""
@@ -191,6 +199,11 @@ class Story:
             if each["involvedObject"]["name"] in names
             and each.get("reportingComponent", "").startswith("gpu-autopilot")
         ]
+
+    def measured(self, node: str) -> set[str]:
+        """The GPUs that the exporter of a node reports."""
+        text = self.run.stage.exporters.text(node, self.run.now_s) or b""
+        return set(re.findall(r'UUID="([^"]*)"', text.decode()))
 
     def lost_gpu_s(self, name: str, namespace: str = RESEARCH) -> float:
         """Work that its last stop lost, in GPU-seconds; NaN where it was never stopped."""

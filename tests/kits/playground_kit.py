@@ -37,11 +37,13 @@ def found_until(stage: Stage, to_s: float) -> list[str]:
     return []
 
 
-def job(name: str, namespace: str = "vision", gpus: int = 2, pods: int = 1, **more: Any) -> dict[str, Any]:
-    """A Job as a person writes it; `gpus` of each pod, 0: none requested."""
+def job(
+    name: str, namespace: str = "vision", gpus: int = 2, pods: int = 1, resource: str = "nvidia.com/gpu", **more: Any
+) -> dict[str, Any]:
+    """A Job as a person writes it; `gpus` (or instances) of each pod, 0: none requested."""
     container: dict[str, Any] = {"name": "c", "image": "busybox", "command": ["sleep", "300"]}
     if gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
+        container["resources"] = {"limits": {resource: str(gpus)}}
     spec = {
         "parallelism": pods,
         "completions": pods,

@@ -327,6 +327,16 @@ def test_instances_that_are_gone_are_not_in_the_frame() -> None:
     assert signal(frame, "GPU-mig0", "sm_active_ratio") == pytest.approx(3 / 7)
 
 
+def test_what_exists_follows_the_reports_of_each_gpu() -> None:
+    """A GPU that is reported without an instance has lost it; one that is not reported keeps what it had."""
+    scanner = Scanner()
+    scanner.scan([render([SLICE, SLICE.but(gi_id="2")]), render([GPU])])
+    scanner.scan([render([GPU])])  # the exporter of the other node is away
+    assert {each for each, _, _ in scanner.there()} == {"GPU-mig0", "GPU-mig0/1", "GPU-mig0/2", "GPU-aaaa"}
+    scanner.scan([render([SLICE.but(gi_id="3", profile="7g.80gb")])])
+    assert {each for each, _, _ in scanner.there()} == {"GPU-mig0", "GPU-mig0/3", "GPU-aaaa"}
+
+
 # --- pods --------------------------------------------------------------------------------------
 
 

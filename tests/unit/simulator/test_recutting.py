@@ -20,6 +20,7 @@ from simulator.world.cluster import Cluster
 from simulator.world.facts import Recutting
 from simulator.world.hardware import Refusal
 from simulator.world.physics import REAL
+from simulator.world.placing import find_spot
 from simulator.world.recutting import Ending
 from simulator.world.work import Jobs, Shape
 
@@ -127,6 +128,40 @@ def test_changes_fail(ending: Ending, between: list[tuple[str, int]], state: int
     assert (list(world.cluster.recuts.present(0)), world.states()[0]) == (between, state)
     world.step()
     assert (list(world.cluster.recuts.present(0)), world.states()[0]) == (after, Recut.SETTLED)
+
+
+def test_a_node_is_cut_as_a_whole_or_not_at_all() -> None:
+    """GPUs that have the instances already stay as they are, and the node changes until the last of them has."""
+    world = World()
+    recuts, threes = world.cluster.recuts, ["3g.40gb", "3g.40gb"]
+    assert recuts.begin_node(0, [threes, threes, ["7g.80gb"] * 2], 0.0) is Refusal.ILLEGAL_GEOMETRY
+    assert world.states() == [Recut.SETTLED] * 3
+    assert recuts.begin_node(0, [threes, threes, ["7g.80gb"]], 0.0) is None
+    assert [fact.gpu for fact in world.facts] == [0, 2]
+    world.step()
+    assert recuts.node_state(0) == Recut.CHANGING
+    assert recuts.begin_node(0, [None, None, None], 50.0) is Refusal.OTHER_GEOMETRY
+    world.step()
+    assert recuts.node_state(0) == Recut.SETTLED
+    assert [sorted(recuts.present(gpu)) for gpu in range(3)] == [THREES, THREES, SEVEN]
+    assert recuts.begin_node(0, [None, threes, None], 100.0) is None
+    world.step()
+    world.step()
+    assert world.cluster.hardware.mig == [False, True, False]
+
+
+def test_a_node_on_which_work_runs_is_not_cut() -> None:
+    """All clients of the node would be stopped; and nothing starts while it changes."""
+    world = World()
+    hardware, shape = world.cluster.hardware, world.cluster.jobs.shape_of(0)
+    world.cluster.submit(0, 0.0)
+    assert world.cluster.start(0, [1], 0.0, instances=[hardware.cut[1][0]]) is None
+    wanted = [["3g.40gb", "3g.40gb"], ["3g.40gb", "3g.40gb"], None]
+    assert world.cluster.recuts.begin_node(0, wanted, 10.0) is Refusal.NOT_IDLE
+    world.cluster.retire(0, 20.0)
+    assert find_spot(hardware, shape) is not None
+    assert world.cluster.recuts.begin_node(0, wanted, 30.0) is None
+    assert find_spot(hardware, shape) is None
 
 
 def test_the_inventory_and_the_telemetry_follow() -> None:
