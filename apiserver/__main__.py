@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kubelets = KubeletOptions(served=lambda _node: False) if given.no_kubelets else None
     names = random.Random(1)  # noqa: S311 - of uids and suffixes
     server = cluster(Timeline(datetime.now(UTC)), names, kueue=given.kueue, kubelets=kubelets)
-    with serve(server, port=given.port) as running:
+    with serve(server, port=given.port, tls=True) as running:  # without TLS kubectl sends no token
         given.kubeconfig.touch(mode=0o600)
         given.kubeconfig.write_text(running.kubeconfig(), "utf-8")
         sys.stdout.write(f"listens on {running.url}; kubectl --kubeconfig {given.kubeconfig} get nodes\n")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from tests.kits.cluster_stories import STORIES, refuse_without_queues
+from tests.kits.cluster_stories import STORIES, gang_under_kueue, refuse_without_queues
 from tests.kits.deciding_service import DecidingService
 from tests.kits.decision_stories import STORIES as DECISIONS
 from tests.kits.decision_stories import tell
+from tests.kits.kueue_install import KueueAbsentError, installed_kueue
 from tests.kits.real_cluster import RealCluster
 
 pytestmark = pytest.mark.e2e
@@ -27,6 +30,18 @@ def kubeconfig() -> Path:
     return Path(named).expanduser()
 
 
+@pytest.fixture(scope="session")
+def kueue(kubeconfig: Path) -> Iterator[str]:
+    """Kueue, installed where it is absent; why it is not there, "" where it is."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(installed_kueue(kubeconfig, uuid4().hex[:8]))
+        except KueueAbsentError as error:
+            yield str(error)
+            return
+        yield ""
+
+
 @pytest.fixture
 def cluster(kubeconfig: Path) -> Iterator[RealCluster]:
     """The cluster with a namespace and nodes of our own, which are removed afterwards."""
@@ -38,14 +53,18 @@ def cluster(kubeconfig: Path) -> Iterator[RealCluster]:
 
 
 @pytest.mark.parametrize("name", sorted(STORIES))
-def test_story_on_a_real_cluster(cluster: RealCluster, name: str) -> None:
+def test_story_on_a_real_cluster(kueue: str, cluster: RealCluster, name: str) -> None:
     """It goes as told, and nothing of it is left."""
+    if kueue and name == gang_under_kueue.__name__:
+        pytest.skip(kueue)
     STORIES[name](cluster)
 
 
 @pytest.fixture(scope="module")
-def service(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecidingService]:
+def service(kueue: str, kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecidingService]:
     """`autopilot run` beside the cluster, for all stories in which it decides."""
+    if kueue:
+        pytest.skip(kueue)
     found = RealCluster(kubeconfig)
     try:
         refuse_without_queues(found)

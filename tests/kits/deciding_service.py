@@ -41,7 +41,7 @@ class DecidingService:
     def __init__(self, cluster: RealCluster, folder: Path, gpus: int = 32) -> None:
         """`folder`: for its files. `gpus`: quota of the queue, more than the nodes have."""
         self.cluster, self.folder = cluster, folder
-        self.no_recommendations = _define_recommendations(cluster)
+        self.no_recommendations = define_recommendations(cluster)
         """Why none are kept as objects; "" where they are."""
         cluster.queue("work", gpus, preemption={"withinClusterQueue": "LowerPriority"})
         self.policy()
@@ -89,7 +89,7 @@ class DecidingService:
             self.running.end()
 
 
-def _define_recommendations(cluster: RealCluster) -> str:
+def define_recommendations(cluster: RealCluster) -> str:
     """Create the definition where it is absent; why Recommendations cannot be used, "" where they can."""
     definition = recommendation_definition()
     path = f"{DEFINITIONS}/{definition['metadata']['name']}"

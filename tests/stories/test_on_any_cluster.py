@@ -16,9 +16,13 @@ from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import CHECK
+from autopilot.crds.definitions import recommendation_definition
 from tests.kits.cluster_stories import STORIES
+from tests.kits.deciding_service import RECOMMENDATIONS, define_recommendations
 from tests.kits.real_cluster import RealCluster
 
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+KIND = {"apiVersion": "gpu-autopilot.io/v1alpha1", "kind": "Recommendation"}
 VERSION = "kueue.x-k8s.io/v1beta2"
 KINDS = (
     "nodes",
@@ -89,6 +93,29 @@ def test_the_check_of_another_installation_stays(server: Server, kubeconfig: Pat
         found.close()
     assert left(server) == [f"{KINDS[3]} {CHECK}"]
     client.delete(KINDS[3], "", CHECK)
+
+
+def test_recommendations_of_another_installation_stay(server: Server, kubeconfig: Path) -> None:
+    """Their definition is created where it is absent and then removed; one that was there stays, and is not used."""
+    client, name = server.client(ADMIN, "test"), recommendation_definition()["metadata"]["name"]
+    for theirs in (False, True):
+        if theirs:
+            client.create(DEFINITIONS, recommendation_definition())
+        found = RealCluster(kubeconfig, nodes=1)
+        try:
+            assert define_recommendations(found) == ""
+        finally:
+            found.close()
+        assert (client.get(DEFINITIONS, "", name) is not None) is theirs
+    found = RealCluster(kubeconfig, nodes=1)
+    try:
+        spec = {"id": "a", "digest": "a", "action": "admit_gang", "workload": "team/a"}
+        answer = found.api.post(RECOMMENDATIONS, {**KIND, "metadata": {"name": "theirs"}, "spec": spec})
+        assert answer.ok, answer.message
+        assert "another installation" in define_recommendations(found)
+    finally:
+        found.close()
+    client.delete(DEFINITIONS, "", name)
 
 
 def fail_in_the_middle(found: RealCluster) -> None:
