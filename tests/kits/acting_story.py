@@ -99,11 +99,20 @@ class Story:
         self.run.decisions.append(self._saw)
         self.client = person(self.run.stage)
         self.cluster = self.run.stage.cluster
-        self.actions: Counter[str] = Counter()
-        """Actions whose proposals were carried out."""
+        self._made: set[tuple[str, str]] = set()
 
     def _saw(self, _observation: Observation, decision: Decision) -> None:
-        self.actions.update(each.action for each in decision.plan.proposals if each.accepted)
+        self._made |= {(each.action, each.id) for each in decision.plan.proposals if each.accepted}
+
+    @property
+    def actions(self) -> Counter[str]:
+        """Actions whose proposals were carried out; the same one, decided again, counts once."""
+        return Counter(action for action, _ in self._made)
+
+    @property
+    def took_over(self) -> bool:
+        """Another process leads. It may see in the cluster that an effect is done, and then tells nobody."""
+        return isinstance(self.run, MortalRun) and self.run.fence > 1
 
     # --- what people do -----------------------------------------------------------------------
 

@@ -201,7 +201,7 @@ class MortalRun(ActingRun):
     """The playground with a controller that dies once, and the one that takes over."""
 
     def __init__(self, world: World, folder: Path, policy: Policy, *, boundaries: Boundaries, **more: Any) -> None:
-        self.boundaries, self.fence = boundaries, 0
+        self.boundaries, self.fence, self._gone = boundaries, 0, False
         super().__init__(world, folder, policy, **more)
 
     def _begin(self) -> None:
@@ -216,10 +216,13 @@ class MortalRun(ActingRun):
             self._succeed()
 
     def _succeed(self) -> None:
-        """The process is gone, and some time later the next one leads."""
-        self._end()
-        self.stage.clock.run_to(self.now_s + TAKEOVER_S)
-        self._begin()
+        """The process is gone, and some time later the next one leads. None leads while the API server is down."""
+        if not self._gone:
+            self._end()
+            self.stage.clock.run_to(self.now_s + TAKEOVER_S)
+        self._gone = self.faults.plan.error == 1.0
+        if not self._gone:
+            self._begin()
 
     def _wiring(self, site: Site) -> Wiring:
         wiring = super()._wiring(site)
@@ -232,9 +235,14 @@ class MortalRun(ActingRun):
         return replace(
             wiring,
             memory=MortalMemory(memory, self.boundaries),
-            journal=MortalJournal(self.boundaries),
+            journal=MortalJournal(self.boundaries, self._see),
             leadership=Term(self.fence),
         )
+
+    def _see(self, observation: Observation, decision: Decision) -> None:
+        """A decision that is about to be carried out: of a process that dies then, nobody hears afterwards."""
+        for each in self.decisions:
+            each(observation, decision)
 
     @property
     def lost(self) -> list[str]:
@@ -244,7 +252,10 @@ class MortalRun(ActingRun):
     def tick(self) -> None:
         """Decide; where the controller dies, the next one decides a moment later."""
         try:
-            super().tick()
+            if self._gone:
+                self._succeed()
+            if not self._gone:
+                super().tick()
         except Killed:
             self._succeed()
             self.tick()

@@ -77,7 +77,7 @@ def test_a_gang_of_the_playground_moves_without_loss(
     command = [require_tool("kubectl"), f"--kubeconfig={story.run.kubeconfig}", "drain", drained]
     done = during(command, story.wait)
     assert done.returncode == 0, done.stderr
-    story.wait(300.0)
+    story.wait(420.0)
     assert story.state("gang") == State.RUNNING
     assert len(story.hosts("gang")) == 2
     assert drained not in story.hosts("gang")
