@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from actuators.kubernetes.api import MERGE, Api, Refusal
 from apiserver.actors.kubelet import KubeletOptions
 from apiserver.cluster import cluster
 from apiserver.http.serve import serve
@@ -17,9 +18,12 @@ from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import CHECK
 from autopilot.crds.definitions import recommendation_definition
+from collectors.kubernetes.access import Access, Address
 from tests.kits.cluster_stories import STORIES
+from tests.kits.deciding_service import KINDS as KINDS_OF_STORIES
 from tests.kits.deciding_service import RECOMMENDATIONS, define_recommendations
-from tests.kits.real_cluster import RealCluster
+from tests.kits.real_cluster import CORE, RealCluster
+from tests.kits.run_account import make_account
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 KIND = {"apiVersion": "gpu-autopilot.io/v1alpha1", "kind": "Recommendation"}
@@ -116,6 +120,23 @@ def test_recommendations_of_another_installation_stay(server: Server, kubeconfig
     finally:
         found.close()
     client.delete(DEFINITIONS, "", name)
+
+
+def test_the_account_of_a_run_writes_nothing_of_other_people(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
+    """It patches the nodes of the run, and no other node, namespace or ConfigMap."""
+    client = server.client(ADMIN, "test")
+    client.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "theirs"}})
+    found = RealCluster(kubeconfig, nodes=1)
+    try:
+        api = Api(Access(Address(make_account(found, tmp_path, KINDS_OF_STORIES))))
+        note = {"metadata": {"annotations": {"a": "b"}}}
+        assert api.patch(f"{CORE}/nodes/{found.nodes[0]}", note, MERGE).ok
+        for path in ("nodes/theirs", "namespaces/default", "namespaces/default/configmaps/any", "nodes/theirs/status"):
+            assert api.patch(f"{CORE}/{path}", note, MERGE).refusal == Refusal.RIGHT
+        assert api.get(f"{CORE}/namespaces/default/pods").refusal == Refusal.RIGHT
+    finally:
+        found.close()
+    client.delete("nodes", "", "theirs")
 
 
 def fail_in_the_middle(found: RealCluster) -> None:
