@@ -98,7 +98,7 @@ class NodeFacts:
     spot: bool
     reclaim_at_s: float
     recut: int
-    mig_fixed: bool  # no MIG manager changes its geometry: it is not set up for the lever `mig-config`
+    mig_fixed: bool  # no MIG manager changes its geometry: it is not set up for `mig-config`, or offers GPUs by claims
     cpu_milli: int
     memory_mib: int
     problems: tuple[tuple[str, str], ...] = ()
@@ -128,7 +128,8 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, nam
         )
     offered = _offered(node, problems)
     gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, offered, problems)
-    if not offered and named:  # by dynamic resource allocation
+    by_claims = not offered and named > 0  # dynamic resource allocation
+    if by_claims:
         gpus, cut, usable = named, 0, named
     taints = node.spec.taints or ()
     ready = condition(node.status.conditions, "Ready")  # type: ignore[arg-type]
@@ -159,7 +160,8 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, nam
         spot=any(node.metadata.label(key) == value for key, value in SPOT.items()),
         reclaim_at_s=_reclaim_at_s(node),
         recut=_recut(node),
-        mig_fixed=node.metadata.label("nvidia.com/mig.capable") != "true"
+        mig_fixed=by_claims
+        or node.metadata.label("nvidia.com/mig.capable") != "true"
         or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
         cpu_milli=quantity.milli(allocatable["cpu"]) if "cpu" in allocatable else -1,
         memory_mib=quantity.mib(allocatable["memory"]) if "memory" in allocatable else -1,

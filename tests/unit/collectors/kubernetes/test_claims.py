@@ -23,7 +23,7 @@ from tests.kits.dra_objects import (
     text,
     whole_gpu,
 )
-from tests.kits.kube_objects import Json, pod
+from tests.kits.kube_objects import Json, node, pod
 from tests.unit.collectors.kubernetes.view import Seen, held, reasons, row
 
 SMALL, BIG, SET = "gpu-0-mig-1g10gb-1-3", "gpu-0-mig-3g40gb-4-4", "gpu-0-counter-set"
@@ -131,6 +131,16 @@ def test_a_change_of_one_node_is_read_and_the_others_stay() -> None:
     seen = view.tables(*newer)
     assert seen[0].gpus.uuid.tolist() == ["GPU-n1-0", "GPU-n1-1", "GPU-n2-0"]
     assert [gpu for gpu, *_ in instances(seen)] == ["GPU-n2-0"]
+
+
+def test_nothing_is_cut_where_gpus_are_offered_by_claims() -> None:
+    """GPU feature discovery labels such a node as it labels every other one. Its geometry follows the claims."""
+    by_claims, counted = dra_node("n1"), node("n2")
+    for each in (by_claims, counted):
+        each["metadata"]["labels"] |= {"nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed"}
+    inventory, _ = Seen(by_claims, counted, *dynamic_slices("n1", 2)).tables()
+    assert inventory.gpus.healthy.all()
+    assert inventory.nodes.mig_fixed.tolist() == [True, False]
 
 
 def test_with_static_mig_every_listed_instance_exists() -> None:
