@@ -82,6 +82,10 @@ policies: [autopilot]
 """A small cluster on which everything goes wrong; one job is wider than all of it."""
 
 
+STALL_S = 6 * 3600.0
+"""A run in which nothing happens for this long has ended, though work waits: a shipped simulation looks for ten days."""
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """One tick as it was: what was seen and what was decided."""
@@ -196,6 +200,7 @@ def run(world: World, setup: Setup | None = None) -> Ran:
         queues=world.spec.queues,
         ready_wakes=services is not None,
     )
+    simulation.engine.stall_s = STALL_S
     if services is not None:
         services.arm(simulation.engine)
     if faults is not None:
