@@ -277,14 +277,14 @@ HEADS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where a figure differs by more than the goal, or an invariant is broken."""
-    given = options(__doc__ or "", arguments, scenario="", hours=0.0)
+    given = options(__doc__ or "", arguments, scenario="", hours=0.0, policy="autopilot")
     plan = {given.scenario: given.hours or SCENARIOS.get(given.scenario, 2.0)} if given.scenario else SCENARIOS
     if given.quick:
         plan = {"quickstart": 0.5}
     rows = []
     missed = False
     for name, hours in plan.items():
-        both = compare(name, hours, policy_of())
+        both = compare(name, hours, policy_of(given.policy))
         for side, found in zip(("simulate", "playground"), both, strict=True):
             row = (
                 name,

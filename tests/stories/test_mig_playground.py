@@ -18,7 +18,7 @@ from tests.kits.acting_story import PRODUCT, Story
 from tests.kits.core_world import with_policy
 
 Obj = dict[str, Any]
-SMALL, HALF = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+WHOLE, SMALL, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 SEVEN = "{gpus_per_node: 8, geometry: {1g.10gb: 7}}"
 CUT = f"    - {{name: cut, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB, mig: [{SEVEN}]}}"
 NODE = "cut-000"
@@ -106,3 +106,13 @@ def test_a_node_whose_change_fails_is_left_alone_until_its_repair(begin: Callabl
     until(story, lambda: labels(story)[STATE] != "failed", within_s=7200.0, step_s=120.0)
     until(story, lambda: labels(story)[STATE] == "success")
     assert offers(story) == {SMALL: "56"}
+
+
+def test_a_node_leaves_mig_mode_for_a_gang(begin: Callable[..., Story]) -> None:
+    """The GPUs that the gang lacks become whole in one change, and it starts on them."""
+    story = begun(begin)
+    story.create("gang", gpus=2)
+    until(story, lambda: story.state("gang") in {State.STARTING, State.RUNNING})
+    assert offers(story) == {WHOLE: "2", SMALL: "42"}
+    assert story.hosts("gang") == [NODE]
+    assert story.run.bad == []

@@ -7,12 +7,14 @@ from math import isfinite
 
 import pytest
 
+from actuators.kubernetes.levers.mig_record import CONFIG, STATE
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import simulate
 from autopilot.core.model.errors import InputError
+from autopilot.playground.agreement import disagreements
 from autopilot.playground.projection import Projection
 from simulator.world.facts import Stopped
-from tests.kits.playground_kit import found_until, stage_of
+from tests.kits.playground_kit import found_until, person, stage_of
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,7 @@ from tests.kits.playground_kit import found_until, stage_of
         ("quickstart", 1800.0),
         ("demo", 1800.0),
         ("mig-churn", 3600.0),
+        ("mig-nodes", 1800.0),
         ("spot-cascade", 7200.0),
         ("reclaim-storm", 7200.0),
     ],
@@ -124,3 +127,34 @@ def test_a_replica_that_waits_is_bound_when_there_is_room() -> None:
     assert found_until(stage, 1830.0) == []
     assert waiting[0] in stage.cluster.holding
     assert stage.projection.gangs[waiting[0]].name == before
+
+
+def test_the_checker_notices_instances_that_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the projection misses that the GPUs of a node change."""
+    monkeypatch.setattr(Projection, "on_recut", lambda _self, _fact: None)
+    monkeypatch.setattr(Projection, "on_recutting", lambda _self, _fact: None)
+    stage = stage_of("mig-nodes")
+    person(stage).patch("nodes", "", "h100-002", {"metadata": {"labels": {CONFIG: "all-3g.40gb"}}})
+    missing = "node h100-002: 0 of nvidia.com/mig-1g.10gb work, and allocatable is 14"
+    stage.clock.run_to(30.0)
+    assert disagreements(stage.cluster, stage.projection, 30.0) == [missing]
+
+
+def test_a_label_that_cannot_be_carried_out_changes_nothing() -> None:
+    """An entry that the file lacks, and one that the GPUs cannot have: the state is failed, and the node offers all."""
+    stage = stage_of("mig-nodes")
+    ada = person(stage)
+    file = ada.get("configmaps", "gpu-operator", "gpu-autopilot-mig")
+    assert file is not None
+    more = "  nine: [{devices: all, mig-enabled: true, mig-devices: {1g.10gb: 9}}]\n"
+    ada.patch(
+        "configmaps", "gpu-operator", "gpu-autopilot-mig", {"data": {"config.yaml": file["data"]["config.yaml"] + more}}
+    )
+    for value in ("unheard-of", "nine"):
+        ada.patch("nodes", "", "h100-002", {"metadata": {"labels": {CONFIG: value, STATE: None}}})
+        stage.clock.run_to(stage.clock.virtual_s + 1.0)
+        assert disagreements(stage.cluster, stage.projection, stage.clock.virtual_s) == []
+        node = ada.get("nodes", "", "h100-002")
+        assert node is not None
+        assert node["metadata"]["labels"][STATE] == "failed"
+        assert node["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "14"

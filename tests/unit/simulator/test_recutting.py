@@ -140,7 +140,7 @@ def test_a_node_is_cut_as_a_whole_or_not_at_all() -> None:
     assert [fact.gpu for fact in world.facts] == [0, 2]
     world.step()
     assert recuts.node_state(0) == Recut.CHANGING
-    assert recuts.begin_node(0, [None, None, None], 50.0) is Refusal.OTHER_GEOMETRY
+    assert recuts.begin_node(0, [None, threes, []], 50.0) is Refusal.OTHER_GEOMETRY
     world.step()
     assert recuts.node_state(0) == Recut.SETTLED
     assert [sorted(recuts.present(gpu)) for gpu in range(3)] == [THREES, THREES, SEVEN]
