@@ -83,7 +83,7 @@ policies: [autopilot]
 
 
 STALL_S = 6 * 3600.0
-"""A run in which nothing happens for this long has ended, though work waits: a shipped simulation looks for ten days."""
+"""A run in which nothing happens for this long has ended, though work waits. Shipped simulations wait ten days."""
 
 
 @dataclass(frozen=True, slots=True)
