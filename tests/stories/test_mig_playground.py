@@ -112,6 +112,7 @@ def test_a_node_leaves_mig_mode_for_a_gang(begin: Callable[..., Story]) -> None:
     """The GPUs that the gang lacks become whole in one change, and it starts on them."""
     story = begun(begin)
     story.create("gang", gpus=2)
+    story.wait(10.0)
     until(story, lambda: story.state("gang") in {State.STARTING, State.RUNNING})
     assert offers(story) == {WHOLE: "2", SMALL: "42"}
     assert story.hosts("gang") == [NODE]
