@@ -97,11 +97,21 @@ def end_of(gang: Gang) -> End:
             done = condition(gang.job.status.conditions, kind)
             if done is not None and done.status == "True":
                 return End(seconds_of(done.last_transition_time), failed)
-        return NOT_ENDED
+        return _completed(gang, gang.job.spec.completions)
     if gang.workload is None and gang.pods and all(each.over for each in gang.pods.values()):
         ends = [_pod_end_s(each) for each in gang.pods.values()]
         return End(max(ends), any(each.pod.status.phase == "Failed" for each in gang.pods.values()))
     return NOT_ENDED
+
+
+def _completed(gang: Gang, completions: int | None) -> End:
+    """The end of a Job whose pods have all ended well. Its controller says so a moment later, and until then the gang
+    would seem to wait for a start.
+    """
+    well = [each for each in gang.pods.values() if each.pod.status.phase == "Succeeded"]
+    if not completions or len(well) < completions:
+        return NOT_ENDED
+    return End(max(_pod_end_s(each) for each in well), failed=False)
 
 
 def _pod_end_s(found: PodFacts) -> float:
