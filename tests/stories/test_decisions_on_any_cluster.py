@@ -59,7 +59,7 @@ def kubeconfig(server: Server, tmp_path: Path) -> Iterator[Path]:
     """Its kubeconfig while it listens; other people have work there, which has settled."""
     path = tmp_path / "kubeconfig"
     with serve(server) as running:
-        with running.clock.hold() as timeline:
+        with running.clock.hold() as timeline, running.clock.lock:
             add_bystanders(server.client(ADMIN, "test"))
             timeline.run_for(SETTLED_S)
         path.write_text(running.kubeconfig(), "utf-8")
