@@ -32,7 +32,8 @@ from autopilot.settings import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-PATHS = {field.path for field in policy_fields()}
+FIELDS = policy_fields()
+PATHS = {field.path for field in FIELDS}
 
 
 SHIPPED = "admission, approve, autopilot, defragment-ahead, elastic, reactive, reclaim-idle, recommend, regeometry"
@@ -380,12 +381,24 @@ def test_a_difference_names_path_and_both_values() -> None:
     }
 
 
-@given(policies(), policies())
-def test_a_difference_is_empty_only_between_equal_policies(one: Policy, two: Policy) -> None:
-    """Equal policies have no difference and one digest; others have both."""
+def changed(node: Any, steps: list[str], value: Any) -> Any:
+    """The same tree with another value at one path."""
+    first, *rest = steps
+    return replace(node, **{first: changed(getattr(node, first), rest, value) if rest else value})
+
+
+@given(policies(), st.data())
+def test_a_difference_is_empty_only_between_equal_policies(one: Policy, data: st.DataObject) -> None:
+    """Equal policies have no difference and one digest. Others have both, and the difference names what was changed."""
+    two, paths = one, set()
+    for field in data.draw(st.lists(st.sampled_from(FIELDS), max_size=3)):
+        drawn = data.draw(HOURS if field.path.endswith("_hours") else values(field.hint))
+        two = changed(two, field.path.split("."), drawn)
+        paths.add(field.path)
     assert not policy_diff(one, one)
     assert (not policy_diff(one, two)) == (one == two) == (policy_digest(one) == policy_digest(two))
-    assert {path for path, _, _ in policy_diff(one, two)} <= PATHS
+    assert {path for path, _, _ in policy_diff(one, two)} <= paths
+    assert {path for path, _, _ in policy_diff(one, Policy())} <= PATHS
 
 
 # --- weight ---------------------------------------------------------------------------------------
