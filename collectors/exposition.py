@@ -169,8 +169,8 @@ class Scanner:
     def there(self) -> Iterator[tuple[str, str, str]]:
         """(id, profile, node) of the GPUs and instances that exist.
 
-        An instance is gone when its GPU is reported without it: it was cut anew. A GPU of which nothing is reported
-        keeps what it had: its exporter may be away.
+        An instance no longer exists when its GPU is reported without it, because the GPU was cut anew. A GPU without
+        samples keeps its instances, because its exporter may be down.
         """
         known = self.entities
         for column in np.flatnonzero(self._there).tolist():
