@@ -396,6 +396,7 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
         xid=np.full(size, UNKNOWN_XID, np.int32),
         remap=np.full(size, REMAP_UNKNOWN, np.int8),
         recut=np.zeros(size, np.int8),  # NVML does not report changes under way
+        on_demand=np.full(size, -1, np.int64),
     )
     instances = InstanceTable(
         id=np.array([dcgm.entity_id(d.uuid, str(i.gi_id)) for _, i, d in parts], dtype=object),

@@ -108,6 +108,9 @@ _MIX = msgspec.msgpack.Decoder(ExpectedMix | None, dec_hook=column)
 
 _TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTable}
 _TABLES = (*_TYPES, "runtimes")
+_LATER = {("gpus", "on_demand"): -1}
+"""Last columns that journals of earlier builds lack, and their values there."""
+
 _NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}
 _READERS: dict[str, Callable[[Any], tuple[Array, ...]]] = {name: reader_of(names) for name, names in _NAMES.items()}
 _READ_WITH_HAZARD = reader_of(_WITH_HAZARD)
@@ -331,12 +334,16 @@ class ObservationDecoder:
         packed = self._packed(name, part)
         if name == "workloads" and len(part) == 3 and part[0] is not None:
             self.workload_rows = unpack_rows(part[0])
-        self._state.tables[name] = _Seen(_TYPES[name](*unpack_columns(packed)), packed)
+        columns = unpack_columns(packed)
+        later = [np.full(packed.rows, _LATER[name, each], np.int64) for each in _NAMES[name][len(columns) :]]
+        self._state.tables[name] = _Seen(_TYPES[name](*columns, *later), packed)
 
     def _packed(self, name: str, part: Sequence[Any], before: Packed | None = None) -> Packed:
         if len(part) == 4:
             packed, names = read_whole(part)
-            if tuple(names) != (_WITH_HAZARD if _has_hazard(name, packed) else _NAMES[name]):
+            known = _WITH_HAZARD if _has_hazard(name, packed) else _NAMES[name]
+            lacks = known[len(names) :]
+            if tuple(names) + lacks != known or not all((name, each) in _LATER for each in lacks):
                 raise UnreadableError(f"{name} had the columns {', '.join(names)}: another version wrote this")
             return packed
         before = before or self._state.tables[name].packed

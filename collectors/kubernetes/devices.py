@@ -34,6 +34,8 @@ class Gpu:
     """A GPU. `parts` are its MIG instances; `mig` is true in MIG mode, also without instances.
 
     One that is not `usable` gets no work: its driver keeps work away from it, or it is taken in a way that is not seen.
+    `on_demand`: where instances exist only while claims have them, the places (profile, first memory slice) where a
+    claim could have one made now. None: instances last.
     """
 
     uuid: str
@@ -41,6 +43,7 @@ class Gpu:
     mig: bool = False
     parts: tuple[Part, ...] = ()
     usable: bool = True
+    on_demand: tuple[tuple[str, int], ...] | None = None
 
 
 @runtime_checkable

@@ -275,6 +275,7 @@ def boards_of(offer: Offer, taken: Mapping[Key, Taken]) -> Boards:
     usable. A GPU whose devices were taken in contradiction is not usable either.
     """
     unsound, problems = _contradictions(offer, taken)
+    left = _left(offer, taken)
     on_gpu: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for key, each in offer.devices.items():
         on_gpu[each.node, each.uuid].append(key)
@@ -297,9 +298,41 @@ def boards_of(offer: Offer, taken: Mapping[Key, Taken]) -> Boards:
             if not each.profile:
                 entities[key] = uuid
                 usable &= taken[key].used if key in taken else each.usable
-        nodes[node].append(Gpu(uuid, listed[keys[0]].index, bool(exists), tuple(parts), usable))
+        on_demand = _on_demand(listed, taken, left if usable else None)
+        nodes[node].append(Gpu(uuid, listed[keys[0]].index, bool(exists), tuple(parts), usable, on_demand))
     gpus = {node: tuple(sorted(found, key=lambda each: (each.index, each.uuid))) for node, found in nodes.items()}
     return Boards(gpus, entities, unsound, problems)
+
+
+def _left(offer: Offer, taken: Mapping[Key, Taken]) -> Mapping[Shared, float] | None:
+    """What claims leave of the counters; None where a claim has a device of which it is not known what it draws."""
+    if not taken.keys() <= offer.devices.keys():
+        return None
+    left = dict(offer.counters)
+    for key in taken:
+        for shared, amount in offer.devices[key].draws:
+            left[shared] = left.get(shared, 0.0) - amount
+    return left
+
+
+def _on_demand(
+    listed: Mapping[Key, Listed], taken: Mapping[Key, Taken], left: Mapping[Shared, float] | None
+) -> tuple[tuple[str, int], ...] | None:
+    """Where a claim could have an instance made on a GPU: none where that is in doubt. None: its instances last."""
+    if all(each.lasting for each in listed.values() if each.profile):
+        return None
+    mixed = any(each.profile and each.lasting for each in listed.values())
+    if left is None or mixed or any(key in taken and not each.profile for key, each in listed.items()):
+        return ()
+    return tuple(
+        (each.profile, each.start)
+        for key, each in listed.items()
+        if each.profile
+        and key not in taken
+        and each.usable
+        and each.start >= 0
+        and all(amount <= left.get(shared, 0.0) for shared, amount in each.draws)
+    )
 
 
 def _contradictions(offer: Offer, taken: Mapping[Key, Taken]) -> tuple[frozenset[Key], tuple[tuple[str, str], ...]]:

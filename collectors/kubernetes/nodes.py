@@ -98,6 +98,7 @@ class NodeFacts:
     spot: bool
     reclaim_at_s: float
     recut: int
+    by_claims: bool  # it offers GPUs by claims, and none as a resource
     mig_fixed: bool  # no MIG manager changes its geometry: it is not set up for `mig-config`, or offers GPUs by claims
     cpu_milli: int
     memory_mib: int
@@ -160,6 +161,7 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, nam
         spot=any(node.metadata.label(key) == value for key, value in SPOT.items()),
         reclaim_at_s=_reclaim_at_s(node),
         recut=_recut(node),
+        by_claims=by_claims,
         mig_fixed=by_claims
         or node.metadata.label("nvidia.com/mig.capable") != "true"
         or node.metadata.label("nvidia.com/mig.strategy") != "mixed",

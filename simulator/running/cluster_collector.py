@@ -159,6 +159,7 @@ class ClusterCollector:
             np.array(self.cluster.xids(), np.int32),
             was.gpus.remap,
             np.array(self.cluster.recuts.states(), np.int8),
+            was.gpus.on_demand,
         )
         return Inventory(was.names, nodes, gpus, self._instances())
 

@@ -107,6 +107,7 @@ def _gpus(spec: ClusterSpec, nodes: NodeTable) -> tuple[GpuTable, list[tuple[Pla
         np.zeros(len(node), np.int32),
         np.zeros(len(node), np.int8),
         np.zeros(len(node), np.int8),
+        np.full(len(node), -1, np.int64),
     ), geometries
 
 

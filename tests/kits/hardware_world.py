@@ -30,6 +30,7 @@ def hardware(
     remaps: Mapping[int, int] | None = None,
     recuts: Mapping[int, int] | None = None,
     cuts: Mapping[int, Sequence[tuple[str, int]]] | None = None,
+    on_demand: Mapping[int, int] | None = None,
 ) -> Hardware:
     """The hardware of `snapshot`, for tests that show different work on the same hardware."""
     count, per_node = (int(part) for part in shape.split("x"))
@@ -45,6 +46,7 @@ def hardware(
         xid=np.array([(xids or {}).get(row, 0) for row in range(total)], np.int32),
         remap=np.array([(remaps or {}).get(row, 0) for row in range(total)], np.int8),
         recut=np.array([(recuts or {}).get(row, 0) for row in range(total)], np.int8),
+        on_demand=np.array([(on_demand or {}).get(row, -1) for row in range(total)], np.int64),
     )
     return Hardware(_nodes(count, per_node, nodes or {}), gpus, _instances(cuts))
 

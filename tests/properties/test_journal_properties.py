@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +33,7 @@ from autopilot.core.model.records import (
 from autopilot.core.model.snapshot import (
     DTYPES,
     ClusterSnapshot,
+    GpuTable,
     Names,
     PlacementTable,
     SignalTable,
@@ -42,6 +45,7 @@ from autopilot.core.model.snapshot import (
 )
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
 from autopilot.journal.observations import NAMED_TABLES, ObservationDecoder, ObservationEncoder
+from autopilot.journal.table_codec import UnreadableError, change, pack_columns, whole
 from autopilot.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO
 from tests.kits.instructions import instruct
@@ -319,6 +323,31 @@ def test_what_did_not_change_is_one_object_after_reading(seed: int) -> None:
     assert one.forecasts.mix is two.forecasts.mix
     assert signals is None
     assert len(data) < 60
+
+
+def test_a_journal_of_an_earlier_build_lacks_a_column() -> None:
+    """It is read with the value that its absence means, also through changes. Another absent column is refused."""
+    first = observations(np.random.default_rng(1), 3)[-1]
+    gpus = first.snapshot.gpus
+    second = replace(gpus, healthy=~gpus.healthy)
+    packed = [pack_columns([getattr(each, f.name) for f in fields(GpuTable)][:-1]) for each in (gpus, second)]
+    names = [f.name for f in fields(GpuTable)][:-1]
+    data, signals = ObservationEncoder().encode(first)
+    head = msgspec.msgpack.decode(data)
+
+    def older(part: Any) -> bytes:
+        return msgspec.msgpack.encode([*head[:5], head[5] | {"gpus": part}, *head[6:]])
+
+    decoder = ObservationDecoder()
+    one = decoder.decode(older(whole(packed[0], names)), signals).snapshot.gpus
+    two = decoder.decode(older(change(packed[0], packed[1], None)), signals).snapshot.gpus
+    assert len(one.uuid) > 0
+    assert (one.on_demand == -1).all()
+    assert (two.on_demand == -1).all()
+    assert two.healthy.tolist() == second.healthy.tolist()
+    fewer = pack_columns([getattr(gpus, name) for name in names[:-1]])
+    with pytest.raises(UnreadableError, match="another version wrote this"):
+        ObservationDecoder().decode(older(whole(fewer, names[:-1])), signals)
 
 
 # --- decisions -----------------------------------------------------------------------------------

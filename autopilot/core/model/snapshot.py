@@ -3,8 +3,7 @@
 Each table is a frozen dataclass of one-dimensional arrays of equal length (struct of arrays), so an operation on
 100,000 GPUs is one vector operation. Codes (int32) index the name tuples of `Names`. A missing text is "", a missing
 number NaN (floats) or -1 (row numbers and codes). Capacity is counted in integers: whole GPUs, thousandths of a GPU
-(`milli`), MiB. Tables are never changed in place: a table that did not change between two ticks is the same object in
-both snapshots.
+(`milli`), MiB. Tables are never changed in place: one that did not change between two ticks is one object in both.
 """
 
 from __future__ import annotations
@@ -133,6 +132,7 @@ class GpuTable:
     xid: I32  # last XID error since the GPU was known to be healthy (xid_facts); 0: none, -1: unknown
     remap: I8  # row remapping of its memory: xid_facts.REMAP_*
     recut: I8  # Recut
+    on_demand: I64  # where a claim could have an instance made: bits over mig.placement_masks; -1: instances last
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,6 @@ DTYPES: dict[str, Any] = {
     "Bools": np.bool_,
 }
 
-
 BY_MODEL: dict[str, Any] = {"guarantee": np.int32, "limit_by_model": np.int32, "weight_by_model": np.float64}
 """Columns of QueueTable with one entry per GPU model."""
 
@@ -386,6 +385,7 @@ UNSTATED: dict[str, Any] = {
     "order": QueueOrder.INDEX,
     "ready": True,
     "healthy": True,
+    "on_demand": -1,
     "cpu_milli": -1,
     "memory_mib": -1,
     "instance": -1,
