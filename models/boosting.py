@@ -145,6 +145,8 @@ class Boosting:
     def _fit_one(self, rows: F64, change: F64, weight: F64, level: float, member: int) -> Any:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
+        from models.quantile_fit import fit_quantile
+
         self.counted_work += len(rows) * self._trees
         model = HistGradientBoostingRegressor(
             loss="quantile",
@@ -159,7 +161,7 @@ class Boosting:
             early_stopping=False,
             random_state=self._seed + member,
         )
-        return model.fit(rows, change, sample_weight=weight)
+        return fit_quantile(model, rows, change, weight)
 
     def predict(self, values: F64, first: int, ask: Ask, *, judged: bool = False) -> F64:
         """See `DemandModel`. Every series is scaled by its own history up to the first origin.

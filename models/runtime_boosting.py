@@ -164,6 +164,8 @@ def _one_per_level(
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
 
+    from models.quantile_fit import fit_quantile
+
     models: list[Any] = []
     bounds: list[F64] = []
     for level in levels:
@@ -177,7 +179,8 @@ def _one_per_level(
             max_bins=rules.bins,
             early_stopping=False,
             random_state=seed,
-        ).fit(rows, log_s, sample_weight=weight)
+        )
+        fit_quantile(model, rows, log_s, weight)
         if not models:
             bounds = model._bin_mapper.bin_thresholds_  # noqa: SLF001
             rows = np.stack([_bins(column, bound) for column, bound in zip(rows.T, bounds, strict=True)], axis=1)
