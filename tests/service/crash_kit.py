@@ -43,7 +43,7 @@ class Facts:
 
     started: list[tuple[int, int, str]] = field(default_factory=list)  # job, incarnation, effect
     evicted: list[tuple[int, int, str]] = field(default_factory=list)
-    ended: list[int] = field(default_factory=list)
+    ended: list[tuple[int, float]] = field(default_factory=list)  # job, time
 
     def on_started(self, fact: Started) -> None:
         self.started.append((fact.job, fact.incarnation, fact.effect))
@@ -53,7 +53,7 @@ class Facts:
 
     def on_stopped(self, fact: Stopped) -> None:
         if fact.why.name == "END":
-            self.ended.append(fact.job)
+            self.ended.append((fact.job, fact.at_s))
 
 
 def forked(body: Callable[[], None]) -> int:
@@ -89,7 +89,7 @@ def serve(folder: Path, scenario: str, speed: float) -> None:
         {
             "started": facts.started,
             "evicted": facts.evicted,
-            "ended": [jobs.id[job] for job in facts.ended],
+            "ended": [(jobs.id[job], at_s) for job, at_s in facts.ended],
             "done": sorted(served._actuator._done),
             "jobs": sum(service < 0 for service in jobs.service),
         },
