@@ -17,7 +17,7 @@ from models.quantile_fit import QuickPinball, fit_quantile
 def leaf(number: int) -> tuple[F64, F64]:
     """Residuals and weights of a leaf: large and tiny ones, with ties, gaps, and weights of zero or hardly more."""
     rng = np.random.default_rng(number)
-    size = int(rng.choice([1, 2, 3, 5, 20, 300]))
+    size = int(rng.choice([1, 2, 3, 5, 20, 125, 300]))
     values, weight = rng.normal(size=size), rng.exponential(size=size)
     if number % 3 == 0:
         values = np.round(values)
@@ -37,7 +37,7 @@ def test_a_leaf_has_the_quantile_of_scikit_learn() -> None:
     known = 0
     for number in range(500):
         values, weight = leaf(number)
-        for level in (0.05, 0.5, 0.9, 0.99):
+        for level in (0.05, 0.056, 0.9, 0.99):  # 0.056 of 125 rows is 7, and by way of percent a little more
             ours = QuickPinball(weight, level).fit_intercept_only(values, weight)
             theirs = PinballLoss(weight, level).fit_intercept_only(values, weight)
             assert np.array_equal(ours, theirs, equal_nan=True), (number, level)
