@@ -32,6 +32,7 @@ class PolicyField:
     hint: Any
 
 
+@functools.cache
 def policy_fields() -> tuple[PolicyField, ...]:
     """Every leaf of the tree, in the order of the dataclasses."""
     return tuple(_leaves(Policy(), ""))
