@@ -120,6 +120,27 @@ def require_tool() -> Callable[[str], str]:
     return require
 
 
+# --- order --------------------------------------------------------------------------------------
+
+BRIEF = ("tests/conformance", "tests/tidy", "tests/unit")
+LONG = ("tests/unit/app", "tests/unit/models", "tests/unit/playground", "tests/unit/report")
+"""Folders whose tests are short, but for those under `LONG`."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each process begins with its share of the long tests: short ones remain for the end, when processes take tests
+    from each other, so that none is left alone with a long one. The tests of a file stay together.
+    """
+    processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.split("::")[0], []).append(item)
+    brief = [file for file in files if file.startswith(BRIEF) and not file.startswith(LONG)]
+    long = [file for file in files if file not in brief]
+    dealt = [file for share in range(processes) for kind in (long, brief) for file in kind[share::processes]]
+    items[:] = [item for file in dealt for item in files[file]]
+
+
 # --- seeds --------------------------------------------------------------------------------------
 
 
