@@ -140,4 +140,6 @@ $(READY): $(LOCKED) pyproject.toml
 $(TOOLED): $(READY) requirements-dev.lock
 	@echo "Adding the tools for tests and checks to $(VENV) (once)"
 	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements-dev.lock
+	@# cyclonedx-bom brings it, and then each `import jsonschema` builds its grammar for 2 s: no format of ours is an IRI
+	@$(PY) -m pip uninstall -qq --disable-pip-version-check --yes rfc3987-syntax
 	@touch $@
