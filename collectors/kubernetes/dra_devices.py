@@ -57,6 +57,7 @@ class Offer:
     counters: Mapping[Shared, float] = field(default_factory=dict)
     problems: tuple[tuple[str, str], ...] = ()
     kinds: frozenset[tuple[str, bool]] = frozenset()  # profiles, and whether their instances last
+    placed: frozenset[str] = frozenset()  # profiles of instances that do not last, and whose slices are stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ def read_slices(slices: Iterable[ResourceSlice]) -> Offer:
         many = f"{len(reasons)} of its devices do" if len(reasons) > 1 else "one of its devices does"
         problems.append((node, f"{many} not count; {reasons[0]}"))
     kinds = frozenset((each.profile, each.lasting) for each in devices.values() if each.profile)
-    return Offer(devices, refused, counters, tuple(problems), kinds)
+    placed = frozenset(each.profile for each in devices.values() if not each.lasting and each.start >= 0)
+    return Offer(devices, refused, counters, tuple(problems), kinds, placed)
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> tuple[list[ResourceSlice], list[tuple[str, str]]]:

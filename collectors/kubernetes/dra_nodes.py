@@ -33,6 +33,8 @@ class DraNodes:
         self._of_pool: dict[str, _Node] = {}
         self.on_demand: frozenset[str] = frozenset()
         """Profiles whose instances exist only while a claim has them."""
+        self.placed: frozenset[str] = frozenset()
+        """Those of which a driver states where they could be made."""
 
     def read(self, slices: Iterable[ResourceSlice]) -> None:
         """All slices as they are now."""
@@ -50,6 +52,7 @@ class DraNodes:
                 self._of_pool.setdefault(each.spec.pool.name, known)
         kinds = frozenset[tuple[str, bool]]().union(*(each.offer.kinds for each in self._nodes.values()))
         self.on_demand = frozenset(name for name, lasting in kinds if not lasting and (name, True) not in kinds)
+        self.placed = frozenset[str]().union(*(each.offer.placed for each in self._nodes.values()))
 
     def allocate(self, taken: Mapping[Key, Taken]) -> None:
         """What claims have now."""

@@ -31,9 +31,11 @@ from collectors.kubernetes.wire import Meta, PodSpec, Taint
 LONGEST_NAME = 253
 MOST_STATED = 50_000
 ON_DEMAND = (
-    "it waits for an instance {} of dynamic MIG, which exists only once the scheduler has made it: "
+    "it waits for an instance {} of dynamic MIG, which exists only while a claim has it, {}: "
     "the autopilot does not start it; do not gate it"
 )
+DIFFER = "and its members differ"
+UNPLACED = "and no driver states where it could be made"
 TOPOLOGY_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 TOPOLOGY_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 
@@ -57,6 +59,7 @@ class Cluster:
     as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
     claimed: ClaimedBy = lambda _namespace, _spec, _count: UNCLAIMED
     on_demand: Callable[[str], bool] = lambda _: False  # instances of a profile exist only while a claim has them
+    placed: Callable[[str], bool] = lambda _: False  # a driver states where such an instance could be made
     acts: bool = False  # the controller acts: see `collector.Options`
     resizes: bool = False  # a lever may change the width of elastic Jobs
     opt_outs: OptOuts = field(default_factory=OptOuts)
@@ -131,10 +134,15 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     notes: list[tuple[str, str]] = []
     if stated.wants_width and cluster.resizes and (why := why_rigid(gang)):
         notes.append(("width", f"it declares min-members, but its width does not change: {why}"))
+    members = _members(gang, shapes, cluster)
     if cluster.acts and values["state"] == State.PENDING:
         made = (name for each in shapes for name, _ in each.ask.profiles if each.spec.resource_claims)
-        notes += [("resourceclaims", ON_DEMAND.format(name)) for name in dict.fromkeys(made) if cluster.on_demand(name)]
-    return GangRow(values, _members(gang, shapes, cluster), tuple(problems), tuple(notes))
+        notes += [
+            ("resourceclaims", ON_DEMAND.format(name, DIFFER if members else UNPLACED))
+            for name in dict.fromkeys(made)
+            if cluster.on_demand(name) and (members or not cluster.placed(name))
+        ]
+    return GangRow(values, members, tuple(problems), tuple(notes))
 
 
 def _least(stated: Stated) -> int:

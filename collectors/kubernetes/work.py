@@ -67,6 +67,7 @@ class Gangs:
         self._rows = RowTable(WorkloadTable, {"cpu_milli": 0, "memory_mib": 0})
         self.cluster.claimed = self.claims.of_template
         self.cluster.on_demand = lambda profile: profile in self.claims.nodes.on_demand
+        self.cluster.placed = lambda profile: profile in self.claims.nodes.placed
         self.cluster.tenant = self._tenant
         self.cluster.service = lambda namespace, name: self._service_rows.get((namespace, name), -1)
         self.cluster.budget = self._budgeted

@@ -176,11 +176,20 @@ class Acting:
         return uid
 
     def pod(
-        self, name: str, gpus: int = 8, *, gates: tuple[str, ...] = (), owner: Obj | None = None, **labels: str
+        self,
+        name: str,
+        gpus: int = 8,
+        *,
+        gates: tuple[str, ...] = (),
+        owner: Obj | None = None,
+        claim: str = "",
+        **labels: str,
     ) -> str:
         """A pod; its uid."""
         meta = {"name": name, "labels": labels, **({"ownerReferences": [owner]} if owner else {})}
         spec = {**pod_spec(gpus), **({"schedulingGates": [{"name": each} for each in gates]} if gates else {})}
+        if claim:
+            spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
         uid: str = self.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})[
             "metadata"
         ]["uid"]

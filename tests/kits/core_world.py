@@ -140,11 +140,23 @@ def snapshot(
     remaps: Mapping[int, int] | None = None,
     recuts: Mapping[int, int] | None = None,
     cuts: Mapping[int, Sequence[tuple[str, int]]] | None = None,
+    on_demand: Mapping[int, int] | None = None,
     queues: QueueTable | None = None,
     tenants: tuple[str, ...] = ("t0", "t1", "t2"),
 ) -> ClusterSnapshot:
-    """Nodes x GPUs with `work` on them. `nodes` overrides node columns, `cuts` puts GPUs into MIG mode."""
-    found = hardware(shape, nodes=nodes, unhealthy=unhealthy, xids=xids, remaps=remaps, recuts=recuts, cuts=cuts)
+    """Nodes x GPUs with `work` on them. `nodes` overrides node columns, `cuts` puts GPUs into MIG mode; `on_demand`:
+    where claims could have instances made.
+    """
+    found = hardware(
+        shape,
+        nodes=nodes,
+        unhealthy=unhealthy,
+        xids=xids,
+        remaps=remaps,
+        recuts=recuts,
+        cuts=cuts,
+        on_demand=on_demand,
+    )
     return snapshot_on(found, work, queues=queues, tenants=tenants)
 
 

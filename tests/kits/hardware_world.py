@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autopilot.core.hardware import mig
+from autopilot.core.hardware.mig_profiles import gpu_model
 from autopilot.core.model.snapshot import DTYPES, GpuTable, InstanceTable, NodeTable
 
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
@@ -19,6 +21,16 @@ class Hardware(NamedTuple):
     nodes: NodeTable
     gpus: GpuTable
     instances: InstanceTable
+
+
+def on_demand_bits(
+    model: str, beside: Sequence[tuple[str, int]] = (), only: Sequence[tuple[str, int]] | None = None
+) -> int:
+    """The places of a model where claims could have instances made: those beside instances that exist, or these."""
+    facts = gpu_model(model)
+    places = [(facts.profiles[each.profile_index].name, each.start) for each in mig.placement_masks(facts)]
+    may = [mig.is_legal(facts, [*beside, each]) and (only is None or each in only) for each in places]
+    return sum(1 << number for number, open_now in enumerate(may) if open_now)
 
 
 def hardware(

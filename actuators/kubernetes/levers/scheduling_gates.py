@@ -106,11 +106,18 @@ def _opening(host: str, effect: Effect) -> Decide:
 
 
 def _spread(pods: list[Obj], room: Counter[str]) -> dict[str, str] | None:
-    """The node of each gated pod by its uid; None where they do not fit. Pods that are bound keep their node."""
+    """The node of each gated pod by its uid; None where they do not fit. Pods that are bound keep their node.
+
+    What claims ask for is not read: pods with claims take equal parts of what the other pods leave.
+    """
     left = Counter(room)
     node_of: dict[str, str] = {}
-    for pod in sorted(pods, key=lambda each: (-units_of(each), each["metadata"]["name"])):
-        node, units = pod["spec"].get("nodeName"), units_of(pod)
+    asked = {pod["metadata"]["uid"]: units_of(pod) for pod in pods}
+    claiming = [pod["metadata"]["uid"] for pod in pods if pod["spec"].get("resourceClaims") and not units_of(pod)]
+    if claiming:
+        asked |= dict.fromkeys(claiming, max(room.total() - sum(asked.values()), 0) // len(claiming))
+    for pod in sorted(pods, key=lambda each: (-asked[each["metadata"]["uid"]], each["metadata"]["name"])):
+        node, units = pod["spec"].get("nodeName"), asked[pod["metadata"]["uid"]]
         fits = [name for name in left if left[name] >= units]
         chosen = node if node in left else next(iter(sorted(fits, key=lambda name: (left[name], name))), None)
         if chosen is None or left[chosen] < units:
@@ -133,7 +140,7 @@ def _lacks(gated: list[Obj], node_of: Mapping[str, Obj]) -> str:
 
 
 def units_of(pod: Obj) -> int:
-    """GPUs and MIG instances that a pod asks for."""
+    """GPUs and MIG instances that the containers of a pod ask for."""
     total = 0
     for container in pod["spec"].get("containers") or ():
         asked = (container.get("resources") or {}).get("limits") or {}

@@ -420,7 +420,7 @@ def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
     snapshot = ctx.observation.snapshot
     nodes = snapshot.nodes.id[snapshot.gpus.node[layout.gpu]].tolist()
     uuids = snapshot.gpus.uuid[layout.gpu].tolist()
-    instances = [str(snapshot.instances.id[row]) if row >= 0 else "" for row in layout.instance.tolist()]
+    instances = [ctx.whatif.instance_id(row) for row in layout.instance.tolist()]
     return tuple(map(Slot, nodes, uuids, instances, layout.milli.tolist()))
 
 

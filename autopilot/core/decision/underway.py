@@ -6,7 +6,8 @@ as a new one (core/decision/sending.py). Effects that end are removed, and the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +17,10 @@ from autopilot.core.guards.base import Check
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
 from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Instruction, Note, Observation, Subject, SubjectKind
+from autopilot.core.model.records import Code, Instruction, Note, Observation, Slot, Subject, SubjectKind
 from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.placement.on_demand import profile_of
+from autopilot.core.placement.parts import find_places
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.build import build_context
@@ -110,14 +113,18 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
         busy.add(row)
         slots = effect.operation.slots
         layout = names.layout(slots) if slots else None
-        if layout is None:
+        on_demand = bool(slots) and all(profile_of(slot.instance) and slot.gpu in names.gpu for slot in slots)
+        if layout is None and not on_demand:
             continue
         mark = whatif.checkpoint()
         holds = len(whatif.layout_of(row))
         if holds and isinstance(effect.operation, ResizeOperation):
             whatif.evict(row)
-        layout = layout if whatif.fits(layout) else _on_free_gpus(whatif, layout)
-        if len(whatif.layout_of(row)) == 0 and len(layout) >= max(holds, 1):
+        if on_demand and (layout is None or not whatif.fits(layout)):
+            layout = _on_other_places(whatif, names, slots)
+        elif layout is not None and not whatif.fits(layout):
+            layout = _on_free_gpus(whatif, layout)
+        if layout is not None and len(whatif.layout_of(row)) == 0 and len(layout) >= max(holds, 1):
             whatif.place(row, layout)
         else:  # where it shrinks, what it gives up is not free before it is seen to be
             whatif.rollback(mark)
@@ -139,6 +146,22 @@ def _on_free_gpus(whatif: WhatIf, layout: Layout) -> Layout:
         free = np.flatnonzero((node == at) & whatif.gpu_usable & (whatif.gpu_used == 0))
         found += free[: int(asked)].tolist()
     return Layout.whole(np.array(found, np.int32))
+
+
+def _on_other_places(whatif: WhatIf, names: Lookup, slots: Sequence[Slot]) -> Layout:
+    """Instances of the same profiles that could be made on the same nodes, as far as there is room.
+
+    The scheduler chooses the place: the slices that were foreseen may have gone to another claim.
+    """
+    gpus, profiles = whatif.snapshot.gpus, whatif.snapshot.names.profiles
+    profile = profile_of(slots[0].instance)  # a gang for which instances are to be made asks for one profile
+    found = [np.empty(0, np.int32)]
+    for node, count in Counter(int(gpus.node[names.gpu[slot.gpu]]) for slot in slots).items():
+        here = np.arange(len(whatif.node_free)) == node
+        if profile in profiles:
+            found.append(find_places(whatif, profiles.index(profile), here, whatif.node_free)[:count])
+    rows = np.concatenate(found)
+    return Layout(whatif.gpus_of(rows), rows, np.zeros(len(rows), np.int32))
 
 
 # --- starts that waited for others to leave -----------------------------------------------------------

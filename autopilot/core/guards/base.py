@@ -41,6 +41,9 @@ def relied_on(draft: Draft, ctx: Context) -> I32:
     if isinstance(draft, ScaleDraft | CeilingDraft):
         rows |= set(np.flatnonzero(ctx.observation.snapshot.workloads.service == draft.service).tolist())
     layouts = [ctx.whatif.layout_of(row) for row in sorted(rows)]
-    gpus = len(ctx.observation.snapshot.gpus.uuid)
-    found = [np.where(each.plain, each.gpu, gpus + each.instance) for each in layouts]
+    gpus, there = len(ctx.observation.snapshot.gpus.uuid), ctx.whatif.places.first
+    found = [
+        np.where(each.plain | (each.instance >= there), each.gpu, gpus + each.instance)  # what is to be made has none
+        for each in layouts
+    ]
     return np.unique(np.concatenate(found)).astype(np.int32) if found else np.empty(0, np.int32)

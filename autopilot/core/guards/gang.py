@@ -63,9 +63,9 @@ def _partial(victim: Victim, give: Eviction, ctx: Context) -> Verdict | None:
 
 def _names(row: int, ctx: Context) -> list[tuple[str, str]]:
     """GPUs and instances of a gang, as slots name them."""
-    layout, snapshot = ctx.whatif.layout_of(row), ctx.observation.snapshot
-    cuts = [str(snapshot.instances.id[cut]) if cut >= 0 else "" for cut in layout.instance.tolist()]
-    return list(zip(snapshot.gpus.uuid[layout.gpu].tolist(), cuts, strict=True))
+    layout = ctx.whatif.layout_of(row)
+    cuts = [ctx.whatif.instance_id(cut) for cut in layout.instance.tolist()]
+    return list(zip(ctx.observation.snapshot.gpus.uuid[layout.gpu].tolist(), cuts, strict=True))
 
 
 def _distinct(got: int, work: WorkloadTable, row: int) -> int:

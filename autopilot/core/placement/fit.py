@@ -40,7 +40,7 @@ def find_fit(
     if shape.gpus <= 0:
         return Miss(Code.CAPACITY, 0.0, 0.0)  # work without GPUs is not ours to place
     if shape.profile >= 0:
-        return find_instances(whatif, shape, suitable_nodes(whatif, shape, memory_mib_of_model), barred)
+        return find_instances(whatif, shape, suitable_nodes(whatif, shape, memory_mib_of_model), room, barred)
     if shape.milli:
         return find_shares(whatif, shape, suitable_nodes(whatif, shape, memory_mib_of_model), room)
     # the columns below have a row for each node with room: on a cluster in use these are few

@@ -37,15 +37,17 @@ def find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | 
     )
 
 
-def find_instances(whatif: WhatIf, shape: Shape, suits: Bools, barred: I32 | None = None) -> Fit | Miss:
-    """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use. `barred`: rows of
-    instances that are held for others.
+def find_instances(whatif: WhatIf, shape: Shape, suits: Bools, room: I32, barred: I32 | None = None) -> Fit | Miss:
+    """MIG instances of the profile that are free or could be made, one a member, on the GPU with most of its cuts in
+    use. `room` [nodes]: whole GPUs that may be opened; `barred`: rows of instances that are held for others.
     """
     gpus = whatif.snapshot.gpus
     found = whatif.usable_instances(shape.profile)
     if barred is not None and len(barred):
         found = found[~np.isin(found, barred)]
-    gpu = whatif.instance_gpu[found]
+    if len(whatif.places):
+        found = np.concatenate([found, find_places(whatif, shape.profile, suits, room)])
+    gpu = whatif.gpus_of(found)
     if shape.gpus == 1 and len(found):  # the usual case: most often the best of all suits
         best = whatif.gpu_cuts_used[gpu].argmax()
         if suits[gpus.node[gpu[best]]]:
@@ -54,17 +56,41 @@ def find_instances(whatif: WhatIf, shape: Shape, suits: Bools, barred: I32 | Non
     if len(found) < shape.gpus:
         return Miss(Code.MIG_GEOMETRY, float(len(found)), float(shape.gpus))
     if shape.per_member > 1:  # the instances of one member lie on one node
-        here = np.bincount(gpus.node[whatif.instance_gpu[found]], minlength=len(suits))
+        here = np.bincount(gpus.node[whatif.gpus_of(found)], minlength=len(suits))
         members = here // shape.per_member
         if int(members.sum()) < -(-shape.gpus // shape.per_member):
             return Miss(Code.MIG_GEOMETRY, float(members.sum() * shape.per_member), float(shape.gpus))
-        found = found[np.argsort(-members[gpus.node[whatif.instance_gpu[found]]], kind="stable")]
-        node = gpus.node[whatif.instance_gpu[found]]
+        found = found[np.argsort(-members[gpus.node[whatif.gpus_of(found)]], kind="stable")]
+        node = gpus.node[whatif.gpus_of(found)]
         starts = np.concatenate([[0], np.flatnonzero(np.diff(node)) + 1])
         number = np.arange(len(found)) - np.repeat(starts, np.diff(np.append(starts, len(found))))
         found = found[number < members[node] * shape.per_member]
         return on_instances(whatif, found[: shape.gpus])
     return on_instances(whatif, fullest_first(whatif, found)[: shape.gpus])
+
+
+def find_places(whatif: WhatIf, profile: int, suits: Bools, room: I32) -> I32:
+    """Instances (rows) of a profile that could be made beside each other, on nodes that suit, by GPU and first slice.
+
+    All instances of a profile on a GPU have one length, so the first free slices leave room for the most of them. GPUs
+    that are not cut yet are opened as far as there is `room` [nodes], those of the lowest numbers first.
+    """
+    places, node = whatif.places, whatif.snapshot.gpus.node
+    at = np.flatnonzero(places.profile == profile).astype(np.int32)
+    at = at[suits[node[places.gpu[at]]]]
+    at = at[whatif.open(at + places.first)]
+    gpu, uncut = places.gpu[at], ~whatif.cut(places.gpu[at])
+    fresh = np.unique(gpu[uncut])
+    _, begins, number = np.unique(node[fresh], return_index=True, return_inverse=True)
+    fresh = fresh[np.arange(len(fresh)) - begins[number] < room[node[fresh]]]
+    at = at[~uncut | np.isin(gpu, fresh)]
+    taken, chosen = np.zeros(len(node), np.int32), [np.empty(0, np.int32)]
+    for start in np.unique(places.start[at]).tolist():  # at most one place of a GPU each
+        here = at[places.start[at] == start]
+        here = here[(taken[places.gpu[here]] & places.mask[here]) == 0]
+        taken[places.gpu[here]] |= places.mask[here]
+        chosen.append(here)
+    return (np.sort(np.concatenate(chosen)) + places.first).astype(np.int32)
 
 
 def free_instances(whatif: WhatIf) -> Bools:
@@ -74,12 +100,12 @@ def free_instances(whatif: WhatIf) -> Bools:
 
 def fullest_first(whatif: WhatIf, instances: I32) -> I32:
     """These instances, those on the GPU with most instances in use first."""
-    return instances[np.argsort(-whatif.gpu_cuts_used[whatif.instance_gpu[instances]], kind="stable")]
+    return instances[np.argsort(-whatif.gpu_cuts_used[whatif.gpus_of(instances)], kind="stable")]
 
 
 def on_instances(whatif: WhatIf, order: I32) -> Fit:
     """These free instances as a place."""
-    gpu = whatif.instance_gpu[order]
+    gpu = whatif.gpus_of(order)
     busy = float(whatif.gpu_cuts_used[gpu].mean())
     layout = Layout(gpu, order, np.zeros(len(order), np.int32))
     evidence = Evidence("instances_in_use_on_gpu", busy, "instances")

@@ -16,16 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.hardware.xid_facts import out_of_use
-from autopilot.core.model.errors import invariant
+from autopilot.core.model.errors import InvariantError, invariant
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot, Recut
+from autopilot.core.placement.on_demand import places_of
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Where one gang is or would be: one entry for each GPU, share or instance it holds.
 
-    `gpu` rows of GpuTable; `instance` rows of the what-if's instances, -1 for the GPU itself; `milli` thousandths of
-    the GPU (the whole for a plain GPU; 0 beside an instance).
+    `gpu` rows of GpuTable; `instance` rows of the what-if's instances, -1 for the GPU itself (those that claims could
+    have made are numbered behind those that exist: see on_demand.py); `milli` thousandths of the GPU (the whole for a
+    plain GPU; 0 beside an instance).
     """
 
     gpu: I32
@@ -93,9 +95,12 @@ class Layout:
         )
 
     def fits_beside(self, gpu_used: NDArray[np.integer], instance_used: NDArray[np.integer]) -> bool:
-        """True when it is free beside what is used: thousandths `gpu_used` [gpus], and `instance_used` [instances]."""
+        """True when it is free beside what is used: thousandths `gpu_used` [gpus], and `instance_used` [instances].
+
+        Instances that do not exist yet are free as far as these know.
+        """
         plain = self.plain
-        gpus, cuts = self.gpu[plain], self.instance[~plain]
+        gpus, cuts = self.gpu[plain], self.instance[~plain & (self.instance < len(instance_used))]
         asked = np.bincount(gpus, self.milli[plain], minlength=len(gpu_used))
         return bool((gpu_used[gpus] + asked[gpus] <= GPU_MILLI).all() and (instance_used[cuts] == 0).all())
 
@@ -118,7 +123,8 @@ class WhatIf:
     `gpu_usable` [gpus] such, whole (not MIG), on a ready node that is not cordoned nor called back by the cloud;
     `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`, `node_memory` [nodes] free milli-CPU and MiB;
     `instance_gpu`, `instance_profile`, `instance_start`, `instance_used` (milli), `instance_alive` [instances];
-    `gpu_cuts`, `gpu_cuts_used` [gpus] instances, and those in use.
+    `gpu_cuts`, `gpu_cuts_used` [gpus] instances, and those in use. `places`: where claims could have instances made,
+    `slices_taken` [gpus] the memory slices that planning gave out of them, as bits.
     """
 
     def __init__(self, snapshot: ClusterSnapshot, *, spot_saves: bool = False) -> None:
@@ -137,6 +143,9 @@ class WhatIf:
         self.instance_start: I32 = snapshot.instances.start
         self.instance_used: I32 = np.zeros(len(snapshot.instances.gpu), np.int32)
         self.instance_alive: Bools = snapshot.instances.profile >= 0  # a destroyed one may keep its row
+        self.places = places_of(snapshot)
+        self._gpu_of: I32 = np.concatenate([self.instance_gpu, self.places.gpu])
+        self.slices_taken: I32 = np.zeros(len(gpus.uuid), np.int32)
         self.gpu_used: I32 = np.zeros(len(gpus.uuid), np.int32)
         plain = held.instance < 0
         np.add.at(self.gpu_used, held.gpu[plain], held.milli[plain])
@@ -195,12 +204,13 @@ class WhatIf:
 
     def fits(self, layout: Layout) -> bool:
         """True when a layout is free and its GPUs may be used."""
-        plain = layout.plain
+        plain, made = layout.plain, layout.instance >= self.places.first
         return bool(
             layout.fits_beside(self.gpu_used, self.instance_used)
             and self.gpu_usable[layout.gpu[plain]].all()
-            and self.instance_alive[layout.instance[~plain]].all()
+            and self.instance_alive[layout.instance[~plain & ~made]].all()
             and self.node_ok[self.snapshot.gpus.node[layout.gpu]].all()
+            and (not made.any() or (self.open(layout.instance[made]).all() and self._apart(layout.instance[made])))
         )
 
     # --- changes ---------------------------------------------------------------------------
@@ -208,7 +218,7 @@ class WhatIf:
     def place(self, workload: int, layout: Layout) -> None:
         """Put a gang that holds nothing onto `layout`. Raises InvariantError when it does not fit."""
         invariant(len(self.layout_of(workload)) == 0, f"workload row {workload} already holds GPUs")
-        cuts = layout.instance[layout.instance >= 0]
+        cuts = layout.instance[(layout.instance >= 0) & (layout.instance < self.places.first)]
         invariant(not len(cuts) or bool(self.instance_alive[cuts].all()), "a destroyed instance cannot be used")
         self._apply(workload, layout, +1)
         self.layouts[workload] = layout
@@ -248,7 +258,10 @@ class WhatIf:
         else:
             plain = ~cut
             self._apply_gpus(layout.gpu[plain], layout.milli[plain], sign, gpu_node)
-            self._apply_instances(layout.instance[cut], sign)
+            made = layout.instance >= self.places.first
+            self._apply_instances(layout.instance[cut & ~made], sign)
+            if made.any():
+                self._apply_places(layout.instance[made], sign)
         work = self.snapshot.workloads
         asked = (int(work.cpu_milli[workload]), int(work.memory_mib[workload]))
         if not any(asked):
@@ -291,11 +304,63 @@ class WhatIf:
         there = rows[self.instance_alive[rows]]
         np.add.at(self.gpu_cuts_used, self.instance_gpu[there], sign)
 
+    def _apply_places(self, rows: I32, sign: int) -> None:
+        """Give memory slices out (+1) or back (-1). A GPU that is not cut otherwise is in use while any are out."""
+        places, at = self.places, rows - self.places.first
+        invariant(sign < 0 or self._apart(rows), "memory slices of a GPU are handed out twice")
+        gpus = np.unique(places.gpu[at])
+        gpus = gpus[~self.snapshot.gpus.mig[gpus]]
+        before = self.slices_taken.copy()
+        np.bitwise_xor.at(self.slices_taken, places.gpu[at], places.mask[at])
+        turned = gpus[(before[gpus] == 0) != (self.slices_taken[gpus] == 0)]
+        try:
+            self._apply_gpus(turned, np.full(len(turned), GPU_MILLI, np.int32), sign, self.snapshot.gpus.node)
+        except InvariantError:
+            self.slices_taken = before
+            raise
+        np.add.at(self.gpu_cuts_used, places.gpu[at], sign)
+
+    def _apart(self, rows: I32) -> bool:
+        """True where no two of these places share a slice, and none has one that is taken."""
+        at, taken = rows - self.places.first, dict[int, int]()
+        for gpu, mask in zip(self.places.gpu[at].tolist(), self.places.mask[at].tolist(), strict=True):
+            if mask & taken.setdefault(gpu, int(self.slices_taken[gpu])):
+                return False
+            taken[gpu] |= mask
+        return True
+
+    def open(self, rows: I32) -> Bools:
+        """Whether an instance could be made at each of these places now: on a GPU that is fit for use, and that is cut
+        already or that nothing uses. Shape [rows].
+        """
+        at = rows - self.places.first
+        gpu = self.places.gpu[at]
+        idle = self.gpu_usable[gpu] & (self.gpu_used[gpu] == 0)
+        fit = self.gpu_ok[gpu] & self.node_ok[self.snapshot.gpus.node[gpu]]
+        apart = (self.slices_taken[gpu] & self.places.mask[at]) == 0
+        return np.asarray(fit & apart & (idle | self.cut(gpu)))
+
+    def cut(self, gpus: I32) -> Bools:
+        """GPUs that are in MIG mode, or would be by what is planned. Shape [gpus]."""
+        return np.asarray(self.snapshot.gpus.mig[gpus] | (self.slices_taken[gpus] != 0))
+
+    def gpus_of(self, instances: I32) -> I32:
+        """The GPUs (rows) of these instances, made or not. Shape [instances]."""
+        return self._gpu_of[instances]
+
+    def instance_id(self, row: int) -> str:
+        """The name of an instance in decisions; "" for a GPU itself."""
+        if row >= self.places.first:
+            return self.places.id_of(self.snapshot, row)
+        return str(self.snapshot.instances.id[row]) if row >= 0 else ""
+
     def usable_instances(self, profile: int) -> I32:
-        """Rows of the free instances of a profile (code) on GPUs and nodes that are fit for use."""
+        """Rows of the free instances of a profile (code) on GPUs and nodes that are fit for use. One that ends with its
+        claim is never free.
+        """
         rows = self._free.get(profile)
         if rows is None:
-            usable = self.gpu_ok & self.node_ok[self.snapshot.gpus.node]
+            usable = self.gpu_ok & self.node_ok[self.snapshot.gpus.node] & (self.snapshot.gpus.on_demand < 0)
             alive = self.instance_alive & (self.instance_profile == profile) & usable[self.instance_gpu]
             rows = np.flatnonzero(alive).astype(np.int32)
         rows = self._free[profile] = rows[np.flatnonzero(self.instance_used[rows] == 0)]

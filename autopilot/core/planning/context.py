@@ -357,11 +357,16 @@ class Context:
         return Miss(Code.DELAY, self.now_s - submit_s, delay_s)
 
     def instance_share(self, instances: I32) -> float:
-        """GPUs that these MIG instances amount to: each an equal part of the instances on its GPU."""
+        """GPUs that these MIG instances amount to: each an equal part of the instances on its GPU; one that is to be
+        made is its part of the memory.
+        """
         if not len(instances):
             return 0.0
         whatif = self.whatif
-        return float((1.0 / np.maximum(whatif.gpu_cuts[whatif.instance_gpu[instances]], 1)).sum())
+        first = whatif.places.first
+        there, made = instances[instances < first], instances[instances >= first] - first
+        parts = 1.0 / np.maximum(whatif.gpu_cuts[whatif.instance_gpu[there]], 1)
+        return float(parts.sum()) + float(whatif.places.part[made].sum())
 
     def gpus_of(self, layout: Layout) -> float:
         """GPUs of a layout: shares are their part, and so are MIG instances."""

@@ -23,6 +23,7 @@ from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
 from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Slot
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, State
+from autopilot.core.placement.on_demand import places_of, profile_of
 from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
 
@@ -58,15 +59,27 @@ class Lookup:
         """Rows of InstanceTable."""
         return {str(name): row for row, name in enumerate(self._snapshot.instances.id.tolist())}
 
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Rows, in a what-if, of instances that claims could have made now."""
+        places = places_of(self._snapshot)
+        return {places.id_of(self._snapshot, row): row for row in range(places.first, places.first + len(places))}
+
     def layout(self, slots: Sequence[Slot]) -> Layout | None:
-        """Slots as rows; None if a GPU no longer exists."""
-        if any(slot.gpu not in self.gpu or (slot.instance and slot.instance not in self.instance) for slot in slots):
+        """Slots as rows; None if a GPU no longer exists, or an instance neither exists nor could be made."""
+        rows = {name: self._row(name) for name in {slot.instance for slot in slots}}
+        if None in rows.values() or any(slot.gpu not in self.gpu for slot in slots):
             return None
         return Layout(
             np.array([self.gpu[slot.gpu] for slot in slots], np.int32),
-            np.array([self.instance.get(slot.instance, -1) for slot in slots], np.int32),
+            np.array([rows[slot.instance] for slot in slots], np.int32),
             np.array([slot.milli for slot in slots], np.int32),
         )
+
+    def _row(self, instance: str) -> int | None:
+        if not instance:
+            return -1
+        return self.place.get(instance) if profile_of(instance) else self.instance.get(instance)
 
 
 def follow_pipelined(
@@ -186,8 +199,12 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
 
     def note(uid: str, slots: Sequence[Slot], *, leaves: bool) -> None:
         row, layout = names.workload.get(uid), names.layout(slots)
-        if row is not None and row in busy and layout is not None and (leaves or shows(whatif, row, layout)):
+        if row is None or row not in busy:
+            return
+        if layout is not None and (leaves or shows(whatif, row, layout)):
             after[row] = layout
+        elif not leaves and slots and work.state[row] == State.PENDING and len(whatif.layout_of(row)):
+            after[row] = whatif.layout_of(row)  # it takes others of the same node
 
     for entry in memory.in_flight.values():
         effect = entry.instruction

@@ -35,6 +35,17 @@ def test_gated_pods_get_their_nodes_and_start(acting: Acting) -> None:
     acting.finish()
 
 
+def test_pods_with_claims_take_equal_parts_of_the_place(acting: Acting) -> None:
+    """What a claim asks for is not read; two pods for two equal parts do not go to one node."""
+    for number in range(2):
+        acting.pod(f"q{number}", 0, gates=(CONTROLLER,), claim=f"c{number}", group="pair")
+    instruction = acting.instruction("group/default/pair", admit("n1", "n2"))
+    assert acting.actuator().apply(instruction, acting.now_s).reason == "the scheduler binds its pods"
+    acting.run(5)
+    assert sorted(running_on(acting).values()) == ["n1", "n2"]
+    acting.finish()
+
+
 def test_a_gate_of_somebody_else_keeps_all_pods_waiting(acting: Acting) -> None:
     """Our gate stays as long as another one holds a pod of the gang: it would start in part."""
     acting.pod("h0", 8, gates=(CONTROLLER,), group="two")

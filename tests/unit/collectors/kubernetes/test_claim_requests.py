@@ -170,14 +170,31 @@ def test_a_pod_has_the_claim_that_was_made_for_it() -> None:
     assert str(inventory.gpus.uuid[work.placements.gpu[0]]) == "GPU-n1-1"
 
 
-def test_work_that_waits_for_dynamic_mig_is_named_where_the_controller_acts() -> None:
-    """Nothing is free before the scheduler makes it, so a gate of ours would stay closed."""
-    objects = (dra_node(), *dynamic_slices("n1", 1), claim("c", asks=[request("1g.10gb")]), claiming("p", "c"))
+def test_work_that_waits_for_dynamic_mig_is_named_where_the_controller_does_not_start_it() -> None:
+    """Where the driver does not state which slices an instance would take: a gate of ours would stay closed."""
+    slices, user = dynamic_slices("n1", 1), claiming("p", "c")
+    objects = (dra_node(), *slices, claim("c", asks=[request("1g.10gb")]), user)
+    assert reasons(Seen(*objects, options=Options(acts=True)).batch(), "resourceclaims") == []
+    slices[0]["spec"]["sharedCounters"][0]["counters"] |= {"share": {"value": "8"}}
+    for each in slices[1]["spec"]["devices"]:
+        each["consumesCounters"][0]["counters"] = {"share": {"value": "1"}}
     acting = Seen(*objects, options=Options(acts=True))
     (found,) = reasons(acting.batch(), "resourceclaims")
     assert found.startswith("team/p: it waits for an instance 1g.10gb of dynamic MIG")
+    assert "no driver states where it could be made" in found
     assert not row(acting.tables()[1], "team/p")["excluded"]
     assert reasons(Seen(*objects).batch(), "resourceclaims") == []
+
+
+def test_a_gang_of_several_profiles_of_dynamic_mig_is_named() -> None:
+    """Members that differ start on instances that exist, and none does."""
+    asks = [request("1g.10gb"), request("3g.40gb") | {"name": "more"}]
+    view = Seen(
+        dra_node(), *dynamic_slices("n1", 1), claim("c", asks=asks), claiming("p", "c"), options=Options(acts=True)
+    )
+    found = reasons(view.batch(), "resourceclaims")
+    assert len(found) == 2
+    assert all("its members differ" in each for each in found)
 
 
 def test_a_deployment_with_claims_is_a_service() -> None:

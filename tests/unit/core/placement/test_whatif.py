@@ -136,13 +136,13 @@ def test_a_gpu_that_is_set_aside_takes_no_new_work() -> None:
     snap = snapshot("1x8", [holds("i", 1, on=[0], mig_profile=0), waits("p", 1, mig_profile=0)], cuts=CUT)
     ledger = WhatIf(snap)
     mark = ledger.checkpoint()
-    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok), Fit)
+    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok, ledger.node_free), Fit)
     ledger.set_aside(np.array([6, 7], np.int32))
-    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok), Miss)
+    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok, ledger.node_free), Miss)
     assert (ledger.node_free.tolist(), len(ledger.layout_of(0))) == ([6], 1)
     ledger.rollback(mark)
     assert (ledger.node_free.tolist(), bool(ledger.gpu_ok.all())) == ([7], True)
-    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok), Fit)
+    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok, ledger.node_free), Fit)
 
 
 def test_host_capacity_follows_members() -> None:
