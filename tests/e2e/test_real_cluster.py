@@ -20,6 +20,12 @@ from tests.kits.real_cluster import RealCluster
 pytestmark = pytest.mark.e2e
 VARIABLE = "AUTOPILOT_E2E_KUBECONFIG"
 
+NOT_TOLD = {
+    "kueue_down": "nobody stops Kueue on a cluster of others; tests/stories/test_kueue_down.py tells it",
+    "api_server_down": "nobody stops an API server of others; tests/stories/test_api_server_down.py tells it",
+}
+"""Stories that cannot be told here, with the reason."""
+
 
 @pytest.fixture(scope="session")
 def kubeconfig() -> Path:
@@ -81,3 +87,9 @@ def service(kueue: str, kubeconfig: Path, tmp_path_factory: pytest.TempPathFacto
 def test_the_service_decides_on_a_real_cluster(service: DecidingService, name: str) -> None:
     """It goes as told, by decisions of the service alone, and nothing of it is left."""
     tell(service, name)
+
+
+@pytest.mark.parametrize("name", NOT_TOLD)
+def test_story_that_a_real_cluster_is_spared(kubeconfig: Path, name: str) -> None:
+    """Everybody on the cluster would suffer from it; it is told on our own API server."""
+    pytest.skip(f"{kubeconfig}: {NOT_TOLD[name]}")

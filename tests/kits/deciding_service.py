@@ -18,8 +18,10 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RECOMMENDATIONS = "/apis/gpu-autopilot.io/v1alpha1/recommendations"
 SHOWN = 20
 """Recommendations that are kept as objects."""
-KINDS = ("admit", "cordon", "evict")
+KINDS = ("admit", "cordon", "evict", "recut")
 """Kinds of instructions of the stories."""
+LOOP = {"interval_s": 1, "least_s": 0.3}
+"""It decides often, so that a story does not take long."""
 POLICY: dict[str, Any] = {
     "base": "recommend",
     "name": "e2e",
@@ -56,8 +58,8 @@ class DecidingService:
             "watch_s": 5,
             "recommendations": 0 if self.no_recommendations else SHOWN,
         }
-        policy, unmeasured = str(self.folder / "policy.yaml"), {"listen": None}
-        content = settings(self.folder / "state", policy=policy, kubernetes=kubernetes, metrics=unmeasured)
+        more = {"policy": str(self.folder / "policy.yaml"), "metrics": {"listen": None}, "loop": LOOP}
+        content = settings(self.folder / "state", kubernetes=kubernetes, **more)
         del content["simulation"]
         return start(self.folder, content)
 

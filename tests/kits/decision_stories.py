@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autopilot.contract.annotations import APPROVE, CHECK, CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.contract.annotations import APPROVE, CHECK, CHECKPOINT_ACK, CHECKPOINT_REQUEST, MANAGE
 from tests.kits.deciding_service import RECOMMENDATIONS, DecidingService
+from tests.kits.played_mig import HALF, PlayedMig
 from tests.kits.real_cluster import CORE, Obj
 
 NOTICE = "aws-node-termination-handler/spot-itn"
@@ -109,6 +110,73 @@ def drained_before_its_node_goes(world: DecidingService) -> None:
         cluster.patch(path, {"metadata": {"labels": {"node-lifecycle": None}}, "spec": {"taints": taints}})
 
 
+def narrow_work_moved_together(world: DecidingService) -> None:
+    """Half of each node is free, and a Job needs a whole node: one narrow Job moves beside the other."""
+    cluster = world.cluster
+    world.policy(modes={"defragment": "auto"}, preemption={"saves_prior": 0.9})
+    halves = ("apart-one", "apart-two", "apart-three", "apart-four")
+    for name in halves:
+        world.job(name, gpus=4, limit_s="2h", **SAVES)
+        cluster.until(lambda name=name: cluster.hosts(name), f"{name} runs")  # type: ignore[misc]
+    first = cluster.hosts(halves[0])
+    stays = [halves[0], next(each for each in halves if cluster.hosts(each) != first)]
+    for name in halves:
+        if name not in stays:
+            cluster.finish(name)
+    world.job("apart-wide", limit_s="1h")
+    cluster.until(lambda: cluster.hosts("apart-wide"), "the wide Job runs")
+    cluster.until(lambda: all(cluster.hosts(each) for each in stays), "both narrow Jobs run")
+    assert cluster.hosts(stays[0]) == cluster.hosts(stays[1]) != cluster.hosts("apart-wide")
+    assert [each for each in stays if "EvictBegun" in reasons(world, each)] != stays
+
+
+def gone_on_after_its_node_was_lost(world: DecidingService) -> None:
+    """A node fails under a Job: Kubernetes takes its pod, and the Job goes on on the node that works."""
+    cluster = world.cluster
+    world.job("lost-job")
+    (lost,) = cluster.until(lambda: cluster.hosts("lost-job"), "the Job runs")
+    other = next(each for each in cluster.nodes if each != lost)
+    try:
+        cluster.report(lost, ready=False)
+        cluster.until(lambda: cluster.hosts("lost-job") == [other], "the Job runs on the node that works")
+    finally:
+        cluster.report(lost, ready=True)
+
+
+def gone_as_a_whole_with_a_lost_node(world: DecidingService) -> None:
+    """A node fails under a gang that needs both: what is left of it leaves as well, and it waits as a whole."""
+    cluster = world.cluster
+    world.policy(recovery={"stale_grace_s": 1})
+    world.job("lost-gang", pods=2)
+    (lost, _) = cluster.until(lambda: len(cluster.hosts("lost-gang")) == 2 and cluster.nodes, "the gang runs")
+    try:
+        cluster.report(lost, ready=False)
+        cluster.until(lambda: not cluster.pods("lost-gang"), "no pod of the gang is left")
+        world.look(2)
+        assert cluster.pods("lost-gang") == []
+        assert "EvictBegun" in reasons(world, "lost-gang")
+    finally:
+        cluster.report(lost, ready=True)
+    cluster.until(lambda: cluster.hosts("lost-gang") == sorted(cluster.nodes), "the gang runs on both nodes again")
+
+
+def cut_anew_for_work_that_waits(world: DecidingService) -> None:
+    """A Job asks for half a GPU, and the only GPU in MIG mode is in sevenths: its node is cordoned and cut anew."""
+    cluster, mig = world.cluster, PlayedMig(world.cluster)
+    rules = {"instance_s": {}, "node_s": {"*": 60}, "dwell_s": 0, "ahead": False}
+    world.policy(modes={"regeometry": "auto"}, regeometry=rules)
+    cluster.job("half", gpus=1, resource=HALF, labels={MANAGE: "true"}, suspend=True)
+    cluster.until(mig.asked, "the MIG manager is asked for another geometry")
+    assert mig.cordoned()
+    mig.begin()
+    world.look(2)
+    assert mig.cordoned()
+    assert cluster.pods("half") == []
+    mig.end()
+    cluster.until(lambda: cluster.hosts("half") == [mig.node], "the Job runs on the half")
+    assert not mig.cordoned()
+
+
 def waiting(world: DecidingService) -> list[Obj]:
     """Recommendations about work of the run that wait for a person."""
     found = world.cluster.items(RECOMMENDATIONS)
@@ -154,5 +222,11 @@ STORIES: dict[str, Callable[[DecidingService], None]] = {
         preempted_after_its_checkpoint,
         approved_by_annotation,
         drained_before_its_node_goes,
+        narrow_work_moved_together,
+        gone_on_after_its_node_was_lost,
+        gone_as_a_whole_with_a_lost_node,
+        cut_anew_for_work_that_waits,
     )
 }
+LONG = (gone_on_after_its_node_was_lost.__name__,)
+"""Stories that `make e2e` tells on our own API server, and `make test` does not."""

@@ -33,6 +33,8 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 FOUND = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.replicas": "1"}
 """Labels that GPU feature discovery gives to nodes of this model."""
 READY = {"status": "True", "reason": "KubeletReady"}
+LEAVES_S = 2
+"""For this long a pod of the run stays on a node that is not ready; 300 s unless a pod states it."""
 LOOK_S, BEAT_S, LONGEST_S = 0.3, 10.0, 60.0
 """Time between two looks at the cluster, between two heartbeats of a node, and the longest wait for anything."""
 
@@ -47,6 +49,9 @@ class RealCluster:
         self.kubeconfig = kubeconfig
         self.api = Api(Access(Address(kubeconfig)))
         self.nodes = tuple(f"{self.space}-{number}" for number in range(nodes))
+        self.cut = f"{self.space}-cut"
+        """Name of a node of MIG instances, which a story may add."""
+        self._beats = set(self.nodes)  # nodes whose kubelet the test is
         self.broken: set[str] = set()
         """Nodes that report that they are not ready."""
         self._made: list[str] = []  # paths, in the order of creation
@@ -55,7 +60,7 @@ class RealCluster:
         try:
             self.create(f"{CORE}/namespaces", {"apiVersion": "v1", "kind": "Namespace"}, self.space)
             for name in self.nodes:
-                self._add_node(name, gpus)
+                self.add_node(name, FOUND, {GPU: str(gpus)})
         except BaseException:
             self.close()
             raise
@@ -95,10 +100,14 @@ class RealCluster:
         *,
         labels: Obj | None = None,
         notes: Obj | None = None,
+        resource: str = GPU,
         **spec: Any,
     ) -> str:
-        """A Job whose pods run on the nodes of the run only; its uid. `notes`: its annotations."""
-        template = {"spec": self.pod_spec(gpus)}
+        """A Job whose pods run on the nodes of the run only; its uid.
+
+        `gpus`: of each pod, in units of `resource`. `notes`: its annotations.
+        """
+        template = {"spec": self.pod_spec(gpus, resource)}
         body = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -114,14 +123,18 @@ class RealCluster:
         uid: str = self.create(self.inside(CORE, "pods"), body, name, labels=labels)["metadata"]["uid"]
         return uid
 
-    def pod_spec(self, gpus: int) -> Obj:
-        """One container with GPUs, for the nodes of the run."""
-        resources = {GPU: str(gpus)}
+    def pod_spec(self, gpus: int, resource: str = GPU) -> Obj:
+        """One container with GPUs, for the nodes of the run. It leaves a node that is not ready at once."""
+        resources = {resource: str(gpus)}
+        lost = [{"key": f"node.kubernetes.io/{each}", "effect": "NoExecute"} for each in ("not-ready", "unreachable")]
         container = {"name": "main", "image": "busybox", "resources": {"requests": resources, "limits": resources}}
         return {
             "restartPolicy": "Never",
             "nodeSelector": {E2E: self.run},
-            "tolerations": [{"key": E2E, "operator": "Exists"}],
+            "tolerations": [
+                {"key": E2E, "operator": "Exists"},
+                *({**each, "operator": "Exists", "tolerationSeconds": LEAVES_S} for each in lost),
+            ],
             "terminationGracePeriodSeconds": 1,
             "containers": [container],
         }
@@ -175,13 +188,24 @@ class RealCluster:
 
     # --- the nodes ----------------------------------------------------------------------------
 
-    def _add_node(self, name: str, gpus: int) -> None:
-        labels = {"kubernetes.io/hostname": name, "type": "gpu-autopilot-e2e", **FOUND}
+    def add_node(self, name: str, labels: Obj, gpus: Obj) -> None:
+        """A node with these labels and GPU resources, whose kubelet the test is."""
+        known = {"kubernetes.io/hostname": name, "type": "gpu-autopilot-e2e"}
         taint = {"key": E2E, "value": self.run, "effect": "NoSchedule"}
         node = {"apiVersion": "v1", "kind": "Node", "spec": {"taints": [taint]}}
-        self.create(f"{CORE}/nodes", node, name, labels=labels)
-        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: str(gpus)}
+        self.create(f"{CORE}/nodes", node, name, labels=known | labels)
+        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", **gpus}
         self._beat(name, capacity=amounts, allocatable=amounts)
+        self._beats = self._beats | {name}
+
+    def report(self, name: str, *, ready: bool) -> None:
+        """The kubelet of a node says from now on that it is ready, or that it is not."""
+        self.broken = self.broken - {name} if ready else self.broken | {name}
+        self._beat(name)
+
+    def offer(self, name: str, gpus: Obj) -> None:
+        """The device plugin of a node announces these amounts."""
+        self.patch(f"{CORE}/nodes/{name}/status", {"status": {"capacity": gpus, "allocatable": gpus}})
 
     def _beat(self, name: str, **status: Any) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -196,17 +220,19 @@ class RealCluster:
         while not self._stop.wait(LOOK_S):
             if time.monotonic() >= beat_s:
                 beat_s = time.monotonic() + BEAT_S
-                for name in self.nodes:
+                for name in sorted(self._beats):
                     self._beat(name)
             answer = self.api.get(self.inside(CORE, "pods"))
             for pod in answer.body.get("items", ()) if answer.ok else ():
                 self._keep_pod(pod)
 
     def _keep_pod(self, pod: Obj) -> None:
-        if pod["spec"].get("nodeName") not in self.nodes:
+        if pod["spec"].get("nodeName") not in self._beats:
             return
         path = f"{self.inside(CORE, 'pods')}/{pod['metadata']['name']}"
         if pod["metadata"].get("deletionTimestamp"):
+            if pod.get("status", {}).get("phase") in {"Pending", "Running"}:
+                self.api.patch(f"{path}/status", {"status": {"phase": "Failed"}}, MERGE)
             self.api.delete(path, {"gracePeriodSeconds": 0})
         elif pod.get("status", {}).get("phase") == "Pending":
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -32,6 +32,7 @@ WITHOUT_NAMESPACE = {
     "queues",
     "resourceslices",
     "deviceclasses",
+    "clusterpolicies",
 }
 """Resources of the tables of rights that have no namespace."""
 LIFETIME_S = 7200
@@ -42,7 +43,7 @@ def make_account(cluster: RealCluster, folder: Path, kinds: Iterable[str]) -> Pa
     kinds, name = tuple(kinds), cluster.space
     cluster.create(f"{CORE}/namespaces/{name}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount"}, name)
     subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
-    for kind, rules in (("Role", _inside(kinds)), ("ClusterRole", _outside(kinds, cluster.nodes))):
+    for kind, rules in (("Role", _inside(kinds)), ("ClusterRole", _outside(kinds, (*cluster.nodes, cluster.cut)))):
         root = f"/apis/{RBAC}/v1" + (f"/namespaces/{name}" if kind == "Role" else "")
         version = {"apiVersion": f"{RBAC}/v1"}
         cluster.create(f"{root}/{kind.lower()}s", {**version, "kind": kind, "rules": list(rules)}, name)
@@ -76,10 +77,15 @@ def _outside(kinds: tuple[str, ...], nodes: tuple[str, ...]) -> Iterator[Obj]:
     for rule in rules_for(kinds):
         if rule.resource not in WITHOUT_NAMESPACE:
             continue
+        reads = tuple(verb for verb in rule.verbs if verb in READ)
         verbs, names = tuple(verb for verb in rule.verbs if verb not in READ), rule.names
+        if reads:
+            yield _rule(rule.group, rule.resource, reads, names)
         if verbs:
             assert names or rule.resource == "nodes", f"a write on any of {rule.resource} is not granted here"
             yield _rule(rule.group, rule.resource, verbs, names or nodes)
+    if "recut" in kinds:
+        yield _rule("", "pods", ("list",))  # those on the node that is cut may be of any namespace
     yield _rule(GROUP, RECOMMENDATIONS, (*READ, "create", "patch", "delete"))
     yield _rule(GROUP, f"{RECOMMENDATIONS}/status", ("patch",))
 

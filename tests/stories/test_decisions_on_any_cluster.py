@@ -24,7 +24,7 @@ from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import CHECK, CONTROLLER, MANAGE
 from tests.kits.deciding_service import DecidingService
-from tests.kits.decision_stories import STORIES, tell
+from tests.kits.decision_stories import LONG, STORIES, tell
 from tests.kits.kube_objects import node
 from tests.kits.playground_kit import job
 from tests.kits.real_cluster import E2E, RealCluster
@@ -42,6 +42,7 @@ SETTLED_S = 30.0
 """After this long the controllers of the cluster have nothing more to write about the work of other people."""
 WRITTEN = {"nodes", f"{CHECKS}/status", "recommendations.gpu-autopilot.io", "recommendations.gpu-autopilot.io/status"}
 """What has no namespace and is written all the same."""
+SHORT = tuple(name for name in STORIES if name not in LONG)
 
 
 @pytest.fixture
@@ -100,7 +101,10 @@ def everything(client: Client) -> dict[str, str]:
     }
 
 
-def test_the_service_decides_and_touches_nothing_else(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [SHORT, pytest.param(LONG, marks=pytest.mark.e2e)], ids=["short", "long"])
+def test_the_service_decides_and_touches_nothing_else(
+    server: Server, kubeconfig: Path, tmp_path: Path, names: tuple[str, ...]
+) -> None:
     """All stories go as told beside work of other people; then every object is as it was, and nothing is left."""
     client, audit = server.client(ADMIN, "test"), server.audit
     assert audit is not None
@@ -109,7 +113,7 @@ def test_the_service_decides_and_touches_nothing_else(server: Server, kubeconfig
     try:
         service = DecidingService(run, tmp_path)
         try:
-            for name in STORIES:
+            for name in names:
                 tell(service, name)
         finally:
             service.close()
@@ -124,4 +128,4 @@ def test_the_service_decides_and_touches_nothing_else(server: Server, kubeconfig
 
 def place(entry: Entry, run: RealCluster) -> tuple[str, bool]:
     """What was written outside of namespaces, and whether it is of the run."""
-    return entry.resource, entry.resource.startswith("recommendations") or entry.name in {*run.nodes, CHECK}
+    return entry.resource, entry.resource.startswith("recommendations") or entry.name in {*run.nodes, run.cut, CHECK}

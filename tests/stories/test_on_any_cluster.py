@@ -18,10 +18,12 @@ from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import CHECK
 from autopilot.crds.definitions import recommendation_definition
+from autopilot.playground.gpu_operator import DEFINITION
 from collectors.kubernetes.access import Access, Address
 from tests.kits.cluster_stories import STORIES
 from tests.kits.deciding_service import KINDS as KINDS_OF_STORIES
 from tests.kits.deciding_service import RECOMMENDATIONS, define_recommendations
+from tests.kits.played_mig import PlayedMig
 from tests.kits.real_cluster import CORE, RealCluster
 from tests.kits.run_account import make_account
 
@@ -133,10 +135,32 @@ def test_the_account_of_a_run_writes_nothing_of_other_people(server: Server, kub
         assert api.patch(f"{CORE}/nodes/{found.nodes[0]}", note, MERGE).ok
         for path in ("nodes/theirs", "namespaces/default", "namespaces/default/configmaps/any", "nodes/theirs/status"):
             assert api.patch(f"{CORE}/{path}", note, MERGE).refusal == Refusal.RIGHT
-        assert api.get(f"{CORE}/namespaces/default/pods").refusal == Refusal.RIGHT
+        for path in ("namespaces/default/pods/any", "namespaces/default/configmaps", "secrets"):
+            assert api.get(f"{CORE}/{path}").refusal == Refusal.RIGHT
     finally:
         found.close()
     client.delete("nodes", "", "theirs")
+
+
+def test_a_gpu_operator_of_other_people_stays(server: Server, kubeconfig: Path) -> None:
+    """What the story of MIG brings along is removed. Where the cluster has a GPU operator, it is skipped."""
+    client, name = server.client(ADMIN, "test"), DEFINITION["metadata"]["name"]
+    found = RealCluster(kubeconfig, nodes=1)
+    try:
+        PlayedMig(found)
+    finally:
+        found.close()
+    assert left(server) == []
+    assert client.get(DEFINITIONS, "", name) is None
+    client.create(DEFINITIONS, DEFINITION)
+    found = RealCluster(kubeconfig, nodes=1)
+    try:
+        with pytest.raises(pytest.skip.Exception, match="has a GPU operator"):
+            PlayedMig(found)
+    finally:
+        found.close()
+    assert client.get(DEFINITIONS, "", name) is not None
+    client.delete(DEFINITIONS, "", name)
 
 
 def fail_in_the_middle(found: RealCluster) -> None:
