@@ -34,8 +34,8 @@ class Beside(Checked):
         self.open(job, "")
         self.entry(job).admitted = not suspended
 
-    def suspend(self, job: int, now_s: float, *, suspended: bool) -> None:
-        """`spec.suspend` was written: true stops its pods, false makes them."""
+    def suspend(self, job: int, now_s: float, *, suspended: bool, moving: bool = False) -> None:
+        """`spec.suspend` was written: true stops its pods, false makes them. `moving`: to start them elsewhere."""
         cluster, entry = self._cluster, self.entry(job)
         held = cluster.held[job] is not None
         if suspended != entry.admitted or not (held or job in cluster.pending):
@@ -47,7 +47,7 @@ class Beside(Checked):
         self._unplaced.pop(job, None)
         self.tell(steps.Told(now_s, job, SUSPENDED, "The Job is suspended"))
         if held:
-            cluster.evict(job, now_s)
+            cluster.evict(job, now_s, moving=moving)
         else:
             self.tell(steps.Left(now_s, job))
 

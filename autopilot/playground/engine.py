@@ -12,6 +12,7 @@ from functools import partial
 from heapq import heappush
 from typing import Any
 
+from actuators.kubernetes.levers.check_state import stop_reason
 from apiserver.kueue.podsets import Addition, Conflict
 from autopilot.contract.annotations import CHECK, CONTROLLER
 from autopilot.core.quota.ledger import ALL
@@ -145,7 +146,9 @@ class Checked(Shown):
         again = any(each["state"] == RETRY for each in self.entry(job).rows())
         if job in self._running and again:
             message = f"Evicted due to {_named(retried, RETRY)}"
-            self._evict_for(job, steps.EVICTED_FOR_CHECK, message, now_s)
+            reasons = [stop_reason(each["message"]) for each in retried]
+            moving = any(each is not None and each.continues_elsewhere for each in reasons)
+            self._evict_for(job, steps.EVICTED_FOR_CHECK, message, now_s, moving=moving)
 
     def set_width(self, job: int, gpus: int, gives: Collection[int], now_s: float) -> None:
         """Its Job asks for another number of GPUs. `gives`: those of pods that leave; further ones go from the end."""
@@ -301,7 +304,9 @@ class Checked(Shown):
         """Kueue preempts it."""
         self._evict_for(job, steps.PREEMPTED, "", now_s, by=newcomer)
 
-    def _evict_for(self, job: int, reason: str, message: str, now_s: float, by: int = -1) -> None:
+    def _evict_for(
+        self, job: int, reason: str, message: str, now_s: float, by: int = -1, *, moving: bool = False
+    ) -> None:
         """Kueue tells it to leave: its quota is free at once, its GPUs when its pods are gone."""
         entry, claim = self.entry(job), self._running.pop(job, None)
         if claim is not None:
@@ -312,7 +317,7 @@ class Checked(Shown):
         if self._cluster.held[job] is not None:
             parks = not entry.active and self.around.away(job)
             entry.by_owner = parks
-            self._cluster.evict(job, now_s, park=parks)
+            self._cluster.evict(job, now_s, park=parks, moving=moving)
         else:
             self.tell(steps.Left(now_s, job))
             self._offer(job)

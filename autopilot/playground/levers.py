@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from actuators.kubernetes.levers.stopped import mark_of
 from apiserver.store import Event
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
@@ -90,8 +91,10 @@ class Levers:
         if stored is None:
             return
         suspended = bool(stored["spec"].get("suspend"))
+        mark = mark_of(stored)
+        moving = mark is not None and mark.moves
         if suspended == self._checked.entry(job).admitted:
-            self._at_once(lambda now_s: self._checked.suspend(job, now_s, suspended=suspended))
+            self._at_once(lambda now_s: self._checked.suspend(job, now_s, suspended=suspended, moving=moving))
 
     def _widen(self, job: int, now_s: float) -> None:
         """The Job of an elastic gang asks for another number of pods; those that were evicted leave."""

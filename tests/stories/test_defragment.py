@@ -31,3 +31,5 @@ def test_narrow_work_moves_together_for_a_wide_gang(begin: Callable[..., Story])
     moved = [name for name in ("a1", "b1") if story.cluster.evictions[story.row(name)]]
     assert len(moved) == 1
     assert story.lost_gpu_s(moved[0]) == 0.0
+    accounts = story.run.stage.simulation.accounts
+    assert (accounts.migrations, accounts.preemptions) == (1, 0)

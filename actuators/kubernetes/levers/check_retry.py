@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from actuators.kubernetes.api import Obj, Refusal
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
-from actuators.kubernetes.levers.check_state import KUEUE, RETRY, message, our_check, state_of
+from actuators.kubernetes.levers.check_state import KUEUE, RETRY, message, our_check, state_of, stopped_for
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
@@ -35,7 +35,7 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     operation, ref = effect.instruction.operation, target.first("Workload")
     if ref is None or not isinstance(operation, EvictOperation):
         return gone("its Workload is gone")
-    text = message(effect.epoch, effect.id, f"stopped: {operation.reason.value}")
+    text = message(effect.epoch, effect.id, stopped_for(operation.reason))
 
     def decide(found: Obj) -> Obj | Stop:
         check = our_check(found)

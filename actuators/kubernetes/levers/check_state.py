@@ -7,9 +7,11 @@ from typing import Any
 
 from actuators.kubernetes.api import Obj
 from autopilot.contract.annotations import CHECK
+from autopilot.core.model.operations import StopReason
 
 KUEUE = "kueue.x-k8s.io"
 READY, RETRY, PENDING = "Ready", "Retry", "Pending"
+STOPPED_FOR = "stopped: "
 
 
 def our_check(workload: Obj) -> Obj:
@@ -21,6 +23,17 @@ def our_check(workload: Obj) -> Obj:
 def message(epoch: int, effect: str, text: str) -> str:
     """The message of our check: its epoch, the instruction, and the reason."""
     return f"epoch {epoch}: {effect}: {text}"
+
+
+def stopped_for(reason: StopReason) -> str:
+    """The text of a check that stops its work."""
+    return f"{STOPPED_FOR}{reason.value}"
+
+
+def stop_reason(text: str) -> StopReason | None:
+    """Why the message of our check stops its work; None where it does not say so."""
+    _, found, reason = text.rpartition(f": {STOPPED_FOR}")
+    return next((each for each in StopReason if found and each.value == reason), None)
 
 
 def state_of(name: str, text: str, now_s: float, **more: Any) -> Obj:

@@ -25,6 +25,11 @@ class Mark:
     returns: bool
 
     @property
+    def moves(self) -> bool:
+        """Whether the work has a new place already."""
+        return any(each.continues_elsewhere for each in StopReason if each.value == self.reason)
+
+    @property
     def text(self) -> str:
         """As the annotation has it."""
         return json.dumps({"uid": self.uid, "id": self.id, "reason": self.reason, "returns": self.returns})

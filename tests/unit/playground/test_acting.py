@@ -185,6 +185,18 @@ def test_retry_evicts_gives_quota_back_and_moves(acting: Acting) -> None:
     assert hosts(acting, row) == {"default-001"}
 
 
+@pytest.mark.parametrize(("reason", "moves"), [("move", 1), ("reclaim-move", 1), ("reclaim", 0), ("", 0)])
+def test_a_move_counts_as_a_migration(acting: Acting, reason: str, moves: int) -> None:
+    """As in a simulation, by what our check says; every other stop is a preemption."""
+    row = acting.create("mine", gpus=8)
+    acting.place(row, **{"kubernetes.io/hostname": "default-000"})
+    acting.run(120.0)
+    acting.write(row, "Retry", message=f"epoch 1: 4/pipeline-a: stopped: {reason}")
+    acting.run(60.0)
+    accounts = acting.stage.simulation.accounts
+    assert (accounts.migrations, accounts.preemptions) == (moves, 1 - moves)
+
+
 def test_inactive_work_stays_out_until_it_is_active_again(acting: Acting) -> None:
     """`spec.active`: evicted as Deactivated, and no quota is held."""
     row = acting.create("mine", gpus=8)

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from actuators.kubernetes.levers.stopped import mark_for
 from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.snapshot import State
 from autopilot.playground.stage import Stage
 from tests.kits.playground_kit import found_until, job, person, stage_of
@@ -126,6 +128,20 @@ def test_a_job_that_is_suspended_stops_and_may_start_elsewhere(apart: Apart) -> 
     assert apart.client.list("pods", "vision") == []
     apart.patch("mine", suspend=False, **{HOST: "default-001"})
     assert apart.hosts(row) == {"default-001"}
+
+
+@pytest.mark.parametrize(("reason", "moves"), [("move", 1), ("preempt", 0)])
+def test_a_suspension_for_a_move_counts_as_a_migration(apart: Apart, reason: str, moves: int) -> None:
+    """As in a simulation, by the mark of the stop."""
+    row = apart.create("mine", gpus=8)
+    apart.patch("mine", suspend=False, **{HOST: "default-000"})
+    apart.run(60.0)
+    notes = mark_for(apart.stored("mine"), "4/pipeline-a", StopReason(reason))
+    apart.client.patch(JOBS, "vision", "mine", {"metadata": {"annotations": notes}, "spec": {"suspend": True}})
+    apart.run(120.0)
+    assert apart.state(row) == State.PENDING
+    accounts = apart.stage.simulation.accounts
+    assert (accounts.migrations, accounts.preemptions) == (moves, 1 - moves)
 
 
 def test_pods_that_are_lost_are_made_again(apart: Apart) -> None:
