@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from autopilot.readiness.line import Asked, Line, Status, some
 
-READ = ("get", "list", "watch")
+READ = ("list", "watch")
+"""Whole lists, and their changes: no object is read by its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,4 +85,4 @@ KINDS = (
     CHECKS,
     KAI_QUEUES,
 )
-"""Every kind that is read. `deploy/observe.yaml` grants get, list and watch on them and nothing else."""
+"""Every kind that is read. `deploy/observe.yaml` grants list and watch on them and nothing else."""

@@ -324,7 +324,7 @@ class Reflector:
             return self._not_served(error)
         if error.status == FORBIDDEN:
             verb = "list" if self._watches or not self._served else "watch"
-            reason = f"no permission to {verb} {title}{where}: grant it get, list and watch ({error.message})"
+            reason = f"no permission to {verb} {title}{where}: grant it list and watch ({error.message})"
             self._version = ""
             if not self._watches and self._served:  # it may still list
                 self._cache.fail(reason)

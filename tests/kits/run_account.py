@@ -86,7 +86,7 @@ def _outside(kinds: tuple[str, ...], nodes: tuple[str, ...]) -> Iterator[Obj]:
             yield _rule(rule.group, rule.resource, verbs, names or nodes)
     if "recut" in kinds:
         yield _rule("", "pods", ("list",))  # those on the node that is cut may be of any namespace
-    yield _rule(GROUP, RECOMMENDATIONS, (*READ, "create", "patch", "delete"))
+    yield _rule(GROUP, RECOMMENDATIONS, ("get", *READ, "create", "patch", "delete"))
     yield _rule(GROUP, f"{RECOMMENDATIONS}/status", ("patch",))
 
 

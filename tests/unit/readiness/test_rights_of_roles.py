@@ -12,11 +12,12 @@ import pytest
 
 from apiserver.cluster import cluster
 from apiserver.errors import StatusError
+from apiserver.http.faults import QUIET, Faults
 from apiserver.http.serve import serve
 from apiserver.requests import Call
 from apiserver.server import Server
 from apiserver.timeline import Timeline
-from apiserver.users import User, service_account
+from apiserver.users import ADMIN, User, service_account
 from autopilot.core.model.memory import ControllerMemory, Touched
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.crds.definitions import policy_definition, recommendation_definition
@@ -26,8 +27,10 @@ from autopilot.crds.planning import KEPT_S
 from autopilot.crds.policy_status import PolicyStatus
 from autopilot.crds.roles import SERVICE_RULES, roles
 from autopilot.memory_store import InMemoryStore
+from autopilot.readiness.checks import run_checks
 from autopilot.readiness.fence import fence_policy, probe
-from autopilot.readiness.manifest import MEMORY_PARTS, POLICY_MAP, RBAC, SWITCH_MAP, leading_rules, rules
+from autopilot.readiness.line import Asked
+from autopilot.readiness.manifest import MEMORY_PARTS, POLICY_MAP, RBAC, SWITCH_MAP, leading_rules, observe, rules
 from autopilot.readiness.watchdog import watchdog_own_rules, watchdog_rules
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject
 from autopilot.service.config_maps import MapName, MapSwitch
@@ -38,7 +41,8 @@ from autopilot.service.leading.memory import ClusterMemory
 from autopilot.service.watchdog.marker import Marker
 from collectors.kubernetes.reflector import Timing
 from collectors.kubernetes.source import Cluster
-from collectors.kubernetes.transport import Transport
+from collectors.kubernetes.transport import ApiError, Transport
+from tests.hostile.api_wire import Stream, Wire
 from tests.kits.apiserver_kit import START, Asker
 from tests.kits.core_world import waits
 from tests.kits.lead_kit import NAME, Candidate, InProcess, with_namespace
@@ -48,6 +52,32 @@ from tests.unit.service.watchdog import test_watchdog
 
 OURS = service_account(NAME.namespace, "gpu-autopilot")
 MAPS = f"/api/v1/namespaces/{NAME.namespace}/configmaps"
+
+REVIEWS = {"authentication.k8s.io", "authorization.k8s.io"}
+KAI: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "queues.scheduling.run.ai"},
+    "spec": {
+        "group": "scheduling.run.ai",
+        "names": {"plural": "queues", "singular": "queue", "kind": "Queue"},
+        "scope": "Cluster",
+        "versions": [
+            {"name": "v2", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}},
+        ],
+    },
+}
+"""The queues of KAI."""
+
+
+class Older(Wire):
+    """The way to a server that does not stream lists."""
+
+    def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Refused where it asks for the objects that are there."""
+        if "sendInitialEvents" in query:
+            raise ApiError(422, "sendInitialEvents is forbidden")
+        return super().watch(path, query, silence_s)
 
 
 class Used:
@@ -97,6 +127,29 @@ def granted(server: Server, granting: list[dict[str, Any]]) -> Used:
 def empty() -> Server:
     """A cluster with our namespace."""
     return with_namespace(cluster(Timeline(START), random.Random(1)))
+
+
+def test_looking_at_a_cluster_uses_each_of_its_rights() -> None:
+    """The collector with every kind that it knows, and `autopilot check`, with exactly what deploy/observe.yaml grants.
+
+    Reviews are left aside: `check` asks what everybody may ask, and the sign-in with tokens has tests of its own.
+    """
+    timeline = Timeline(START)
+    server = with_namespace(cluster(timeline, random.Random(1), kueue=True))
+    server.client(ADMIN, "test").create("customresourcedefinitions.apiextensions.k8s.io", KAI)
+    timeline.run_for(5.0)
+    ask, parent = Asker(server), f"/apis/{RBAC}/v1"
+    for each in observe():
+        if each["kind"] in {"ClusterRole", "ClusterRoleBinding"}:
+            ask("POST", f"{parent}/{each['kind'].lower()}s", each)
+    used = Used(server, OURS)
+    for wire in (Wire, Older):
+        source = Cluster(wire(server, OURS, Faults(QUIET), lambda _write: None), START.timestamp, rng=random.Random(1))
+        for _ in range(3):
+            source.step_all()
+    assert list(run_checks(Asked(InProcess(server, OURS), None, START.timestamp, NAME.namespace)))
+    used.rights = {each for each in used.rights if each.group not in REVIEWS}
+    used.check([rule for rule in rules(False) if not REVIEWS & {*rule["apiGroups"]}])
 
 
 def test_the_watchdog_uses_each_of_its_rights() -> None:

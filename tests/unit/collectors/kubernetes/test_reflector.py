@@ -227,7 +227,7 @@ def test_no_permission_names_the_right_and_the_view_is_not_whole() -> None:
     view = Stepped(pod("a"))
     view.api.refuse["list pods"] = ApiError(403, '403 pods is forbidden: User "x" cannot list')
     assert view.step() > 0
-    assert "no permission to list pods: grant it get, list and watch" in view.cache.health.partial
+    assert "no permission to list pods: grant it list and watch" in view.cache.health.partial
     view.api.refuse.clear()
     view.step()
     assert (view.names(), view.cache.health.partial, view.cache.health.problem) == ({"a"}, "", "")
