@@ -94,3 +94,11 @@ def test_the_owner_of_other_kinds_is_not_judged() -> None:
     seen = Seen(node("n0"), node("n1"), *pods)
     assert isnan(short(seen))
     assert isnan(short(seen, gone=(pods[1],)))
+
+
+def test_a_pod_on_a_node_that_is_not_ready_counts_until_it_is_taken() -> None:
+    """The node may come back. Kubernetes takes the pod when its toleration ends, and then the gang is too few."""
+    seen, unready = begun(), member(0)
+    unready["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    assert isnan(short(seen, node("n0", ready=False), unready, later_s=299.0))
+    assert short(seen, member(0, deleting=True)) == 0.0
