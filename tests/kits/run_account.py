@@ -35,6 +35,7 @@ WITHOUT_NAMESPACE = {
     "clusterpolicies",
 }
 """Resources of the tables of rights that have no namespace."""
+READING = {"get", *READ}
 LIFETIME_S = 7200
 
 
@@ -77,8 +78,8 @@ def _outside(kinds: tuple[str, ...], nodes: tuple[str, ...]) -> Iterator[Obj]:
     for rule in rules_for(kinds):
         if rule.resource not in WITHOUT_NAMESPACE:
             continue
-        reads = tuple(verb for verb in rule.verbs if verb in READ)
-        verbs, names = tuple(verb for verb in rule.verbs if verb not in READ), rule.names
+        reads = tuple(verb for verb in rule.verbs if verb in READING)
+        verbs, names = tuple(verb for verb in rule.verbs if verb not in READING), rule.names
         if reads:
             yield _rule(rule.group, rule.resource, reads, names)
         if verbs:
