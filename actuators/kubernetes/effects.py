@@ -1,7 +1,7 @@
 """The record of an effect on an object: the next controller sees from it what was begun.
 
 Every first write leaves the id of its instruction: in this record, in the message of our check, in the mark of a stop,
-or in a request for a checkpoint.
+in a request for a checkpoint, or in the record of a floor or a ceiling.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from actuators.kubernetes.api import Answer, Api, Obj, unread
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import each
 from autopilot.contract.annotations import CHECK, CHECKPOINT_REQUEST, EFFECT, STOPPED
+from autopilot.contract.scaling import CEILING, FLOOR
+from autopilot.contract.tree import PREFIX
 
 if TYPE_CHECKING:
     from actuators.kubernetes.levers.base import Effect
@@ -59,14 +61,19 @@ def lever_in(documents: Iterable[Obj], effect: str) -> str:
     return next((str(each.get("lever", "")) for each in records if each.get("id") == effect), "")
 
 
-def begun(api: Api, target: Target, effect: str) -> bool | Answer:
-    """Whether the Workload, the Job, a pod or the node shows that this instruction wrote to it.
+OTHERS = ("Pod", "Node", "Deployment", "StatefulSet")
+RECORDS = (EFFECT, STOPPED, CHECKPOINT_REQUEST, PREFIX + FLOOR, PREFIX + CEILING)
+"""Annotations in which an effect writes its id before anything else."""
 
-    The failed request where none is seen to, and a pod or the node cannot be read.
+
+def begun(api: Api, target: Target, effect: str) -> bool | Answer:
+    """Whether the Workload, the Job, a pod, the node or the service shows that this instruction wrote to it.
+
+    The failed request where none is seen to, and one of the others cannot be read.
     """
     if any(_shows(found, effect) for found in (target.workload, target.job)):
         return True
-    others = each([*target.of("Pod"), *target.of("Node")], api.read)
+    others = each([ref for kind in OTHERS for ref in target.of(kind)], api.read)
     if any(answer.ok and _shows(answer.body, effect) for answer in others):
         return True
     return unread(others) or False
@@ -78,6 +85,4 @@ def _shows(found: Obj, effect: str) -> bool:
     together = fields_of(annotation(found, EFFECT)).get("gpus")  # changes of several GPUs of a node
     if isinstance(together, dict) and effect in together.values():
         return True
-    return f": {effect}: " in said or any(
-        id_in(annotation(found, key)) == effect for key in (EFFECT, STOPPED, CHECKPOINT_REQUEST)
-    )
+    return f": {effect}: " in said or any(id_in(annotation(found, key)) == effect for key in RECORDS)

@@ -22,7 +22,7 @@ from autopilot.playground.acting import GATED_BY
 from autopilot.playground.agreement import disagreements
 from benchmarks.playground_acting import ActingRun, figures, policy_of
 from tests.kits.approving import ApprovingRun
-from tests.kits.gateway_kit import GatewayRun
+from tests.kits.gateway_kit import GatewayRun, MortalGatewayRun
 from tests.kits.killing import Boundaries, MortalRun
 from tests.kits.playground_kit import job, person
 
@@ -91,7 +91,8 @@ class Story:
         if approves:
             self.run = ApprovingRun(world, folder, policy, boundaries=boundaries or Boundaries())
         elif boundaries is not None:
-            self.run = MortalRun(world, folder, policy, boundaries=boundaries)
+            mortal = MortalGatewayRun if services else MortalRun
+            self.run = mortal(world, folder, policy, boundaries=boundaries)
         elif services:
             self.run = GatewayRun(world, folder, policy, without=without)
         else:

@@ -12,6 +12,7 @@ from autopilot.core.model.records import Batch, ServiceSignals
 from autopilot.playground.stage import Stage
 from autopilot.service.site import Site
 from benchmarks.playground_acting import ActingRun
+from tests.kits.killing import MortalRun
 
 WINDOW_S, RECENT_S = 300.0, 60.0
 
@@ -62,3 +63,7 @@ class GatewayRun(ActingRun):
     def _wiring(self, site: Site) -> Wiring:
         found = super()._wiring(site)
         return replace(found, collectors=(*found.collectors, Gateway(self.stage)))
+
+
+class MortalGatewayRun(GatewayRun, MortalRun):
+    """The same with a controller that dies once; its successor reads the gateway too."""

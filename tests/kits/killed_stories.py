@@ -50,6 +50,7 @@ STORIES = {
     "drain_without_loss": Told("test_a_gang_of_the_playground_moves_without_loss", 27, stops=1, of="node_drain"),
     "gang_admitted_whole": Told("test_a_gang_waits_until_all_of_it_has_room", 39),
     "idle_reclaim": Told("test_idle_work_yields_and_its_owner_brings_it_back", 56, stops=1),
+    "idle_service": Told("test_an_idle_service_makes_room_until_it_is_asked_for", 95),
     "job_without_kueue": Told("test_it_starts_whole_at_its_place_once_there_is_room", 26),
     "kueue_down": Told("test_an_outage_of_kueue_is_waited_out", 162),
     "lost_node": Told("test_a_gang_moves_away_from_a_lost_node", 29, stops=1),

@@ -259,13 +259,17 @@ def _floor_seen(service: Subject, floor: ScaleOperation, observation: Observatio
 
 
 def _ceiling_seen(service: Subject, ceiling: CeilingOperation, observation: Observation) -> bool:
-    """True if the service is gone, or has the ceiling for at least the requested time."""
+    """True if the service is gone, or has the ceiling for at least the requested time and no replicas above it.
+
+    The ceiling is recorded before the replicas go: a controller that died in between has left the effect half done.
+    """
     services = observation.snapshot.services
     rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == service.uid]
     if not rows:
         return not any(gap.object_id in {"", service.name} for gap in observation.gaps)
-    stands = int(services.ceiling[rows[0]])
-    return stands == ceiling.replicas and (stands < 0 or bool(services.ceiling_until_s[rows[0]] >= ceiling.until_s))
+    stands, row = int(services.ceiling[rows[0]]), rows[0]
+    lowered = services.replicas[row] <= stands and services.ceiling_until_s[row] >= ceiling.until_s
+    return stands == ceiling.replicas and (stands < 0 or bool(lowered))
 
 
 def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now_s: float) -> float:

@@ -13,6 +13,8 @@ from actuators.kubernetes.api import Api
 from actuators.kubernetes.upkeep import OldCeilings
 from autopilot.contract.scaling import CEILING, FLOOR, read_ceiling
 from autopilot.contract.tree import PREFIX
+from autopilot.core.model.objects import Subject, SubjectKind
+from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.records import OutcomeKind
 from tests.kits.acting_kit import Acting
 from tests.kits.scaling_kit import APPS, Obj, Scaling
@@ -128,6 +130,13 @@ def test_an_interrupted_ceiling_is_finished(scaling: Scaling) -> None:
     name, until_s = scaling.service(3, REST), scaling.acting.now_s + 1800.0
     record = {"id": "7/p/s", "replicas": 0, "until": until_s, "owner": 3, "ours": 0, "generation": 1, "revision": ""}
     scaling.ask("PATCH", f"{APPS}/deployments/{name}", {"metadata": {"annotations": {NOTE: json.dumps(record)}}})
+    fresh = KubernetesActuator(Api(scaling.acting.rights.access("ceiling")), scaling)
+    meta, operation = scaling.read(name)["metadata"], CeilingOperation(replicas=0, until_s=until_s)
+    for number, known in (("8/p/s", False), ("7/p/s", True)):
+        made = scaling.acting.instruction(meta["uid"], operation, number=number)
+        sent = replace(made, subject=Subject(SubjectKind.SERVICE, f"default/{name}", meta["uid"], meta["generation"]))
+        reasons = [each.reason for each in fresh.advance(scaling.acting.now_s, 1, [sent])]
+        assert ("an earlier process did not begin it" not in reasons) is known
     fresh = KubernetesActuator(Api(scaling.acting.rights.access("ceiling")), scaling)
     assert scaling.ceiling(name, 0, number="7/p/s", until_s=until_s, actuator=fresh).kind == OutcomeKind.DONE
     assert scaling.replicas(name) == 0

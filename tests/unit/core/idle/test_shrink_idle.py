@@ -14,7 +14,7 @@ from autopilot.core.model.memory import Step
 from autopilot.core.model.objects import CeilingWay
 from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.snapshot import SloClass
-from tests.kits.core_world import with_policy
+from tests.kits.core_world import decide, observe, with_policy
 from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
 from tests.kits.idle_world import NOW_S, QUICK, look
 
@@ -195,3 +195,16 @@ def test_what_came_to_nothing_is_forgotten() -> None:
     lost = replace(step, memory=replace(step.memory, in_flight={}), instructions=())
     after = look(scene(waiting=False), NOW_S + GRACE_S + 1000.0, lost, POLICY)
     assert after.memory.idle.shrunk == {}
+
+
+def test_a_ceiling_is_done_when_the_replicas_are_gone() -> None:
+    """Its record comes first: a controller that died after it has left the replicas to the next one."""
+    step = due()
+    (sent,) = [each for each in step.instructions if isinstance(each.operation, CeilingOperation)]
+    assert isinstance(sent.operation, CeilingOperation)
+    until_s, now_s = sent.operation.until_s, NOW_S + GRACE_S + 912.0
+    for replicas, open_still in ((2, True), (0, False)):
+        snap = scene(replicas=replicas, ready_replicas=replicas, ceiling=0, ceiling_until_s=until_s)
+        services = replace(snap.services, replicas=np.full(1, replicas, snap.services.replicas.dtype))
+        after = decide(observe(replace(snap, services=services), now_s), POLICY, step.memory)
+        assert (sent.id in after.memory.in_flight) is open_still
