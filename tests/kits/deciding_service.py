@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from autopilot.crds.definitions import recommendation_definition
+from tests.e2e.test_prometheus_collector import free_port
 from tests.kits.real_cluster import RealCluster, is_true
 from tests.kits.run_account import make_account
 from tests.service.kit import Running, settings, start
@@ -18,7 +19,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RECOMMENDATIONS = "/apis/gpu-autopilot.io/v1alpha1/recommendations"
 SHOWN = 20
 """Recommendations that are kept as objects."""
-KINDS = ("admit", "cordon", "evict", "recut")
+KINDS = ("admit", "cordon", "evict", "notify", "recut")
 """Kinds of instructions of the stories."""
 LOOP = {"interval_s": 1, "least_s": 0.3}
 """It decides often, so that a story does not take long."""
@@ -43,6 +44,8 @@ class DecidingService:
     def __init__(self, cluster: RealCluster, folder: Path, gpus: int = 32) -> None:
         """`folder`: for its files. `gpus`: quota of the queue, more than the nodes have."""
         self.cluster, self.folder = cluster, folder
+        self.prometheus = f"127.0.0.1:{free_port()}"
+        """Where a story may serve telemetry; nobody listens otherwise."""
         self.no_recommendations = define_recommendations(cluster)
         """Why none are kept as objects; "" where they are."""
         cluster.queue("work", gpus, preemption={"withinClusterQueue": "LowerPriority"})
@@ -58,8 +61,9 @@ class DecidingService:
             "watch_s": 5,
             "recommendations": 0 if self.no_recommendations else SHOWN,
         }
+        collectors = {"prometheus": {"url": f"http://{self.prometheus}"}}
         more = {"policy": str(self.folder / "policy.yaml"), "metrics": {"listen": None}, "loop": LOOP}
-        content = settings(self.folder / "state", kubernetes=kubernetes, **more)
+        content = settings(self.folder / "state", kubernetes=kubernetes, collectors=collectors, **more)
         del content["simulation"]
         return start(self.folder, content)
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
 
 from autopilot.contract.annotations import APPROVE, CHECK, CHECKPOINT_ACK, CHECKPOINT_REQUEST, MANAGE
 from tests.kits.deciding_service import RECOMMENDATIONS, DecidingService
+from tests.kits.idle_history import idle_history
 from tests.kits.played_mig import HALF, PlayedMig
-from tests.kits.real_cluster import CORE, Obj
+from tests.kits.real_cluster import CORE, KUEUE, Obj
+from tests.kits.tools import MissingToolError
 
 NOTICE = "aws-node-termination-handler/spot-itn"
 """Taint of a node that its cloud takes back in two minutes."""
@@ -63,12 +66,9 @@ def preempted_after_its_checkpoint(world: DecidingService) -> None:
     world.job("saved-two", **SAVES)
     cluster.until(lambda: cluster.hosts() == sorted(cluster.nodes), "a Job runs on each node")
     world.job("saved-chat", slo_class="latency-critical", priority="100")
-    (asked,) = cluster.until(lambda: [each for each in cluster.pods() if noted(each, CHECKPOINT_REQUEST)], "a request")
+    (asked,) = cluster.until(lambda: requested(world), "a request")
     assert cluster.pods("saved-chat") == []
-    request = json.loads(noted(asked, CHECKPOINT_REQUEST))
-    path = f"{cluster.inside(CORE, 'pods')}/{asked['metadata']['name']}"
-    saved = {"id": request["id"], "step": 1, "path": "/ckpt/1", "at": time.time()}
-    cluster.patch(path, {"metadata": {"annotations": {CHECKPOINT_ACK: json.dumps(saved)}}})
+    acknowledge(world, asked)
     cluster.until(lambda: cluster.hosts("saved-chat") == [asked["spec"]["nodeName"]], "the service runs on the node")
     victim = asked["metadata"]["labels"]["job-name"]
     assert cluster.pods(victim) == []
@@ -177,6 +177,50 @@ def cut_anew_for_work_that_waits(world: DecidingService) -> None:
     assert not mig.cordoned()
 
 
+def idle_until_its_owner_is_back(world: DecidingService) -> None:
+    """Work that did nothing for half an hour yields to work that waits; its owner lets it continue afterwards."""
+    cluster, steps = world.cluster, ("notify_idle", "mark_idle", "suspend_idle")
+    quick = {"scan_s": 30, "batch_grace_s": 0, "gone_s": 0}
+    world.policy(modes=dict.fromkeys(steps, "auto"), idle=quick, preemption={"grace_s": 300, "saves_prior": 0.9})
+    world.job("idle", preemptible="true", **SAVES)
+    (node,) = cluster.until(lambda: cluster.hosts("idle"), "the Job runs")
+    world.job("idle-beside", preemptible="false")
+    cluster.until(lambda: cluster.hosts("idle-beside"), "another Job runs on the other node")
+    pod = cluster.ran_for("idle", 2400.0)
+    world.job("idle-waits")
+    with ExitStack() as stack:
+        try:
+            name = cluster.space, pod["metadata"]["name"]
+            stack.enter_context(idle_history(world.folder / "telemetry", world.prometheus, node, name))
+        except MissingToolError as error:
+            pytest.skip(str(error))
+        cluster.until(lambda: "GpusIdle" in reasons(world, "idle"), "its owner is notified")
+        (asked,) = cluster.until(
+            lambda: [each for each in cluster.pods() if noted(each, CHECKPOINT_REQUEST)], "a request"
+        )
+        acknowledge(world, asked)
+        cluster.until(lambda: cluster.hosts("idle-waits") == [node], "the Job that waited runs in its place")
+    stopped = cluster.workload("idle")
+    assert stopped["spec"]["active"] is False
+    assert cluster.pods("idle") == []
+    cluster.patch(f"{cluster.inside(KUEUE, 'workloads')}/{stopped['metadata']['name']}", {"spec": {"active": True}})
+    cluster.finish("idle-waits")
+    cluster.until(lambda: cluster.hosts("idle") == [node], "its owner has it back")
+
+
+def requested(world: DecidingService) -> list[Obj]:
+    """Pods that are asked for a checkpoint."""
+    return [each for each in world.cluster.pods() if noted(each, CHECKPOINT_REQUEST)]
+
+
+def acknowledge(world: DecidingService, asked: Obj) -> None:
+    """The training program in a pod saves, as it was asked to."""
+    request = json.loads(noted(asked, CHECKPOINT_REQUEST))
+    path = f"{world.cluster.inside(CORE, 'pods')}/{asked['metadata']['name']}"
+    saved = {"id": request["id"], "step": 1, "path": "/ckpt/1", "at": time.time()}
+    world.cluster.patch(path, {"metadata": {"annotations": {CHECKPOINT_ACK: json.dumps(saved)}}})
+
+
 def waiting(world: DecidingService) -> list[Obj]:
     """Recommendations about work of the run that wait for a person."""
     found = world.cluster.items(RECOMMENDATIONS)
@@ -226,7 +270,8 @@ STORIES: dict[str, Callable[[DecidingService], None]] = {
         gone_on_after_its_node_was_lost,
         gone_as_a_whole_with_a_lost_node,
         cut_anew_for_work_that_waits,
+        idle_until_its_owner_is_back,
     )
 }
-LONG = (gone_on_after_its_node_was_lost.__name__,)
+LONG = (gone_on_after_its_node_was_lost.__name__, idle_until_its_owner_is_back.__name__)
 """Stories that `make e2e` tells on our own API server, and `make test` does not."""

@@ -159,6 +159,14 @@ class RealCluster:
         assert answer.ok, f"{path} cannot be changed: {answer.message}"
         return answer.body
 
+    def ran_for(self, job: str, seconds: float) -> Obj:
+        """Its pod was bound this long ago, as its kubelet says; the pod."""
+        (pod,) = self.pods(job)
+        at = datetime.fromtimestamp(time.time() - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions = [{**each, "lastTransitionTime": at} for each in pod["status"]["conditions"]]
+        path = f"{self.inside(CORE, 'pods')}/{pod['metadata']['name']}/status"
+        return self.patch(path, {"status": {"startTime": at, "conditions": conditions}})
+
     def finish(self, job: str) -> None:
         """Its pods end well, as their kubelet says."""
         for each in self.pods(job):
