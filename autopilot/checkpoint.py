@@ -69,7 +69,7 @@ class Request(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """A checkpoint that is complete. `id` is that of the request, or empty for one that was not requested."""
+    """A checkpoint that is complete. `id` is the newest request that it or an earlier one answers, "" for none."""
 
     id: str
     step: int
@@ -221,6 +221,7 @@ class Trainer:
         self._checked_s = -math.inf
         self._posted: Request | None = None  # by the HTTP hook
         self._ack: Ack | None = None
+        self._answered: set[str] = set()  # ids of requests
         self._unwritten: dict[str, str] = {}  # annotations that the API server does not have yet
         self._tried_s = self._beat_s = -math.inf
         self._step: int | None = None
@@ -264,7 +265,7 @@ class Trainer:
             return None
 
     def _waits(self, request: Request, now_s: float) -> bool:
-        if request.deadline_s + LATE_S < now_s or (self._ack is not None and self._ack.id == request.id):
+        if request.deadline_s + LATE_S < now_s or request.id in self._answered:
             return False
         try:  # a container that was started again finds here what it acknowledged before
             return read_request(self._file.values.get(ACK, "{}")).id != request.id
@@ -315,7 +316,9 @@ class Trainer:
             request, now_s = self.request(), self._now_s()
             if not math.isnan(self._asked_s):
                 self._save_s, self._asked_s = now_s - self._asked_s, math.nan
-            self._ack = Ack("" if request is None else request.id, int(step), str(path), round(now_s, 3))
+            answers = request.id if request is not None else "" if self._ack is None else self._ack.id
+            self._answered.add(answers)
+            self._ack = Ack(answers, int(step), str(path), round(now_s, 3))
             self._step, self._step_at_s = int(step), now_s
             self._unwritten.update({LAST_CHECKPOINT: f"{now_s:.3f}", **self._beat()})
             if request is not None:

@@ -141,6 +141,29 @@ def test_a_request_is_answered_once(job: Trainer, volume: Path, clock: Clock, tm
     assert job.should_checkpoint()
 
 
+def test_a_later_checkpoint_does_not_make_a_request_wait_again(
+    job: Trainer, volume: Path, clock: Clock, tmp_path: Path, sigterm: None
+) -> None:
+    """The file shows an answered request for a while. The metric names it as long as no newer one is answered."""
+    _ask(volume, request_text("one", 1300.0))
+    job.acknowledge(7, "/data/seven")
+    job.acknowledge(8, "/data/eight")
+    assert not job.should_checkpoint()
+    assert 'gpu_autopilot_checkpoint_step{request="one",path="/data/eight"} 8' in (tmp_path / "job.prom").read_text()
+    clock.at_s += 60.0
+    _ask(volume, request_text("two", 1400.0))
+    job.acknowledge(9, "/data/nine")
+    clock.at_s += 60.0
+    _ask(volume, request_text("one", 1500.0))
+    assert not job.should_checkpoint(), "an old file that comes back"
+    job.watch_sigterm(grace_s=60.0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    job.heartbeat(10)
+    assert job.should_checkpoint()
+    job.acknowledge(10, "/data/ten")
+    assert job.should_stop(), "one checkpoint is enough"
+
+
 def test_a_refresh_that_is_half_done_changes_nothing(job: Trainer, volume: Path, clock: Clock) -> None:
     """While the link is away, or names a folder that is gone, the request stands; withdrawn, it does not."""
     _ask(volume, request_text("one", 1300.0))
