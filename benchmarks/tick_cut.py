@@ -86,6 +86,7 @@ def cut_fleet(seed: int) -> Fleet:
         milli[order],
         np.zeros(len(order), np.bool_),
         rank,
+        np.zeros(len(order), np.bool_),
     )
     names = replace(fleet.inventory.names, profiles=PROFILES)
     inventory = replace(fleet.inventory, names=names, gpus=replace(gpus, mig=mig), instances=instances)

@@ -22,6 +22,7 @@ from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.hardware.xid_facts import REMAP_UNKNOWN, UNKNOWN_XID
 from autopilot.core.model.records import Batch, Gap, Inventory
 from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable
+from collectors.attribution import Sighting, Sightings
 from collectors.energy import EnergyCounters
 from collectors.entities import Entities, fill_boards, missing_gaps
 from collectors.window import WindowBuffer
@@ -94,6 +95,7 @@ class NvmlCollector:
         self._gpm: dict[str, tuple[float, Any]] = {}  # entity -> time and last GPM sample
         self._energy = EnergyCounters()
         self._gaps: list[Gap] = []
+        self._sightings = Sightings()
 
     def collect(self, now_s: float) -> Batch:
         """Read every GPU once and return the inventory and the windows."""
@@ -114,6 +116,20 @@ class NvmlCollector:
             telemetry=self._window.windowed(now_s),
             gaps=tuple(self._gaps),
         )
+
+    def sightings(self) -> Sightings:
+        """The GPUs and instances by their UUIDs, for the inventory of a cluster. The driver knows no pods."""
+        seen = tuple(
+            each
+            for _, device in sorted(self._known.items())
+            for each in (
+                Sighting(device.uuid, host=self.node),
+                *(Sighting(device.uuid, str(part.gi_id), part.profile, self.node) for part in device.instances),
+            )
+        )
+        if seen != self._sightings.seen:
+            self._sightings = Sightings(seen)
+        return self._sightings
 
     def counted_w(self, now_s: float) -> dict[str, float]:
         """Mean watts by GPU UUID, by the energy counter; GPUs whose counter tells nothing are not in it."""

@@ -108,7 +108,7 @@ _MIX = msgspec.msgpack.Decoder(ExpectedMix | None, dec_hook=column)
 
 _TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTable}
 _TABLES = (*_TYPES, "runtimes")
-_LATER = {("gpus", "on_demand"): -1}
+_LATER = {("gpus", "on_demand"): np.int64(-1), ("placements", "assumed"): np.False_}
 """Last columns that journals of earlier builds lack, and their values there."""
 
 _NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}
@@ -334,8 +334,11 @@ class ObservationDecoder:
         packed = self._packed(name, part)
         if name == "workloads" and len(part) == 3 and part[0] is not None:
             self.workload_rows = unpack_rows(part[0])
+        self._see(name, packed)
+
+    def _see(self, name: str, packed: Packed) -> None:
         columns = unpack_columns(packed)
-        later = [np.full(packed.rows, _LATER[name, each], np.int64) for each in _NAMES[name][len(columns) :]]
+        later = [np.full(packed.rows, _LATER[name, each]) for each in _NAMES[name][len(columns) :]]
         self._state.tables[name] = _Seen(_TYPES[name](*columns, *later), packed)
 
     def _packed(self, name: str, part: Sequence[Any], before: Packed | None = None) -> Packed:
@@ -356,8 +359,7 @@ class ObservationDecoder:
             return
         seen = self._state.tables["placements"].packed
         before = None if seen is None or len(part) == 4 else follow(seen, self.workload_rows)
-        packed = self._packed("placements", part, before)
-        self._state.tables["placements"] = _Seen(PlacementTable(*unpack_columns(packed)), packed)
+        self._see("placements", self._packed("placements", part, before))
 
     def _runtimes(self, parts: dict[str, Any]) -> RuntimeForecast | None:
         head = parts.get("forecast")

@@ -155,7 +155,8 @@ def _parts_of_slots(snapshot: ClusterSnapshot, row: int, started: dict[str, tupl
     units = np.where(inside, cut[at] if len(cut) else 0, whole)
     entity = np.where(inside, len(gpus) + at, gpu).astype(np.int32)
     workload = np.full(len(known), row, np.int32)
-    return Parts(workload, gpu, entity, units.astype(np.int64), ~inside & (units < GPU_UNITS), inside)
+    shared, none = ~inside & (units < GPU_UNITS), np.zeros(len(known), np.bool_)
+    return Parts(workload, gpu, entity, units.astype(np.int64), shared, inside, none)
 
 
 def _take(parts: Parts, mask: Any) -> Parts:

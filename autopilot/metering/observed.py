@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from autopilot.core.model.snapshot import F64, I64, SLO_CLASS_NAMES, TOPOLOGY_NAMES, ClusterSnapshot, SignalTable
-from autopilot.core.usage.parts import FINE, GPU_UNITS, Parts, activity, gathered, plausible
+from autopilot.core.usage.parts import FINE, GPU_UNITS, Parts, activity, attributed, gathered, plausible
 from autopilot.core.usage.rollup import usable_gpus
 from autopilot.metering.amounts import (
     ACTIVE,
@@ -155,6 +155,7 @@ class _Reading:
     def __init__(self, held: Held, now: Seen, extra: Extra) -> None:
         snapshot = now.snapshot
         parts = held.parts if held.snapshot is snapshot else moved(held.parts, rows_in(held.snapshot, snapshot))
+        parts = attributed(parts)
         window, self.power_since = _window(snapshot.telemetry, now.at, int(held.begin.min()))
         self.power_w, self.counted = _power(snapshot, parts, window, extra)
         self.measured, self.steps = np.zeros(len(parts.units), np.int64), np.zeros(len(parts.units), np.int64)
@@ -345,7 +346,7 @@ class _Capacity:
         self._kind = self._kind.ravel()
         whole = np.arange(gpus, dtype=np.int32)
         none = np.zeros(gpus, np.bool_)
-        parts = Parts(whole, whole, whole, np.full(gpus, GPU_UNITS, np.int64), none, none)
+        parts = Parts(whole, whole, whole, np.full(gpus, GPU_UNITS, np.int64), none, none, none)
         rows = rows_in(snapshot, now.snapshot)
         window, _ = _window(now.snapshot.telemetry, now.at, before.at)
         self._power_w, self._counted = _power(now.snapshot, moved(parts, rows), window, extra)

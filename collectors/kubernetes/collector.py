@@ -239,6 +239,7 @@ class KubernetesCollector:
         cut = {node: gpus for node, gpus in claimed.gpus.items() if any(each.mig for each in gpus)}
         self._nodes.name_gpus({**claimed.gpus, **exported, **cut})  # an exporter does not say where instances are
         pinned, unlike = telemetry_join.pins(found, models.keys(), pods)
+        unlike += telemetry_join.unlabelled(found, models.keys(), pods)
         for uid, node in pods.values():
             if uid in claimed.held:
                 pinned.setdefault(node, {})[uid] = claimed.held[uid]

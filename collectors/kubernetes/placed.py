@@ -23,6 +23,8 @@ def placement_table(
     gpus: list[int] = []
     parts: list[int] = []
     milli: list[int] = []
+    assumed_column: list[bool] = []
+    assumed = assumed_pods(holding, nodes)
     for uid, (key, node) in holding.items():
         row, at = row_of(key), nodes.slots.get(node)
         held = at.held.get(uid) if at is not None else None
@@ -33,6 +35,7 @@ def placement_table(
         workloads += [row] * count
         node_column += [node_row] * count
         leaving_column += [leaving[uid]] * count
+        assumed_column += [uid in assumed] * count
         for index, part, share in held:
             gpus.append(first + index)
             parts.append(nodes.part_rows[node, index, part] if part >= 0 else -1)
@@ -49,5 +52,15 @@ def placement_table(
         milli=milli,
         leaving=leaving_column,
         rank=np.zeros(len(workloads), np.int32),
+        assumed=assumed_column,
     )
     return table
+
+
+def assumed_pods(holding: Mapping[str, tuple[str, str]], nodes: Nodes) -> set[str]:
+    """Pods of which it is not known which GPUs of their node they hold; `holding` as in `placement_table`."""
+    on = {node for _, node in holding.values()}
+    found: set[str] = set()
+    for node in on & nodes.slots.keys():
+        found |= nodes.slots[node].assumed(lambda uid: holding[uid][0] if uid in holding else uid)
+    return found

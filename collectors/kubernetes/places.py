@@ -2,11 +2,13 @@
 
 The API does not say which of its node's GPUs a pod got. A source that sees the GPUs says it (a GPU exporter, an
 allocated resource claim); else a pod gets the free GPUs of the lowest numbers and keeps them as long as it is there.
+Then it is assumed to hold them, unless it is the only one that can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autopilot.core.model.snapshot import GPU_MILLI
@@ -28,6 +30,7 @@ class Slots:
     waiting: dict[str, Ask] = field(default_factory=dict)  # pods for which nothing was free
     pinned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # entity ids that a source names, by pod uid
     _asks: dict[str, Ask] = field(default_factory=dict)
+    _sure: set[str] = field(default_factory=set)  # pods that hold what a source names
 
     def give(self, pod: str, ask: Ask) -> None:
         """A pod runs here."""
@@ -35,22 +38,18 @@ class Slots:
             return
         self.take(pod)
         self._asks[pod] = ask
-        found = self._find(ask, self.pinned.get(pod, ()))
-        if found is None:
+        if not self._place(pod, ask):
             self.waiting[pod] = ask
-        else:
-            self.held[pod] = found
 
     def take(self, pod: str) -> None:
         """A pod is gone; what it held goes to one that found nothing."""
         self._asks.pop(pod, None)
         self.waiting.pop(pod, None)
+        self._sure.discard(pod)
         if self.held.pop(pod, None) is None:
             return
         for other, ask in list(self.waiting.items()):
-            found = self._find(ask, self.pinned.get(other, ()))
-            if found is not None:
-                self.held[other] = found
+            if self._place(other, ask):
                 del self.waiting[other]
 
     def change(self, facts: NodeFacts, gpus: tuple[Gpu, ...]) -> None:
@@ -63,9 +62,31 @@ class Slots:
         if self.pinned == pinned:
             return False
         self.pinned = dict(pinned)
-        before = dict(self.held)
+        before = dict(self.held), set(self._sure)
         self._again()
-        return self.held != before
+        return (self.held, self._sure) != before
+
+    def assumed(self, gang_of: Callable[[str], str]) -> set[str]:
+        """Pods of which it is not known which GPUs they hold. `gang_of` gives the gang of a pod.
+
+        No source names them, they may hold one of several GPUs or instances, and others may hold or get some of these.
+        """
+        unsure = self.held.keys() - self._sure
+        if not unsure:
+            return set()
+        taken, named = self._taken(self.held), self._taken(self._sure)
+        gangs, places = defaultdict(set), Counter[str]()
+        for pod in unsure:
+            for index, part, _ in self.held[pod]:
+                gangs[self._kind(index, part)].add(gang_of(pod))
+        for gpu in self.gpus:
+            for part in range(len(gpu.parts)) if gpu.mig else (-1,):
+                kind, least = self._kind(gpu.index, part), 1 if part >= 0 else GPU_MILLI // self.facts.replicas
+                places[kind] += named.get((gpu.index, part), 0) + least <= GPU_MILLI
+                if taken.get((gpu.index, part), 0) + least <= GPU_MILLI or self.waiting:
+                    gangs[kind].add("")
+        sure = {kind for kind, found in gangs.items() if len(found) == 1 or places[kind] == 1}
+        return {pod for pod in unsure if any(self._kind(at, part) not in sure for at, part, _ in self.held[pod])}
 
     def surplus(self) -> list[tuple[str, int, int]]:
         """Pods for which a source names more than they request: uid, number named, number requested."""
@@ -77,7 +98,7 @@ class Slots:
 
     def _again(self) -> None:
         asks = sorted(self._asks.items(), key=lambda each: each[0] not in self.pinned)
-        self.held, self.waiting, self._asks = {}, {}, {}
+        self.held, self.waiting, self._asks, self._sure = {}, {}, {}, set()
         for pod, ask in asks:
             self.give(pod, ask)
 
@@ -93,15 +114,34 @@ class Slots:
 
     # --- search ---------------------------------------------------------------------------
 
-    def _find(self, ask: Ask, pinned: tuple[str, ...]) -> tuple[Held, ...] | None:
-        """What a pod gets; None where not everything is free."""
-        taken: dict[tuple[int, int], int] = {}
-        for held in self.held.values():
-            for index, part, milli in held:
-                taken[index, part] = taken.get((index, part), 0) + milli
-        named = self._named(ask, pinned, taken)
+    def _place(self, pod: str, ask: Ask) -> bool:
+        """Give a pod what a source names for it, else what is free; False where that is not enough."""
+        taken = self._taken(self.held)
+        named = self._named(ask, self.pinned.get(pod, ()), taken)
+        found = self._free(ask, taken) if named is None else named
+        if found is None:
+            return False
+        self.held[pod] = found
         if named is not None:
-            return named
+            self._sure.add(pod)
+        return True
+
+    def _taken(self, pods: Iterable[str]) -> dict[tuple[int, int], int]:
+        """Thousandths that these pods hold, by number of the GPU and of the instance on it."""
+        taken: dict[tuple[int, int], int] = {}
+        for pod in pods:
+            for index, part, milli in self.held[pod]:
+                taken[index, part] = taken.get((index, part), 0) + milli
+        return taken
+
+    def _kind(self, index: int, part: int) -> str:
+        """The profile of an instance, "" for a GPU."""
+        if part < 0:
+            return ""
+        return next(gpu.parts[part].profile for gpu in self.gpus if gpu.index == index)
+
+    def _free(self, ask: Ask, taken: Mapping[tuple[int, int], int]) -> tuple[Held, ...] | None:
+        """Free GPUs and instances for a pod; None where not everything is free."""
         found: list[Held] = []
         profiles = dict(ask.profiles)
         gpus = ask.gpus

@@ -111,6 +111,18 @@ def pins(found: Sightings, nodes: Collection[str], pods: Pods) -> tuple[dict[str
     return {node: {uid: tuple(sorted(ids)) for uid, ids in pods.items()} for node, pods in held.items()}, problems
 
 
+def unlabelled(found: Sightings, nodes: Collection[str], pods: Pods) -> list[Problem]:
+    """That the source sees GPUs on which pods run, and names none of these pods."""
+    seen_on = set(_nodes_of_hosts(found, nodes, pods).values())
+    if found.attributions or not any(node in seen_on for _, node in pods.values()):
+        return []
+    text = (
+        "the telemetry names no pods, so which GPUs of a node each of them holds is assumed, and what its work does is "
+        "unknown unless it holds all of them; scrape an exporter that labels pods (DCGM_EXPORTER_KUBERNETES=true)"
+    )
+    return [("", text)]
+
+
 def _nodes_of_hosts(found: Sightings, nodes: Collection[str], pods: Pods) -> dict[str, str]:
     """Host label -> node: the same name, its first part, or the node of the pods on its GPUs."""
     hosts = dict.fromkeys(each.host for each in found.seen)

@@ -339,8 +339,9 @@ class ClusterCollector:
             start += size
         told = np.array([cluster.state[job] for job in jobs], np.int8) == int(State.CHECKPOINTING)
         leaving = np.repeat(told, sizes)
-        rank = np.zeros(len(gpu), np.int32)
-        return PlacementTable(workload, self._inventory.gpus.node[gpu], gpu, instance, milli, leaving, rank)
+        rank, assumed = np.zeros(len(gpu), np.int32), np.zeros(len(gpu), np.bool_)
+        node = self._inventory.gpus.node[gpu]
+        return PlacementTable(workload, node, gpu, instance, milli, leaving, rank, assumed)
 
 
 def _picker(rows: np.ndarray) -> Callable[[Sequence[Any]], Sequence[Any]]:

@@ -222,8 +222,9 @@ def _placements(items: Sequence[Item], gpus: GpuTable, instances: InstanceTable)
         entries += [(number, row, -1, milli) for row in rows]
     columns = np.array(entries, np.int32).reshape(-1, 4).T
     leaving = np.array([items[row].columns["state"] == State.CHECKPOINTING for row in columns[0]], bool)
-    rank = np.zeros(columns.shape[1], np.int32)
-    return PlacementTable(columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3], leaving, rank)
+    rank, assumed = np.zeros(columns.shape[1], np.int32), np.zeros(columns.shape[1], np.bool_)
+    node = gpus.node[columns[1]]
+    return PlacementTable(columns[0], node, columns[1], columns[2], columns[3], leaving, rank, assumed)
 
 
 def queue_tree(*rows: tuple[str, int, int], priority: Mapping[str, int] | None = None, order: int = 1) -> QueueTable:

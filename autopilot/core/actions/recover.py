@@ -175,10 +175,10 @@ def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _condemned(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Gangs on GPUs whose reported errors rule out further work."""
+    """Gangs on GPUs whose reported errors rule out further work. A gang that is only assumed to be there continues."""
     gpus, held = ctx.observation.snapshot.gpus, ctx.observation.snapshot.placements
     remedy = gpu_remedies(gpus)
-    entries = np.flatnonzero((remedy[held.gpu] >= CONDEMNED) & open_rows[held.workload])
+    entries = np.flatnonzero((remedy[held.gpu] >= CONDEMNED) & open_rows[held.workload] & ~held.assumed)
     rows: list[int] = np.unique(held.workload[entries]).tolist()
     for row in rows:
         bad = held.gpu[entries[held.workload[entries] == row]]

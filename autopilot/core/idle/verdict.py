@@ -139,11 +139,13 @@ def work_activity(snapshot: ClusterSnapshot, entity: I8, now_s: float) -> Holdin
     """The verdict on each workload.
 
     Work that starts, saves, waits for a member of its gang, or runs for less than the window is not judged: `UNKNOWN`.
+    Neither is work of which it is only assumed which GPUs of its node it holds.
     """
     work = snapshot.workloads
     count, parts = len(work.id), parts_of(snapshot)
     rows, code = parts.workload, entity[parts.entity].copy()
     holders = np.bincount(parts.entity, minlength=len(entity))
+    code[parts.assumed] = Activity.UNKNOWN
     code[(parts.shared | (holders[parts.entity] > 1)) & (code == Activity.IDLE)] = Activity.ESTIMATED
     part = parts.units / GPU_UNITS
     found = combine(code, rows, count)

@@ -232,6 +232,7 @@ class PlacementTable:
     milli: I32
     leaving: Bools  # already being released: it comes free without a further instruction
     rank: I32  # of the member that holds it; members of lower rank leave first
+    assumed: Bools  # which GPU of the node it is, no source says: what is measured there may be another workload's
 
 
 @dataclass(frozen=True, slots=True)

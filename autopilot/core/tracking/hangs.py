@@ -61,7 +61,7 @@ def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
 def judged(snapshot: ClusterSnapshot) -> Bools:
     """Gangs that can be judged: running batch work on several whole GPUs, if SM and memory activity are measured.
 
-    Shape [workloads].
+    It must be known which GPUs they are. Shape [workloads].
     """
     work, held, table = snapshot.workloads, snapshot.placements, snapshot.telemetry
     if not table.windows_s or not len(held.gpu) or not {"sm_active_ratio", "dram_active_ratio"} <= set(table.signals):
@@ -74,6 +74,7 @@ def judged(snapshot: ClusterSnapshot) -> Bools:
         & ~work.excluded
     )
     gpus = np.bincount(held.workload, minlength=len(work.id))
+    candidates[held.workload[held.assumed]] = False
     return np.asarray(candidates & (gpus > 1))
 
 

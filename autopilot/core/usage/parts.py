@@ -6,7 +6,7 @@ instance (sevenths or quarters) are both whole numbers of it, so sums by tenant 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,8 @@ HIGHEST: dict[str, float] = {
 
 EVERY = slice(None)
 
+_NOWHERE = np.iinfo(np.int32).max  # no row of any telemetry
+
 _OF_THE_GPU = frozenset({"power_w"})
 _OF_NO_INSTANCE = frozenset({"nvlink_bytes_s", "pcie_bytes_s"})
 
@@ -45,6 +47,7 @@ class Parts:
     units: I64  # of the GPU that it holds, in 1/28,000
     shared: Bools  # others may use the same entity: its activity is divided in proportion
     instance: Bools  # a MIG instance: it has ratios and memory of its own, power and traffic are those of the GPU
+    assumed: Bools  # which GPU of its node it is, no source says
 
 
 def parts_of(snapshot: ClusterSnapshot) -> Parts:
@@ -67,7 +70,18 @@ def parts_of(snapshot: ClusterSnapshot) -> Parts:
     if over.any():
         shared = shared | over
         units = np.where(over, units * GPU_UNITS // np.maximum(booked, 1).astype(np.int64), units)
-    return Parts(held.workload, held.gpu, entity, units, shared, instance)
+    return Parts(held.workload, held.gpu, entity, units, shared, instance, held.assumed)
+
+
+def attributed(parts: Parts) -> Parts:
+    """The parts as far as their workloads are known to hold them: nothing is measured on one that is only assumed.
+
+    The same object where none is.
+    """
+    if not parts.assumed.any():
+        return parts
+    gpu, entity = (np.where(parts.assumed, _NOWHERE, each).astype(np.int32) for each in (parts.gpu, parts.entity))
+    return replace(parts, gpu=gpu, entity=entity)
 
 
 def instance_units(snapshot: ClusterSnapshot) -> tuple[I64, Bools]:

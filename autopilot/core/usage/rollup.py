@@ -19,6 +19,7 @@ from autopilot.core.usage.parts import (
     GPU_UNITS,
     Parts,
     activity,
+    attributed,
     gathered,
     instance_units,
     parts_of,
@@ -28,6 +29,9 @@ from autopilot.core.usage.parts import (
 NO_WORKLOAD = "held by no workload"
 LEVELS = ("fleet", "pool", "tenant", "queue", "service")
 WITH_WORKLOADS = (*LEVELS, "workload")
+
+_PLACES = ("fleet", "pool")
+"""Levels for which it does not matter which work holds a GPU."""
 
 STRAY_RATIO = 0.05
 """SM activity from which on a GPU that no workload holds counts as busy: an idle driver and an exporter stay below."""
@@ -79,13 +83,14 @@ class Stray:
 def rollups(snapshot: ClusterSnapshot, levels: Sequence[str] = LEVELS) -> dict[str, Rollup]:
     """The groups of each of these levels; those of the level `fleet` are the whole and `NO_WORKLOAD`."""
     parts = parts_of(snapshot)
-    measured, active = activity(snapshot.telemetry, parts)
+    everywhere, known = activity(snapshot.telemetry, parts), activity(snapshot.telemetry, attributed(parts))
     unheld_measured, unheld_active = activity(snapshot.telemetry, unheld_parts(snapshot, parts))
     capacity = usable_gpus(snapshot)
     found = {}
     for level in levels:
         names, group = _groups(snapshot, level, parts)
         count = len(names)
+        measured, active = everywhere if level in _PLACES else known
         sums = [_by_group(each, group, count) for each in (parts.units[None, :], measured, active)]
         workloads = _workloads(group, parts.workload, count)
         if level == "queue":
@@ -167,7 +172,8 @@ def unheld_parts(snapshot: ClusterSnapshot, parts: Parts) -> Parts:
     gpu = np.concatenate([np.arange(gpus, dtype=np.int32), instances.gpu])[entity]
     size = np.concatenate([np.full(gpus, GPU_UNITS), units])[entity]
     instance = entity >= gpus
-    return Parts(np.full(len(entity), -1, np.int32), gpu, entity, size, np.zeros_like(instance), instance)
+    nothing = np.zeros_like(instance)
+    return Parts(np.full(len(entity), -1, np.int32), gpu, entity, size, nothing, instance, nothing)
 
 
 def ratios(found: Rollup, window_s: float) -> Ratios:
@@ -207,13 +213,29 @@ def busy_mask(telemetry: SignalTable, parts: Parts) -> Bools:
         return np.asarray(known & (recent >= STRAY_RATIO) & (before >= STRAY_RATIO) & (recent >= _FALLING * before))
 
 
+def _beyond_assumed(snapshot: ClusterSnapshot, held: Parts, unheld: Parts, busy: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The busy parts that the work of their node cannot explain: work of which it is not known what it holds may be on
+    any of them, on as many as it was assumed to hold.
+    """
+    if not held.assumed.any():
+        return busy
+    nodes = snapshot.gpus.node
+    hidden = np.bincount(nodes[held.gpu[held.assumed]], minlength=len(snapshot.nodes.id))
+    node = nodes[unheld.gpu[busy]]
+    order = np.argsort(node, kind="stable")
+    place = np.empty(len(busy), np.int64)  # of each among the busy ones of its node
+    place[order] = np.arange(len(busy)) - np.searchsorted(node[order], node[order])
+    return np.asarray(busy[place >= hidden[node]])
+
+
 def strays(snapshot: ClusterSnapshot) -> tuple[Stray, ...]:
     """Busy GPUs and instances that no workload holds, by row.
 
     Something uses such a GPU without an allocation, so it must not be treated as free without looking.
     """
-    telemetry, parts = snapshot.telemetry, unheld_parts(snapshot, parts_of(snapshot))
-    busy = np.flatnonzero(busy_mask(telemetry, parts))
+    telemetry, held = snapshot.telemetry, parts_of(snapshot)
+    parts = unheld_parts(snapshot, held)
+    busy = _beyond_assumed(snapshot, held, parts, np.flatnonzero(busy_mask(telemetry, parts)))
     if not len(busy):
         return ()
     short = int(np.argmin(telemetry.windows_s))

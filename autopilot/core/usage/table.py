@@ -7,7 +7,8 @@ journal does not store it: the reader recomputes it, bit for bit, from what is s
 Ratios are means over the parts that are measured, weighted by their size. Bytes/s, power, energy and memory are sums;
 parts that are not measured count like the mean of the others, and the value is then marked estimated. So is every
 value of a window that begins before the workload held its GPUs. Energy is the mean power x the time in the window for
-which it held them. Nothing measured is NaN.
+which it held them. Nothing measured is NaN, and so is what a workload does on GPUs of which it is only assumed that it
+holds them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.core.model.snapshot import F32, F64, I8, I32, I64, Bools, ClusterSnapshot
-from autopilot.core.usage.parts import GPU_UNITS, Parts, activity, gathered, parts_of, plausible
+from autopilot.core.usage.parts import GPU_UNITS, Parts, activity, attributed, gathered, parts_of, plausible
 
 POWER = SIGNALS.index("power_w")
 
@@ -63,7 +64,7 @@ class UsageTable:
 
 def usage_of(snapshot: ClusterSnapshot, now_s: float) -> UsageTable:
     """The measured use of every workload that holds GPUs at `now_s`."""
-    parts = _by_workload(parts_of(snapshot))
+    parts = attributed(_by_workload(parts_of(snapshot)))
     rows, first = np.unique(parts.workload, return_index=True)
     out = _empty(snapshot)
     if len(rows):
@@ -155,7 +156,7 @@ def extremes(snapshot: ClusterSnapshot, signal: str, window_s: float) -> tuple[F
     """
     count, telemetry = len(snapshot.workloads.id), snapshot.telemetry
     low, high = np.full(count, np.nan, np.float32), np.full(count, np.nan, np.float32)
-    parts = _by_workload(parts_of(snapshot))
+    parts = attributed(_by_workload(parts_of(snapshot)))
     rows, first = np.unique(parts.workload, return_index=True)
     if len(rows) and signal in telemetry.signals and window_s in telemetry.windows_s:
         at = telemetry.signals.index(signal), telemetry.windows_s.index(window_s)

@@ -45,6 +45,8 @@ for step in steps:
             [i, held.names.profiles[p], int(s), int(g)] for i, p, s, g in zip(
                 held.instances.id, held.instances.profile, held.instances.start, held.instances.gi_id)],
         "models": [] if held is None else list(held.names.gpu_models),
+        "seen": [[s.uuid, s.gi_id, s.profile, s.host] for s in collector.sightings().seen],
+        "same": collector.sightings() is collector.sightings(),
         "counted_w": collector.counted_w(step["now_s"]),
         "node": [] if held is None else [list(held.nodes.id), held.nodes.gpus.tolist()],
     })
@@ -163,6 +165,9 @@ def test_mig_instances_with_placement_and_their_board(watch: Watch) -> None:
     _, answer = watch(CUT + PARTS.format(sm=70), CUT + PARTS.format(sm=70))
     assert answer["gpus"] == [["GPU-m", True, True]]
     assert answer["instances"] == [["GPU-m/1", "3g.40gb", 0, 1], ["GPU-m/2", "4g.40gb", 4, 2]]
+    parts = [["GPU-m", gi_id, profile, "node-a"] for gi_id, profile in (("1", "3g.40gb"), ("2", "4g.40gb"))]
+    assert answer["seen"] == [["GPU-m", "", "", "node-a"], *parts]
+    assert answer["same"], "the cluster joins them again only when they change"
     assert answer["mean"]["GPU-m/1"][:4] == pytest.approx([0.7, 0.35, 0.175, 0.14])
     assert answer["mean"]["GPU-m/1"][4:6] == [None, None], "traffic cannot be told apart by instance"
     assert answer["mean"]["GPU-m/1"][6] == 8192.0

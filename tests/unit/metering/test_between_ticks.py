@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import nan
 
+import numpy as np
+
 from autopilot.core.model.records import Observation
 from autopilot.metering.amounts import GRAINS_PER_GPU_S
 from autopilot.metering.meter import Meter
 from tests.kits.core_world import decide, holds, observe, snapshot
 from tests.kits.metering_kit import Memory, sums_of
+from tests.kits.usage_world import measured
 
 
 def seen(start_s: float | None, now_s: float) -> Observation:
@@ -44,3 +47,23 @@ def test_either_end_that_was_not_seen_whole_makes_a_gap() -> None:
         found = gpu_s(*blind)
         assert found.get("held", 0.0) == 0.0
         assert found["gap"] == found["capacity"] > 0
+
+
+def test_what_work_does_on_gpus_that_it_may_not_hold_is_not_measured() -> None:
+    """Its GPU time counts; activity and energy may be those of another workload."""
+    busy = {"sm_active_ratio": [0.5] * 8, "power_w": [400.0] * 8}
+    for assumed in (False, True):
+        ticks = [
+            replace(seen(0.0, at_s), snapshot=measured(seen(0.0, at_s).snapshot, busy)) for at_s in (5000.0, 5060.0)
+        ]
+        held = ticks[0].snapshot.placements
+        held = replace(held, assumed=np.full(len(held.gpu), assumed))
+        ticks = [replace(each, snapshot=replace(each.snapshot, placements=held)) for each in ticks]
+        memory = Memory()
+        meter = Meter(memory, begin_s=5000.0)
+        for tick in ticks:
+            meter.take(tick, decide(tick).decision)
+        meter.close()
+        sums = {name: sums_of(memory.rows)["held", name] for name in ("gpu_time", "measured", "active", "powered")}
+        known = 0 if assumed else 240 * GRAINS_PER_GPU_S
+        assert sums == {"gpu_time": 240 * GRAINS_PER_GPU_S, "measured": known, "active": known // 2, "powered": known}

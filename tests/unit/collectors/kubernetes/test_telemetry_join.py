@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from autopilot.core.intake.assemble import assemble
+from autopilot.core.model.records import Work
 from collectors.attribution import Attribution, Sighting, Sightings
 from collectors.exporter import ExporterCollector, Target
 from tests.kits.exporter_text import Device, render
@@ -90,6 +93,60 @@ def test_labels_that_contradict_the_api_are_named_and_not_believed() -> None:
         "team/p: an exporter shows it on GPU-2 of node n2, and the API on node n1",
         "team/q: an exporter shows it on 2 GPUs or instances, and it requests 1",
     ]
+
+
+TWO = [Sighting(f"GPU-{k}", host="n1") for k in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("pods", "on", "found"),
+    [
+        pytest.param([("p", 1)], [], {"p"}, id="another GPU is free"),
+        pytest.param([("p", 2)], [], set(), id="it holds all"),
+        pytest.param([("p", 1), ("q", 1)], [], {"p", "q"}, id="two gangs may have changed places"),
+        pytest.param([("p", 1), ("q", 1)], [("GPU-0", "q")], set(), id="one is left for the other"),
+        pytest.param([("p", 1)], [("GPU-1", "p")], set(), id="seen there"),
+        pytest.param([("p", 1)], [("GPU-0", "p")], set(), id="seen where it would be assumed"),
+        pytest.param([("p", 2), ("q", 1)], [], {"p"}, id="one holds what nobody knows"),
+    ],
+)
+def test_what_nobody_sees_is_assumed(pods: list[tuple[str, int]], on: list[tuple[str, str]], found: set[str]) -> None:
+    """Pods on a node of two GPUs that no source names, unless only one of them can be what each holds."""
+    view = Seen(node("n1", 2), *[pod(name, gpus, node="n1") for name, gpus in pods], hardware=Sees(*TWO))
+    view.tables()
+    view.collector.hardware = Sees(*TWO, on=tuple(on))
+    work = view.tables()[1]
+    names = work.workloads.id[work.placements.workload[work.placements.assumed]].tolist()
+    assert {name.removeprefix("team/") for name in names} == found
+
+
+def test_instances_and_shares_are_assumed_by_kind() -> None:
+    """The one instance of a profile is sure, one of two is not; so are shares of one GPU, and of two."""
+    both = {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "2", "nvidia.com/mig-3g.40gb": "1"}
+    profiles = {"p": "1g.10gb", "q": "3g.40gb"}
+    pods = [pod(name, 1, node="n1", resource=f"nvidia.com/mig-{profile}") for name, profile in profiles.items()]
+    work = Seen(node("n1", 1, capacity=both), *pods).tables()[1]
+    assert work.placements.assumed.tolist() == [each == "team/p" for each in _holders(work)]
+    for gpus, found in ((1, False), (2, True)):
+        shared = node("n1", gpus, labels={"nvidia.com/gpu.replicas": "4"}, capacity={"nvidia.com/gpu": str(4 * gpus)})
+        work = Seen(shared, *[pod(f"p{k}", 1, node="n1") for k in range(3)]).tables()[1]
+        assert work.placements.assumed.tolist() == [found] * 3, f"shares of {gpus} GPUs"
+
+
+def test_telemetry_without_pods_is_named() -> None:
+    """GPUs that pods hold are seen, and no pod is: once, with what helps. An idle cluster is silent."""
+    words = "the telemetry names no pods, so which GPUs of a node each of them holds is assumed"
+    silent = Seen(node("n1", 2), pod("p", 1, node="n1"), hardware=Sees(*TWO)).batch()
+    assert [text.partition(words)[1] for text in reasons(silent, "pods")] == [words]
+    assert reasons(Seen(node("n1", 2), hardware=Sees(*TWO)).batch(), "pods") == []
+    named = Seen(node("n1", 2), pod("p", 1, node="n1"), hardware=Sees(*TWO, on=(("GPU-1", "p"),)))
+    assert reasons(named.batch(), "pods") == []
+
+
+def _holders(work: Work) -> list[str]:
+    """Who holds each row of the placements."""
+    names: list[str] = work.workloads.id[work.placements.workload].tolist()
+    return names
 
 
 def test_two_nodes_with_one_gpu_get_no_work() -> None:
