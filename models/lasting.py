@@ -142,46 +142,62 @@ class Lasting:
 
     def _hazards(self, jobs: Sequence[Job]) -> F64:
         """Probability to end in each cell for jobs that reached it. Shape [jobs, cells]; 0 before the hour."""
-        window = _Window(self._cell, self._ended, min(self._count, WINDOW))
-        kin, own = self._kin[window.order], np.array([self._codes(job) for job in jobs])
-        submit_s = np.array([job.submit_s for job in jobs])
-        others = np.ones((len(jobs), len(window.order)))
-        turn = np.array([job.turn if self._in_window(job) else -1 for job in jobs])
-        others[window.order == np.where(turn < 0, -1, turn % WINDOW)[:, None]] = 0.0  # a job is no evidence for itself
-        died, reached = window.counted(others)
-        hazard, before = _hazard_of(died + FIRST, reached + _from_here(FIRST)), others
-        for level in range(len(KIN_LEVELS)):
-            weight = others * (kin[:, level] == own[:, level, None])
-            fewer = (weight != before).any(axis=1)
-            hazard[fewer] = window.centred(hazard[fewer], weight[fewer], WIDER_JOBS)
-            before = weight
-        apart_s = np.abs(self._submit_s[window.order] - submit_s[:, None])
-        return window.centred(hazard, before / (1.0 + apart_s / NEAR_S), NEAR_JOBS)
+        size = min(self._count, WINDOW)
+        said, kin = self._cell[:size] + CELLS * self._ended[:size], self._kin[:size]
+        own, submit_s = np.array([self._codes(job) for job in jobs]), np.array([job.submit_s for job in jobs])
+        inside = np.flatnonzero([self._in_window(job) for job in jobs])
+        place = np.array([jobs[row].turn % WINDOW for row in inside.tolist()], np.int64)
+
+        def without_itself(counts: F64) -> F64:
+            counts[inside, said[place]] -= 1.0  # a job is no evidence for itself
+            return counts
+
+        alike = without_itself(np.tile(np.bincount(said, minlength=2 * CELLS).astype(np.float64), (len(jobs), 1)))
+        died, reached = _counted(alike)
+        hazard, before = _hazard_of(died + FIRST, reached + _from_here(FIRST)), alike.sum(axis=1)
+        for level in range(len(KIN_LEVELS)):  # each kin is part of the one before
+            alike = without_itself(_by_kin(kin[:, level], said, own[:, level]))
+            members = alike.sum(axis=1)
+            fewer = members < before
+            hazard[fewer] = _centred(hazard[fewer], alike[fewer], WIDER_JOBS)
+            before = members
+        return _centred(hazard, self._near(said, kin[:, -1] == own[:, -1, None], submit_s, inside, place), NEAR_JOBS)
+
+    def _near(self, said: I64, weight: Bools, submit_s: F64, inside: I64, place: I64) -> F64:
+        """What is `said` by the jobs of the narrowest kin, less of those that came at another time; as `alike`."""
+        order = np.argsort(said, kind="stable")  # equal ones are added up first
+        found, first = np.unique(said[order], return_index=True)
+        weight[inside, place] = False
+        apart_s = np.abs(self._submit_s[order] - submit_s[:, None])
+        alike = np.zeros((len(submit_s), 2 * CELLS))
+        alike[:, found] = np.add.reduceat(weight[:, order] / (1.0 + apart_s / NEAR_S), first, axis=1)
+        return alike
 
 
-class _Window:
-    """The contributing jobs, `order`ed by contribution, so that equal ones are added up first."""
+def _by_kin(kin: I64, said: I64, own: I64) -> F64:
+    """How many jobs of the kin of each asking job (`own`) say each thing. Shape [asking, 2 x cells]."""
+    codes, group = np.unique(own, return_inverse=True)
+    at = np.minimum(np.searchsorted(codes, kin), len(codes) - 1)
+    member = codes[at] == kin
+    counts = np.bincount(at[member] * 2 * CELLS + said[member], minlength=len(codes) * 2 * CELLS)
+    return np.asarray(counts.reshape(len(codes), 2 * CELLS).astype(np.float64)[group])
 
-    def __init__(self, cell: I64, ended: Bools, size: int) -> None:
-        said = cell[:size] + CELLS * ended[:size]
-        self.order = np.argsort(said, kind="stable")
-        self._said, self._first = np.unique(said[self.order], return_index=True)
 
-    def counted(self, weight: F64) -> tuple[F64, F64]:
-        """Jobs that ended in each cell, and that reached it, at their `weight` [asking, order]. Shapes [asking,
-        cells].
-        """
-        alike = np.zeros((len(weight), 2 * CELLS))
-        alike[:, self._said] = np.add.reduceat(weight, self._first, axis=1)
-        running, ended = alike[:, :CELLS], alike[:, CELLS:]
-        return ended @ DIED, ended @ PASSED + running @ AT_RISK
+def _counted(alike: F64) -> tuple[F64, F64]:
+    """Jobs that ended in each cell, and that reached it, [asking, cells].
 
-    def centred(self, hazard: F64, weight: F64, prior_jobs: float) -> F64:
-        """`hazard` [asking, cells] of a wider kin corrected by the jobs at their `weight` [asking, order]."""
-        mass = outlived(hazard) * hazard
-        mass[:, -1] += np.maximum(0.0, 1.0 - mass.sum(axis=1))
-        died, reached = self.counted(weight)
-        return _hazard_of(prior_jobs * mass + died, prior_jobs * _from_here(mass) + reached)
+    `alike` [asking, 2 x cells] is the weight of the jobs that run and are in a cell, then of those that ended in it.
+    """
+    running, ended = alike[:, :CELLS], alike[:, CELLS:]
+    return ended @ DIED, ended @ PASSED + running @ AT_RISK
+
+
+def _centred(hazard: F64, alike: F64, prior_jobs: float) -> F64:
+    """`hazard` [asking, cells] of a wider kin corrected by the jobs of `alike` (`_counted`)."""
+    mass = outlived(hazard) * hazard
+    mass[:, -1] += np.maximum(0.0, 1.0 - mass.sum(axis=1))
+    died, reached = _counted(alike)
+    return _hazard_of(prior_jobs * mass + died, prior_jobs * _from_here(mass) + reached)
 
 
 def _hazard_of(died: F64, reached: F64) -> F64:
