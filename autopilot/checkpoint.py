@@ -218,12 +218,11 @@ class Trainer:
         self._pod = OwnPod(environment)
         self._metrics_file = environment.get("GPU_AUTOPILOT_METRICS_FILE", "")
         self._lock = threading.RLock()
-        self._checked_s = -math.inf
         self._posted: Request | None = None  # by the HTTP hook
         self._ack: Ack | None = None
         self._answered: set[str] = set()  # ids of requests
         self._unwritten: dict[str, str] = {}  # annotations that the API server does not have yet
-        self._tried_s = self._beat_s = -math.inf
+        self._checked_s = self._tried_s = self._beat_s = -math.inf
         self._step: int | None = None
         self._step_at_s = self._term_s = self._flops = math.nan
         self._grace_s = GRACE_S
@@ -233,15 +232,14 @@ class Trainer:
     def should_checkpoint(self) -> bool:
         """Whether to write a checkpoint now: a request waits, or SIGTERM came and there was progress since the last.
 
-        After SIGTERM it is False if the last checkpoint took longer than the grace that is left: a checkpoint that is
-        cut off would be of no use.
+        After SIGTERM it is False if the last checkpoint took longer than the grace that is left: it would be cut off.
         """
         with self._lock:
             self._flush()
             due, left_s = self.request() is not None, self.grace_left_s()
             if left_s < math.inf:
-                saved = self._ack is not None and self._ack.step == self._step
-                due = (due or not saved) and not self._save_s > left_s
+                due |= self._ack is None or self._ack.step != self._step
+                due &= not self._save_s > left_s
             if due and math.isnan(self._asked_s):
                 self._asked_s = self._now_s()
             return due
@@ -253,8 +251,8 @@ class Trainer:
             if now_s - self._checked_s >= CHECK_S or now_s < self._checked_s:
                 self._checked_s = now_s
                 self._file.refresh()
-            candidates = [self._posted, self._annotated()]
-            return next((each for each in candidates if each is not None and self._waits(each, now_s)), None)
+            found = (self._posted, self._annotated())
+            return next((each for each in found if each is not None and self._waits(each, now_s)), None)
 
     def _annotated(self) -> Request | None:
         text = self._file.values.get(REQUEST, "")
@@ -309,17 +307,16 @@ class Trainer:
     def acknowledge(self, step: int, path: str) -> bool:
         """Report a checkpoint that is complete and durable, whether or not it was requested.
 
-        It answers the request that waits. True if the API server has it now. If not, it is tried again in later
-        calls, and it stands in the metrics.
+        It answers the request that waits. True if the API server has it now; else it is tried again in later calls.
         """
         with self._lock:
             request, now_s = self.request(), self._now_s()
             if not math.isnan(self._asked_s):
                 self._save_s, self._asked_s = now_s - self._asked_s, math.nan
-            answers = request.id if request is not None else "" if self._ack is None else self._ack.id
+            answers = request.id if request else self._ack.id if self._ack else ""
             self._answered.add(answers)
-            self._ack = Ack(answers, int(step), str(path), round(now_s, 3))
             self._step, self._step_at_s = int(step), now_s
+            self._ack = Ack(answers, self._step, str(path), round(now_s, 3))
             self._unwritten.update({LAST_CHECKPOINT: f"{now_s:.3f}", **self._beat()})
             if request is not None:
                 self._unwritten[ACK] = json.dumps(self._ack._asdict())

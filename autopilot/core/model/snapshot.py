@@ -365,7 +365,6 @@ DTYPES: dict[str, Any] = {
     "I64": np.int64,
     "Bools": np.bool_,
 }
-
 BY_MODEL: dict[str, Any] = {"guarantee": np.int32, "limit_by_model": np.int32, "weight_by_model": np.float64}
 """Columns of QueueTable with one entry per GPU model."""
 
