@@ -307,7 +307,7 @@ def boards_of(offer: Offer, taken: Mapping[Key, Taken]) -> Boards:
 
 
 def _left(offer: Offer, taken: Mapping[Key, Taken]) -> Mapping[Shared, float] | None:
-    """What claims leave of the counters; None where a claim has a device of which it is not known what it draws."""
+    """What claims leave of the counters; None where a claim has a device whose draws are unknown."""
     if not taken.keys() <= offer.devices.keys():
         return None
     left = dict(offer.counters)

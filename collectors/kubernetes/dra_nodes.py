@@ -34,7 +34,7 @@ class DraNodes:
         self.on_demand: frozenset[str] = frozenset()
         """Profiles whose instances exist only while a claim has them."""
         self.placed: frozenset[str] = frozenset()
-        """Those of which a driver states where they could be made."""
+        """Those for which a driver states the memory slices of each device."""
 
     def read(self, slices: Iterable[ResourceSlice]) -> None:
         """All slices as they are now."""

@@ -24,7 +24,7 @@ def placement_table(
     parts: list[int] = []
     milli: list[int] = []
     assumed_column: list[bool] = []
-    assumed = assumed_pods(holding, nodes)
+    assumed = _assumed_pods(holding, nodes)
     for uid, (key, node) in holding.items():
         row, at = row_of(key), nodes.slots.get(node)
         held = at.held.get(uid) if at is not None else None
@@ -57,8 +57,8 @@ def placement_table(
     return table
 
 
-def assumed_pods(holding: Mapping[str, tuple[str, str]], nodes: Nodes) -> set[str]:
-    """Pods of which it is not known which GPUs of their node they hold; `holding` as in `placement_table`."""
+def _assumed_pods(holding: Mapping[str, tuple[str, str]], nodes: Nodes) -> set[str]:
+    """Pods whose GPUs are assumed; `holding` as in `placement_table`."""
     on = {node for _, node in holding.values()}
     found: set[str] = set()
     for node in on & nodes.slots.keys():

@@ -67,7 +67,7 @@ class Slots:
         return (self.held, self._sure) != before
 
     def assumed(self, gang_of: Callable[[str], str]) -> set[str]:
-        """Pods of which it is not known which GPUs they hold. `gang_of` gives the gang of a pod.
+        """Pods whose GPUs are assumed. `gang_of` gives the gang of a pod.
 
         No source names them, they may hold one of several GPUs or instances, and others may hold or get some of these.
         """

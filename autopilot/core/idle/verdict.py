@@ -139,7 +139,7 @@ def work_activity(snapshot: ClusterSnapshot, entity: I8, now_s: float) -> Holdin
     """The verdict on each workload.
 
     Work that starts, saves, waits for a member of its gang, or runs for less than the window is not judged: `UNKNOWN`.
-    Neither is work of which it is only assumed which GPUs of its node it holds.
+    Work on assumed GPUs (`PlacementTable.assumed`) is not judged either.
     """
     work = snapshot.workloads
     count, parts = len(work.id), parts_of(snapshot)

@@ -74,10 +74,7 @@ def parts_of(snapshot: ClusterSnapshot) -> Parts:
 
 
 def attributed(parts: Parts) -> Parts:
-    """The parts as far as their workloads are known to hold them: nothing is measured on one that is only assumed.
-
-    The same object where none is.
-    """
+    """The parts, with no telemetry for those that are assumed. The same object where none is assumed."""
     if not parts.assumed.any():
         return parts
     gpu, entity = (np.where(parts.assumed, _NOWHERE, each).astype(np.int32) for each in (parts.gpu, parts.entity))

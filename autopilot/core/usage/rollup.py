@@ -83,7 +83,8 @@ class Stray:
 def rollups(snapshot: ClusterSnapshot, levels: Sequence[str] = LEVELS) -> dict[str, Rollup]:
     """The groups of each of these levels; those of the level `fleet` are the whole and `NO_WORKLOAD`."""
     parts = parts_of(snapshot)
-    everywhere, known = activity(snapshot.telemetry, parts), activity(snapshot.telemetry, attributed(parts))
+    everywhere, sure = activity(snapshot.telemetry, parts), attributed(parts)
+    known = everywhere if sure is parts else activity(snapshot.telemetry, sure)
     unheld_measured, unheld_active = activity(snapshot.telemetry, unheld_parts(snapshot, parts))
     capacity = usable_gpus(snapshot)
     found = {}
@@ -214,8 +215,8 @@ def busy_mask(telemetry: SignalTable, parts: Parts) -> Bools:
 
 
 def _beyond_assumed(snapshot: ClusterSnapshot, held: Parts, unheld: Parts, busy: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The busy parts that the work of their node cannot explain: work of which it is not known what it holds may be on
-    any of them, on as many as it was assumed to hold.
+    """The busy parts that work on assumed GPUs cannot explain. Such work may hold any GPU of its node, but no more GPUs
+    than it was assumed to hold.
     """
     if not held.assumed.any():
         return busy

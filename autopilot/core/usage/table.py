@@ -7,8 +7,7 @@ journal does not store it: the reader recomputes it, bit for bit, from what is s
 Ratios are means over the parts that are measured, weighted by their size. Bytes/s, power, energy and memory are sums;
 parts that are not measured count like the mean of the others, and the value is then marked estimated. So is every
 value of a window that begins before the workload held its GPUs. Energy is the mean power x the time in the window for
-which it held them. Nothing measured is NaN, and so is what a workload does on GPUs of which it is only assumed that it
-holds them.
+which it held them. Nothing measured is NaN. Use of assumed GPUs (`PlacementTable.assumed`) is NaN too.
 """
 
 from __future__ import annotations

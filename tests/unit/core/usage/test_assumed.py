@@ -1,4 +1,4 @@
-"""Work of which it is only assumed which GPUs it holds: nothing that is measured counts as its own."""
+"""Work whose GPUs are assumed: what is measured on them does not count as its own."""
 
 from __future__ import annotations
 
