@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from actuators.kubernetes.api import APPLY, KINDS, MERGE, Answer, Api, Obj, Ref, Refusal
-from autopilot.contract.annotations import EPOCH
+from autopilot.contract.annotations import EPOCH, MANAGER
 
-MANAGER, CHECK_MANAGER = "gpu-autopilot", "gpu-autopilot-check"
-"""Field managers: one for our admission check, one for everything else."""
+CHECK_MANAGER = "gpu-autopilot-check"
+"""Field manager of our admission check; `MANAGER` is that of everything else."""
 
 DRY = {"dryRun": "All"}
 TRIES = 4

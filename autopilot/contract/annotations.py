@@ -6,8 +6,12 @@ Actuators, collectors and the checkpoint library take them from here, so that th
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from autopilot.contract.tree import PREFIX
+
+MANAGER = "gpu-autopilot"
+"""Field manager of the writes of the controller; our check has one of its own."""
 
 MANAGE = PREFIX + "manage"
 """Label `"true"` on a suspended Job since its creation: the controller may start it."""
@@ -68,13 +72,18 @@ PLACEMENT = "placement.gpu-autopilot.io/"
 """Prefix of the node label that marks the nodes of one gang; the rest is 10 hex digits of the gang's uid."""
 
 
-def may_return(stopped: str, uid: str) -> bool:
-    """Whether the mark `stopped` says that the controller stopped this very object and may start it again."""
+def mark_on(stopped: str, uid: str) -> dict[str, Any]:
+    """The mark `stopped` if the controller set it on this very object; {} otherwise."""
     try:
         record = json.loads(stopped or "null")
-        return bool(record["uid"] == uid and record["returns"] is True)
-    except (ValueError, TypeError, KeyError):
-        return False
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) and record.get("uid") == uid else {}
+
+
+def may_return(stopped: str, uid: str) -> bool:
+    """Whether the mark `stopped` says that the controller stopped this very object and may start it again."""
+    return mark_on(stopped, uid).get("returns") is True
 
 
 REPORTED = frozenset(

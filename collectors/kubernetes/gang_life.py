@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any
 
-from autopilot.contract.annotations import CONTROLLER, MANAGE, STOPPED, may_return
+from autopilot.contract.annotations import CONTROLLER
 from autopilot.core.model.snapshot import Gate, State
 from collectors.kubernetes.gangs import Gang, PodFacts, placed_by_us
 from collectors.kubernetes.wire import condition, seconds_of
@@ -128,9 +128,7 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
         gate = kueue.gate(gang.workload)
         return int(Gate.WAITING) if gate == Gate.OPEN and stopped(gang) else gate
     if gang.job is not None and gang.job.spec.suspend:
-        meta = gang.job.metadata
-        ours = meta.label(MANAGE) == "true" or may_return(meta.note(STOPPED), meta.uid)
-        return int(Gate.OPEN if ours else Gate.REJECTED)  # left to the autopilot, or suspended by a person
+        return int(Gate.REJECTED if gang.job.kept else Gate.OPEN)  # suspended by a person, or left to the autopilot
     foreign = [
         gate.name
         for each in gang.pods.values()

@@ -16,7 +16,8 @@ import msgspec
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import EFFECT
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
-from collectors.kubernetes.wire import Job, Meta, Pod, PodSpec, seconds_of
+from collectors.kubernetes.job_wire import Job
+from collectors.kubernetes.wire import Meta, Pod, PodSpec, seconds_of
 from collectors.kueue.wire import Workload
 
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"

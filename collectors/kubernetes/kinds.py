@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.kubernetes import dra_wire, wire
+from collectors.kubernetes import dra_wire, job_wire, wire
 from collectors.kueue import wire as kueue
 
 
@@ -38,7 +38,7 @@ class Kind:
 NODES = Kind("nodes", "", "v1", wire.Node, namespaced=False, required=True, needed=True)
 NAMESPACES = Kind("namespaces", "", "v1", wire.Object, namespaced=False)
 PODS = Kind("pods", "", "v1", wire.Pod, required=True, needed=True)
-JOBS = Kind("jobs", "batch", "v1", wire.Job, required=True, needed=True)
+JOBS = Kind("jobs", "batch", "v1", job_wire.Job, required=True, needed=True)
 DEPLOYMENTS = Kind("deployments", "apps", "v1", wire.Scaled, required=True, needed=True)
 STATEFULSETS = Kind("statefulsets", "apps", "v1", wire.Scaled, required=True, needed=True)
 PRIORITY_CLASSES = Kind("priorityclasses", "scheduling.k8s.io", "v1", wire.PriorityClass, namespaced=False)

@@ -201,7 +201,7 @@ class Reflector:
 
     def _replace(self, found: list[Object], version: str, bad: list[str]) -> None:
         for each in found:
-            each.metadata.shrink()
+            each.shrink()
         named = (*bad[:SHOWN_BAD], *([f"and {len(bad) - SHOWN_BAD} more"] if len(bad) > SHOWN_BAD else []))
         self._cache.replace(found, self._now_s(), named)
         self._version = self._taken = version
@@ -292,7 +292,7 @@ class Reflector:
         if line.type == "DELETED":
             self._cache.delete(found.metadata, self._now_s())
         elif line.type in {"ADDED", "MODIFIED"}:
-            found.metadata.shrink()
+            found.shrink()
             self._cache.put(found, self._now_s())
         self._reached()
         self._changed(hurry=line.type == "ADDED" and found.metadata.promises_latency)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from autopilot.contract.annotations import ELASTIC_JOB
 from collectors.kubernetes.gangs import JOBSET_NAME, SET_NAME, Gang
+from collectors.kubernetes.wire import Meta
 
 
 def why_rigid(gang: Gang) -> str:
@@ -31,7 +32,7 @@ def _owner(gang: Gang) -> str:
         for kind, key in (("JobSet", JOBSET_NAME), ("LeaderWorkerSet", SET_NAME)):
             if meta.label(key):
                 return f"{kind} {meta.label(key)} manages its pods"
-    metas = [gang.workload.metadata] if gang.workload is not None else []
+    metas: list[Meta] = [gang.workload.metadata] if gang.workload is not None else []
     metas += [each.pod.metadata for each in gang.pods.values()][:1]
     owner = next((meta.owner for meta in metas if meta.owner is not None and meta.owner.kind != "Pod"), None)
     return f"{owner.kind} {owner.name} manages its pods" if owner is not None else "it has no Job"

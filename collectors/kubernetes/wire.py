@@ -91,6 +91,10 @@ class Object(Struct):
 
     metadata: Meta
 
+    def shrink(self) -> None:
+        """Keep only what is read."""
+        self.metadata.shrink()
+
 
 class Condition(Struct):
     """A condition of a status."""
@@ -283,32 +287,6 @@ class PodTemplate(Struct):
 
 
 # --- controllers ----------------------------------------------------------------------------------
-
-
-class JobSpec(Struct):
-    """What a Job asks for."""
-
-    parallelism: int | None = None
-    completions: int | None = None
-    completion_mode: str = ""
-    suspend: bool | None = None
-    active_deadline_seconds: int | None = None
-    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
-
-
-class JobStatus(Struct):
-    """What a Job does."""
-
-    start_time: datetime | None = None
-    completion_time: datetime | None = None
-    conditions: list[Condition] | None = None
-
-
-class Job(Object):
-    """A Job."""
-
-    spec: JobSpec = msgspec.field(default_factory=JobSpec)
-    status: JobStatus = msgspec.field(default_factory=JobStatus)
 
 
 class ScaledSpec(Struct):

@@ -17,11 +17,12 @@ from collectors.kubernetes.gang_life import end_of, incarnation_of
 from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
 from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
 from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.placed import placement_table
 from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.rows import RowTable, member_table
 from collectors.kubernetes.services import is_service, service_gaps, service_table
-from collectors.kubernetes.wire import Autoscaler, Budget, Job, Pod, Scaled
+from collectors.kubernetes.wire import Autoscaler, Budget, Pod, Scaled
 from collectors.kueue import state as kueue
 from collectors.kueue.wire import Workload
 

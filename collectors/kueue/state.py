@@ -5,7 +5,7 @@ A Workload that is evicted has given its quota back, but its pods may still run:
 
 from __future__ import annotations
 
-from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED, may_return
+from autopilot.contract.annotations import CHECK, CONTROLLER
 from autopilot.core.model.snapshot import Gate
 from collectors.kubernetes.wire import condition, is_true
 from collectors.kueue.wire import Workload
@@ -15,9 +15,8 @@ GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 
 def gate(workload: Workload) -> int:
     """The state of its external checks (`snapshot.Gate`)."""
-    meta = workload.metadata
     if not workload.spec.active:
-        return int(Gate.OPEN if may_return(meta.note(STOPPED), meta.uid) else Gate.REJECTED)
+        return int(Gate.REJECTED if workload.kept else Gate.OPEN)
     checks = {each.name: each.state for each in workload.status.admission_checks or ()}
     states = set(checks.values())
     if "Rejected" in states:
@@ -27,8 +26,8 @@ def gate(workload: Workload) -> int:
     if _waits_for_checks(workload):
         others = [state for name, state in checks.items() if name != CHECK and state != "Ready"]
         return int(Gate.OPEN if checks.get(CHECK) == "Pending" and not others else Gate.WAITING)
-    foreign = [name for each in meta.note(GATED_BY).split(",") if (name := each.strip()) and name != CONTROLLER]
-    return int(Gate.WAITING if foreign else Gate.OPEN)
+    gates = {each.strip() for each in workload.metadata.note(GATED_BY).split(",")}
+    return int(Gate.WAITING if gates - {"", CONTROLLER} else Gate.OPEN)
 
 
 def waits_for_us(workload: Workload) -> bool:

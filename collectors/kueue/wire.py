@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from autopilot.contract.annotations import STOPPED, may_return
+from autopilot.contract.written import ACTIVE, only_ours
+from collectors.kubernetes.job_wire import WrittenMeta
 from collectors.kubernetes.wire import Condition, Object, PodTemplate, Struct
 
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
@@ -86,8 +89,18 @@ class WorkloadStatus(Struct):
 class Workload(Object):
     """A Workload."""
 
+    metadata: WrittenMeta
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+    kept: bool = False  # not of the server: somebody else has deactivated it, or its stop was not to end by itself
+
+    def shrink(self) -> None:
+        """Also: who deactivated it is read now."""
+        if not self.spec.active:
+            meta = self.metadata
+            mine = only_ours(meta.written()["managedFields"], ACTIVE)
+            self.kept = not (mine and may_return(meta.note(STOPPED), meta.uid))
+        self.metadata.shrink()
 
 
 class FlavorResource(Struct):

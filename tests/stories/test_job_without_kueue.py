@@ -7,17 +7,18 @@ keeps it. Jobs without the label are left alone.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autopilot.contract.annotations import MANAGE, PLACEMENT
+from autopilot.contract.annotations import MANAGE, PLACEMENT, STOPPED
 from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import PODS, pod_spec
 from tests.kits.deciding_kit import Deciding
-from tests.kits.kueue_kit import JOBS
+from tests.kits.kueue_kit import JOBS, SPACE
 
 
 def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:
@@ -61,7 +62,7 @@ def test_it_starts_whole_at_its_place_once_there_is_room(cluster: Deciding) -> N
 
 
 def test_its_owner_may_take_it_back(cluster: Deciding) -> None:
-    """A Job that a person suspends after its start stays suspended."""
+    """A Job that a person suspends after its start stays suspended, and is not even decided on any more."""
     left_to_us(cluster, "gang", pods=1)
     cluster.wait(30.0)
     assert len(cluster.hosts("gang")) == 1
@@ -69,6 +70,25 @@ def test_its_owner_may_take_it_back(cluster: Deciding) -> None:
     cluster.wait(120.0)
     assert cluster.job("gang")["spec"]["suspend"] is True
     assert cluster.hosts("gang") == []
+    assert {reason for reason, _ in cluster.events("gang")} == {"AdmitBegun", "AdmitDone"}
+    assert cluster.failures == 0
+
+
+def test_its_owner_may_take_work_of_kueue_out_of_its_queue(tmp_path: Path) -> None:
+    """Work that the autopilot had stopped once, and that its owner brought back and deactivates later, is left out."""
+    cluster = open_cluster(tmp_path)
+    cluster.run_gang("gang", pods=1)
+    found = cluster.workload("gang")["metadata"]
+    path = f"{SPACE}/workloads/{found['name']}"
+    mark = json.dumps({"uid": found["uid"], "id": "0/p", "reason": "preempt", "returns": True})
+    cluster.ask("PATCH", path, {"metadata": {"annotations": {STOPPED: mark}}}, fieldManager="gpu-autopilot")
+    cluster.ask("PATCH", path, {"spec": {"active": False}}, fieldManager="kubectl-patch")
+    before = cluster.events("gang")
+    cluster.wait(120.0)
+    assert cluster.workload("gang")["spec"]["active"] is False
+    assert cluster.events("gang") == before
+    assert cluster.actions["admit_gang"] == 1
+    cluster.close()
 
 
 def test_a_job_without_the_label_is_left_alone(cluster: Deciding) -> None:

@@ -8,10 +8,10 @@ from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tool
 from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.stopped import Mark, mark_for, mark_of
-from actuators.kubernetes.levers.suspension import writers
 from actuators.kubernetes.objects import Target, holds
-from actuators.kubernetes.writing import MANAGER, Stop
+from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import STOPPED
+from autopilot.contract.written import ACTIVE, only_ours
 from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Instruction
 
@@ -59,7 +59,8 @@ def _our_mark(workload: Obj) -> Mark | None:
 
     The mark stays where a person brings the work back, and does not count any more: a later stop is that person's.
     """
-    return mark_of(workload) if writers(workload, ("f:spec", "f:active")) == {MANAGER} else None
+    ours = only_ours(workload["metadata"].get("managedFields") or (), ACTIVE)
+    return mark_of(workload) if ours else None
 
 
 def _suits_resume(_instruction: Instruction, target: Target) -> str:

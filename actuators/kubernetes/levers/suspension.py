@@ -10,8 +10,6 @@ its template selects them. It is suspended first, and then started at its new pl
 
 from __future__ import annotations
 
-from typing import Any
-
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
 from actuators.kubernetes.effects import fields_of, record_of, wrote
@@ -34,8 +32,9 @@ from actuators.kubernetes.levers.stopped import mark_for, mark_of
 from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, merge
 from actuators.kubernetes.objects import Target, annotation, conditions, holds, label
-from actuators.kubernetes.writing import MANAGER, Stop
-from autopilot.contract.annotations import EFFECT, MANAGE, STOPPED
+from actuators.kubernetes.writing import Stop
+from autopilot.contract.annotations import EFFECT, MANAGER, STOPPED
+from autopilot.contract.written import SUSPEND, may_start, other_owner, writes
 from autopilot.core.model.operations import AdmitOperation, EvictOperation, StopReason
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
@@ -50,9 +49,7 @@ def _own_job(target: Target) -> str:
         return "Kueue manages it"
     if not job:
         return "it is no Job"
-    owners = job["metadata"].get("ownerReferences") or ()
-    owner = next((each for each in owners if each.get("controller")), None)
-    return f"{owner['kind']} {owner['name']} manages its Job" if owner is not None else ""
+    return other_owner(job["metadata"])
 
 
 def suits_start(_instruction: Instruction, target: Target) -> str:
@@ -66,46 +63,13 @@ def _placed(job: Obj) -> bool:
     place = fields_of(annotation(job, EFFECT)).get("selector")
     held = spec["template"]["spec"].get("nodeSelector") or {}
     mine = isinstance(place, dict) and any(held.get(key) == value for key, value in place.items())
-    return mine and not spec.get("suspend") and MANAGER in writers(job, ("f:spec", "f:suspend"))
+    by = writes(job["metadata"].get("managedFields") or (), SUSPEND)
+    return mine and not spec.get("suspend") and MANAGER in {manager for manager, _ in by}
 
 
 def startable(job: Obj) -> str:
     """Why a suspended Job may not be started; "" where it may."""
-    if not job["spec"].get("suspend"):
-        return "its Job is not suspended"
-    mark = mark_of(job)
-    by_us = MANAGER in writers(job, ("f:spec", "f:suspend"))
-    if mark is not None and by_us:
-        return "" if mark.returns else "it waits until its owner lets it continue"
-    if label(job, MANAGE) != "true":
-        return f"its Job does not have the label {MANAGE}=true"
-    created = job["metadata"]["creationTimestamp"]
-    if created not in _times(job, ("f:metadata", "f:labels", f"f:{MANAGE}")):
-        return f"the label {MANAGE} was not on its Job from the beginning"
-    if by_us or created not in _times(job, ("f:spec", "f:suspend")):
-        return "a person suspended its Job later, and keeps it"
-    return ""
-
-
-def _entries(job: Obj, path: tuple[str, ...]) -> list[Obj]:
-    """The managed fields that include a field."""
-    found = []
-    for entry in job["metadata"].get("managedFields") or ():
-        inside: Any = entry.get("fieldsV1") or {}
-        for part in path:
-            inside = inside.get(part) if isinstance(inside, dict) else None
-        if inside is not None and not entry.get("subresource"):
-            found.append(entry)
-    return found
-
-
-def writers(job: Obj, path: tuple[str, ...]) -> set[str]:
-    """The field managers that own a field."""
-    return {entry["manager"] for entry in _entries(job, path)}
-
-
-def _times(job: Obj, path: tuple[str, ...]) -> set[str]:
-    return {entry.get("time", "") for entry in _entries(job, path)}
+    return may_start(job["metadata"]) if job["spec"].get("suspend") else "its Job is not suspended"
 
 
 def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step

@@ -15,10 +15,10 @@ from actuators.kubernetes.effects import fields_of
 from actuators.kubernetes.levers.kueue_gate import GATED_BY, gates_of
 from actuators.kubernetes.levers.service_ceiling import replicas_of
 from actuators.kubernetes.objects import annotation
-from actuators.kubernetes.writing import MANAGER
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT, STOPPED, may_return
 from autopilot.contract.scaling import CEILING, read_ceiling
 from autopilot.contract.tree import PREFIX
+from autopilot.contract.written import ACTIVE, SUSPEND, only_ours
 from autopilot.readiness.line import Answer
 
 Obj = dict[str, Any]
@@ -162,7 +162,7 @@ def _resumed(job: Obj) -> Obj | None:
 
     The node selector of its last placement goes: those nodes are not marked any more.
     """
-    if not (job.get("spec") or {}).get("suspend") or not _ours(job, "f:suspend"):
+    if not (job.get("spec") or {}).get("suspend") or not _ours(job, SUSPEND):
         return None
     held = job["spec"]["template"]["spec"].get("nodeSelector") or {}
     placed = fields_of(annotation(job, EFFECT)).get("selector")
@@ -175,7 +175,7 @@ def _resumed(job: Obj) -> Obj | None:
 
 
 def _reactivated(workload: Obj) -> Obj | None:
-    if (workload.get("spec") or {}).get("active", True) is not False or not _ours(workload, "f:active"):
+    if (workload.get("spec") or {}).get("active", True) is not False or not _ours(workload, ACTIVE):
         return None
     return {"metadata": {"annotations": {STOPPED: None}}, "spec": {"active": True}}
 
@@ -191,13 +191,7 @@ def _raised(service: Obj) -> Obj | None:
     return {"spec": {"replicas": ceiling.owner}}
 
 
-def _ours(found: Obj, field_name: str) -> bool:
+def _ours(found: Obj, path: tuple[str, ...]) -> bool:
     """Whether the controller stopped this very object, wants it back, and was the last to write the field."""
-    if not may_return(annotation(found, STOPPED), found["metadata"]["uid"]):
-        return False
-    owners = [
-        each.get("manager")
-        for each in found["metadata"].get("managedFields") or ()
-        if field_name in ((each.get("fieldsV1") or {}).get("f:spec") or {})
-    ]
-    return owners == [MANAGER]
+    meta = found["metadata"]
+    return may_return(annotation(found, STOPPED), meta["uid"]) and only_ours(meta.get("managedFields") or (), path)

@@ -26,6 +26,7 @@ from tests.kits.kube_objects import (
     owner,
     pod,
     pod_spec,
+    stamp,
     workload,
 )
 from tests.unit.collectors.kubernetes.view import Seen, held, reasons, row
@@ -123,11 +124,22 @@ def test_states_of_pods() -> None:
 
 
 def test_a_suspended_job_waits_for_the_person_who_suspended_it() -> None:
-    """Without Kueue and without our label nobody handed it over; with the label it may be started."""
-    ours = job("ours", 2, suspend=True)
-    ours["metadata"]["labels"] = {MANAGE: "true"}
-    _, work = Seen(node("n1"), job("theirs", 2, suspend=True), ours).tables()
-    assert (row(work, "team/theirs")["gate"], row(work, "team/ours")["gate"]) == (Gate.REJECTED, Gate.OPEN)
+    """Without our label nobody handed it over; with the label it may be started, until a person suspends it later."""
+    label, suspend = {"f:metadata": {"f:labels": {f"f:{MANAGE}": {}}}}, {"f:spec": {"f:suspend": {}}}
+
+    def handed_over(name: str, first: Json, *later: tuple[str, Json]) -> Json:
+        found = job(name, 2, suspend=True)
+        found["metadata"]["labels"] = {MANAGE: "true"}
+        entries = [("kubectl-create", stamp(), first), *((who, stamp(EPOCH_S + 9), what) for who, what in later)]
+        rows = [{"manager": who, "time": at, "fieldsType": "FieldsV1", "fieldsV1": what} for who, at, what in entries]
+        found["metadata"]["managedFields"] = rows
+        return found
+
+    ours = handed_over("ours", label | suspend)
+    back = handed_over("back", label, ("kubectl-patch", suspend))
+    _, work = Seen(node("n1"), job("theirs", 2, suspend=True), ours, back).tables()
+    gates = {name: row(work, f"team/{name}")["gate"] for name in ("theirs", "ours", "back")}
+    assert gates == {"theirs": Gate.REJECTED, "ours": Gate.OPEN, "back": Gate.REJECTED}
 
 
 def test_a_foreign_scheduling_gate_holds_work_back() -> None:

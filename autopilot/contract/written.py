@@ -1,0 +1,68 @@
+"""Who wrote a field of an object, and what follows from it: what a person has stopped is not started.
+
+Levers ask before they write, and the collector asks the same, so that nothing is decided that no lever would do.
+`managed` is `metadata.managedFields` of an object, as the server sends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autopilot.contract.annotations import MANAGE, MANAGER, STOPPED, mark_on, may_return
+
+Managed = Iterable[Mapping[str, Any]]
+SUSPEND = ("f:spec", "f:suspend")
+ACTIVE = ("f:spec", "f:active")
+
+
+def writes(managed: Managed, path: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Field manager and time of each entry that includes a field; writes to a subresource do not count."""
+    found = []
+    for entry in managed:
+        inside: Any = entry.get("fieldsV1") or {}
+        for part in path:
+            inside = inside.get(part) if isinstance(inside, dict) else None
+        if inside is not None and not entry.get("subresource"):
+            found.append((str(entry.get("manager", "")), str(entry.get("time", ""))))
+    return found
+
+
+def only_ours(managed: Managed, path: tuple[str, ...]) -> bool:
+    """Whether the controller wrote a field last, and nobody else has asked for the same value."""
+    return {manager for manager, _ in writes(managed, path)} == {MANAGER}
+
+
+def other_owner(meta: Mapping[str, Any]) -> str:
+    """Which controller decides when a Job runs; "" for none. A CronJob only creates its Jobs."""
+    owners = meta.get("ownerReferences") or ()
+    owner = next((each for each in owners if each.get("controller") and each["kind"] != "CronJob"), None)
+    return f"{owner['kind']} {owner['name']} manages its Job" if owner is not None else ""
+
+
+def may_start(meta: Mapping[str, Any]) -> str:
+    """Why the controller may not start a suspended Job with this metadata; "" where it may."""
+    if owner := other_owner(meta):
+        return owner
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    managed, mark, uid = meta.get("managedFields") or (), str(notes.get(STOPPED, "")), str(meta["uid"])
+    if mark_on(mark, uid) and only_ours(managed, SUSPEND):
+        return "" if may_return(mark, uid) else "it waits until its owner lets it continue"
+    if labels.get(MANAGE) != "true":
+        return f"its Job does not have the label {MANAGE}=true"
+    created = str(meta["creationTimestamp"])
+    if not _since(writes(managed, ("f:metadata", "f:labels", f"f:{MANAGE}")), created):
+        return f"the label {MANAGE} was not on its Job from the beginning"
+    suspended = writes(managed, SUSPEND)
+    if any(manager == MANAGER for manager, _ in suspended) or not _since(suspended, created):
+        return "a person suspended its Job later, and keeps it"
+    return ""
+
+
+def _since(found: list[tuple[str, str]], created: str) -> bool:
+    """Whether a field was there when its object was created.
+
+    The server notes the writer before the admission webhooks answer, and the time of creation afterwards: the first
+    may be a second earlier.
+    """
+    return any(at <= created for _, at in found if at)

@@ -1,0 +1,75 @@
+"""Jobs, only with the fields that are used, and who wrote them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from autopilot.contract.written import may_start
+from collectors.kubernetes.wire import Condition, Meta, Object, PodTemplate, Struct
+
+
+class Written(Struct):
+    """Which fields one client wrote, and when. `fields_v1` is JSON that few objects need."""
+
+    manager: str = ""
+    subresource: str = ""
+    time: str = ""
+    fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class WrittenMeta(Meta):
+    """The metadata of an object of which it counts who wrote it last."""
+
+    managed_fields: list[Written] | None = None
+
+    def written(self) -> dict[str, Any]:
+        """It as the server sends it, for `autopilot.contract.written`."""
+        found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, managed_fields=None))
+        entries = ((each, msgspec.json.decode(each.fields_v1)) for each in self.managed_fields or ())
+        fields = [
+            {"manager": each.manager, "subresource": each.subresource, "time": each.time, "fieldsV1": inside}
+            for each, inside in entries
+        ]
+        return found | {"managedFields": fields}
+
+    def shrink(self) -> None:
+        """As of every object; the texts of the fields would keep whole answers of the server in memory."""
+        Meta.shrink(self)
+        self.managed_fields = None
+
+
+class JobSpec(Struct):
+    """What a Job asks for."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str = ""
+    suspend: bool | None = None
+    active_deadline_seconds: int | None = None
+    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
+
+
+class JobStatus(Struct):
+    """What a Job does."""
+
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    conditions: list[Condition] | None = None
+
+
+class Job(Object):
+    """A Job."""
+
+    metadata: WrittenMeta
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+    status: JobStatus = msgspec.field(default_factory=JobStatus)
+    kept: str = ""  # not of the server: why a suspended one may not be started, "" where it may
+
+    def shrink(self) -> None:
+        """Also: who suspended it is read now."""
+        if self.spec.suspend:
+            self.kept = may_start(self.metadata.written())
+        self.metadata.shrink()
