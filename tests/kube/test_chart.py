@@ -14,9 +14,6 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from autopilot.contract.annotations import CHECKPOINT_REQUEST, CORDONED, EFFECT, EPOCH, MIG_GEOMETRY, STOPPED
-from autopilot.contract.scaling import FLOOR
-from autopilot.contract.tree import PREFIX
 from autopilot.core.model.errors import InputError
 from autopilot.service.settings import Settings
 from scripts.generate_chart import CHART, acting_rules, files, kinds, main
@@ -210,7 +207,7 @@ def test_the_service_understands_its_settings(render: Callable[..., list[Obj]], 
     settings = Settings.model_validate(found)
     assert settings.kubernetes is not None
     assert (settings.kubernetes.in_cluster, settings.kubernetes.policy_object) == (True, "gpu-autopilot")
-    assert ("lease" in found["kubernetes"]) == (values != ("replicas=1",))
+    assert settings.kubernetes.lease is not None
     if "settings" in values[0]:
         assert settings.loop.interval_s == 10.0
 
@@ -246,12 +243,16 @@ def test_what_the_service_may_call_is_limited_on_request(render: Callable[..., l
     assert len(without) == 2
 
 
-def test_one_replica_is_never_two(render: Callable[..., list[Obj]]) -> None:
-    """Without an election the old pod ends before the new one starts, and no budget holds a drain up."""
+def test_one_replica_is_fenced_and_watched_too(render: Callable[..., list[Obj]]) -> None:
+    """A pod that is deleted, or lost with its node, may end after its successor starts: the Lease keeps them apart, and
+    keeps the memory. No budget holds a drain up.
+    """
     objects = render("replicas=1")
-    assert _of(objects, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert "strategy" not in _of(objects, "Deployment")["spec"]
     assert not [each for each in objects if each["kind"] == "PodDisruptionBudget"]
-    assert "gpu-autopilot-leading" not in _roles(objects)
+    assert "gpu-autopilot-leading" in _roles(objects)
+    assert _of(objects, "Deployment", "gpu-autopilot-watchdog")["spec"]["replicas"] == 1
+    assert _of(objects, "ValidatingAdmissionPolicy", "gpu-autopilot-fence")
 
 
 @pytest.mark.parametrize(
@@ -317,27 +318,3 @@ def _left(kubectl: Kubectl) -> str:
         "crds,namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
     )
     return kubectl.done("get", kinds, "-o", "name")
-
-
-def test_the_commands_of_the_removal_leave_no_annotation(kubectl: Kubectl) -> None:
-    """Each `kubectl annotate` of docs/install.md, on objects with everything that the controller writes."""
-    text = Path("docs/install.md").read_text("utf-8")
-    commands = [line.split()[1:] for line in text.splitlines() if line.strip().startswith("kubectl annotate ")]
-    kubectl.done("create", "deployment", "chat", "--image=app:1", "--replicas=0")
-    kubectl.done("create", "job", "train", "--image=app:1")
-    kubectl.done("create", "-f", "-", stdin="{apiVersion: v1, kind: Node, metadata: {name: removal}}")
-    marks = {
-        "node/removal": (EFFECT, EPOCH, CORDONED, MIG_GEOMETRY),
-        "deployment/chat": (PREFIX + FLOOR, EPOCH),
-        "job/train": (EFFECT, EPOCH, STOPPED, CHECKPOINT_REQUEST),
-    }
-    for name, keys in marks.items():
-        kubectl.done("annotate", name, "example.com/other=1", *(f"{key}=1" for key in keys))
-    for command in commands:
-        if "workloads.kueue.x-k8s.io" not in command:  # not served here
-            kubectl.done(*command)
-    for name in marks:
-        left = json.loads(kubectl.done("get", name, "-o", "json"))["metadata"]["annotations"]
-        assert "example.com/other" in left
-        assert not [key for key in left if key.startswith(PREFIX)], name
-    assert len(commands) == 4
