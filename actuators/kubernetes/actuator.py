@@ -218,7 +218,8 @@ class KubernetesActuator:
         else:
             why_not = self._choose(effect, target)
             if effect.lever is None:
-                progress = Ended(OutcomeKind.FAILED, why_not, cause=Cause.LEVER)
+                evicts = effect.instruction.kind == "evict"  # it keeps its place, and is asked for no more for a while
+                progress = Ended(OutcomeKind.DECLINED if evicts else OutcomeKind.FAILED, why_not, cause=Cause.LEVER)
             else:
                 written = self._tools.writer.written
                 progress = effect.lever.step(self._tools, effect, target, now_s)

@@ -7,17 +7,24 @@ Pods whose Job would fail by it are left alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from actuators.kubernetes.api import Api, Obj, Ref, unread
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
 from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.evicting import after_saving, evict_all, take_back
-from actuators.kubernetes.objects import Target
+from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import each
 from autopilot.core.model.operations import EvictOperation, Save, StopReason
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.units import counted
 
-BACKOFF_LIMIT = 6
-"""`backoffLimit` of a Job that states none."""
+BACKOFF_LIMIT, UNLIMITED = 6, 2**31 - 1
+"""`backoffLimit` of a Job that states none, without and with a limit for each index."""
+INDEX = "batch.kubernetes.io/job-completion-index"
+FAILURES_OF_INDEX = "batch.kubernetes.io/job-index-failure-count"
+BY_SIGNAL = (143, 137)
+"""Exit codes of a container that SIGTERM or SIGKILL ended."""
 
 
 def suits(_instruction: Instruction, target: Target) -> str:
@@ -40,46 +47,81 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     pods = [each.body for each in answers if each.ok and _stays(each.body)]
     if not pods:
         return Waiting("its pods stop")
-    for pod in pods:
-        why_not = _left_alone(tools.api, pod, operation.reason)
-        if why_not:
-            return Ended(OutcomeKind.DECLINED, why_not, cause=Cause.HARM)
+    harm = _harm(tools.api, [each.body for each in answers if each.ok and not _is_over(each.body)], operation.reason)
+    if harm is not None:
+        return harm
     grace_s = operation.grace_s if operation.save != Save.SKIP and operation.grace_s > 0 else None
     begun = any(each.ok and each.body["metadata"].get("deletionTimestamp") for each in answers)
     _, held = evict_all(tools, effect, pods, grace_s, begun=begun)
     return held or Waiting("its pods stop")
 
 
+def _is_over(pod: Obj) -> bool:
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+
+
 def _stays(pod: Obj) -> bool:
-    over = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-    return not over and not pod["metadata"].get("deletionTimestamp")
+    return not _is_over(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
-def _left_alone(api: Api, pod: Obj, reason: StopReason) -> str:
-    """Why a pod is not evicted; "" where it may be."""
-    meta = pod["metadata"]
-    owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
-    if owner is None:
-        return f"no controller makes pod {meta['name']} again" if reason.continues_elsewhere else ""
-    if owner["kind"] != "Job":
+def _harm(api: Api, pods: Sequence[Obj], reason: StopReason) -> Progress | None:
+    """Why pods are not evicted, those on their way out included; None where they may be."""
+    of_job: dict[Ref, list[Obj]] = {}
+    for pod in pods:
+        meta = pod["metadata"]
+        owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
+        if owner is None and reason.continues_elsewhere:
+            why_not = f"no controller makes pod {meta['name']} again"
+            return Ended(OutcomeKind.DECLINED, why_not, cause=Cause.HARM)
+        if owner is not None and owner["kind"] == "Job":
+            of_job.setdefault(Ref("Job", meta["namespace"], owner["name"], owner["uid"]), []).append(pod)
+    for ref, mine in of_job.items():
+        answer = api.read(ref)
+        if not answer.ok:
+            return ended_by(answer, f"reading {ref.shown}")
+        why_not = job_fails(answer.body, mine)
+        if why_not:
+            return Ended(OutcomeKind.DECLINED, why_not, cause=Cause.HARM)
+    return None
+
+
+def job_fails(job: Obj, pods: Sequence[Obj]) -> str:
+    """Why the eviction of these pods would fail their Job, or an index of it for good; "" where it would not."""
+    name, spec = job["metadata"]["name"], job["spec"]
+    action = _action(spec)
+    if not pods or action == "Ignore":
         return ""
-    answer = api.read(Ref("Job", meta["namespace"], owner["name"], owner["uid"]))
-    return job_fails(answer.body) if answer.ok else f"its Job {owner['name']} cannot be read: {answer.message}"
+    if action in {"FailJob", "FailIndex"}:
+        return f"the eviction would fail Job {name}: its podFailurePolicy says {action} for it"
+    each_index = spec.get("backoffLimitPerIndex")
+    for pod in pods if each_index is not None else ():
+        failed = annotation(pod, FAILURES_OF_INDEX)
+        if (int(failed) if failed.isdecimal() else 0) >= each_index:
+            index = annotation(pod, INDEX) or "?"
+            return f"the eviction would fail index {index} of Job {name}: its {each_index} allowed failures are used"
+    limit = spec.get("backoffLimit", BACKOFF_LIMIT if each_index is None else UNLIMITED)
+    failed_before = job.get("status", {}).get("failed", 0)
+    if failed_before + len(pods) <= limit:
+        return ""
+    more = f" and {counted(len(pods), 'pod')} would leave" if len(pods) > 1 else ""
+    return f"the eviction would fail Job {name}: {failed_before} of its {limit} allowed failures are used{more}"
 
 
-def job_fails(job: Obj) -> str:
-    """Why the eviction of a pod would fail its Job; "" where it would not."""
-    limit, failed = job["spec"].get("backoffLimit", BACKOFF_LIMIT), job.get("status", {}).get("failed", 0)
-    for rule in (job["spec"].get("podFailurePolicy") or {}).get("rules") or ():
+def _action(spec: Obj) -> str:
+    """What the podFailurePolicy of a Job does about an evicted pod: that of the first rule that matches, "" for none.
+
+    A rule about exit codes matches where it names that of a container that SIGTERM or SIGKILL ended. A program may
+    choose another one, so such a rule is not trusted to ignore the failure.
+    """
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        action, codes = str(rule.get("action", "")), rule.get("onExitCodes") or {}
+        named = {each in (codes.get("values") or ()) for each in BY_SIGNAL}
+        if codes and action != "Ignore" and (codes.get("operator") == "In") in named:
+            return action
         kinds = {each.get("type") for each in rule.get("onPodConditions") or () if each.get("status", "True") == "True"}
         if "DisruptionTarget" in kinds:
-            if rule.get("action") == "Ignore":
-                return ""
-            break
-    if failed < limit:
-        return ""
-    name = job["metadata"]["name"]
-    return f"the eviction would fail Job {name}: {failed} of its {limit} allowed failures are used"
+            return action
+    return ""
 
 
 LEVER = Lever(

@@ -40,11 +40,14 @@ def evict_all(
     All evictions are tried before one is sent, and `first` runs in between; what it returns ends the attempt. A trial
     does not use up a disruption budget, so a budget may still refuse the second pod. The rest then waits for it, and
     so it does where an earlier step has begun (`begun`): a gang that has lost a pod is of no use.
+
+    `grace_s` never shortens the grace that the owner of a pod has declared (None: that grace).
     """
     refs = [Ref("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
     for dry in (True, False):
-        for sent, ref in enumerate(refs):
-            answer = tools.writer.evict(ref, grace_s, effect.epoch, dry=dry)
+        for sent, (ref, pod) in enumerate(zip(refs, pods, strict=True)):
+            longer = grace_s is not None and grace_s > pod["spec"].get("terminationGracePeriodSeconds", saving.TERM_S)
+            answer = tools.writer.evict(ref, grace_s if longer else None, effect.epoch, dry=dry)
             if answer.refusal == Refusal.BUDGET and begun:
                 held = f"a part of it stops, and a PodDisruptionBudget holds {ref.shown}: {answer.message}"
                 return 0 if dry else sent, Waiting(held)

@@ -129,7 +129,7 @@ def _shrink(tools: Tools, effect: Effect, target: Target, operation: ResizeOpera
         return no_place(leaving)
     if ref is None:
         return gone("its Job is gone")
-    why_not = job_fails(job) if leaving else ""
+    why_not = job_fails(job, [*(pod for pod in bound if not _stays(pod)), *leaving]) if leaving else ""
     if why_not:
         return Ended(OutcomeKind.DECLINED, why_not, cause=Cause.HARM)
 

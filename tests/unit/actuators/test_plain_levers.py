@@ -263,10 +263,10 @@ def test_a_budget_for_one_pod_lets_the_gang_stop_one_by_one(acting: Acting) -> N
 def test_pods_are_evicted_with_their_grace(acting: Acting) -> None:
     """The Eviction API stops them; repeating the instruction evicts nothing else."""
     acting.pod("e0", 8, group="out")
-    actuator, instruction = acting.actuator(), acting.instruction("group/default/out", evict(grace_s=20.0))
+    actuator, instruction = acting.actuator(), acting.instruction("group/default/out", evict(grace_s=50.0))
     assert actuator.apply(instruction, acting.now_s).reason == "its pods stop"
     (pod,) = acting.pods()
-    assert pod["metadata"]["deletionGracePeriodSeconds"] == 20
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 50
     assert actuator.apply(instruction, acting.now_s).reason == "its pods stop"
     acting.finish()
 
