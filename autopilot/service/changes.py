@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from autopilot.core.model.objects import Slot
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import format_gpu_s
@@ -18,8 +15,7 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
     if now is None:
         return [_why_gone(before, latest)]
     found = [f"it is {now.id} now"] if now.id != before.id else []
-    if now.slots != before.slots:
-        found.append(_other_place(now.slots, before.slots))
+    found += _other_place(now, before)
     lost, new = _victims(before) - _victims(now), _victims(now) - _victims(before)
     found += [f"{name} is no longer a victim" for name in sorted(lost)]
     found += [f"{name} is a victim now" for name in sorted(new)]
@@ -34,18 +30,13 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
     return found or ["its state changed: the room that it uses, or the request"]
 
 
-def _other_place(now: Sequence[Slot], before: Sequence[Slot]) -> str:
-    """The first of amount, nodes and GPUs that differs."""
-    for words in (where, by_node, _devices):
-        if words(now) != words(before):
-            return f"it takes {words(now) if now else 'no GPUs'} instead of {words(before) if before else 'none'}"
-    return "it takes other GPUs of the same nodes"
-
-
-def _devices(slots: Sequence[Slot], shown: int = 8) -> str:
-    """`node-0/gpu0, node-0/gpu1 and 6 more`."""
-    names = sorted(slot.instance or slot.gpu for slot in slots)
-    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+def _other_place(now: Proposal, before: Proposal) -> list[str]:
+    """The first of amount and nodes that differs. A start alone is bound to its amount (core/decision/bound.py)."""
+    for words in (where,) if now.kind == before.kind == "admit" else (where, by_node):
+        if words(now.slots) != words(before.slots):
+            taken, shown = (words(each.slots) if each.slots else "" for each in (now, before))
+            return [f"it takes {taken or 'no GPUs'} instead of {shown or 'none'}"]
+    return []
 
 
 def _same_wish(before: Proposal, latest: Published) -> Proposal | None:

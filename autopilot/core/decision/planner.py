@@ -8,11 +8,11 @@ on the what-if too, so that recommendations fit together.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from hashlib import blake2s
 
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.decision.bound import state_digest
 from autopilot.core.decision.promising import promise_of
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
@@ -304,7 +304,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
             queue, tenant = int(work.queue[row]), int(work.tenant[row])
         case _:
             raise InvariantError(f"the planner cannot name the object of a {type(draft).__name__}")
-    state = _state_digest(draft, subject, change, ctx)
+    state = state_digest(draft, subject, change, snapshot)
     return Proposal(
         id=f"{draft.kind}-{subject.name}-{state[:8]}",
         action=draft.action,
@@ -359,41 +359,6 @@ def _change(draft: Draft, ctx: Context) -> Change:
         case MarkDraft():
             return MarkChange()
     raise InvariantError(f"the planner has no proposal for a {type(draft).__name__}")
-
-
-def _state_digest(draft: Draft, subject: Subject, change: Change, ctx: Context) -> str:
-    """What an approval is bound to: the slots of the gang and the fate of every victim, or the floor."""
-    digest = blake2s(digest_size=6)
-    digest.update(f"{draft.action}|{draft.kind}|{subject.name}|{subject.uid}|{subject.revision}|".encode())
-    if isinstance(draft, ScaleDraft):
-        digest.update(f"{int(ctx.observation.snapshot.services.floor[draft.service])}>{draft.replicas}".encode())
-        return digest.hexdigest()
-    if isinstance(draft, CeilingDraft):
-        digest.update(f"{int(ctx.observation.snapshot.services.ceiling[draft.service])}<{draft.replicas}".encode())
-        return digest.hexdigest()
-    if isinstance(draft, RecutDraft):
-        digest.update(f"{draft.before}>{draft.after}".encode())
-        return digest.hexdigest()
-    digest.update(b"contract" if draft.contract else b"")
-    for slot in change.slots:
-        digest.update(f"|{_place(slot)}".encode())
-    for victim in change.victims:
-        digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
-        for slot in victim.keeps:
-            digest.update(f">{_place(slot)}".encode())
-    if isinstance(draft, CordonDraft | OfferDraft):
-        digest.update(b"cordon" if draft.on else b"uncordon")
-    if isinstance(draft, ProvisionDraft):
-        digest.update(f"|+{draft.nodes} {draft.pool}".encode())
-    if isinstance(draft, DrainDraft):
-        digest.update(f"{draft.scope}:{draft.cuts}".encode())
-    for node in draft.nodes if isinstance(draft, EvictDraft | ReserveDraft) else ():
-        digest.update(f"|@{node}".encode())
-    return digest.hexdigest()
-
-
-def _place(slot: Slot) -> str:
-    return f"{slot.node}/{slot.gpu}/{slot.instance}:{slot.milli}"
 
 
 def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autopilot.core.model.changes import PipelineChange
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Proposal
 from autopilot.service.changes import what_changed
@@ -28,25 +29,33 @@ def _seen(tick: Published) -> Proposal:
     return proposal
 
 
-def test_another_place_is_named() -> None:
-    """The GPUs that were shown are taken now."""
-    before = _seen(_tick(waits("a", 4)))
-    words = what_changed(before, _tick(waits("a", 4), holds("b", 4, on=[0, 1, 2, 3])))
-    assert any("it takes" in each and "instead of" in each for each in words), words
+def test_another_amount_is_named() -> None:
+    """The gang was shown on one node; now only two halves of nodes are free."""
+    gang = waits("a", 4, gpus_per_member=2)
+    halves = _tick(gang, holds("b", 2, on=[0, 1]), holds("c", 2, on=[4, 5]))
+    assert "it takes 4 GPUs of 2 nodes instead of 4 GPUs of 1 node" in what_changed(_seen(_tick(gang)), halves)
 
 
-def test_a_place_of_the_same_size_is_named_by_its_nodes_or_gpus() -> None:
-    """`1 GPU of 1 node instead of 1 GPU of 1 node` would say nothing."""
-    before = _seen(_tick(waits("a", 4)))
-    (node,) = {slot.node for slot in before.slots}
+def test_a_start_on_another_node_is_the_same_recommendation(tmp_path: Path) -> None:
+    """The node that was shown is taken now. The approval of what was shown is stored."""
+    first = _tick(waits("a", 4))
+    (node,) = {slot.node for slot in _seen(first).slots}
     taken = _tick(waits("a", 4), holds("b", 4, on=[0, 1, 2, 3] if node.endswith("0") else [4, 5, 6, 7]))
-    (words,) = [each for each in what_changed(before, taken) if "it takes" in each]
-    assert f"{_seen(taken).slots[0].node} x 4 instead of {node} x 4" in words
-    narrow = _seen(_tick(waits("a", 1)))
-    other = _tick(waits("a", 1), holds("b", 1, on=[0]))
-    (words,) = [each for each in what_changed(narrow, other) if "it takes" in each]
-    new, old = words.removeprefix("it takes ").split(" instead of ")
-    assert new != old
+    assert {slot.node for slot in _seen(taken).slots} != {node}
+    desk = desk_over(tmp_path, first, taken)
+    answer = client(desk, Role.APPROVER).post(f"/api/v1/recommendations/{_seen(first).id}/approve")
+    assert answer.json()["result"] == "stored"
+
+
+def test_other_nodes_are_named_where_work_makes_room() -> None:
+    """`4 GPUs of 1 node instead of 4 GPUs of 1 node` would say nothing."""
+    tick = _tick(waits("a", 4))
+    here = replace(_seen(tick), change=PipelineChange(slots=_seen(tick).slots, victims=()))
+    (node,) = {slot.node for slot in here.slots}
+    moved = tuple(replace(slot, node="elsewhere") for slot in here.slots)
+    there = replace(here, change=PipelineChange(slots=moved, victims=()))
+    now = replace(tick, decision=replace(tick.decision, plan=replace(tick.decision.plan, proposals=(there,))))
+    assert f"it takes elsewhere x 4 instead of {node} x 4" in what_changed(here, now)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,19 @@ from autopilot.core.planning.action import Action
 from autopilot.core.planning.draft import Eviction
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of
-from tests.kits.core_world import AUTO, decide, holds, proposals, started, taken_in, waits, with_policy, world
+from tests.kits.core_world import (
+    AUTO,
+    decide,
+    holds,
+    observe,
+    proposals,
+    snapshot,
+    started,
+    taken_in,
+    waits,
+    with_policy,
+    world,
+)
 from tests.kits.instructions import instruct
 
 KILL, RESUME, PAUSE = CommandKind.KILL, CommandKind.RESUME, CommandKind.PAUSE
@@ -344,3 +356,44 @@ def test_a_stale_view_ends_no_approval() -> None:
     assert list(started(decide(world("1x8", [waits("a", 8)], 20.0, tick=2), ASKING, kept))) == ["a"]
     gone = decide(world("1x8", (), 10.0, tick=1, commands=(word,)), ASKING, first.memory).memory
     assert not gone.approvals
+
+
+def approval_of(step: Step, name: str) -> tuple[Command, Proposal]:
+    """An approval of the start that a decision shows for `name`."""
+    (shown,) = [each for each in step.decision.plan.proposals if each.subject.name == name]
+    return said(APPROVE, 0, 5.0, subject=shown.id, state_digest=shown.state_digest), shown
+
+
+def test_a_start_is_approved_for_what_it_takes_and_not_for_where() -> None:
+    """Others start first and take the node that was shown: the approved gang starts on another one like it."""
+    waiting = [waits("a", 8, submit_s=-20.0), waits("b", 8, submit_s=-10.0)]
+    first = decide(world("3x8", waiting[1:], 0.0), ASKING)
+    word, shown = approval_of(first, "b")
+    then = decide(world("3x8", waiting, 10.0, tick=1, commands=(word,)), ASKING, first.memory)
+    (now,) = [each for each in then.decision.plan.proposals if each.subject.name == "b"]
+    assert {slot.node for slot in now.slots} != {slot.node for slot in shown.slots}
+    assert list(started(then)) == ["b"]
+
+
+@pytest.mark.parametrize("seen", [{"pool": [1, 1, 1]}, {"gpu_model": [1, 1, 1]}, {"spot": [True, True, True]}], ids=str)
+def test_what_the_nodes_are_is_part_of_a_start(seen: dict[str, Any]) -> None:
+    """An approval for nodes of one pool or model, or for nodes that stay, is none for others."""
+    work = [waits("b", 8)]
+    word, _ = approval_of(decide(world("3x8", work, 0.0), ASKING), "b")
+    same, other = (snapshot("3x8", work, nodes=each) for each in ({}, seen))
+    names = replace(same.names, pools=("pool", "other"))
+    for snap, starts in ((same, ["b"]), (other, [])):
+        then = observe(replace(snap, names=names), 10.0, tick=1, commands=(word,))
+        first = decide(world("3x8", work, 0.0), ASKING)
+        assert list(started(decide(then, ASKING, first.memory))) == starts
+
+
+def test_how_a_start_is_spread_is_part_of_it() -> None:
+    """A gang shown on one node is not approved for two."""
+    gang = waits("b", 8, gpus_per_member=4)
+    first = decide(world("2x8", [gang], 0.0), ASKING)
+    word, _ = approval_of(first, "b")
+    halves = [holds("h0", 4, range(4)), holds("h1", 4, range(8, 12)), gang]
+    then = decide(world("2x8", halves, 10.0, tick=1, commands=(word,)), ASKING, first.memory)
+    assert [each.subject.name for each in then.decision.plan.proposals] == ["b"]
+    assert not started(then)

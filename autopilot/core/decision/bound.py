@@ -1,0 +1,83 @@
+"""What an approval or a rejection is bound to: a digest of what the person was shown.
+
+A plan moves while a person reads it: whatever starts first takes the GPUs that the next start would have taken. A
+start that touches no other work is therefore bound to how much it takes, and not to which nodes: the request, and how
+many GPUs on how many nodes of which pool. What touches other work is bound to the fate of each victim, and to nodes.
+No proposal is bound to GPUs of a node, because the kubelet chooses among them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2s
+
+import numpy as np
+
+from autopilot.core.model.changes import Change
+from autopilot.core.model.identity import shape_digest
+from autopilot.core.model.objects import Slot, Subject
+from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.draft import (
+    AdmitDraft,
+    CeilingDraft,
+    CordonDraft,
+    Draft,
+    DrainDraft,
+    EvictDraft,
+    OfferDraft,
+    ProvisionDraft,
+    RecutDraft,
+    ReserveDraft,
+    ScaleDraft,
+)
+
+
+def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: ClusterSnapshot) -> str:
+    """Twelve hexadecimal digits. Equal as long as what a person was shown is."""
+    digest = blake2s(digest_size=6)
+    digest.update(f"{draft.action}|{draft.kind}|{subject.name}|{subject.uid}|{subject.revision}|".encode())
+    if isinstance(draft, ScaleDraft):
+        digest.update(f"{int(snapshot.services.floor[draft.service])}>{draft.replicas}".encode())
+        return digest.hexdigest()
+    if isinstance(draft, CeilingDraft):
+        digest.update(f"{int(snapshot.services.ceiling[draft.service])}<{draft.replicas}".encode())
+        return digest.hexdigest()
+    if isinstance(draft, RecutDraft):
+        digest.update(f"{draft.before}>{draft.after}".encode())
+        return digest.hexdigest()
+    digest.update(b"contract" if draft.contract else b"")
+    if isinstance(draft, AdmitDraft):
+        digest.update(f"{shape_digest(snapshot, draft.row)}|{_amount(draft.fit.layout, snapshot)}".encode())
+        return digest.hexdigest()
+    digest.update(f"|{_places(change.slots)}".encode())
+    for victim in change.victims:
+        digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
+        digest.update(f">{_places(victim.keeps)}".encode())
+    if isinstance(draft, CordonDraft | OfferDraft):
+        digest.update(b"cordon" if draft.on else b"uncordon")
+    if isinstance(draft, ProvisionDraft):
+        digest.update(f"|+{draft.nodes} {draft.pool}".encode())
+    if isinstance(draft, DrainDraft):
+        digest.update(f"{draft.scope}:{draft.cuts}".encode())
+    for node in draft.nodes if isinstance(draft, EvictDraft | ReserveDraft) else ():
+        digest.update(f"|@{node}".encode())
+    return digest.hexdigest()
+
+
+def _amount(layout: Layout, snapshot: ClusterSnapshot) -> str:
+    """What a start takes: for each node, in no order, its pool, its model, whether it is spot, and how many GPUs."""
+    nodes, counts = np.unique(snapshot.gpus.node[layout.gpu], return_counts=True)
+    table, names = snapshot.nodes, snapshot.names
+    taken = [
+        f"{names.pools[table.pool[node]]}/{names.gpu_models[table.gpu_model[node]]}/{bool(table.spot[node])}:{count}"
+        for node, count in zip(nodes.tolist(), counts.tolist(), strict=True)
+    ]
+    return f"{sorted(taken)}{int(layout.milli.sum())}"
+
+
+def _places(slots: Sequence[Slot]) -> str:
+    """What is held on which node."""
+    held = Counter(f"{slot.node}{'/instance' if slot.instance else ''}:{slot.milli}" for slot in slots)
+    return ",".join(f"{place}x{count}" for place, count in sorted(held.items()))
