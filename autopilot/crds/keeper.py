@@ -329,7 +329,9 @@ class Keeper:
         verb = answered.asked.kind.value.capitalize()
         reason = answered.verdict if answered.verdict != "Refused" else f"{verb}Refused"
         warning, note = answered.verdict == "Refused", f"{answered.asked.manager}: {answered.message}"
-        made = event_of(about, reason, verb, note, time.time(), instance=socket.gethostname(), warning=warning)
+        latest = self._publisher.latest
+        now_s = latest.observation.now_s if latest is not None else time.time()  # the clock of a playground is its own
+        made = event_of(about, reason, verb, note, now_s, instance=socket.gethostname(), warning=warning)
         if self._api.send("POST", *made, JSON).status != 201:
             log.warning("no Event was written", recommendation=there.name, fix="`autopilot check` lists missing rights")
 

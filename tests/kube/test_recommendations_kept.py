@@ -121,7 +121,8 @@ def test_a_rejection_counts_before_an_approval(desk: Desk, cluster: Kubectl, get
 def test_an_outdated_approval_is_refused_with_what_changed(
     desk: Desk, cluster: Kubectl, get: Callable[[str], Any]
 ) -> None:
-    """The state of the object is over; nothing reaches the inbox."""
+    """The state of the object is over; nothing reaches the inbox. The Event has the time of the ticks."""
+    desk.ahead_s = 600.0
     desk.tick(waits("a", 4))
     name = desk.proposal
     desk.tick(holds("a", 4))
@@ -138,6 +139,7 @@ def test_an_outdated_approval_is_refused_with_what_changed(
     (event,) = [each for each in events if each["involvedObject"].get("uid") == get(name)["metadata"]["uid"]]
     assert (event["reason"], event["type"]) == ("ApproveRefused", "Warning")
     assert "a is running now" in event["message"]
+    assert abs(datetime.fromisoformat(event["eventTime"]).timestamp() - desk.now_s()) < 300.0
 
 
 def test_an_approval_by_a_user_without_the_role_changes_nothing(
