@@ -30,7 +30,7 @@ class Refusal(StrEnum):
     CHANGED = "changed"  # somebody wrote the object since it was read
     TAKEN = "taken"  # somebody else wrote the object, and wants something else than the instruction
     FENCED = "fenced"  # a newer controller has taken over, and the policy of the cluster says so
-    WEBHOOK = "webhook"  # an admission webhook or an admission policy of the cluster denied the write
+    WEBHOOK = "webhook"  # an admission webhook, policy or plugin of the cluster denied the write
     RIGHT = "right"  # the account has no right
     BUDGET = "budget"  # a PodDisruptionBudget forbids the eviction now
     BUSY = "busy"  # too many requests
@@ -51,6 +51,12 @@ STORE_FAILS = ("etcdserver: ", "rpc error: code = Unavailable", "rpc error: code
 TOO_LARGE = "etcdserver: request is too large"
 """The one answer of etcd that is about the content of a write."""
 
+WEBHOOK_FAILS = ("failed calling webhook", "conversion webhook for")
+TWO_BUDGETS = "more than one PodDisruptionBudget"
+"""What the eviction of a pod says that two budgets select: a 500, for as long as both are there."""
+TERMINATES = "because it is being terminated"
+"""What a 403 says where the namespace goes."""
+
 FENCE_POLICY = "gpu-autopilot-fence"
 """Name of the shipped ValidatingAdmissionPolicy that refuses writes of an older epoch."""
 
@@ -63,7 +69,6 @@ class Answer:
     refusal: Refusal | None = None
     message: str = ""
     status: int = 200
-    retry_after_s: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -218,8 +223,10 @@ def answer_of(status: int, content: bytes, retry_after: str = "") -> Answer:
     if status < 300:
         return Answer(body, None, "", status)
     message = str(body.get("message", "")) or f"HTTP {status}"
-    after_s = float(retry_after) if retry_after.isdigit() else 0.0
-    return Answer(body, refusal_of(status, body), message[:600], status, after_s)
+    refusal = refusal_of(status, body)
+    if refusal == Refusal.SERVER and (retry_after.isdigit() or body.get("reason") == "ServerTimeout"):
+        refusal = Refusal.UNREACHABLE  # the server itself asks to try again
+    return Answer(body, refusal, message[:600], status)
 
 
 def refusal_of(status: int, body: Obj) -> Refusal:
@@ -228,8 +235,10 @@ def refusal_of(status: int, body: Obj) -> Refusal:
     denied = "admission webhook" in message or "ValidatingAdmissionPolicy" in message
     if denied and FENCE_POLICY in message:
         return Refusal.FENCED
-    if status in {403, 422} and denied:
+    if denied and status not in {429, 503}:  # a webhook chooses its own code: 400 where it states none
         return Refusal.WEBHOOK
+    if status == 403:
+        return _of_forbidden(message)
     if status in {409, 422} and _names_uid(message):
         return Refusal.OTHER_OBJECT
     if status == 429:
@@ -238,20 +247,28 @@ def refusal_of(status: int, body: Obj) -> Refusal:
         return Refusal.BUDGET if budget or "disruption budget" in message else Refusal.BUSY
     by_status = {
         401: Refusal.RIGHT,
-        403: Refusal.RIGHT,
         404: Refusal.GONE,
         409: Refusal.CHANGED,
         502: Refusal.UNREACHABLE,
         503: Refusal.UNREACHABLE,
         504: Refusal.UNREACHABLE,
     }
-    if status == 500 and "failed calling webhook" in message:
+    if status == 500 and any(each in message for each in WEBHOOK_FAILS):
         return Refusal.WEBHOOK_DOWN
-    if status == 500 and not denied and TOO_LARGE not in message and any(each in message for each in STORE_FAILS):
+    if status == 500 and TWO_BUDGETS in message:
+        return Refusal.BUDGET
+    if status == 500 and TOO_LARGE not in message and any(each in message for each in STORE_FAILS):
         return Refusal.UNREACHABLE
     if status >= 500:
         return by_status.get(status, Refusal.SERVER)
     return by_status.get(status, Refusal.INVALID)
+
+
+def _of_forbidden(message: str) -> Refusal:
+    """A right that is missing, or what the admission plugins of the server itself say no to: quotas, for example."""
+    if " cannot " in message or " is forbidden: " not in message:
+        return Refusal.RIGHT
+    return Refusal.GONE if TERMINATES in message else Refusal.WEBHOOK
 
 
 def _names_uid(message: str) -> bool:

@@ -249,7 +249,7 @@ class Cause(StrEnum):
 
     NONE = ""  # it came about or is under way
     BUDGET = "budget"  # a PodDisruptionBudget forbids it
-    WEBHOOK = "webhook"  # an admission webhook or admission policy of the cluster refused the write
+    WEBHOOK = "webhook"  # an admission webhook, policy or plugin of the cluster refused the write
     RIGHT = "right"  # the account of the controller has no right
     INVALID = "invalid"  # the server does not accept the write
     SERVER = "server"  # the server failed, or did not answer

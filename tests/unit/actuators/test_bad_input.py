@@ -87,6 +87,23 @@ def test_a_budget_that_forbids(acting: Acting, is_told: Judge) -> None:
     acting.finish()
 
 
+def test_two_budgets_that_forbid(acting: Acting, is_told: Judge) -> None:
+    """A pod that two budgets select cannot be evicted: the server answers 500, which is no failure of ours."""
+    acting.pod("c0", 8, group="twice", app="twice")
+    for name in ("once", "again"):
+        spec = {"selector": {"matchLabels": {"app": "twice"}}, "maxUnavailable": 1}
+        body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
+        acting.ask("POST", BUDGETS, body)
+    acting.run(2)
+    instruction = acting.instruction("group/default/twice", evict())
+    outcome = acting.actuator().apply(instruction, acting.now_s)
+    assert outcome.kind == OutcomeKind.CONFLICT
+    is_told(instruction, outcome, acting.events("c0"), Cause.BUDGET, "more than one PodDisruptionBudget")
+    for name in ("once", "again"):
+        acting.ask("DELETE", f"{BUDGETS}/{name}")
+    acting.finish()
+
+
 def test_a_webhook_that_refuses(acting: Acting, is_told: Judge) -> None:
     """The Job stays suspended, without a selector of ours; the reason names the policy and asks for no right."""
     uid = acting.plain_job("refused", suspend=True, labels={MANAGE: "true"})

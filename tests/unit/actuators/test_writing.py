@@ -39,7 +39,15 @@ from tests.kits.kueue_kit import JOBS, ROOT, SPACE
         (500, {"message": "etcdserver: no leader"}, Refusal.UNREACHABLE),
         (500, {"message": "etcdserver: request is too large"}, Refusal.SERVER),
         (500, {"message": "rpc error: code = Unavailable desc = transport is closing"}, Refusal.UNREACHABLE),
-        (500, {"message": 'admission webhook "w" denied the request: etcdserver: no leader'}, Refusal.SERVER),
+        (500, {"message": 'admission webhook "w" denied the request: etcdserver: no leader'}, Refusal.WEBHOOK),
+        (400, {"message": 'admission webhook "kyverno" denied the request: no'}, Refusal.WEBHOOK),
+        (400, {"message": "the body is not JSON"}, Refusal.INVALID),
+        (403, {"message": 'pods "a" is forbidden: exceeded quota: gpus, requested: 8'}, Refusal.WEBHOOK),
+        (403, {"message": 'x "a" is forbidden: unable to create because it is being terminated'}, Refusal.GONE),
+        (403, "Forbidden", Refusal.RIGHT),
+        (500, {"message": "conversion webhook for kueue.x-k8s.io/v1beta1 failed: refused"}, Refusal.WEBHOOK_DOWN),
+        (500, {"message": "This pod has more than one PodDisruptionBudget, which ..."}, Refusal.BUDGET),
+        (500, {"reason": "ServerTimeout", "message": "could not be completed"}, Refusal.UNREACHABLE),
         (503, "apiserver is shutting down", Refusal.UNREACHABLE),
     ],
 )
@@ -47,6 +55,13 @@ def test_refusals_are_told_apart(status: int, body: Any, refusal: Refusal) -> No
     """By code, and by text where the code means several things."""
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     assert answer_of(status, content).refusal == refusal
+
+
+def test_a_server_that_asks_to_try_again_is_waited_for() -> None:
+    """A 500 with Retry-After is no failure of the instruction; other answers mean what they mean without it."""
+    body = b'{"message": "the server was unable to respond"}'
+    assert [answer_of(500, body, after).refusal for after in ("", "3")] == [Refusal.SERVER, Refusal.UNREACHABLE]
+    assert answer_of(409, b'{"message": "modified"}', "3").refusal == Refusal.CHANGED
 
 
 def job_ref(acting: Acting, name: str) -> Ref:
