@@ -249,14 +249,25 @@ class KubernetesActuator:
         """The controller does not wait for the effect any more: it was seen to come about, or was given up."""
         if effect.instruction.kind == "admit":  # a growth looks itself how many of its pods came
             target, failed = target_of(self.api, located, effect.instruction.subject.uid)
-            found = failed or placement.bound(self.api, target)
+            found = failed or placement.started(self.api, target)
             if isinstance(found, Answer) and self._outage_in(found, now_s):
                 return  # whether it has come about is not known
-            if found is True:
-                self._running.pop(effect.id, None)
-                self._say(effect, target.main, "Done", "its pods have their nodes", now_s)
+            if isinstance(found, tuple) and found[0]:
+                self._started(effect, target, found, now_s)
                 return
         self._take_back(effect, located, now_s)
+
+    def _started(self, effect: Effect, target: Target, pods: tuple[int, int], now_s: float) -> None:
+        """Some pods have their nodes, and are not stopped for those that have none: that is decided anew."""
+        there, asked = pods
+        if there < asked and now_s < effect.instruction.deadline_s:
+            return  # the others may follow
+        self._running.pop(effect.id, None)
+        if there == asked:
+            self._say(effect, target.main, "Done", "its pods have their nodes", now_s)
+        else:
+            note = f"{there} of its {asked} pods have their nodes, and the others found no room in time"
+            self._say(effect, target.main, "GaveUp", note, now_s, warning=True)
 
     def _take_back(self, effect: Effect, located: Located, now_s: float) -> Ended | None:
         """Undo what was begun and has not come about. None: its objects cannot be read or written now.

@@ -104,6 +104,29 @@ def bound(api: Api, target: Target) -> bool | Answer:
     return bool(pods) or failed or False
 
 
+def started(api: Api, target: Target) -> tuple[int, int] | Answer:
+    """How many pods of the target have got a node, and how many it has; the failed request where one cannot be read."""
+    answers = each(target.of("Pod"), api.read)
+    failed = unread(answers)
+    if failed is not None:
+        return failed
+    there = sum(answer.ok and bool(answer.body["spec"].get("nodeName")) for answer in answers)
+    return there, max(_asked(target), there)
+
+
+def _asked(target: Target) -> int:
+    """The pods that a subject has once it has started."""
+    if target.workload:
+        admission = (target.workload.get("status") or {}).get("admission") or {}
+        sets = admission.get("podSetAssignments") or target.workload["spec"].get("podSets") or ()
+        return sum(int(one.get("count", 1)) for one in sets)
+    if target.job:
+        spec = target.job["spec"]
+        wide = int(spec.get("parallelism", 1))
+        return min(wide, int(spec.get("completions") or wide))
+    return len(target.of("Pod"))
+
+
 def bound_pods(api: Api, target: Target) -> tuple[list[Obj], Answer | None]:
     """Its pods that have a node and have not ended, and the failed request where another one cannot be read."""
     answers, over = each(target.of("Pod"), api.read), {"Succeeded", "Failed"}

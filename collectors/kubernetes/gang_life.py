@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -64,7 +64,8 @@ def life_of(
 def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: float) -> float:
     """Since when a gang that was whole has had fewer than `least` pods because some were taken from it; else NaN.
 
-    Pods that finished count. A pod that fails by itself was not taken: its Job makes another one. Only Jobs whose pods
+    Also since when the rest of a gang that we started finds no room at its place, where somebody was faster. Pods that
+    finished count. A pod that fails by itself was not taken: its Job makes another one. Only Jobs whose pods
     all run together are judged; other owners, and Jobs with more completions than pods, may go on with fewer.
     """
     spec = gang.job.spec if gang.job is not None else None
@@ -78,6 +79,9 @@ def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: fl
     elif gang.whole and (gang.lost or any(each.leaving for each in gang.pods.values())):
         gang.lost = True
         gang.short_since_s = now_s if gang.short_since_s is None else gang.short_since_s
+    elif not gang.whole:
+        since_s = now_s if gang.short_since_s is None else gang.short_since_s
+        gang.short_since_s = since_s if _started_by_us(gang) and _no_room_for_the_rest(gang) else None
     return nan if gang.short_since_s is None else gang.short_since_s
 
 
@@ -154,7 +158,23 @@ def _shut_out(gang: Gang) -> bool:
     """True where the scheduler finds no room for any pod at the place that the controller chose for its Job."""
     if gang.job is None or not placed_by_us(gang.job):
         return False
-    waiting = [each.pod.status.conditions or () for each in gang.pods.values() if not each.over]
+    return _unschedulable(each for each in gang.pods.values() if not each.over)
+
+
+def _started_by_us(gang: Gang) -> bool:
+    """True where the controller chose the place of a Job that was let start."""
+    if gang.workload is not None:
+        return kueue.let_start(gang.workload)
+    return gang.job is not None and not gang.job.spec.suspend and bool(placed_by_us(gang.job))
+
+
+def _no_room_for_the_rest(gang: Gang) -> bool:
+    """True where the scheduler has looked at each pod without a node, and found none."""
+    return _unschedulable(each for each in gang.pods.values() if not (each.over or each.holds or each.leaving))
+
+
+def _unschedulable(pods: Iterable[PodFacts]) -> bool:
+    waiting = [each.pod.status.conditions or () for each in pods]
     return bool(waiting) and all(
         any(row.type == "PodScheduled" and row.reason == "Unschedulable" for row in rows) for rows in waiting
     )

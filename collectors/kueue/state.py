@@ -31,10 +31,22 @@ def gate(workload: Workload) -> int:
 
 
 def waits_for_us(workload: Workload) -> bool:
-    """True where our check or our gate keeps it from starting, or we have deactivated it."""
+    """True where our check or our gate keeps it from starting, or we have deactivated it.
+
+    An admission that did not start is taken back, but not that of plain pods: Kueue would delete them.
+    """
+    owners = workload.metadata.owner_references or ()
+    if is_true(workload.status.conditions, "Admitted") and any(each.kind == "Pod" for each in owners):
+        return False
     checks = {each.name for each in workload.status.admission_checks or ()}
     gates = {each.strip() for each in workload.metadata.note(GATED_BY).split(",")}
     return CHECK in checks or CONTROLLER in gates or not workload.spec.active
+
+
+def let_start(workload: Workload) -> bool:
+    """True where our check has let it start."""
+    ready = any(each.name == CHECK and each.state == "Ready" for each in workload.status.admission_checks or ())
+    return ready and is_true(workload.status.conditions, "Admitted")
 
 
 def waits_with_quota(workload: Workload) -> bool:

@@ -23,6 +23,7 @@ from actuators.kubernetes.levers.base import (
     no_place,
 )
 from actuators.kubernetes.levers.check_state import KUEUE, PENDING, READY, RETRY, message, our_check, state_of
+from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.objects import Target, holds
@@ -30,6 +31,8 @@ from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+
+DELETED = "Kueue would delete plain pods whose admission is taken back"
 
 
 def suits(_instruction: Instruction, target: Target) -> str:
@@ -136,6 +139,8 @@ def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Pr
         return ended_by(bound, "its pods")
     if bound:
         return changed(f"its check {CHECK} is Ready already, and its pods start")
+    if of_pods(target.workload):
+        return changed(f"its pods wait for room at their earlier place: {DELETED}")
     answer = _retry(tools, effect, target, now_s, "it did not start at its earlier place")
     return Waiting("Kueue takes its earlier admission back") if answer.ok else ended_by(answer, f"check {CHECK} Retry")
 
@@ -165,6 +170,8 @@ def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         return ended_by(bound, f"{why}; its pods")
     if bound:
         return late("some of its pods have not started in time")
+    if of_pods(target.workload):
+        return no_place(f"{why}, and wait for room there: {DELETED}")
     answer = _retry(tools, effect, target, now_s, why)
     after = "its reservation was given back" if answer.ok else f"and its reservation stays: {answer.message}"
     return no_place(f"{why}; {after}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from actuators.kubernetes.api import Obj, Refusal
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
 from actuators.kubernetes.levers.check_state import KUEUE, RETRY, message, our_check, state_of, stopped_for
+from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
@@ -24,6 +25,8 @@ def suits(instruction: Instruction, target: Target) -> str:
         return "it is not in a queue of Kueue"
     if not our_check(target.workload):
         return "its queue does not have our admission check"
+    if of_pods(target.workload):
+        return "its Workload belongs to plain pods, which Kueue would delete"
     if not isinstance(operation, EvictOperation) or not (
         operation.reason.continues_elsewhere or operation.reason.for_itself
     ):

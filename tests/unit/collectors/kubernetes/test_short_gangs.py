@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from math import isnan
 from typing import Any
 
 import pytest
 
-from tests.kits.kube_objects import job, node, pod
+from autopilot.contract.annotations import CHECK, EFFECT
+from tests.kits.kube_objects import done, job, kueue, node, pod, workload
 from tests.unit.collectors.kubernetes.view import Seen, row
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": "uid-team-g", "controller": True}
@@ -102,3 +104,39 @@ def test_a_pod_on_a_node_that_is_not_ready_counts_until_it_is_taken() -> None:
     unready["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     assert isnan(short(seen, node("n0", ready=False), unready, later_s=299.0))
     assert short(seen, member(0, deleting=True)) == 0.0
+
+
+def part(*, ours: bool = True, looked_at: bool = True) -> list[dict[str, Any]]:
+    """A gang of two whose place was taken in part. `ours`: we chose it; `looked_at`: the scheduler tried the second."""
+    place = {"placement.gpu-autopilot.io/0123456789": "true"}
+    record = json.dumps({"id": "1/p", "selector": place})
+    made = job("g", 8, width=2, annotations={EFFECT: record} if ours else {})
+    made["spec"]["template"]["spec"]["nodeSelector"] = place
+    waits = member(1, node="")
+    tried = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    waits["status"]["conditions"] += [tried] if looked_at else []
+    return [made, member(0), waits]
+
+
+def test_a_gang_that_we_started_and_that_found_no_room_for_a_member_is_short() -> None:
+    """Somebody was faster on one of its nodes. It is whole again once the member finds room."""
+    seen = Seen(node("n0"), node("n1"), *part())
+    assert short(seen) == 0.0
+    assert short(seen) == 10.0
+    assert isnan(short(seen, member(1)))
+    assert isnan(short(seen, part()[2])), "it was not taken from the gang"
+
+
+@pytest.mark.parametrize("more", [{"ours": False}, {"looked_at": False}])
+def test_a_gang_of_others_and_one_that_still_starts_are_not_short(more: dict[str, bool]) -> None:
+    """What another scheduler starts in part is its own business; the scheduler needs a moment for each pod."""
+    assert isnan(short(Seen(node("n0"), node("n1"), *part(**more))))
+
+
+@pytest.mark.parametrize(("state", "counts"), [("Ready", True), ("Pending", False)])
+def test_a_gang_of_kueue_is_ours_by_our_check(state: str, counts: bool) -> None:
+    """Its Workload says that our check has let it start."""
+    checks = {"admissionChecks": [{"name": CHECK, "state": state}]}
+    made = workload("job-g", 8, count=2, owner=OWNER, conditions=[done("Admitted")], status=checks)
+    seen = Seen(node("n0"), node("n1"), *kueue(made), *part(ours=False))
+    assert isnan(short(seen)) != counts
