@@ -34,7 +34,7 @@ def further_rights(settings: Kubernetes) -> tuple[Right, ...]:
                 for name in rule.names or ("",)
             ]
     if settings.lease is not None:
-        fix = "grant the role `leading` of the chart (files/rights.yaml) in the namespace of the service"
+        fix = "apply deploy/lead.yaml; for another namespace or Lease change the names in it"
         found += _of(leading_rules(settings.lease.name), "the election of the leader", fix, own_namespace=True)
     if settings.recommendations or settings.policy_object is not None:
         found += _of(SERVICE_RULES, "control resources", "apply deploy/crds/", own_namespace=False)

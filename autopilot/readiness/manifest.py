@@ -98,3 +98,18 @@ def leading_rules(lease: str = NAME) -> list[dict[str, Any]]:
 def memory_parts() -> list[str]:
     """The ConfigMaps of a memory that does not fit into one."""
     return [f"{MEMORY_MAP}-{part}-{number}" for part in MEMORY_SETS for number in range(MEMORY_PARTS)]
+
+
+def leading() -> list[dict[str, Any]]:
+    """The role of `leading_rules` and its binding to the account of the service."""
+    meta, version = labelled(f"{NAME}-leading", NAMESPACE), f"{RBAC}/v1"
+    return [
+        {"apiVersion": version, "kind": "Role", "metadata": meta, "rules": leading_rules()},
+        {
+            "apiVersion": version,
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": meta["name"]},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        },
+    ]

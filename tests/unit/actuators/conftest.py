@@ -1,4 +1,4 @@
-"""One cluster for all tests of a module."""
+"""One cluster for all tests of a module, and a look at what the levers leave on objects."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kits.acting_kit import CHECKED, Acting
+from tests.kits.marks import recorded, unnamed
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +20,11 @@ def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Acting]:
     found.run(2)
     yield found
     found.close()
+
+
+@pytest.fixture(autouse=True)
+def _marks_are_named() -> Iterator[None]:
+    """Every annotation and label that a lever writes is in the table of those that docs/install.md removes."""
+    with recorded() as sent:
+        yield
+    assert not unnamed(sent), "add it to tests/kits/marks.py and to `Removing it` in docs/install.md"

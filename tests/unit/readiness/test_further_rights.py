@@ -51,6 +51,6 @@ def test_the_rights_of_leading_and_of_our_resources_are_checked() -> None:
     """The Lease, the memory, the policy and the recommendations, each with what to apply."""
     asks = {"recommendations": 10, "lease": {}}
     found = missing(asks)
-    assert found["leases.coordination.k8s.io"].startswith("grant the role `leading`")
+    assert found["leases.coordination.k8s.io"].startswith("apply deploy/lead.yaml")
     assert found["recommendations/status.gpu-autopilot.io"] == "apply deploy/crds/"
     assert "recommendations.gpu-autopilot.io" not in missing(asks, *roles())
