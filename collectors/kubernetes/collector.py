@@ -23,6 +23,7 @@ from collectors.kubernetes.gangs import Gang
 from collectors.kubernetes.heartbeats import Training
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.objects import ObjectsOfView
+from collectors.kubernetes.offers import claims_for_resources
 from collectors.kubernetes.queue_tree import QueueTree, kai_tree, namespace_tree
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.wire import KaiQueue, Object, PriorityClass, ResourceQuota
@@ -207,21 +208,13 @@ class KubernetesCollector:
         inventory = self._nodes.tables()
         profile_code = {name: code for code, name in enumerate(inventory.names.profiles)}
         overbooked = gangs.overbooked()
-        facts = (around.models, around.profile_code, around.taints)
+        facts = _facts(around)
         around.models, around.profile_code, around.taints = self._nodes.models, profile_code, self._nodes.taints
+        around.both_kinds = self._nodes.both_kinds
+        around.claims_for_resources = claims_for_resources(self._claims.classes.values())
         if queues_changed:
             self._tree = None
-        if (
-            queues_changed
-            or classes.there
-            or classes.gone
-            or facts
-            != (
-                around.models,
-                around.profile_code,
-                around.taints,
-            )
-        ):
+        if queues_changed or classes.there or classes.gone or facts != _facts(around):
             gangs.touch_all()
         gangs.dirty |= (overbooked ^ around.overbooked) & gangs.gangs.keys()
         around.overbooked = overbooked
@@ -414,6 +407,12 @@ def _apply(kept: dict[str, Any], changes: Changes, kind: type[Object]) -> bool:
 
 def _without_version(found: object) -> tuple[object, ...]:
     return getattr(found, "spec", None), getattr(found, "status", None), getattr(found, "value", None)
+
+
+def _facts(around: Surroundings) -> tuple[object, ...]:
+    """What every row depends on."""
+    codes = around.models, around.profile_code
+    return *codes, around.taints, around.both_kinds, around.claims_for_resources
 
 
 def _health_gaps(source: str, health: Iterable[Health], now_s: float) -> list[Gap]:

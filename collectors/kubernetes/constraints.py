@@ -46,12 +46,14 @@ class Constraints:
         """The requirements that a node meets, as a bit set."""
         return sum(1 << bit for bit, meets in enumerate(self._meets) if meets(node))
 
-    def of_pod(self, spec: PodSpec, taints: Iterable[Taint], more: Iterable[str] = ()) -> int | None:
+    def of_pod(
+        self, spec: PodSpec, taints: Iterable[Taint], more: Iterable[str] = (), kinds: Iterable[tuple[str, Meets]] = ()
+    ) -> int | None:
         """What a pod asks of its nodes, as a bit set; None where there are more requirements than bits.
 
-        `taints` are those of all nodes, `more` further labels as `key=value`.
+        `taints` are those of all nodes, `more` further labels as `key=value`, `kinds` further requirements by name.
         """
-        asked: list[tuple[str, Meets]] = []
+        asked: list[tuple[str, Meets]] = [*kinds]
         for key, value in (spec.node_selector or {}).items():
             asked.append((f"{key}={value}", _has(key, value)))
         for text in more:

@@ -18,11 +18,12 @@ from autopilot.contract.annotations import WINDOW
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import UNCLAIMED
-from collectors.kubernetes.constraints import Constraints
+from collectors.kubernetes.constraints import Constraints, Meets
 from collectors.kubernetes.gang_life import End, life_of, short_since_s
 from collectors.kubernetes.gangs import Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
+from collectors.kubernetes.offers import asked_of_nodes
 from collectors.kubernetes.opt_outs import OptOuts
 from collectors.kubernetes.shapes import ClaimedBy, PodShape, shapes_of, shapes_of_pods, unclear_claims
 from collectors.kubernetes.width import why_rigid
@@ -60,6 +61,8 @@ class Cluster:
     claimed: ClaimedBy = lambda _namespace, _spec, _count: UNCLAIMED
     on_demand: Callable[[str], bool] = lambda _: False  # instances of a profile exist only while a claim has them
     placed: Callable[[str], bool] = lambda _: False  # a driver states where such an instance could be made
+    both_kinds: bool = False  # of nodes: those that offer GPUs as resources, and by claims
+    claims_for_resources: bool = False  # the scheduler makes claims for GPUs asked for as resources
     acts: bool = False  # the controller acts: see `collector.Options`
     resizes: bool = False  # a lever may change the width of elastic Jobs
     opt_outs: OptOuts = field(default_factory=OptOuts)
@@ -182,6 +185,7 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
         _asked_topology(gang, first),
         offers,
         cluster.resizes and not why_rigid(gang),
+        tuple(name for each in shapes for name, _ in _node_kinds(each, cluster)),
     )
     found = cluster.stated.get(key)
     if found is None:
@@ -189,6 +193,13 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
             cluster.stated.clear()
         found = cluster.stated[key] = _state(gang, shapes, declared, offers, cluster)
     return found
+
+
+def _node_kinds(shape: PodShape, cluster: Cluster) -> tuple[tuple[str, Meets], ...]:
+    """Which nodes offer GPUs in the way in which these pods ask for them; () where all nodes are of one kind."""
+    if not cluster.both_kinds:
+        return ()
+    return asked_of_nodes(shape, claims_for_resources=cluster.claims_for_resources)
 
 
 def _pod_meta(gang: Gang) -> Meta | None:
@@ -204,7 +215,8 @@ def _state(
     problems: list[tuple[str, str]] = []
     first = shapes[0]
     contract = _contract(gang, shapes, declared, cluster, problems)
-    selector = cluster.constraints.of_pod(first.spec, cluster.taints, contract.place.node_selector)
+    kinds = _node_kinds(first, cluster)
+    selector = cluster.constraints.of_pod(first.spec, cluster.taints, contract.place.node_selector, kinds)
     if selector is None:
         problems.append(("selector", "there are more than 63 different constraints on nodes; it is left alone"))
     topology, preferred = _topology(gang, first, contract, cluster)
@@ -332,7 +344,7 @@ def _members(gang: Gang, shapes: list[PodShape], cluster: Cluster) -> tuple[dict
         return ()
     rows = []
     for number, each in enumerate(shapes):
-        selector = cluster.constraints.of_pod(each.spec, cluster.taints) or 0
+        selector = cluster.constraints.of_pod(each.spec, cluster.taints, kinds=_node_kinds(each, cluster)) or 0
         for k in range(min(each.count, 4096)):
             pod = f"{gang.name}/{each.name or number}/{k}"
             parts = [(each.ask.gpus, -1)] if each.ask.gpus else []

@@ -42,6 +42,7 @@ class Nodes:
     first_rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # node -> its row, that of its first GPU
     part_rows: dict[tuple[str, int, int], int] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    both_kinds: bool = False  # some offer GPUs as resources, others by claims
     version: int = 0  # rises with every change that the tables show
     gaps: tuple[Gap, ...] = ()
     deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
@@ -192,6 +193,7 @@ class Nodes:
         ordered = [self.slots[name] for name in sorted(self.slots)]
         self.models = tuple(dict.fromkeys([*self.models, *(each.facts.model for each in ordered)]))
         pools = tuple(dict.fromkeys(each.facts.pool for each in ordered))
+        self.both_kinds = len({each.facts.by_claims for each in ordered if each.gpus}) > 1
         offered = {part.profile for each in ordered for gpu in each.gpus for part in gpu.parts}
         known = [p.name for model in MODELS if model.name in self.models for p in model.profiles]
         profiles = tuple(dict.fromkeys([*known, *sorted(offered)]))

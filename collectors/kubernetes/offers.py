@@ -1,0 +1,45 @@
+"""Clusters that offer GPUs in two ways: as resources of a device plugin, and by claims of a driver (DRA).
+
+A node offers its GPUs in one of them. In a cluster with nodes of both kinds, work is bound to the nodes of its kind by
+a requirement of its own, like a node selector. A cluster of one kind needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from collectors.kubernetes.asks import GPU, MIG, SHARED, ask_of
+from collectors.kubernetes.constraints import Meets
+from collectors.kubernetes.dra_wire import DeviceClass
+from collectors.kubernetes.shapes import PodShape
+from collectors.kubernetes.wire import Node
+
+AS_RESOURCES = "GPUs as resources"
+BY_CLAIMS = "GPUs by resource claims"
+
+
+def offers_resources(node: Node) -> bool:
+    """True for a node whose device plugin offers GPUs or instances, also where none is usable now."""
+    offered = {*(node.status.capacity or {}), *(node.status.allocatable or {})}
+    return any(name in {GPU, SHARED} or name.startswith(MIG) for name in offered)
+
+
+def claims_for_resources(classes: Iterable[DeviceClass]) -> bool:
+    """True where a class has an extended resource: the scheduler makes claims for pods that ask for that resource."""
+    named = (each.spec.extended_resource_name or "" for each in classes)
+    return any(name in {GPU, SHARED} or name.startswith(MIG) for name in named)
+
+
+def asked_of_nodes(shape: PodShape, *, claims_for_resources: bool) -> tuple[tuple[str, Meets], ...]:
+    """What these pods ask of their nodes in a cluster with nodes of both kinds, as (name, what meets it)."""
+    own = ask_of(shape.spec)
+    found: list[tuple[str, Meets]] = []
+    if own.any_gpu and not claims_for_resources:
+        found.append((AS_RESOURCES, offers_resources))
+    if shape.ask.units > own.units:
+        found.append((BY_CLAIMS, _offers_claims))
+    return tuple(found)
+
+
+def _offers_claims(node: Node) -> bool:
+    return not offers_resources(node)
