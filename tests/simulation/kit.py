@@ -33,7 +33,7 @@ ADMISSION = shipped_policy("admission")
 
 FAULTY = """
 name: small-faulty
-horizon: 90m
+horizon: {horizon_min}m
 cluster:
   pools:
     - {{name: reserved, nodes: {nodes}, gpus_per_node: 4, gpu_model: A100-80GB}}
@@ -43,10 +43,10 @@ cluster:
 jobs:
   synthetic: {{load: {load}, tenants: [red, green, blue], max_duration: 40m, max_width: 4}}
   groups:
-    - {{kind: train, count: 3, tenants: [red, green], gpus: [6, 8], duration: 15m, spread: 0.3, to: 60m}}
-    - {{kind: train, count: 4, tenants: [blue], gpus: [1, 2, 3], duration: 10m, to: 60m}}
-    - {{kind: notebook, count: 3, tenants: [green], gpus: [1], gpu_milli: 500, duration: 20m, to: 60m}}
-    - {{kind: train, count: 3, tenants: [blue], gpus: [1], mig_profile: 2g.20gb, duration: 10m, to: 60m}}
+    - {{kind: train, count: 3, tenants: [red, green], gpus: [6, 8], duration: 15m, spread: 0.3, to: {busy_min}m}}
+    - {{kind: train, count: 4, tenants: [blue], gpus: [1, 2, 3], duration: 10m, to: {busy_min}m}}
+    - {{kind: notebook, count: 3, tenants: [green], gpus: [1], gpu_milli: 500, duration: 20m, to: {busy_min}m}}
+    - {{kind: train, count: 3, tenants: [blue], gpus: [1], mig_profile: 2g.20gb, duration: 10m, to: {busy_min}m}}
     - {{kind: train, count: 1, tenants: [red], gpus: [64], duration: 10m, from: 10m, to: 20m}}
 services:
   - name: chat
@@ -57,9 +57,9 @@ services:
     objective: 40s
     replicas: {{initial: 1, min: 1, max: 3}}
     autoscaler: {{target: 0.6, period: 120s}}
-    requests: {{mean_rps: 0.6, shape: azure, swing: 2.0, peak_at: 45m, from: 5m}}
+    requests: {{mean_rps: 0.6, shape: azure, swing: 2.0, peak_at: {peak_min}m, from: 5m}}
 faults:
-  until: 90m
+  until: {horizon_min}m
   node_mtbf: 2h
   node_mttr: 8m
   gpu_mtbf: 12h
@@ -219,11 +219,17 @@ def scenario(text: str, folder: Path, seed: int = 0) -> World:
     return build_world(SimulateOptions(scenario=str(path), seed=seed))
 
 
-def faulty_world(seed: int, folder: Path, telemetry: str = "windowed") -> World:
-    """A small faulty world; its size, load, physics and predictions differ from seed to seed."""
+def faulty_world(seed: int, folder: Path, telemetry: str = "windowed", horizon_min: int = 90) -> World:
+    """A small faulty world; its size, load, physics and predictions differ from seed to seed.
+
+    `horizon_min`: how long work comes and faults happen, in minutes.
+    """
     rng = np.random.default_rng(seed)
     return scenario(
         FAULTY.format(
+            horizon_min=horizon_min,
+            busy_min=horizon_min * 2 // 3,
+            peak_min=horizon_min // 2,
             nodes=rng.integers(2, 5),
             load=rng.choice([0.5, 0.8, 1.1]),
             physics=rng.choice(["real", "real", "charged", "ideal"]),

@@ -75,25 +75,34 @@ def floors(ran: Ran) -> list[int]:
     ]
 
 
-def test_a_floor_ahead_of_the_burst_spares_violations_and_is_given_back(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Path]:
+    """A run with a forecaster that foresees the bursts, and its journal."""
+    folder = tmp_path_factory.mktemp("ahead")
+    path = folder / "run.journal"
+    ran = run(world(folder), Setup(demand=Growing(1.8), journal=path))
+    ran.close()
+    return ran, path
+
+
+def test_a_floor_ahead_of_the_burst_spares_violations_and_is_given_back(
+    ahead: tuple[Ran, Path], tmp_path: Path
+) -> None:
     """Less than half of the late requests of the reactive policy; no promise is broken; every floor ends."""
-    reactive = run(world(tmp_path), Setup(policy=REACTIVE))
-    ahead = run(world(tmp_path), Setup(demand=Growing(1.8)))
-    assert reactive.violated == ahead.violated == set()
+    reactive, early = run(world(tmp_path), Setup(policy=REACTIVE)), ahead[0]
+    assert reactive.violated == early.violated == set()
     assert floors(reactive) == []
-    assert max(floors(ahead)) > 3
-    assert late_ratio(ahead) < late_ratio(reactive) / 2
+    assert max(floors(early)) > 3
+    assert late_ratio(early) < late_ratio(reactive) / 2
     assert late_ratio(reactive) > 0.02
-    stands = [int(moment.observation.snapshot.services.floor[0]) for moment in ahead.tape.moments]
+    stands = [int(moment.observation.snapshot.services.floor[0]) for moment in early.tape.moments]
     assert max(stands) > 3
     assert stands[-1] == 0
 
 
-def test_what_was_foreseen_is_in_the_journal(tmp_path: Path) -> None:
+def test_what_was_foreseen_is_in_the_journal(ahead: tuple[Ran, Path]) -> None:
     """Replay decides the same without any model; the forecasts are read as they were written."""
-    path = tmp_path / "run.journal"
-    ran = run(world(tmp_path), Setup(demand=Growing(1.8), journal=path))
-    ran.close()
+    ran, path = ahead
     again = replay(path)
     assert again.identical
     assert again.ticks == len(ran.tape.moments)
@@ -132,7 +141,7 @@ def test_a_forecaster_that_falls_silent_leaves_the_service_to_its_autoscaler(tmp
 def test_floors_keep_their_promises_while_everything_goes_wrong(seed: int, tmp_path: Path) -> None:
     """Nodes fail, effects are lost, late or refused: no promise is broken, and the run is decided again alike."""
     path = tmp_path / "run.journal"
-    ran = run(faulty_world(seed, tmp_path), Setup(demand=Growing(2.0), journal=path))
+    ran = run(faulty_world(seed, tmp_path, horizon_min=30), Setup(demand=Growing(2.0), journal=path))
     ran.close()
     assert ran.violated == set()
     assert any(each.kind == "scale" for moment in ran.tape.moments for each in moment.decision.plan.proposals)

@@ -24,7 +24,10 @@ from autopilot.replay.again import first_difference, remembered
 from tests.conftest import ROOT
 from tests.simulation.kit import AUTOPILOT, Setup, faulty_world, run
 
-SEED = 5
+SEED = 6
+OTHER_SEED = 10
+HORIZON_MIN = 30
+"""What happens in half an hour of work and faults; `test_faulty_runs.py` replays longer runs of many seeds."""
 
 
 def decided(path: Path) -> str:
@@ -39,9 +42,13 @@ def decided(path: Path) -> str:
 
 
 def play(folder: Path, name: str = "run", seed: int = SEED) -> Path:
-    """Run the faulty world with a journal."""
+    """Run the faulty world with a journal; faults, failed effects and lists that did not come are in it."""
     path = folder / f"{name}.journal"
-    run(faulty_world(seed, folder), Setup(journal=path)).close()
+    ran = run(faulty_world(seed, folder, horizon_min=HORIZON_MIN), Setup(journal=path))
+    ran.close()
+    assert ran.simulated.accounts.faults
+    assert any("is not complete" in moment.decision.halted for moment in ran.tape.moments)
+    assert any(outcome.retryable for moment in ran.tape.moments for outcome in moment.observation.outcomes)
     return path
 
 
@@ -49,12 +56,12 @@ def play(folder: Path, name: str = "run", seed: int = SEED) -> Path:
 def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Journals of the faulty world, by seed."""
     folder = tmp_path_factory.mktemp("journals")
-    return {seed: play(folder, str(seed), seed) for seed in (SEED, SEED + 1)}
+    return {seed: play(folder, str(seed), seed) for seed in (SEED, OTHER_SEED)}
 
 
 def test_the_same_seed_is_the_same_run(journals: dict[int, Path], tmp_path: Path) -> None:
     """Twice the same seed: the same ticks, decisions and telemetry; another seed: others."""
-    assert decided(journals[SEED]) == decided(play(tmp_path)) != decided(journals[SEED + 1])
+    assert decided(journals[SEED]) == decided(play(tmp_path)) != decided(journals[OTHER_SEED])
 
 
 def test_nothing_depends_on_the_order_of_hashes(journals: dict[int, Path], tmp_path: Path) -> None:
@@ -80,14 +87,14 @@ def test_nothing_depends_on_the_order_of_hashes(journals: dict[int, Path], tmp_p
 def test_a_journal_replays_in_every_telemetry_mode(telemetry: str, tmp_path: Path) -> None:
     """`windowed` is replayed at every seed of the faulty runs; so are the others."""
     path = tmp_path / "run.journal"
-    ran = run(faulty_world(SEED, tmp_path), Setup(journal=path, telemetry=telemetry))
+    ran = run(faulty_world(SEED, tmp_path, horizon_min=HORIZON_MIN), Setup(journal=path, telemetry=telemetry))
     ran.close()
     again = replay(path)
     assert again.identical
     assert again.ticks == len(ran.tape.moments)
 
 
-@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+@pytest.mark.parametrize("seed", [SEED, OTHER_SEED])
 def test_a_memory_that_was_written_and_read_at_every_tick_decides_alike(seed: int, journals: dict[int, Path]) -> None:
     """`explain` and a restarted controller begin with a memory whose names are in the order of the file, not of their
     coming.
@@ -113,9 +120,8 @@ def test_a_run_by_another_logic_is_told_apart(tmp_path: Path) -> None:
             ACTIONS[0].propose(ctx, submit)
 
     path = tmp_path / "run.journal"
-    run(
-        faulty_world(SEED, tmp_path), Setup(journal=path, actions=(Action("admit_gang", "", late), *ACTIONS[1:]))
-    ).close()
+    late_first = (Action("admit_gang", "", late), *ACTIONS[1:])
+    run(faulty_world(SEED, tmp_path, horizon_min=HORIZON_MIN), Setup(journal=path, actions=late_first)).close()
     again = replay(path)
     assert not again.identical
     assert again.difference is not None

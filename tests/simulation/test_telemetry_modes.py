@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.journal.observations import ENCODER
-from simulator.running.faults import FaultOptions
-from tests.simulation.kit import FAULTY, Moment, Ran, Setup, faulty_world, run, scenario
+from tests.simulation.kit import Moment, Ran, Setup, faulty_world, run
+
+LOST_RATIO = 0.4
 
 
-@pytest.fixture(scope="module", params=[0.0, 0.2], ids=["all scrapes", "lost scrapes"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
-    """The same seed under `full` and under `windowed`, with and without lost scrapes."""
-    world = faulty_world(3, tmp_path_factory.mktemp("world"))
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Ran, Ran]]:
+    """The same seed under `full` and under `windowed`, by the ratio of scrapes that are lost."""
+    world, made = faulty_world(3, tmp_path_factory.mktemp("world"), horizon_min=30), {}
     assert world.faults is not None
-    world.faults = replace(world.faults, scrape_loss_ratio=request.param)
-    return run(world, Setup(telemetry="full")), run(world, Setup(telemetry="windowed"))
+    for ratio in (0.0, LOST_RATIO):
+        world.faults = replace(world.faults, scrape_loss_ratio=ratio)
+        made[ratio] = (run(world, Setup(telemetry="full")), run(world, Setup(telemetry="windowed")))
+    return made
+
+
+@pytest.fixture(params=[0.0, LOST_RATIO], ids=["all scrapes", "lost scrapes"])
+def both(request: pytest.FixtureRequest, runs: dict[float, tuple[Ran, Ran]]) -> tuple[Ran, Ran]:
+    """With and without lost scrapes."""
+    return runs[request.param]
 
 
 def test_decisions_are_equal(both: tuple[Ran, Ran]) -> None:
@@ -57,16 +65,10 @@ def same_windows(one: Moment, two: Moment) -> int:
     return int(np.isfinite(left.mean[SIGNALS.index("sm_active_ratio")]).sum()) if len(left.signals) else 0
 
 
-def test_lost_scrapes_are_seen(tmp_path: Path) -> None:
+def test_lost_scrapes_are_seen(runs: dict[float, tuple[Ran, Ran]]) -> None:
     """They make windows with fewer samples, and gaps that name the node; without them there is none of either."""
-    text = FAULTY.format(nodes=3, load=0.8, physics="real", telemetry="full", durations="last-two")
-    for long, short in (("90m", "30m"), ("60m", "20m"), ("45m", "15m")):
-        text = text.replace(long, short)
-    world = scenario(text, tmp_path, seed=3)
     counts = []
-    for ratio in (0.0, 0.4):
-        world.faults = FaultOptions(scrape_loss_ratio=ratio)
-        ran = run(world)
+    for ran, _ in runs.values():
         reasons = [gap.reason for moment in ran.tape.moments for gap in moment.observation.gaps]
         samples = np.mean(
             [moment.observation.snapshot.telemetry.samples[-1].mean() for moment in ran.tape.moments[-50:]]
