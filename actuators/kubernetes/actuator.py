@@ -30,7 +30,7 @@ from actuators.kubernetes.levers.base import (
     gone,
     late,
 )
-from actuators.kubernetes.objects import Located, Objects, Target, target_of
+from actuators.kubernetes.objects import Located, Objects, Target, refs_of, target_of
 from actuators.kubernetes.writing import Writer
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import OPERATIONS
@@ -100,7 +100,10 @@ class KubernetesActuator:
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, reason, cause=Cause.EPOCH)
         self._epoch = instruction.fence
         located = self._located(instruction)
+        if now_s >= instruction.deadline_s and instruction.id not in self._running:
+            located = Ended(OutcomeKind.CONFLICT, "its deadline was over before it was sent", cause=Cause.LATE)
         if isinstance(located, Ended):
+            self._say_unfit(instruction, located, now_s)
             return self._answer(instruction, located, now_s)
         effect = self._running.get(instruction.id) or Effect(instruction, None, instruction.fence, now_s)
         effect.instruction, effect.epoch, effect.outage = instruction, instruction.fence, ""
@@ -153,6 +156,14 @@ class KubernetesActuator:
             found = f"{number} {located.incarnation}, not {subject.revision}"
             return changed(f"{subject.name} changed since the decision: {found}")
         return located
+
+    def _say_unfit(self, instruction: Instruction, ended: Ended, now_s: float) -> None:
+        """An Event on the object of an instruction that is not begun, where there still is one."""
+        found = self.objects.find(instruction.subject.kind.value, instruction.subject.uid)
+        if found is not None:
+            about = Target(instruction.subject.uid, found.incarnation, refs_of(found)).main
+            effect = Effect(instruction, None, instruction.fence, now_s)
+            self._say(effect, about, ended.kind.value.capitalize(), ended.reason, now_s, warning=True)
 
     def _replaced(self, effect: Effect, now_s: float) -> Outcome | None:
         """The end of an admission whose object was replaced under its name meanwhile, said on the new object.

@@ -127,9 +127,14 @@ class Target:
         return None
 
 
+def refs_of(located: Located) -> tuple[Ref, ...]:
+    """The objects of a subject."""
+    return tuple(Ref(each.kind, each.namespace, each.name, each.uid) for each in located.objects)
+
+
 def target_of(api: Api, located: Located, uid: str) -> tuple[Target, Answer | None]:
     """The target with its Workload and its Job read, and why reading them failed (None where it did not)."""
-    refs = tuple(Ref(each.kind, each.namespace, each.name, each.uid) for each in located.objects)
+    refs = refs_of(located)
     target = Target(uid, located.incarnation, refs)
     for ref in refs:
         if ref.kind not in {"Workload", "Job"}:

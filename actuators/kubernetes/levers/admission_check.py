@@ -22,10 +22,11 @@ from actuators.kubernetes.levers.base import (
     late,
     no_place,
 )
-from actuators.kubernetes.levers.check_state import KUEUE, PENDING, READY, RETRY, message, our_check, state_of
+from actuators.kubernetes.levers.check_state import KUEUE, PENDING, READY, RETRY, message, our_check, said_by, state_of
 from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
+from actuators.kubernetes.mig_node import holds_gpu
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK
@@ -57,7 +58,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         return changed("Kueue evicted it since the decision; it is decided again")
     check = our_check(workload)
     if check["state"] == READY:
-        if effect.id in check.get("message", ""):
+        if said_by(check, effect.id):
             return Waiting("Kueue and the scheduler start it")
         return _give_back(tools, effect, target, now_s)
     if check["state"] != PENDING:
@@ -72,7 +73,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
     def decide(found: Obj) -> Obj | Stop:
         now = our_check(found)
-        if now.get("state") == READY and effect.id in now.get("message", ""):
+        if now.get("state") == READY and said_by(now, effect.id):
             return Stop("it is Ready already", done=True)
         same = found["status"].get("admission") == workload["status"].get("admission")
         if now.get("state") != PENDING or not holds(found, "QuotaReserved") or not same:
@@ -102,9 +103,9 @@ def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOpera
     if isinstance(bases, str):
         return Waiting(bases)
     updates = []
-    placed = _placed_by_kueue(target.workload)
+    left = _placed_by_kueue(target.workload) | _without_gpus(target.workload)
     for name, parts in bases.items():
-        if name in placed:
+        if name in left:
             continue
         merged = merge([*parts, ("the placement", place.selector)])
         if isinstance(merged, Contradiction):
@@ -126,6 +127,12 @@ def _placed_by_kueue(workload: Obj) -> set[str]:
     """Pod sets to which topology-aware scheduling has assigned nodes: a selector of ours would contradict them."""
     admission = (workload.get("status") or {}).get("admission") or {}
     return {each["name"] for each in admission.get("podSetAssignments") or () if each.get("topologyAssignment")}
+
+
+def _without_gpus(workload: Obj) -> set[str]:
+    """Pod sets whose pods ask for no device, such as a launcher: the placement names no node for them."""
+    sets = workload["spec"].get("podSets") or ()
+    return {each["name"] for each in sets if not holds_gpu({"spec": each["template"]["spec"]})}
 
 
 def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
@@ -163,7 +170,7 @@ def _retry(tools: Tools, effect: Effect, target: Target, now_s: float, why: str)
 def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Take an admission back that did not come about: the node filled up, or the decision was withdrawn."""
     check, why = our_check(target.workload), "its pods did not start at their place in time"
-    if check.get("state") != READY or effect.id not in check.get("message", ""):
+    if check.get("state") != READY or not said_by(check, effect.id):
         return late(f"not admitted in time: {effect.waits_for or 'no progress'}")
     bound = placement.bound(tools.api, target)
     if isinstance(bound, Answer):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from actuators.kubernetes.api import Obj, Refusal
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
-from actuators.kubernetes.levers.check_state import KUEUE, RETRY, message, our_check, state_of, stopped_for
+from actuators.kubernetes.levers.check_state import KUEUE, RETRY, message, our_check, said_by, state_of, stopped_for
 from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.objects import Target, holds
@@ -42,7 +42,7 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
 
     def decide(found: Obj) -> Obj | Stop:
         check = our_check(found)
-        if effect.id in check.get("message", "") or holds(found, "Evicted"):
+        if said_by(check, effect.id) or holds(found, "Evicted"):
             return Stop("it is on its way", done=True)
         if not holds(found, "Admitted"):
             if effect.waits_for == STOPS:  # our Retry did it: Kueue resets the check, and reserves its quota anew

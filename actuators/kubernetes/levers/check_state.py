@@ -25,6 +25,11 @@ def message(epoch: int, effect: str, text: str) -> str:
     return f"epoch {epoch}: {effect}: {text}"
 
 
+def said_by(check: Obj, effect: str) -> bool:
+    """Whether the state of our check is of this instruction."""
+    return f": {effect}: " in check.get("message", "")
+
+
 def stopped_for(reason: StopReason) -> str:
     """The text of a check that stops its work."""
     return f"{STOPPED_FOR}{reason.value}"

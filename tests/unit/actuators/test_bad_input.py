@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from actuators.kubernetes.levers.check_state import message, said_by
 from autopilot.contract.annotations import CHECK, CONTROLLER, MANAGE
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
@@ -209,6 +210,35 @@ def test_a_placement_on_a_node_that_fills_up(acting: Acting, is_told: Judge, way
     acting.finish(name)
     acting.ask.response("DELETE", f"{PODS}/squatter-{way}", {"gracePeriodSeconds": 1})
     acting.run(40)
+
+
+def test_an_object_that_changed_since_the_decision(acting: Acting, is_told: Judge) -> None:
+    """Work that was stopped since is another incarnation: nothing is written, and its object says so."""
+    uid = acting.waiting_job("aged", 8)
+    before = acting.workload("aged")["metadata"]["resourceVersion"]
+    instruction = acting.instruction(uid, admit("n1"), revision=3)
+    outcome = acting.actuator().apply(instruction, acting.now_s)
+    is_told(instruction, outcome, acting.events("aged"), Cause.CHANGED, "changed since the decision")
+    assert acting.workload("aged")["metadata"]["resourceVersion"] == before
+    acting.finish("aged")
+
+
+def test_an_instruction_that_comes_after_its_deadline(acting: Acting, is_told: Judge) -> None:
+    """Nothing is begun that would have to be taken back at once."""
+    uid = acting.plain_job("tardy", suspend=True, labels={MANAGE: "true"})
+    instruction = acting.instruction(uid, admit("n2"), deadline_s=acting.now_s)
+    outcome = acting.actuator().apply(instruction, acting.now_s)
+    assert outcome.kind == OutcomeKind.CONFLICT
+    is_told(instruction, outcome, acting.events("tardy"), Cause.LATE, "its deadline was over before it was sent")
+    assert acting.job("tardy")["spec"]["suspend"] is True
+    acting.finish("tardy")
+
+
+def test_the_words_of_another_instruction_are_not_ours() -> None:
+    """The id of one instruction may be a part of another one."""
+    check = {"state": "Ready", "message": message(1, "11/p/w", "placed")}
+    assert said_by(check, "11/p/w")
+    assert not said_by(check, "1/p/w")
 
 
 def test_an_older_controller_is_refused(acting: Acting) -> None:

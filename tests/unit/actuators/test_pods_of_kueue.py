@@ -16,9 +16,17 @@ Find = Callable[[str, str], Found | None]
 GROUP, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 
 
+def spec_of(gpus: int) -> dict[str, Any]:
+    """A pod with GPUs, or one without any."""
+    spec = pod_spec(gpus)
+    if not gpus:
+        spec["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    return spec
+
+
 @pytest.fixture
-def group(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Makes a group of one pod in the queue with our check; its uid. The view names its Workload too."""
+def group(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Makes a group of a pod for each number of GPUs in the queue with our check; its uid."""
     find: Find = acting.find
 
     def found(kind: str, uid: str) -> Found | None:
@@ -28,12 +36,13 @@ def group(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], st
         mine = Identity("Workload", "default", name, workload["metadata"]["uid"])
         return Found(sum(each["count"] for each in stats), (mine, *(rest.objects if rest else ())))
 
-    def make(name: str) -> str:
+    def make(name: str, *gpus: int) -> str:
         labels = {"kueue.x-k8s.io/queue-name": "a", GROUP: name, "group": name}
-        meta = {"name": f"{name}-0", "labels": labels, "annotations": {TOTAL: "1"}}
-        acting.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec(8)})
+        for place, count in enumerate(gpus or (8,)):
+            meta = {"name": f"{name}-{place}", "labels": labels, "annotations": {TOTAL: str(len(gpus) or 1)}}
+            acting.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec_of(count)})
         acting.run(3)
-        monkeypatch.setattr(acting, "find", found)
+        monkeypatch.setattr(acting, "find", found)  # the view names the Workload too
         return f"group/default/{name}"
 
     return make
@@ -45,7 +54,7 @@ def pod(acting: Acting, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_place_that_fills_up_is_waited_for(acting: Acting, group: Callable[[str], str]) -> None:
+def test_a_place_that_fills_up_is_waited_for(acting: Acting, group: Callable[..., str]) -> None:
     """At its deadline the admission stays; another decision leaves it as it is, too."""
     uid = group("patient")
     body = {"metadata": {"name": "squatter"}, "spec": {**pod_spec(8), "nodeName": "n1"}}
@@ -66,7 +75,7 @@ def test_a_place_that_fills_up_is_waited_for(acting: Acting, group: Callable[[st
     acting.finish()
 
 
-def test_they_are_not_moved(acting: Acting, group: Callable[[str], str]) -> None:
+def test_they_are_not_moved(acting: Acting, group: Callable[..., str]) -> None:
     """A move would end their work."""
     uid = group("settled")
     acting.actuator().apply(acting.instruction(uid, admit("n2")), acting.now_s)
@@ -76,4 +85,17 @@ def test_they_are_not_moved(acting: Acting, group: Callable[[str], str]) -> None
     assert (outcome.kind, outcome.cause) == (OutcomeKind.DECLINED, Cause.HARM)
     acting.run(5)
     assert "deletionTimestamp" not in pod(acting, "settled-0")["metadata"]
+    acting.finish()
+
+
+def test_a_pod_set_without_gpus_is_placed_by_kueue(acting: Acting, group: Callable[..., str]) -> None:
+    """The launcher of a gang needs none of the nodes that were chosen for their GPUs, and its flavor may be another."""
+    uid = group("launched", 0, 8)
+    assert acting.actuator().apply(acting.instruction(uid, admit("n3")), acting.now_s).kind == OutcomeKind.ACCEPTED
+    (check,) = acting.ask("GET", f"{SPACE}/workloads/launched")["status"]["admissionChecks"]
+    assert [each["nodeSelector"] for each in check["podSetUpdates"]] == [{"kubernetes.io/hostname": "n3"}]
+    acting.run(5)
+    launcher, worker = pod(acting, "launched-0"), pod(acting, "launched-1")
+    assert "kubernetes.io/hostname" not in launcher["spec"]["nodeSelector"]
+    assert worker["spec"]["nodeName"] == "n3"
     acting.finish()
