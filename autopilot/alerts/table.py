@@ -303,9 +303,9 @@ ALERTS: tuple[Alert, ...] = (
         expr="max by (cluster) (gpu_autopilot_policy_problem) == 1",
         for_s=300,
         keep_firing_s=300,
-        summary="The policy cannot be read, or is invalid.",
-        description="For more than 5 min the file or ConfigMap of the policy has been gone or invalid. The last valid "
-        "policy stays in force; with a ConfigMap, every mode is recommend at most.",
+        summary="The policy is not in force as it is written.",
+        description="For more than 5 min the policy has been gone or invalid, or its modes are restrained: by the mark "
+        "of the watchdog (`autopilot rearm`), or because the fence is not in the cluster. The page names the reason.",
         dashboard="gpu-autopilot-autopilot",
     ),
     Alert(

@@ -26,7 +26,8 @@ AGAIN_S = 30.0
 
 def policy_status(source: ClusterPolicySource, latest: Published) -> Obj:
     """The status without times."""
-    problem = latest.policy_problem
+    problem = source.problem or ""
+    restraint = latest.policy_problem if not problem else ""  # the mark of the watchdog, a fence that is not checked
     condition: Obj = {
         "type": IN_FORCE,
         "status": "False" if problem else "True",
@@ -34,11 +35,12 @@ def policy_status(source: ClusterPolicySource, latest: Published) -> Obj:
         "message": cut(problem or "the service obeys it as it is written", LONG_TEXT),
         "observedGeneration": source.read_generation,
     }
-    actions = [_action(name, source.written, latest) for name in Modes.__dataclass_fields__]
+    actions = [_action(name, source.written, latest, problem, restraint) for name in Modes.__dataclass_fields__]
     limited = sum("why" in each for each in actions)
     if limited and not problem:
         condition["reason"] = "Limited"
-        condition["message"] = f"it is in force; {limited} of {len(actions)} modes go less far, see status.actions"
+        words = f"it is in force; {limited} of {len(actions)} modes go less far, see status.actions"
+        condition["message"] = cut(f"{words}: {restraint}" if restraint else words, LONG_TEXT)
     return {
         "observedGeneration": source.read_generation,
         "conditions": [condition],
@@ -55,14 +57,16 @@ def _reason(source: ClusterPolicySource, problem: str) -> str:
     return "Invalid" if source.read_generation > source.generation else "Unreadable"
 
 
-def _action(name: str, written: Policy, latest: Published) -> Obj:
+def _action(name: str, written: Policy, latest: Published, problem: str, restraint: str) -> Obj:
     """The mode of an action, and why it goes less far than what is written."""
     wanted, now = getattr(written.modes, name).value, getattr(latest.policy.modes, name).value
     record = latest.memory.kept_promises.get(name)
     found = {"action": name, "written": wanted, "inForce": now}
     if wanted != now:
-        reason = "the policy as it is written now is not in force" if latest.policy_problem else ""
-        found["why"] = reason or f"this service goes as far as {now} here; `autopilot run --check` says why"
+        reason = "the policy as it is written now is not in force" if problem else restraint
+        found["why"] = (
+            cut(reason, LONG_TEXT) or f"this service goes as far as {now} here; `autopilot run --check` says why"
+        )
     elif record is not None and record.capped_s < inf and wanted in {"approve", "auto"}:
         found["inForce"] = "recommend"
         found["why"] = f"it realised too little of its promise; `autopilot lift {name}` ends that"

@@ -10,7 +10,7 @@ from autopilot.readiness.manifest import NAME, NAMESPACE, RBAC, labelled
 APPROVER = f"{NAME}-approver"
 
 SERVICE_RULES: list[dict[str, Any]] = [
-    {"apiGroups": [GROUP], "resources": [POLICIES], "verbs": ["get"]},
+    {"apiGroups": [GROUP], "resources": [POLICIES], "verbs": ["get", "list"]},
     {
         "apiGroups": [GROUP],
         "resources": [RECOMMENDATIONS],

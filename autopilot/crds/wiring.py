@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from autopilot.crds.approvals import Approvals
 from autopilot.crds.keeper import KIND, Keeper
+from autopilot.crds.other_policies import OtherPolicies
 from autopilot.crds.policy_status import PolicyStatus
+from autopilot.service.published import Published
 from autopilot.service.wiring import Service
 
 
@@ -17,9 +20,11 @@ def open_keeper(service: Service) -> Keeper | None:
         return None
     if not given.recommendations and given.policy_object is None:
         return None
-    extra = []
+    extra: list[Callable[[Published], str]] = []
     if service.cluster_policy is not None:
-        extra.append(PolicyStatus(service.cluster_policy, service.api.get, service.api.send, time.monotonic))
+        place, api = service.cluster_policy.place, service.api
+        extra.append(PolicyStatus(service.cluster_policy, api.get, api.send, time.monotonic))
+        extra.append(OtherPolicies(place, api.get, api.send, time.monotonic))
     approvals = Approvals(service.publisher, service.inbox, service.record, service.clock_s, service.loop.wake)
     listing = service.lists(KIND)
     keeper = Keeper(listing, service.api, service.publisher, approvals, given.recommendations, extra=extra)

@@ -207,7 +207,7 @@ METRICS: tuple[Metric, ...] = (
     _gauge("action_capped", "", ("action",), "1: the action may only recommend, because it realised too little of its "
            "promise", "judged action"),
     _gauge("kill_switch", "", (), "1: no effect leaves, also when the switch cannot be read"),
-    _gauge("policy_problem", "", (), "1: the policy file or ConfigMap is gone or invalid"),
+    _gauge("policy_problem", "", (), "1: the policy is gone or invalid, or its modes are restrained"),
     _gauge("paused", "", ("by",), "1: paused by the `autopilot` or a `person`", "2"),
     _counter("recommendation_writes_total", "", ("result",), "writes of the objects Recommendation: `written`, or "
              "`refused` by the API server", "2"),

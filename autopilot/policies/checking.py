@@ -157,7 +157,7 @@ def nearest(word: Any, known: Iterable[str]) -> str:
 
 def _nearest_field(key: str, path: str, hints: Mapping[str, Any]) -> str:
     """Close names in the same section first, then anywhere in the tree, else the names of the section."""
-    if near := nearest(key, hints):
+    if near := nearest(key, hints if path else (*hints, "base")):
         return near
     by_name = {field.path.rpartition(".")[2]: field.path for field in reversed(policy_fields())}
     if near_names := get_close_matches(key, by_name, n=1):

@@ -21,6 +21,7 @@ from actuators.kubernetes.upkeep import (
     OldPlacements,
     OldRequests,
 )
+from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
 from autopilot.service.capping import Capped, acts, further_modes, kinds_of
@@ -84,11 +85,14 @@ def _say(outage: str) -> None:
         log.info("effects go on")
 
 
-def lever_lines(settings: Kubernetes, policy: Policy) -> list[str]:
-    """The levers that the modes of a policy may use, and the actions that only recommend for want of one."""
+def lever_lines(settings: Kubernetes, policy: Policy | None) -> list[str]:
+    """The levers that the modes of a policy may use, and the actions that only recommend for want of one.
+
+    Without a policy, because it is in the cluster: those that any policy may use.
+    """
     levers = enabled_levers(settings)
     capped = Capped(frozenset(kind for lever in levers for kind in lever.kinds))
-    wanted = further_modes(policy)
+    wanted = further_modes(policy) if policy is not None else list(Modes.__dataclass_fields__)
     kinds = frozenset[str]().union(*(kinds_of(name) for name in wanted if capped.allows(name)))
     lines = [f"lever        {each.name}: {each.words}" for each in levers if each.kinds & kinds]
     without = [name for name in wanted if not capped.allows(name)]

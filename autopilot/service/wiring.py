@@ -33,7 +33,7 @@ from autopilot.service.inbox import CommandInbox, SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.leadership import FileLeadership, Led
 from autopilot.service.leading.leadership import FencedActuator, FencedFollower
-from autopilot.service.leading.restraint import RestrainedPolicy, restrained
+from autopilot.service.leading.restraint import RestrainedPolicy, leader_lines, restrained
 from autopilot.service.leading.shared import Shared, open_shared
 from autopilot.service.loop import Loop
 from autopilot.service.metered import CountsEnergy, ReportsFlops, ServiceMeter
@@ -370,7 +370,8 @@ def wiring_lines(settings: Settings) -> list[str]:
         for mode in ("auto", "approve")
     }
     real = settings.kubernetes
-    levers = lever_lines(real, policy) if real is not None and real.act else []
+    levers = lever_lines(real, policy if where is None else None) if real is not None and real.act else []
+    leader = leader_lines(real) if real is not None else []
     metrics, keda = settings.metrics, settings.scale.keda
     tokens = [f"{each.name} ({each.role.value})" for each in settings.http.tokens]
     return [
@@ -380,6 +381,7 @@ def wiring_lines(settings: Settings) -> list[str]:
         if where is None
         else f"policy       {where}, read at run time",
         *levers,
+        *leader,
         f"telemetry    {', '.join(sources) or 'none'}",
         f"forecasts    run times {settings.forecasting.durations}, demand, mix; fits "
         f"{'in a process of their own' if settings.forecasting.fit else 'off'}, registry "

@@ -195,8 +195,8 @@ CASES: dict[str, AlertCase] = {
     "GPUAutopilotPolicyNotInForce": AlertCase(
         {"policy_problem": 1},
         {"policy_problem": 0},
-        "For more than 5 min the file or ConfigMap of the policy has been gone or invalid. The last valid policy stays "
-        "in force; with a ConfigMap, every mode is recommend at most.",
+        "For more than 5 min the policy has been gone or invalid, or its modes are restrained: by the mark of the "
+        "watchdog (`autopilot rearm`), or because the fence is not in the cluster. The page names the reason.",
         fires_m=6,
         resolves_m=6,
     ),

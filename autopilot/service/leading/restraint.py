@@ -25,6 +25,10 @@ WITHOUT_VERSION = frozenset(
     kind for lever in LEVERS if any("create" in rule.verbs for rule in lever.rules) for kind in lever.kinds
 )
 """Kinds of instructions with a write that carries no resourceVersion: an Eviction, or an object that is created."""
+REARM = (
+    "every mode counts as recommend until an admin puts the check `gpu-autopilot` back into the queues that had it, "
+    "and runs `autopilot rearm`"
+)
 EVERY_S = 10.0
 """Time between two looks at the mark."""
 PROBE_S = 60.0
@@ -89,7 +93,7 @@ class RestrainedPolicy:
         mark, unknown = self._marked()
         if unknown and self._read:
             return self._mark  # a watchdog does nothing while this controller leads
-        said = f"every mode counts as recommend until a person re-arms the controller: {mark}" if mark else ""
+        said = f"{REARM}: {mark}" if mark else ""
         if unknown:
             said = f"every mode counts as recommend: the mark of the watchdog cannot be read: {unknown}"
         self._read = not unknown
@@ -111,10 +115,27 @@ class RestrainedPolicy:
         return replace(policy, modes=replace(policy.modes, **lower)) if lower else policy
 
 
+def unversioned() -> frozenset[str]:
+    """Actions with writes that carry no resourceVersion: only the fence refuses those of an earlier leader."""
+    return frozenset(name for name in Modes.__dataclass_fields__ if WITHOUT_VERSION & kinds_of(name))
+
+
+def leader_lines(given: Kubernetes) -> list[str]:
+    """How the leader is found, and what depends on the fence, for `autopilot run --check`."""
+    if given.lease is None:
+        return [
+            "leader       a lock file in the state folder, for one machine; several controllers need kubernetes.lease"
+        ]
+    lines = [f"leader       elected by Lease {given.namespace}/{given.lease.name}"]
+    if given.act:
+        names = ", ".join(sorted(unversioned()))
+        lines.append(f"fence        without deploy/fence.yaml in the cluster, `auto` counts as recommend for: {names}")
+    return lines
+
+
 def restrained(given: Kubernetes | None, api: ClusterApi | None, source: PolicySource) -> PolicySource:
     """The policy with its restraints, beside a cluster whose controllers elect their leader."""
     if given is None or given.lease is None or api is None:
         return source
     marker = Marker(api, given.namespace)
-    names = frozenset(name for name in Modes.__dataclass_fields__ if WITHOUT_VERSION & kinds_of(name))
-    return RestrainedPolicy(source, marker.read, lambda: probe(api, given.namespace), names, marker.clear)
+    return RestrainedPolicy(source, marker.read, lambda: probe(api, given.namespace), unversioned(), marker.clear)

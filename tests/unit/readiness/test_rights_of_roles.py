@@ -23,6 +23,7 @@ from autopilot.core.model.records import Command, CommandKind
 from autopilot.crds.definitions import policy_definition, recommendation_definition
 from autopilot.crds.keeper import KIND
 from autopilot.crds.names import collection, path
+from autopilot.crds.other_policies import OtherPolicies
 from autopilot.crds.planning import KEPT_S
 from autopilot.crds.policy_status import PolicyStatus
 from autopilot.crds.roles import SERVICE_RULES, roles
@@ -273,6 +274,7 @@ def test_our_resources_use_each_of_their_rights(desk: tuple[Desk, Used], locked:
     made.tick(waits("a", 4))
     assert made.publisher.latest is not None
     assert PolicyStatus(source, made.api.get, made.api.send, lambda: 0.0)(made.publisher.latest) == ""
+    assert OtherPolicies(source.place, made.api.get, made.api.send, lambda: 0.0)(made.publisher.latest) == ""
     target = path("recommendations", made.proposal)
     locked(made, "PATCH", target, {"metadata": {"annotations": {"gpu-autopilot.io/approve": "yes"}}})
     made.tick(waits("a", 4))

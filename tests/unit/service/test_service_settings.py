@@ -126,6 +126,14 @@ def test_the_check_names_the_levers_that_may_be_used() -> None:
         Kubernetes(act_kinds=("admits",))
 
 
+def test_the_check_does_not_guess_at_a_policy_in_the_cluster() -> None:
+    """It is not read before the service runs, so every lever that some policy may use is named."""
+    real = Kubernetes(act=True, act_kinds=("admit",), policy_object="fleet")
+    lines = wiring_lines(Settings(kubernetes=real))
+    assert any(line.startswith("lever        admission-check:") for line in lines)
+    assert not any("no mode of the policy" in line for line in lines)
+
+
 def test_the_check_names_an_unknown_policy() -> None:
     """`--check` loads the policy."""
     assert any("by itself: nothing" in line for line in wiring_lines(Settings()))

@@ -237,6 +237,7 @@ BAD_VALUES = [
     ("name: 7", ["name: 7", "a text"]),
     ("reservaton: {depth: 1}", ["reservaton: no such field", "did you mean reservation?"]),
     ("reservation: {dept: 1}", ["reservation.dept: no such field", "did you mean depth?"]),
+    ("bse: auto", ["bse: no such field", "did you mean base?"]),
     ("per_node: 1", ["per_node: no such field", "did you mean budget.per_node?"]),
     ("reservation: {qqqq: 1}", ["reservation.qqqq: no such field", "reservation has depth"]),
     ("'a\\nb': 1", ["no such field"]),

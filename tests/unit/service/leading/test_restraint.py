@@ -9,8 +9,8 @@ from autopilot.core.model.modes import Effect, Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.http.desk import Desk
 from autopilot.service.capping import NEEDS
-from autopilot.service.leading.restraint import RestrainedPolicy, restrained
-from autopilot.service.settings import Role
+from autopilot.service.leading.restraint import RestrainedPolicy, leader_lines, restrained
+from autopilot.service.settings import Kubernetes, LeaseSettings, Role
 from autopilot.settings import StaticPolicySource
 from tests.kits.core_world import waits, world
 from tests.kits.http_kit import client, desk_over, published
@@ -65,7 +65,7 @@ def test_the_mark_of_the_watchdog_counts_until_a_person_re_arms() -> None:
     beside = Beside()
     beside.mark = "nobody renewed the Lease"
     assert beside.modes() == ("recommend", "recommend", "recommend")
-    assert "re-arms the controller: nobody renewed" in str(beside.source.problem)
+    assert "and runs `autopilot rearm`: nobody renewed" in str(beside.source.problem)
     assert beside.modes(3600.0)[0] == "recommend"
     assert beside.source.rearm() == ""
     assert beside.modes(0.0) == ("auto", "auto", "approve")
@@ -125,3 +125,13 @@ def test_a_person_re_arms_over_the_api(tmp_path: Path) -> None:
 def test_every_effect_states_its_kinds_of_instructions() -> None:
     """One that is missing would stop a controller at its start."""
     assert NEEDS.keys() == set(Effect)
+
+
+def test_the_check_of_the_settings_names_what_depends_on_the_fence() -> None:
+    """Actions that evict or create; those whose writes carry a version are not named."""
+    led, fence = leader_lines(Kubernetes(act=True, lease=LeaseSettings()))
+    assert led.endswith("elected by Lease gpu-autopilot/gpu-autopilot")
+    assert {"preempt", "request_capacity", "resize"} <= set(fence.partition(" for: ")[2].split(", "))
+    assert "admit_gang" not in fence
+    assert len(leader_lines(Kubernetes(lease=LeaseSettings()))) == 1
+    assert "kubernetes.lease" in leader_lines(Kubernetes(act=True))[0]

@@ -1,0 +1,76 @@
+"""The status of the AutopilotPolicies that the service does not obey: each says which one counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from autopilot.crds.names import MANAGER, POLICIES, POLICY_KIND, collection, path
+from autopilot.crds.policy_status import IN_FORCE
+from autopilot.readiness.line import Answer
+from autopilot.service.cluster_api import MERGE
+from autopilot.service.cluster_policy import PolicyObject, PolicyPlace
+from autopilot.service.published import Published
+
+Obj = dict[str, Any]
+EVERY_S = 30.0
+"""Time between two looks."""
+NOT_OBEYED = "NotObeyed"
+
+
+class OtherPolicies:
+    """Writes the condition InForce of every policy but the one that counts; a policy that counted before, too."""
+
+    def __init__(
+        self,
+        place: PolicyPlace,
+        get: Callable[[str], Answer],
+        send: Callable[[str, str, Any, str], Answer],
+        steady_s: Callable[[], float],
+    ) -> None:
+        """`place`: where the policy is that counts. `get` and `send` reach the API server."""
+        self._place, self._get, self._send, self._steady_s = place, get, send, steady_s
+        self._due_s, self._problem = float("-inf"), ""
+
+    def __call__(self, latest: Published) -> str:
+        """Why a status could not be written; "" where all are as they should be."""
+        if self._steady_s() >= self._due_s:
+            self._due_s = self._steady_s() + EVERY_S
+            self._problem = self._look(latest)
+        return self._problem
+
+    def _look(self, latest: Published) -> str:
+        listed = self._get(collection(POLICIES))
+        if listed.status != 200:
+            return f"{POLICIES} cannot be listed: {listed.reason}; apply deploy/crds/roles.yaml"
+        obeyed = self._place.name if isinstance(self._place, PolicyObject) else ""
+        problem = ""
+        for found in listed.document.get("items") or ():
+            if found["metadata"]["name"] != obeyed:
+                problem = self._tell(found, latest) or problem
+        return problem
+
+    def _tell(self, found: Obj, latest: Published) -> str:
+        meta, status = found["metadata"], found.get("status") or {}
+        said = f"the service obeys {self._place}: its settings name that one (kubernetes.policy_object)"
+        known: Obj = next((each for each in status.get("conditions") or () if each.get("type") == IN_FORCE), {})
+        if (known.get("reason"), known.get("message")) == (NOT_OBEYED, said):
+            return ""
+        now = datetime.fromtimestamp(latest.observation.now_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        condition = {
+            "type": IN_FORCE,
+            "status": "False",
+            "reason": NOT_OBEYED,
+            "message": said,
+            "lastTransitionTime": now,
+        }
+        gone = dict.fromkeys(("observedGeneration", "inForce", "halted", "actions"))
+        body = {
+            "metadata": {"uid": meta["uid"]},
+            "status": {**gone, "conditions": [condition], "epoch": latest.memory.fence},
+        }
+        answer = self._send("PATCH", f"{path(POLICIES, meta['name'], 'status')}?fieldManager={MANAGER}", body, MERGE)
+        if answer.status in {200, 404}:
+            return ""
+        return f"{POLICY_KIND} {meta['name']}: its status cannot be written: {answer.reason}"
