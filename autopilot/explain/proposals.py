@@ -37,7 +37,7 @@ REASONS: Mapping[Code, str] = {
     Code.RUNTIME_UNKNOWN: "its run time is unknown and it declares no limit, so it may not start before a reservation",
     Code.LIMIT: "its queue (or one above it) is at its hard limit: {value:GPU} left, it needs {threshold}",
     Code.TOO_WIDE: "it is wider than the whole cluster ({value} of {threshold:GPU})",
-    Code.EXCLUDED: "it opted out of every action of the autopilot",
+    Code.EXCLUDED: "it is left alone: it opted out, or what it declares is not understood and a gap names it",
     Code.GATED: "it was proposed, but {value:guard} held it",
     Code.BOUND: "this tick already made {value:proposal}, the most that policy allows ({threshold})",
     Code.GUARANTEE: "it may not be preempted, so it starts inside guarantees only: "

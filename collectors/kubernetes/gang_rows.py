@@ -24,7 +24,7 @@ from collectors.kubernetes.gangs import Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.offers import asked_of_nodes
-from collectors.kubernetes.opt_outs import OptOuts
+from collectors.kubernetes.opt_outs import OptOuts, misplaced
 from collectors.kubernetes.shapes import ClaimedBy, PodShape, shapes_of, shapes_of_pods, unclear_claims
 from collectors.kubernetes.width import why_rigid
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
@@ -134,7 +134,8 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     values["prefers"] = cluster.hints.prefer(gang.key, wanted)
     if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):
         values["excluded"] = True
-    notes: list[tuple[str, str]] = []
+    named = [each.metadata for each in (gang.job, gang.workload, first.pod if first else None) if each is not None]
+    notes = [("approval", why)] if (why := misplaced(*named)) else []
     if stated.wants_width and cluster.resizes and (why := why_rigid(gang)):
         notes.append(("width", f"it declares min-members, but its width does not change: {why}"))
     members = _members(gang, shapes, cluster)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from autopilot.contract.annotations import EXCLUDE, WINDOW
+from autopilot.contract.annotations import APPROVE, EXCLUDE, REJECT, WINDOW
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.hours import parse_hours, within_hours
 from autopilot.core.model.records import Gap
 from collectors.kubernetes.cache import Changes
+from collectors.kubernetes.wire import Meta
 
 SHOWN = 60
 MOST_WINDOWS = 1000
@@ -28,6 +29,7 @@ class _Rule:
     excluded: bool = False
     window: str = ""
     problem: str = ""  # what is not understood
+    misplaced: str = ""  # an approval that belongs on a Recommendation
 
 
 NO_RULE = _Rule()
@@ -51,7 +53,7 @@ class OptOuts:
                 del self._uids[name]
                 changed |= {name} if self.rules.pop(name, None) is not None else set()
         for found in changes.there:
-            name, rule = found.metadata.name, _rule(found.metadata.note(EXCLUDE), found.metadata.note(WINDOW))
+            name, rule = found.metadata.name, _rule(found.metadata)
             self._uids[name] = found.metadata.uid
             if self.rules.get(name, NO_RULE) != rule:
                 changed.add(name)
@@ -92,16 +94,33 @@ class OptOuts:
         for name, rule in sorted(self.rules.items()):
             if rule.problem:
                 yield Gap(source, f"namespace/{name}", "opt-out", f"{rule.problem}; all its work is left alone")
+            if rule.misplaced:
+                yield Gap(source, f"namespace/{name}", "approval", rule.misplaced)
 
 
-def _rule(exclude: str, window: str) -> _Rule:
-    told = exclude.strip().lower()
-    problem = ""
-    if told not in {"", "true", "false"}:
-        problem = f"{EXCLUDE}: {exclude[:SHOWN]!r} is not allowed; it takes true or false"
-    elif window and (wrong := _problem(window)):
-        problem = f"{WINDOW}: {wrong}"
-    return _Rule(told == "true", window, problem)
+def misplaced(*found: Meta) -> str:
+    """Why an approval on these objects decides nothing; "" where there is none.
+
+    Who may annotate work or a namespace is not thereby an approver, so only Recommendations are looked at.
+    """
+    for key in (APPROVE, REJECT):
+        if any(each.note(key) for each in found):
+            return f"{key} decides nothing here; annotate the Recommendation: kubectl get recommendations"
+    return ""
+
+
+def unclear(found: Meta) -> str:
+    """What is not understood of the opt-outs of an object; "" where all is."""
+    exclude, window = found.note(EXCLUDE), found.note(WINDOW)
+    if exclude.strip().lower() not in {"", "true", "false"}:
+        return f"{EXCLUDE}: {exclude[:SHOWN]!r} is not allowed; it takes true or false"
+    wrong = _problem(window) if window else ""
+    return f"{WINDOW}: {wrong}" if wrong else ""
+
+
+def _rule(found: Meta) -> _Rule:
+    told = found.note(EXCLUDE).strip().lower()
+    return _Rule(told == "true", found.note(WINDOW), unclear(found), misplaced(found))
 
 
 def _problem(window: str) -> str:

@@ -26,7 +26,7 @@ from autopilot.core.model.snapshot import ServiceTable, empty, make
 from collectors.kubernetes.asks import ask_of
 from collectors.kubernetes.autoscalers import has_keda, least_replicas, load_ratio, needed_replicas
 from collectors.kubernetes.gangs import declarations
-from collectors.kubernetes.opt_outs import OptOuts
+from collectors.kubernetes.opt_outs import OptOuts, misplaced, unclear
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
 NO_AUTOSCALERS: Mapping[str, Autoscaler] = {}
@@ -76,11 +76,16 @@ def service_table(
 
 
 def service_gaps(source: str, services: Iterable[Scaled]) -> Iterator[Gap]:
-    """Why services are not scaled: declarations that are not allowed."""
+    """Why services are not scaled: declarations that are not allowed, opt-outs that are not understood."""
     for each in services:
+        name, wrong = f"{each.metadata.namespace}/{each.metadata.name}", unclear(each.metadata)
         problem = read_scaling(each.metadata.annotations or {}).problem
         if problem:
-            yield Gap(source, f"{each.metadata.namespace}/{each.metadata.name}", "contract", problem)
+            yield Gap(source, name, "contract", problem)
+        if wrong:
+            yield Gap(source, name, "opt-out", f"{wrong}; it is not scaled")
+        if lost := misplaced(each.metadata):
+            yield Gap(source, name, "approval", lost)
 
 
 class _Bounds(NamedTuple):

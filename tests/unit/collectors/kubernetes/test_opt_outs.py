@@ -8,7 +8,7 @@ import pytest
 
 from collectors.kubernetes.kinds import NAMESPACES
 from collectors.kubernetes.transport import ApiError
-from tests.kits.kube_objects import Json, job, meta, node
+from tests.kits.kube_objects import Json, job, meta, node, pod_spec
 from tests.unit.collectors.kubernetes.view import Seen, reasons, row
 
 EXCLUDE, WINDOW = "gpu-autopilot.io/exclude", "gpu-autopilot.io/window"
@@ -106,3 +106,36 @@ def test_without_the_right_to_read_namespaces_it_is_a_gap() -> None:
     assert batch.work_list is not None
     assert batch.work_list.complete
     assert "no permission" in reasons(batch, NAMESPACES.title)[0]
+
+
+def test_an_approval_on_work_or_a_namespace_decides_nothing_and_says_so() -> None:
+    """Who may annotate a Job is not thereby an approver. The work is not left alone for it."""
+    approve, reject = "gpu-autopilot.io/approve", "gpu-autopilot.io/reject"
+    seen = Seen(node("n1"), _namespace(**{reject: "yes"}), job("a", suspend=True, annotations={approve: "yes"}))
+    assert not _excluded(seen)
+    assert reasons(seen.batch(), "approval") == [
+        f"namespace/team: {reject} decides nothing here; annotate the Recommendation: kubectl get recommendations",
+        f"team/a: {approve} decides nothing here; annotate the Recommendation: kubectl get recommendations",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("notes", "signal", "said"),
+    [
+        (
+            {EXCLUDE: "on"},
+            "opt-out",
+            "team/chat: gpu-autopilot.io/exclude: 'on' is not allowed; it takes true or false",
+        ),
+        ({WINDOW: "late"}, "opt-out", "team/chat: gpu-autopilot.io/window: 'late' is not understood"),
+        ({"gpu-autopilot.io/approve": "yes"}, "approval", "team/chat: gpu-autopilot.io/approve decides nothing here"),
+        ({EXCLUDE: "true"}, "opt-out", ""),
+    ],
+)
+def test_what_a_service_says_and_is_not_understood_is_named(notes: dict[str, str], signal: str, said: str) -> None:
+    """It is not scaled then, and its owner learns why."""
+    data = meta("chat", "team", annotations=notes, generation=1)
+    spec = {"replicas": 1, "template": {"metadata": {"labels": {"app": "chat"}}, "spec": pod_spec(1)}}
+    service = {"kind": "Deployment", "metadata": data, "spec": spec, "status": {"readyReplicas": 1}}
+    told = reasons(Seen(node("n1"), _namespace(), service).batch(), signal)
+    assert [each.startswith(said) for each in told] == [True] * bool(said)
