@@ -95,6 +95,7 @@ REASONS: Mapping[Code, str] = {
     Code.DWELL: "the wish has lasted {value} s (it must last {threshold} s)",
     Code.COOL_DOWN: "a victim was disrupted before; {value} s of its cool-down are left",
     Code.GIVEN_UP: "its last start in the place of others was given up; {value} s of its cool-down are left",
+    Code.REFUSED: "the cluster refused the last attempt; it is tried again in {value} s",
     Code.MARGIN: "a benefit of {value} GPU-s does not exceed {threshold} GPU-s (cost and margin)",
     Code.BUDGET_CLUSTER: _IN_WINDOW + " the cluster's {threshold}",
     Code.BUDGET_TENANT: _IN_WINDOW + " the tenant's {threshold}",

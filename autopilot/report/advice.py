@@ -23,6 +23,7 @@ FIELD_OF: dict[Code, str] = {
     Code.COOL_DOWN: "hysteresis.cool_down_s",
     Code.MARGIN: "hysteresis.margin_ratio",
     Code.GIVEN_UP: "preemption.pipelined_timeout_s",
+    Code.REFUSED: "pause.window_s",
     Code.BUDGET_CLUSTER: "budget.per_cluster",
     Code.BUDGET_TENANT: "budget.per_tenant",
     Code.BUDGET_NODE: "budget.per_node",

@@ -1,6 +1,7 @@
 """Stability: a disruptive proposal must pay by a margin and last for the dwell time, and its victims cool down.
 
-A gang whose pipelined start was given up does not try again at once.
+A gang whose pipelined start was given up does not try again at once, and neither does what the cluster refused for a
+reason of its own object.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ PASSES = allow(NAME, 0.0, "victims", 0.0)
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Proposals without disruption pass at once. Evictions by contract are recorded as waived."""
     rules = ctx.policy.hysteresis
+    refused_s = ctx.memory.refused_until_s.get(proposal.subject.uid, float("-inf"))
+    if refused_s > ctx.now_s and all(victim.uid != proposal.subject.uid for victim in proposal.victims):
+        return deny(NAME, Code.REFUSED, refused_s - ctx.now_s, "s until it is tried again", 0.0)
     if not draft.victims:
         return PASSES
     key = proposal_key(proposal)

@@ -51,6 +51,7 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
         "idle_nodes_s",
         "offered_s",
         "no_pipelined_until_s",
+        "refused_until_s",
         "proposed_since_s",
         "spent_until_s",
         "failures",

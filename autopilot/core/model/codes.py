@@ -66,6 +66,7 @@ class Code(StrEnum):
     DWELL = "dwell"
     COOL_DOWN = "cool_down"
     GIVEN_UP = "given_up"
+    REFUSED = "refused"  # the cluster refused its last attempt for a reason of this object
     MARGIN = "margin"
     BUDGET_CLUSTER = "budget_cluster"
     BUDGET_TENANT = "budget_tenant"
@@ -169,6 +170,6 @@ BUDGETS = frozenset(
 PASSING = (
     ON_PAPER
     | BUDGETS
-    | {Code.DWELL, Code.COOL_DOWN, Code.GIVEN_UP, Code.MIN_RUNTIME, Code.RECUT_RATE, Code.RECUT_RETURN}
+    | {Code.DWELL, Code.COOL_DOWN, Code.GIVEN_UP, Code.REFUSED, Code.MIN_RUNTIME, Code.RECUT_RATE, Code.RECUT_RETURN}
 )
 """Refusals that pass with time alone."""

@@ -254,6 +254,8 @@ class ControllerMemory:
     cooled_until_s: Mapping[str, float] = field(default_factory=dict)
     # uid of a gang whose pipelined start was given up -> no new one before this time
     no_pipelined_until_s: Mapping[str, float] = field(default_factory=dict)
+    # uid of an object for whose own sake the cluster refused an effect -> no new one before this time
+    refused_until_s: Mapping[str, float] = field(default_factory=dict)
     proposed_since_s: Mapping[str, float] = field(default_factory=dict)  # key of a disruptive proposal -> first seen
     conditions: tuple[Noted, ...] = ()  # those that held at the last tick
     advance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # advance reservation -> its nodes

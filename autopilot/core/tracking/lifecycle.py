@@ -36,7 +36,7 @@ from autopilot.core.model.operations import (
     ScaleOperation,
 )
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind, Subject
+from autopilot.core.model.records import OF_ITS_OBJECT, Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.units import counted
 from autopilot.core.tracking.recuts import shows_geometry
@@ -84,7 +84,7 @@ def absorb(
     if memory.in_flight or observation.outcomes:
         memory = _follow_effects(memory, observation, policy, blind=blind)
     if resumed:
-        memory = resume_all(replace(memory, failures=()))
+        memory = resume_all(replace(memory, failures=(), refused_until_s={}))
     return memory if blind else _expire(memory, observation.now_s, policy)
 
 
@@ -130,17 +130,21 @@ def _follow_effects(
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
     open_effects: dict[str, InFlight] = {}
     failures, declined, failed = list(memory.failures), [], []
+    refused = dict(memory.refused_until_s)
     for after in followed(memory, observation, policy, blind=blind):
         key = after.instruction.id
         outcome = outcomes.get(key)
         if after.state == "conflict" and outcome is not None and outcome.kind == OutcomeKind.DECLINED:
             declined.append(after.instruction)
         if after.state == "failed":
-            failures.append(now_s)
             failed.append(after)
+            if outcome is not None and outcome.cause in OF_ITS_OBJECT:
+                refused[after.instruction.subject.uid] = now_s + policy.pause.window_s
+            else:
+                failures.append(now_s)
         if after.state not in ENDED:
             open_effects[key] = after
-    memory = replace(memory, in_flight=open_effects, failures=tuple(failures))
+    memory = replace(memory, in_flight=open_effects, failures=tuple(failures), refused_until_s=refused)
     memory = count_failed(memory, failed, now_s)
     return _without_declined(memory, declined, now_s, policy) if declined else memory
 
@@ -298,6 +302,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
     disrupted = tuple(entry for entry in memory.disrupted if entry.at_s + kept_s > now_s)
     cooled = {key: until for key, until in memory.cooled_until_s.items() if until > now_s}
     no_pipelined = {key: until for key, until in memory.no_pipelined_until_s.items() if until > now_s}
+    refused = {key: until for key, until in memory.refused_until_s.items() if until > now_s}
     rejections = {key: each for key, each in memory.rejections.items() if each.until_s > now_s}
     if (
         reason == memory.paused_reason
@@ -305,6 +310,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         and len(disrupted) == len(memory.disrupted)
         and len(cooled) == len(memory.cooled_until_s)
         and len(no_pipelined) == len(memory.no_pipelined_until_s)
+        and len(refused) == len(memory.refused_until_s)
         and len(rejections) == len(memory.rejections)
     ):
         return memory  # as at most ticks: nothing has expired
@@ -316,5 +322,6 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         disrupted=disrupted,
         cooled_until_s=cooled,
         no_pipelined_until_s=no_pipelined,
+        refused_until_s=refused,
         rejections=rejections,
     )

@@ -193,6 +193,14 @@ def test_a_gang_that_could_not_land_waits_before_it_tries_again() -> None:
     assert answer("hysteresis", WISH, memory=ControllerMemory(no_pipelined_until_s={"w": NOW})).allowed
 
 
+@pytest.mark.parametrize("wish", [WISH, CONTRACT])
+def test_what_the_cluster_refused_is_not_tried_again_at_once(wish: Disrupt) -> None:
+    """Also by contract: victims would leave for a start that is refused again. Stopping it is another matter."""
+    verdict = answer("hysteresis", wish, memory=ControllerMemory(refused_until_s={"w": NOW + 40.0}))
+    assert (verdict.code, verdict.value) == (Code.REFUSED, 40.0)
+    assert answer("hysteresis", wish, memory=ControllerMemory(refused_until_s={"w": NOW, "v1": NOW + 40.0})).allowed
+
+
 def test_a_wish_for_latency_critical_work_is_confirmed_by_one_more_tick() -> None:
     """It dwells for a second where other work dwells for minutes."""
     policy = with_policy(AUTO, hysteresis={"dwell_s": 300.0})

@@ -10,7 +10,7 @@ import pytest
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
 from autopilot.core.model.operations import AdmitOperation
-from autopilot.core.model.records import Command, Instruction, Observation, Outcome, OutcomeKind
+from autopilot.core.model.records import Cause, Command, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
 from autopilot.memory_store import memory_text, read_memory_text
@@ -237,6 +237,30 @@ def test_what_time_has_ended_is_dropped() -> None:
     assert (kept.disrupted, kept.failures, dict(kept.cooled_until_s)) == (old.disrupted, (0.0,), {"w": 50.0})
     late = obey(memory=old, now_s=3600.0)
     assert (late.disrupted, late.failures, dict(late.cooled_until_s)) == ((), (), {})
+
+
+@pytest.mark.parametrize(
+    ("cause", "alone"),
+    [
+        (Cause.WEBHOOK, True),
+        (Cause.CONFIG, True),
+        (Cause.PLACE, True),
+        (Cause.LEVER, True),
+        (Cause.HARM, True),
+        (Cause.RIGHT, False),
+        (Cause.SERVER, False),
+        (Cause.INVALID, False),
+        (Cause.NONE, False),
+    ],
+)
+def test_a_refusal_for_the_sake_of_its_object_pauses_nothing_else(cause: Cause, alone: bool) -> None:
+    """The object waits for the length of the window; other causes count towards the pause of everything."""
+    failed = Outcome(EFFECT.id, OutcomeKind.FAILED, 10.0, "no", cause=cause)
+    memory = after(entry(state="issued"), 10.0, failed)
+    assert memory.refused_until_s == ({EFFECT.subject.uid: 910.0} if alone else {})
+    assert len(memory.failures) == (not alone)
+    assert obey(memory=memory, now_s=909.0).refused_until_s == memory.refused_until_s
+    assert obey(memory=memory, now_s=910.0).refused_until_s == {}
 
 
 def test_too_many_failures_pause_everything_for_a_while() -> None:
