@@ -272,7 +272,8 @@ def _wake_at(
         return now_s + 1.0
     timers: list[float] = []
     timers += [memory.proposed_since_s[key] + dwell for key, dwell in planner.dwells_s.items()]
-    timers += [*memory.cooled_until_s.values(), *memory.no_pipelined_until_s.values(), *memory.refused_until_s.values()]
+    timers += [*memory.cooled_until_s.values(), *memory.no_pipelined_until_s.values()]
+    timers += memory.refused_until_s.values()
     timers += command_timers_s(memory, policy)
     timers += [pipelined.deadline_s for pipelined in memory.pipelined_starts]
     timers += floor_timers_s(memory, observation, policy)

@@ -187,8 +187,12 @@ def test_the_end_of_a_guaranteed_run_time_is_a_timer_of_actions_that_seldom_take
 
 @pytest.mark.parametrize(
     "memory",
-    [ControllerMemory(cooled_until_s={"v": 9040.0}), ControllerMemory(no_pipelined_until_s={"w": 9040.0})],
-    ids=["victim", "start that was given up"],
+    [
+        ControllerMemory(cooled_until_s={"v": 9040.0}),
+        ControllerMemory(no_pipelined_until_s={"w": 9040.0}),
+        ControllerMemory(refused_until_s={"w": 9040.0}),
+    ],
+    ids=["victim", "start that was given up", "start that was refused"],
 )
 def test_the_end_of_a_cool_down_is_a_timer(memory: ControllerMemory) -> None:
     """A wish that only a cool-down holds is looked at again the instant that ends."""
