@@ -1,7 +1,8 @@
 """OpenAPI v3 as far as kubectl needs it: which kinds are served, and that writes check their fields.
 
-The documents name the operations and their parameters. They hold no schemas: kubectl then lets the server validate, and
-computes strategic patches from the types that it was built with.
+The documents name the operations and their parameters, and have the schemas of custom resources, for `kubectl explain`.
+For other kinds they hold none: kubectl then lets the server validate, and computes strategic patches from the types
+that it was built with.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from apiserver.crd.serve import CustomKind
 from apiserver.errors import page_not_found
 from apiserver.kinds.base import Kind
 from apiserver.requests import Request, Response, dumped
@@ -44,23 +46,31 @@ def of_group(server: Server, request: Request, _user: User) -> Response:
 def document(server: Server, name: str) -> Obj:
     """The document of one group and version (`apis/batch/v1`)."""
     paths: dict[str, Obj] = {}
+    schemas: dict[str, Obj] = {}
     for kind in server.kinds.all():
         if _name(kind) == name:
+            if isinstance(kind.extra, CustomKind):
+                title = ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
+                schemas[title] = {**kind.extra.schema, "x-kubernetes-group-version-kind": [_about(kind)]}
             middle = "/namespaces/{namespace}" if kind.namespaced else ""
             collection = f"/{name}{middle}/{kind.plural}"
             paths[collection] = _operations(kind, ON_COLLECTIONS)
             if "get" in kind.verbs:
                 paths[f"{collection}/{{name}}"] = _operations(kind, METHODS)
     info = {"title": "Kubernetes", "version": "v1.36.2"}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _name(kind: Kind) -> str:
     return f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
 
 
+def _about(kind: Kind) -> Obj:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
+
+
 def _operations(kind: Kind, methods: dict[str, str]) -> Obj:
-    about = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    about = _about(kind)
     return {
         method: {
             "parameters": [{"name": name, "in": "query", "schema": {"type": "string"}} for name in PARAMETERS],

@@ -20,6 +20,8 @@ from autopilot.settings import DEFAULT_BASE, policy_names
 Schema = dict[str, Any]
 
 DURATION = rf"^\s*(([0-9]*\.?[0-9]+\s*({'|'.join(SECONDS)})\s*)+|[0-9]*\.?[0-9]+)\s*$"
+AS_TEXT = "a number of seconds, or a text such as 15m or 1h 30m"
+"""What `kubectl explain` says of durations: it knows no type for what is a number or a text."""
 LONGEST_TEXT, MOST_ITEMS, MOST_NAMES = 200, 16, 200
 """Limits that the budget for rules asks for; no policy comes near them."""
 
@@ -88,7 +90,10 @@ def _field(hint: Any, name: str, path: str) -> Schema:
     kind, meaning = bare(hint), meaning_of(hint)
     if isinstance(kind, type) and is_dataclass(kind):
         return _section(kind, path, meaning)
-    return {"description": meaning, **_value(hint, name), **EXTRA.get(path, {})}
+    value = _value(hint, name)
+    if value.get("pattern") == DURATION:
+        meaning += f"; {AS_TEXT}"
+    return {"description": meaning, **value, **EXTRA.get(path, {})}
 
 
 def _value(hint: Any, name: str) -> Schema:

@@ -123,3 +123,22 @@ def test_the_check_of_the_definitions_sees_a_change(monkeypatch: pytest.MonkeyPa
     assert generate_crds.main(["--check"]) == 1
     assert generate_crds.main([]) == 0
     assert generate_crds.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("autopilotpolicy.spec", ("hysteresis", "<Object>", "the shipped policy that supplies the fields")),
+        (
+            "autopilotpolicy.spec.hysteresis.dwell_s",
+            ("must last this long", "a number of seconds, or a text such as 15m"),
+        ),
+        ("autopilotpolicy.status.conditions", ("what is wrong, with the field and the fix",)),
+        ("recommendation.status", ("gain", "GPU time that it gains", "why it is recommended")),
+    ],
+)
+def test_kubectl_explains_every_field(applied: Kubectl, field: str, said: tuple[str, ...]) -> None:
+    """From the descriptions of the definitions, which are those of docs/policy.md."""
+    text = " ".join(applied.done("explain", field).split())
+    for each in said:
+        assert each in text
