@@ -154,6 +154,17 @@ class FailedAttempt(TypedDict):
     retried: bool
 
 
+class DeniedRequest(TypedDict):
+    """A request of a known caller whose role was too low."""
+
+    at_s: float
+    at: str | None
+    who: str
+    role: str
+    path: str
+    reason: str
+
+
 class ControllerState(TypedDict):
     """What the controller knows, whether it may act, and how its sources answer."""
 
@@ -172,6 +183,7 @@ class ControllerState(TypedDict):
     notes: list[Remark]
     in_flight: int
     failed_effects: list[FailedAttempt]
+    denied_requests: list[DeniedRequest]
     collectors: list[SourceHealth]
     gaps: list[Missing]
     gaps_in_total: int

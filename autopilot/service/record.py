@@ -6,7 +6,9 @@ A command that cannot be recorded is refused, and an effect that cannot be recor
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,21 @@ from autopilot.journal.alerts import AlertStep
 DENIALS_EVERY_S = 10.0
 """Refused requests of one kind and origin are recorded once in this time, with their number: a flood fills no disk."""
 MOST_ORIGINS = 1000
+SHOWN_DENIALS = 20
+"""Requests of callers without the role that the API shows, the newest."""
 
 log: Any = structlog.get_logger("audit")
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """A request of a known caller whose role is too low, such as an approval by a viewer."""
+
+    at_s: float
+    who: str
+    role: str
+    path: str
+    reason: str
 
 
 class Record:
@@ -36,6 +51,7 @@ class Record:
         self._sealed_s = now_s()
         self._denied: dict[tuple[str, str], tuple[float, int]] = {}  # (origin, reason) -> last line, requests since
         self._denials = {"token": 0, "role": 0}  # since the start
+        self.by_role: deque[Denial] = deque(maxlen=SHOWN_DENIALS)
         self._policy = ""
 
     @property
@@ -90,6 +106,8 @@ class Record:
         """A refused request. It is refused in any case, so a log that fails is only reported."""
         self._denials["role" if who else "token"] += 1
         now_s, key = self._now_s(), (origin, reason)
+        if who:
+            self.by_role.append(Denial(now_s, who, role, path, reason))
         last_s, count = self._denied.get(key, (-DENIALS_EVERY_S, 0))
         if now_s - last_s < DENIALS_EVERY_S:
             self._denied[key] = (last_s, count + 1)

@@ -54,6 +54,7 @@ def state(desk: Asked, caller: Viewer) -> dict[str, Any]:
             }
             for each in desk.publisher.failed()
         ],
+        "denied_requests": [{"at": desk.when.stamp(each.at_s), **asdict(each)} for each in list(desk.record.by_role)],
         "collectors": [
             {key: known(value) if isinstance(value, float) else value for key, value in asdict(each).items()}
             for each in latest.collectors
