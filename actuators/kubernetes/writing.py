@@ -120,6 +120,11 @@ class Writer:
         tried = self.api.post(path, body, {**query, **DRY})
         return self._counted(self.api.post(path, body, query)) if tried.ok else tried
 
+    def delete(self, path: str, options: Obj) -> Answer:
+        """Delete an object of our own, exactly as `options` name it."""
+        tried = self.api.delete(path, {**options, "dryRun": ["All"]}, DRY)
+        return self._counted(self.api.delete(path, options)) if tried.ok else tried
+
     def _counted(self, answer: Answer) -> Answer:
         self.written += answer.ok or answer.refusal == Refusal.UNREACHABLE
         return answer

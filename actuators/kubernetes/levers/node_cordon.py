@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from actuators.kubernetes.api import Obj
+from actuators.kubernetes.api import Obj, Refusal
 from actuators.kubernetes.effects import fields_of
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by, gone
 from actuators.kubernetes.objects import Target, annotation
@@ -39,10 +39,12 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def _close(node: Obj, effect: str, reason: str) -> Obj | Stop:
-    """The patch that closes a node; nothing where it is closed by us already."""
-    if annotation(node, CORDONED):
-        return Stop("the autopilot has cordoned it already", done=True)
+    """The patch that closes a node; nothing where it is closed by us already, or a person opened it for this reason."""
     spec = node.get("spec") or {}
+    if annotation(node, CORDONED) and spec.get("unschedulable"):
+        return Stop("the autopilot has cordoned it already", done=True)
+    if annotation(node, CORDONED) and fields_of(annotation(node, CORDONED)).get("reason") == reason:
+        return Stop(f"somebody has uncordoned it although: {reason}", refusal=Refusal.TAKEN)
     mark = {"id": effect, "reason": reason, "cordoned": not spec.get("unschedulable", False)}
     taints = [*_others(spec), {"key": CONDEMNED, "value": "true", "effect": "NoSchedule"}]
     return {

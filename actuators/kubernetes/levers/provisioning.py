@@ -155,7 +155,7 @@ def remove(tools: Tools, request: Obj) -> Answer:
     meta = request["metadata"]
     exactly = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
     path = Ref("ProvisioningRequest", meta["namespace"], meta["name"]).path
-    answer = tools.api.delete(path, {"preconditions": exactly, "propagationPolicy": "Background"})
+    answer = tools.writer.delete(path, {"preconditions": exactly, "propagationPolicy": "Background"})
     return Answer() if answer.refusal == Refusal.GONE else answer
 
 

@@ -11,7 +11,7 @@ from actuators.kubernetes.api import Api
 from autopilot.contract.annotations import CONDEMNED, CORDONED
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.operations import CordonOperation
-from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
 from tests.kits.acting_kit import Acting, Found, Identity
 
 OTHER = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -42,11 +42,11 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Any:
     acting.close()
 
 
-def cordon(scene: Any, node: str, number: str, *, on: bool) -> Outcome:
+def cordon(scene: Any, node: str, number: str, *, on: bool, reason: str = "XID 79 on GPU-3") -> Outcome:
     """The outcome of one instruction, by a new process."""
     acting, nodes = scene
     actuator = KubernetesActuator(Api(acting.rights.access("cordon")), nodes)
-    operation = CordonOperation(on=on, reason="XID 79 on GPU-3")
+    operation = CordonOperation(on=on, reason=reason)
     subject = Subject(SubjectKind.NODE, node, node, 0)
     outcome = actuator.apply(Instruction(number, subject, operation, acting.now_s + 60.0, 1, "p"), acting.now_s)
     acting.run(2)
@@ -86,6 +86,20 @@ def test_the_cordon_of_a_person_stays(scene: Any) -> None:
     assert cordon(scene, "n2", "5", on=False).kind == OutcomeKind.DONE
     assert node_of(scene, "n2")["spec"]["unschedulable"]
     assert CONDEMNED not in taints(scene, "n2")
+
+
+def test_a_node_that_a_person_opened_is_not_said_to_be_closed(scene: Any) -> None:
+    """It stays open for the error that it was closed for; another error closes it again."""
+    cordon(scene, "n1", "7", on=True)
+    scene[0].ask("PATCH", "/api/v1/nodes/n1", {"spec": {"unschedulable": None}})
+    again = cordon(scene, "n1", "8", on=True)
+    assert (again.kind, again.cause) == (OutcomeKind.CONFLICT, Cause.CHANGED)
+    assert "somebody has uncordoned it" in again.reason
+    assert not node_of(scene, "n1")["spec"].get("unschedulable")
+    assert cordon(scene, "n1", "9", on=True, reason="XID 151 on GPU-0").kind == OutcomeKind.DONE
+    assert node_of(scene, "n1")["spec"]["unschedulable"]
+    assert cordon(scene, "n1", "10", on=False).kind == OutcomeKind.DONE
+    assert not taints(scene, "n1") & {CONDEMNED}
 
 
 def test_a_node_that_was_replaced_is_left_alone(scene: Any) -> None:

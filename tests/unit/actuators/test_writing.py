@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -205,3 +206,25 @@ def test_labels_of_gangs_that_are_gone_are_removed(acting: Acting) -> None:
     for elapsed_s, left in ((GONE_S + EVERY_S, 2), (2 * GONE_S, 2), (2 * GONE_S + EVERY_S, 0)):
         keep.run(tools, 1, start_s + elapsed_s)
         assert len(list(acting.placed())) == left
+
+
+class Deletes(Api):
+    """Keeps whether each deletion was only tried."""
+
+    tried: list[bool]
+
+    def delete(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Answer:
+        """As it is sent."""
+        self.tried.append(bool(query) and bool(body.get("dryRun")))
+        return super().delete(path, body, query)
+
+
+def test_a_deletion_is_tried_first(acting: Acting) -> None:
+    """One that the server refuses is not sent: here another object has the name."""
+    acting.plain_job("own", suspend=True)
+    api, path = Deletes(acting.rights.access("provision")), f"{JOBS}/own"
+    api.tried = []
+    assert not Writer(api).delete(path, {"preconditions": {"uid": "another"}}).ok
+    assert api.tried == [True]
+    assert acting.job("own")
+    acting.finish("own")
