@@ -220,7 +220,7 @@ class Deletes(Api):
 
 
 def test_a_deletion_is_tried_first(acting: Acting) -> None:
-    """One that the server refuses is not sent: here another object has the name."""
+    """One that the server refuses is not sent: here it is no object of ours."""
     acting.plain_job("own", suspend=True)
     api, path = Deletes(acting.rights.access("provision")), f"{JOBS}/own"
     api.tried = []
