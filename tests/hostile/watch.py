@@ -5,11 +5,13 @@ policy.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from autopilot.core.model.memory import InFlight
+from autopilot.core.model.objects import Slot
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES
@@ -174,12 +176,21 @@ def targets(order: Instruction) -> bool:
 
 
 def content(proposal: Proposal) -> tuple[object, ...]:
-    """What a person approves: who, what, where, and at whose expense."""
+    """What a person approves: who, what, at whose expense, and how many GPUs of which nodes; of a start, of how many
+    nodes, which are alike in this world.
+    """
     victims = tuple(
-        sorted(
-            (v.workload, v.uid, v.how, v.gpus, v.contract, tuple(sorted(s.gpu for s in v.keeps)))
-            for v in proposal.victims
-        )
+        sorted((v.workload, v.uid, v.how, v.gpus, v.contract, tuple(held(v.keeps).items())) for v in proposal.victims)
     )
-    slots = tuple(sorted(slot.gpu for slot in proposal.slots))
+    places = held(proposal.slots)
+    slots = tuple(sorted(places.values())) if proposal.kind == "admit" else tuple(places.items())
     return proposal.action, proposal.kind, proposal.subject.name, proposal.subject.uid, slots, victims
+
+
+def held(slots: Sequence[Slot]) -> dict[str, tuple[int, int]]:
+    """GPUs and thousandths of GPUs by node, in the order of names."""
+    found: dict[str, tuple[int, int]] = {}
+    for slot in sorted(slots, key=lambda each: each.node):
+        gpus, milli = found.get(slot.node, (0, 0))
+        found[slot.node] = gpus + 1, milli + slot.milli
+    return found
