@@ -12,10 +12,10 @@ from tests.hostile.cut_machine import HostileCuts
 from tests.hostile.machine import Hostile
 
 TestHostile = Hostile.TestCase
-TestHostile.settings = settings(max_examples=20, stateful_step_count=50, deadline=None)
+TestHostile.settings = settings(max_examples=10, stateful_step_count=50, deadline=None)
 
 TestHostileCuts = HostileCuts.TestCase
-TestHostileCuts.settings = settings(max_examples=8, stateful_step_count=50, deadline=None)
+TestHostileCuts.settings = settings(max_examples=4, stateful_step_count=50, deadline=None)
 """The same with changes of MIG geometry and idle work; hours pass in it, so that a run takes longer."""
 
 
