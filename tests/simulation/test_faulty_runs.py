@@ -8,10 +8,14 @@ from pathlib import Path
 from autopilot.core.model.snapshot import State
 from autopilot.replay import replay
 from simulator.checkers import CHECKERS
+from tests.conftest import SOAK_SEEDS
 from tests.simulation.kit import Ran, Setup, faulty_policy, faulty_world, run
 
 STILL_S = (0.0, 1.0, 299.0, 301.0, 3600.0, 86_400.0, 604_800.0)
 """How long after the end the controller is asked again."""
+
+HORIZON_MIN = 90 if SOAK_SEEDS > 10 else 40
+"""How long work comes and faults happen; longer where there are many seeds (`make soak`)."""
 
 MET: dict[int, Counter[str]] = {}
 """What the runs of this process met, by seed."""
@@ -19,7 +23,7 @@ MET: dict[int, Counter[str]] = {}
 
 def test_a_faulty_run_is_safe_lively_and_replays(soak_seed: int, tmp_path: Path) -> None:
     """No invariant is violated, every job ends or is explained, and the journal decides the same again."""
-    world = faulty_world(soak_seed, tmp_path)
+    world = faulty_world(soak_seed, tmp_path, horizon_min=HORIZON_MIN)
     ran = run(world, Setup(policy=faulty_policy(soak_seed), journal=tmp_path / "run.journal"))
     assert ran.simulated.found.violations == ()
     assert ran.simulated.found.checked > len(CHECKERS)
@@ -94,6 +98,7 @@ def test_the_faults_were_met(tmp_path: Path) -> None:
     met = Counter[str]()
     for seed in range(4):
         if seed not in MET:
-            MET[seed] = counted(run(faulty_world(seed, tmp_path), Setup(policy=faulty_policy(seed))))
+            world = faulty_world(seed, tmp_path, horizon_min=HORIZON_MIN)
+            MET[seed] = counted(run(world, Setup(policy=faulty_policy(seed))))
         met += MET[seed]
     assert met.keys() == {"faults", "waits", "retried", "reserved", "backfilled", "blind"}, met
