@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from models.conformal import Adaptive, conformal_quantile
+from tests.conftest import SOAK_SEEDS
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 LEVELS = (0.9, 0.99)
 STEPS, STRETCH, SETTLING = 5000, 2000, 500
+SEEDS = range(1, 2 if SOAK_SEEDS <= 5 else 11)
 
 
 def independent(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -52,7 +54,7 @@ def kept(scores: np.ndarray, layer: Adaptive) -> np.ndarray:
 
 
 @pytest.mark.parametrize("draw", [independent, autoregressive, stepping, rising])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_any_long_stretch_is_covered_as_promised(draw: Draw, seed: int) -> None:
     """Over any 2,000 steps the delivered share lies within one point of the promised."""
     held = kept(draw(np.random.default_rng(seed), STEPS), Adaptive(LEVELS, 1, window=300))

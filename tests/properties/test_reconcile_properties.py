@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf, isnan, nan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.decision import reconciler
@@ -16,9 +16,10 @@ from autopilot.memory_store import memory_text, read_memory_text
 from autopilot.replay.unequal import first_unequal
 from tests.kits.core_world import AUTO, arrays, with_policy
 from tests.kits.ticking_world import ALL_AUTO, tenants
+from tests.kits.tries import tries
 from tests.properties.strategies import Case, Held, Loop, cases, loop_of
 
-few = settings(max_examples=20)
+few = tries(8)
 
 
 def played(case: Case, store: Held | None = None) -> Loop:
@@ -44,7 +45,7 @@ TREE = replace(TREE, guarantee=TREE.guarantee[:, :1])
 
 
 @given(case=cases(), half_life_s=st.sampled_from([600.0, 86_400.0]), min_runtime_s=st.sampled_from([0.0, 500.0]))
-@settings(max_examples=8)
+@few
 def test_a_tick_that_nothing_called_for_changes_nothing_between_tenants(
     case: Case, half_life_s: float, min_runtime_s: float
 ) -> None:
