@@ -10,4 +10,4 @@ USUAL = 50
 
 def tries(number: int) -> settings:
     """`number` examples in CI, and as many times more in a soak as its profile has more than `quick`."""
-    return settings(max_examples=number * settings.default.max_examples // USUAL)
+    return settings(max_examples=number * settings().max_examples // USUAL)
