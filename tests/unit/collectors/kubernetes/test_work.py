@@ -125,7 +125,8 @@ def test_states_of_pods() -> None:
 
 def test_a_suspended_job_waits_for_the_person_who_suspended_it() -> None:
     """Without our label nobody handed it over; with the label it may be started, until a person suspends it later."""
-    label, suspend = {"f:metadata": {"f:labels": {f"f:{MANAGE}": {}}}}, {"f:spec": {"f:suspend": {}}}
+    label: Json = {"f:metadata": {"f:labels": {f"f:{MANAGE}": {}}}}
+    suspend: Json = {"f:spec": {"f:suspend": {}}}
 
     def handed_over(name: str, first: Json, *later: tuple[str, Json]) -> Json:
         found = job(name, 2, suspend=True)
