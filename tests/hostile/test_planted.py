@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2s
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from autopilot.core.decision import planner, reconciler, sending
 from autopilot.core.guards import mode
 from autopilot.core.guards import regeometry as regeometry_guard
 from autopilot.core.intake import sight
-from autopilot.core.model.changes import Change
 from autopilot.core.planning import cuttable, idle_work
 from tests.hostile.cut_machine import HostileCuts
 from tests.hostile.machine import Hostile
@@ -63,10 +63,9 @@ def sends_again_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def approves_any_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An approval does not say where a victim goes."""
-    digest: Callable[..., str] = planner.state_digest  # type: ignore[attr-defined]
+    """An approval says what happens to which object, and nothing else."""
     monkeypatch.setattr(
-        planner, "state_digest", lambda draft, subject, _change, snapshot: digest(draft, subject, Change(), snapshot)
+        planner, "state_digest", lambda draft, subject, *_: blake2s(f"{draft.kind}{subject.uid}".encode()).hexdigest()
     )
 
 

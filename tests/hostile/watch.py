@@ -16,6 +16,7 @@ from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from tests.hostile.ports import Ports, Sent
+from tests.hostile.world import spot
 
 LIE_S = 60.0
 """Three complete lists at least 30 s apart take at least this long."""
@@ -176,14 +177,15 @@ def targets(order: Instruction) -> bool:
 
 
 def content(proposal: Proposal) -> tuple[object, ...]:
-    """What a person approves: who, what, at whose expense, and how many GPUs of which nodes; of a start, of how many
-    nodes, which are alike in this world.
+    """What a person approves: object, action, victims, and the GPUs of each node. Of a start the kind of each node
+    counts, and not its name.
     """
     victims = tuple(
         sorted((v.workload, v.uid, v.how, v.gpus, v.contract, tuple(held(v.keeps).items())) for v in proposal.victims)
     )
     places = held(proposal.slots)
-    slots = tuple(sorted(places.values())) if proposal.kind == "admit" else tuple(places.items())
+    kinds = sorted((spot(int(node.rpartition("-")[2])), amount) for node, amount in places.items())
+    slots: tuple[object, ...] = tuple(kinds) if proposal.kind == "admit" else tuple(places.items())
     return proposal.action, proposal.kind, proposal.subject.name, proposal.subject.uid, slots, victims
 
 

@@ -209,7 +209,13 @@ class Cluster:
 
 @cache
 def _hardware(down: frozenset[int]) -> Hardware:
-    return hardware(f"{NODES}x{PER_NODE}", nodes={"ready": [node not in down for node in range(NODES)]})
+    ready = [node not in down for node in range(NODES)]
+    return hardware(f"{NODES}x{PER_NODE}", nodes={"ready": ready, "spot": [spot(node) for node in range(NODES)]})
+
+
+def spot(node: int) -> bool:
+    """Whether the cloud may take the node: every second one."""
+    return node % 2 == 1
 
 
 def rows_of(slots: Iterable[Slot]) -> tuple[int, ...]:

@@ -266,10 +266,6 @@ class Cause(StrEnum):
     OTHER = "other"
 
 
-OF_ITS_OBJECT = frozenset({Cause.WEBHOOK, Cause.PLACE, Cause.HARM, Cause.CONFIG, Cause.LEVER})
-"""Causes of the object of an effect, or of what the cluster is set up for: other effects may well come about."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of one instruction."""

@@ -36,7 +36,7 @@ from autopilot.core.model.operations import (
     ScaleOperation,
 )
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import OF_ITS_OBJECT, Instruction, Observation, Outcome, OutcomeKind, Subject
+from autopilot.core.model.records import Cause, Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.units import counted
 from autopilot.core.tracking.recuts import shows_geometry
@@ -55,6 +55,10 @@ TRANSITIONS: dict[str, frozenset[str]] = {
 }
 ENDED = frozenset(state for state, following in TRANSITIONS.items() if not following)
 """Final states."""
+
+
+OF_ITS_OBJECT = frozenset({Cause.WEBHOOK, Cause.PLACE, Cause.HARM, Cause.CONFIG, Cause.LEVER})
+"""Causes of the object of an effect, or of what the cluster is set up for: other effects may well come about."""
 
 
 def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
