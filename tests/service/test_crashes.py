@@ -20,6 +20,8 @@ from tests.service.crash_kit import BOUNDARIES, control, ended_by, facts_of, for
 from tests.service.kit import poll
 
 ROUNDS = 2
+ENDS, MOST_AT_END = 20, 5
+"""Work whose end must be seen, and the most controllers that run for it at the end."""
 
 
 def test_a_killed_controller_loses_and_doubles_nothing(tmp_path: Path) -> None:
@@ -38,7 +40,10 @@ def test_a_killed_controller_loses_and_doubles_nothing(tmp_path: Path) -> None:
                     assert inbox.receive(Command(kind, "test", 0.0)).sequence == given
                     given += 1
                 inbox.close()
-        assert ended_by(forked(partial(control, tmp_path, url, "", 0, 40))) == 0
+        for _ in range(MOST_AT_END):  # how much work ends by then depends on the machine
+            assert ended_by(forked(partial(control, tmp_path, url, "", 0, 40))) == 0
+            if len(shown_ended(run)) > ENDS:
+                break
     finally:
         os.kill(cluster, signal.SIGTERM)
     assert ended_by(cluster) == 0
@@ -56,22 +61,30 @@ def _check_effects(facts: dict[str, list[Any]]) -> None:
     assert max(incarnations.values()) == 1, "work was started twice"
 
 
+def shown_ended(run: Path) -> set[str]:
+    """The work whose end was shown to a controller."""
+    found: set[str] = set()
+    with JournalReader(run / "autopilot.journal") as reader:
+        for tick in reader.ticks():
+            work = tick.observation.snapshot.workloads
+            found |= {name for name, state in zip(work.id, work.state, strict=True) if state >= State.SUCCEEDED}
+    return found
+
+
 def _check_records(folder: Path, run: Path, facts: dict[str, list[Any]], given: int) -> None:
     """Every end of work, every command and every effect is in the record of some controller."""
-    shown, sent, obeyed, last_s = set(), set(), [], 0.0
+    sent, obeyed, last_s = set(), [], 0.0
     with JournalReader(run / "autopilot.journal") as reader:
         for tick in reader.ticks():
             last_s = tick.observation.now_s
-            work = tick.observation.snapshot.workloads
-            shown |= {name for name, state in zip(work.id, work.state, strict=True) if state >= State.SUCCEEDED}
             sent |= {instruction.id for instruction in tick.decided.instructions}
             obeyed += [command.sequence for command in tick.observation.commands]
     assert replay(run / "autopilot.journal").identical
     memory = FileMemoryStore(run / "memory.json").load()
     assert memory is not None
     ended = {job for job, at_s in facts["ended"] if at_s <= last_s}
-    assert len(ended) > 20
-    assert ended <= shown, "the end of work was never shown to a controller"
+    assert len(ended) > ENDS
+    assert ended <= shown_ended(run), "the end of work was never shown to a controller"
     assert set(facts["done"]) <= sent, "an effect without a record"
     assert set(obeyed) == set(range(given))
     assert memory.last_sequence == given - 1
