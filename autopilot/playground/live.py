@@ -105,17 +105,20 @@ def controller_site(
     kubeconfig: Path,
     delivered_s: Callable[[], float] = lambda: DELIVERED_S,
     resume_s: float = RESUME_S,
+    *,
+    approve_on_work: bool = False,
 ) -> Site:
     """The cluster of the playground as the service sees a real one, but for its clock, which stands during a tick.
 
     Where work waits for the autopilot, it acts through the API, with the levers that it has beside a real cluster.
     `delivered_s`: longest time for which a tick waits until the watches have told everything. `resume_s`: for how long
-    the server may be away before everything is listed again.
+    the server may be away before everything is listed again. `approve_on_work`: see the setting of `kubernetes`.
     """
     stage = live.stage
     speed = stage.clock.speed
     watch_s = min(max(LEAST_WATCH_S, speed), MOST_WATCH_S)
-    settings = Kubernetes(kubeconfig=kubeconfig, watch_s=watch_s, act=stage.checked is not None)
+    acts = stage.checked is not None
+    settings = Kubernetes(kubeconfig=kubeconfig, watch_s=watch_s, act=acts, approve_on_work=approve_on_work)
     site = kubernetes_site(settings, Access(Address(kubeconfig)), stage.clock.now_s, one_clock=True, resume_s=resume_s)
     watches = _watches(site)
 

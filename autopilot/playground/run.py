@@ -77,7 +77,8 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
         stack.callback(kubeconfig.unlink, missing_ok=True)
         settings = settings_of(options, live, kubeconfig)
         set_up_logs(settings.log)
-        site = capped_site(controller_site(live, kubeconfig), options.mode)
+        owners = settings.kubernetes is not None and settings.kubernetes.approve_on_work
+        site = capped_site(controller_site(live, kubeconfig, approve_on_work=owners), options.mode)
 
         def ready(url: str) -> None:
             state = folder if options.state is not None else None

@@ -295,6 +295,12 @@ class Kubernetes(Section):
         "(docs/control-resources.md); 0: none, and no approval by annotation",
     )
 
+    approve_on_work: bool = Field(
+        False,
+        description="the annotation gpu-autopilot.io/approve on work, or on its namespace, approves what touches no "
+        "other work (docs/control-resources.md); false: only Recommendations are approved by annotation",
+    )
+
     lease: LeaseSettings | None = Field(
         None,
         description="election among several controllers; memory and commands are kept in ConfigMaps then; null: this "

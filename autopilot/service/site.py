@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,6 +58,7 @@ class Site:
     still: Callable[[], AbstractContextManager[object]] = nullcontext  # open during each tick
     join: Callable[[Collector], None] = lambda _: None  # told of each source of telemetry
     guard: Callable[[Callable[[], str]], None] = lambda _: None  # takes what says why no write may leave now
+    approved: Callable[[], Mapping[str, str]] | None = None  # uid of work -> what approves by annotation
     lists: Callable[[Kind], Cluster] | None = None  # a list of its own for a kind of a real cluster, not started
 
 
@@ -103,6 +104,7 @@ def kubernetes_site(
         {level.value: label for level, label in settings.topology.items()},
         acts=settings.act,
         resizes=may_resize(settings),
+        approvals=settings.approve_on_work,
     )
     collector = kind(cluster, options, skew_s=lambda: 0.0 if one_clock else transport.skew_s)
 
@@ -130,6 +132,7 @@ def kubernetes_site(
         actuator=actuator,
         guard=guard,
         api=ClusterApi(access),
+        approved=collector.approved if settings.approve_on_work else None,
         lists=lambda kind: Cluster(transport, now_s, kinds=(kind,), urgent=(kind,), timing=timing),
         policy=lambda source: BesidePolicy(source, lambda: collector.engine, lambda: collector.fair_sharing, kinds),
     )

@@ -58,6 +58,7 @@ class Ticks:
         self.collectors: tuple[WatchedCollector, ...] = ()
         self.health_of: list[Callable[[], CollectorHealth]] = []  # of what reads or writes beside the collectors
         self.concluded: Callable[[], None] | None = None
+        self.consents: Callable[[Published], None] | None = None  # of owners, by annotation
         self.led: Callable[[], None] | None = None  # called after each tick of a leader
         self.controller: Controller | None = None
         self.meter: ServiceMeter | None = None
@@ -98,6 +99,8 @@ class Ticks:
             spend_ratios=self.spending.ratios if self.spending is not None else {},
         )
         self._publisher.publish(published)
+        if self.consents is not None:
+            self.consents(published)
         self._log.tick(published)
         self._exposed.tick(published)
         self._keep(published.policy)

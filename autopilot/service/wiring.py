@@ -28,6 +28,7 @@ from autopilot.service.acting import connect, lever_lines
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject, PolicyPlace
 from autopilot.service.config_maps import MapName, MapSwitch
+from autopilot.service.consents import Consents
 from autopilot.service.exposed import Exposed
 from autopilot.service.inbox import CommandInbox, SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
@@ -162,7 +163,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         if kept.shared is not None:
             exposed.counts.append(kept.shared.elector.counts)
         opened.pop_all()
-    loop = _loop(settings, site, controller, ticks)
+    loop = _loop(settings, site, controller, ticks, kept)
     end_watch = site.watch(loop.wake)
     if kept.shared is not None:
         kept.shared.start(lambda: loop.wake(hurry=True))
@@ -188,8 +189,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
     )
 
 
-def _loop(settings: Settings, site: Site, controller: Controller, ticks: Ticks) -> Loop:
-    return Loop(
+def _loop(settings: Settings, site: Site, controller: Controller, ticks: Ticks, kept: _Kept) -> Loop:
+    loop = Loop(
         controller,
         site.now_s,
         ticks.after_tick,
@@ -198,6 +199,9 @@ def _loop(settings: Settings, site: Site, controller: Controller, ticks: Ticks) 
         speed=site.speed,
         still=site.still,
     )
+    if site.approved is not None:
+        ticks.consents = Consents(site.approved, kept.inbox, kept.record, loop.wake)
+    return loop
 
 
 def _open(settings: Settings, places: Places, site: Site, source: PolicySource, opened: ExitStack) -> _Kept:

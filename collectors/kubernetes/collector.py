@@ -56,12 +56,14 @@ class Options:
     """What an operator may set. `topology`: the label of a level (island, leaf, block, zone), before the usual ones.
 
     `acts`: the controller acts on this cluster. Then only work that waits for it is its to start, and gangs have all
-    their members or none unless a lever can change their width. `resizes`: there is such a lever.
+    their members or none unless a lever can change their width. `resizes`: there is such a lever. `approvals`: owners
+    approve by annotation what touches their work alone.
     """
 
     topology: Mapping[str, str] = field(default_factory=dict)
     acts: bool = False
     resizes: bool = False
+    approvals: bool = False
 
 
 class KubernetesCollector:
@@ -100,6 +102,7 @@ class KubernetesCollector:
         self._claims = self._gangs.claims
         self._around.class_value = self._class_value
         self._around.acts, self._around.resizes = self._options.acts, self._options.resizes
+        self._around.opt_outs.approvals = self._options.approvals
         self._around.queue, self._around.queue_stopped = self._queue_of, self._stopped
         self._around.level = self._level
         self._levels: dict[str, int] = {}
@@ -118,6 +121,10 @@ class KubernetesCollector:
     def objects(self) -> ObjectsOfView:
         """The API objects behind the subjects of decisions."""
         return ObjectsOfView(self._gangs, self._nodes, self._quota_of)
+
+    def approved(self) -> Mapping[str, str]:
+        """By the uid of work: the annotation that approves what touches it alone. For the thread of `collect`."""
+        return self._gangs.approved()
 
     @property
     def source(self) -> Cluster:

@@ -24,7 +24,7 @@ from collectors.kubernetes.gangs import Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.offers import asked_of_nodes
-from collectors.kubernetes.opt_outs import OptOuts, misplaced
+from collectors.kubernetes.opt_outs import NO_RULE, OptOuts, consent
 from collectors.kubernetes.shapes import ClaimedBy, PodShape, shapes_of, shapes_of_pods, unclear_claims
 from collectors.kubernetes.width import why_rigid
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
@@ -83,6 +83,7 @@ class GangRow:
     members: tuple[dict[str, Any], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
     notes: tuple[tuple[str, str], ...] = ()  # what it declares without effect; it is not left alone for that
+    approved: str = ""  # the annotation that approves what touches it alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,8 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     if problems or daemon or cluster.opt_outs.alone(gang.namespace, stated.window):
         values["excluded"] = True
     named = [each.metadata for each in (gang.job, gang.workload, first.pod if first else None) if each is not None]
-    notes = [("approval", why)] if (why := misplaced(*named)) else []
+    mine, idle = consent(*named, counts=cluster.opt_outs.approvals)
+    notes = [("approval", idle)] if idle else []
     if stated.wants_width and cluster.resizes and (why := why_rigid(gang)):
         notes.append(("width", f"it declares min-members, but its width does not change: {why}"))
     members = _members(gang, shapes, cluster)
@@ -146,7 +148,10 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
             for name in dict.fromkeys(made)
             if cluster.on_demand(name) and (members or not cluster.placed(name))
         ]
-    return GangRow(values, members, tuple(problems), tuple(notes))
+    approved = ""
+    if mine or cluster.opt_outs.rules.get(gang.namespace, NO_RULE).approves:
+        approved = f"annotation of {gang.name}" if mine else f"annotation of namespace {gang.namespace}"
+    return GangRow(values, members, tuple(problems), tuple(notes), approved)
 
 
 def _least(stated: Stated) -> int:

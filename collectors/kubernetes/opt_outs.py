@@ -1,5 +1,7 @@
 """What people keep the autopilot away from: annotations of namespaces, and windows of namespaces and single objects.
 
+And what they approve there, where the operator lets that count (`kubernetes.approve_on_work`).
+
 `gpu-autopilot.io/exclude: "true"` leaves all work of a namespace alone, `gpu-autopilot.io/window` all but within these
 hours. Any of them protects: an object cannot lift what its namespace says. A value that is not understood protects too,
 and is a gap that names it.
@@ -29,7 +31,8 @@ class _Rule:
     excluded: bool = False
     window: str = ""
     problem: str = ""  # what is not understood
-    misplaced: str = ""  # an approval that belongs on a Recommendation
+    approves: bool = False  # what touches its work alone
+    idle: str = ""  # why an approval or a rejection there decides nothing
 
 
 NO_RULE = _Rule()
@@ -40,6 +43,7 @@ class OptOuts:
     """The rules of all namespaces, and which windows are open."""
 
     now_s: float = 0.0
+    approvals: bool = False  # approvals on work and namespaces count
     rules: dict[str, _Rule] = field(default_factory=dict)
     _uids: dict[str, str] = field(default_factory=dict)  # namespace -> uid of its object
     _open: dict[str, bool] = field(default_factory=dict)  # window -> open now
@@ -53,7 +57,7 @@ class OptOuts:
                 del self._uids[name]
                 changed |= {name} if self.rules.pop(name, None) is not None else set()
         for found in changes.there:
-            name, rule = found.metadata.name, _rule(found.metadata)
+            name, rule = found.metadata.name, self._rule(found.metadata)
             self._uids[name] = found.metadata.uid
             if self.rules.get(name, NO_RULE) != rule:
                 changed.add(name)
@@ -94,19 +98,27 @@ class OptOuts:
         for name, rule in sorted(self.rules.items()):
             if rule.problem:
                 yield Gap(source, f"namespace/{name}", "opt-out", f"{rule.problem}; all its work is left alone")
-            if rule.misplaced:
-                yield Gap(source, f"namespace/{name}", "approval", rule.misplaced)
+            if rule.idle:
+                yield Gap(source, f"namespace/{name}", "approval", rule.idle)
+
+    def _rule(self, found: Meta) -> _Rule:
+        told = found.note(EXCLUDE).strip().lower()
+        return _Rule(told == "true", found.note(WINDOW), unclear(found), *consent(found, counts=self.approvals))
 
 
-def misplaced(*found: Meta) -> str:
-    """Why an approval on these objects decides nothing; "" where there is none.
+def consent(*found: Meta, counts: bool) -> tuple[bool, str]:
+    """Whether these objects approve what touches their work alone, and why an annotation there decides nothing.
 
-    Who may annotate work or a namespace is not thereby an approver, so only Recommendations are looked at.
+    Who may annotate work or a namespace is not thereby an approver: that is for the operator to say (`counts`).
     """
-    for key in (APPROVE, REJECT):
-        if any(each.note(key) for each in found):
-            return f"{key} decides nothing here; annotate the Recommendation: kubectl get recommendations"
-    return ""
+    if any(each.note(REJECT) for each in found):
+        return False, f'{REJECT} decides nothing here; {EXCLUDE}: "true" keeps the autopilot away'
+    told = next((note for each in found if (note := each.note(APPROVE).strip())), "")
+    if told and not counts:
+        return False, f"{APPROVE} decides nothing here; annotate the Recommendation: kubectl get recommendations"
+    if told.lower() not in {"", "yes"}:
+        return False, f"{APPROVE}: {told[:SHOWN]!r} is not allowed; it takes yes"
+    return bool(told), ""
 
 
 def unclear(found: Meta) -> str:
@@ -116,11 +128,6 @@ def unclear(found: Meta) -> str:
         return f"{EXCLUDE}: {exclude[:SHOWN]!r} is not allowed; it takes true or false"
     wrong = _problem(window) if window else ""
     return f"{WINDOW}: {wrong}" if wrong else ""
-
-
-def _rule(found: Meta) -> _Rule:
-    told = found.note(EXCLUDE).strip().lower()
-    return _Rule(told == "true", found.note(WINDOW), unclear(found), misplaced(found))
 
 
 def _problem(window: str) -> str:

@@ -26,7 +26,7 @@ from autopilot.core.model.snapshot import ServiceTable, empty, make
 from collectors.kubernetes.asks import ask_of
 from collectors.kubernetes.autoscalers import has_keda, least_replicas, load_ratio, needed_replicas
 from collectors.kubernetes.gangs import declarations
-from collectors.kubernetes.opt_outs import OptOuts, misplaced, unclear
+from collectors.kubernetes.opt_outs import OptOuts, consent, unclear
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
 NO_AUTOSCALERS: Mapping[str, Autoscaler] = {}
@@ -84,7 +84,7 @@ def service_gaps(source: str, services: Iterable[Scaled]) -> Iterator[Gap]:
             yield Gap(source, name, "contract", problem)
         if wrong:
             yield Gap(source, name, "opt-out", f"{wrong}; it is not scaled")
-        if lost := misplaced(each.metadata):
+        if lost := consent(each.metadata, counts=False)[1]:
             yield Gap(source, name, "approval", lost)
 
 

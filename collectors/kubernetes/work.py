@@ -55,6 +55,7 @@ class Gangs:
     _recalled: dict[str, tuple[int, bool]] = field(default_factory=dict)  # see `recall`
     _members: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     _problems: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    _approved: dict[str, str] = field(default_factory=dict)
     _ended: dict[str, float] = field(default_factory=dict)  # key -> when it is hidden
     _ids: dict[str, str] = field(default_factory=dict)
     _rows: Any = None
@@ -327,6 +328,10 @@ class Gangs:
         """Whether a gang is left alone, as far as its row says; one without a row is."""
         return bool(self._rows.value(key, "excluded", unknown=True))
 
+    def approved(self) -> dict[str, str]:
+        """The annotation that approves what touches it alone, by the uid of the work."""
+        return {uid_of(self.gangs[key]): words for key, words in self._approved.items() if key in self.gangs}
+
     def gaps(self) -> Iterable[Gap]:
         """Why gangs and services are left alone."""
         yield from service_gaps(self.source, self.services.values())
@@ -370,6 +375,7 @@ class Gangs:
             if not done or key in self._ended:
                 row = row_of(gang, self.cluster, holding, end, now_s)
         _keep(self._members, key, row.members if row is not None else ())
+        _keep(self._approved, key, row.approved if row is not None else "")
         _keep(self._problems, key, (*row.problems, *row.notes) if row is not None else ())
         if row is not None and row.values:
             self._rows.put(key, row.values)

@@ -36,6 +36,16 @@ LONGEST_S = 120.0
 
 def test_an_approval_by_annotation_starts_the_gang(tmp_path: Path) -> None:
     """`kubectl annotate recommendation NAME gpu-autopilot.io/approve=yes`, as README says."""
+    assert starts_after(tmp_path, approve)
+
+
+def test_an_owner_approves_on_the_namespace(tmp_path: Path) -> None:
+    """`kubectl annotate namespace NAME gpu-autopilot.io/approve=yes`, where the operator lets that count."""
+    assert starts_after(tmp_path, approve_namespaces, approve_on_work=True)
+
+
+def starts_after(tmp_path: Path, ask: Callable[[str], None], *, approve_on_work: bool = False) -> bool:
+    """Whether work starts in a playground with `--mode approve` once `ask`, called with its address, approves it."""
     stage = stage_of(speed=20.0, token="secret", acts=True)
     add_control_resources(stage.server)
     options = PlaygroundOptions(mode=Mode.APPROVE, state=tmp_path / "state", listen="127.0.0.1:0")
@@ -43,13 +53,13 @@ def test_an_approval_by_annotation_starts_the_gang(tmp_path: Path) -> None:
     with go_live(stage, tls=False) as live:
         config.write_text(live.api.kubeconfig("secret"), encoding="utf-8")
         settings = settings_of(options, live, config)
-        site = capped_site(controller_site(live, config), options.mode)
+        site = capped_site(controller_site(live, config, approve_on_work=approve_on_work), options.mode)
         service = wire(settings, places(settings.state, site.run), site)
         keeper = open_keeper(service)
         loop = threading.Thread(target=service.loop.run)
 
         def started() -> bool:
-            approve(live.api.url)
+            ask(live.api.url)
             return bool(stage.cluster.holding)
 
         loop.start()
@@ -61,6 +71,7 @@ def test_an_approval_by_annotation_starts_the_gang(tmp_path: Path) -> None:
             if keeper is not None:
                 keeper.close()
             service.close()
+    return True
 
 
 def test_an_approval_is_carried_out_once(begin: Callable[..., Story]) -> None:
@@ -94,6 +105,18 @@ def approve(url: str) -> None:
             timeout=10,
         )
         assert answer.status_code in {200, 404}
+
+
+def approve_namespaces(url: str) -> None:
+    """Approve all work of each tenant, as `kubectl annotate namespace` does."""
+    for name in ("assistants", "language", "vision"):
+        answer = requests.patch(
+            f"{url}/api/v1/namespaces/{name}?fieldManager=kubectl-annotate",
+            json={"metadata": {"annotations": {APPROVE: "yes"}}},
+            headers={"Authorization": "Bearer secret", "Content-Type": "application/merge-patch+json"},
+            timeout=10,
+        )
+        assert answer.status_code == 200, answer.text
 
 
 def seen(what: Callable[[], bool]) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from collectors.kubernetes.collector import Options
 from collectors.kubernetes.kinds import NAMESPACES
 from collectors.kubernetes.transport import ApiError
 from tests.kits.kube_objects import Json, job, meta, node, pod_spec
@@ -114,9 +115,53 @@ def test_an_approval_on_work_or_a_namespace_decides_nothing_and_says_so() -> Non
     seen = Seen(node("n1"), _namespace(**{reject: "yes"}), job("a", suspend=True, annotations={approve: "yes"}))
     assert not _excluded(seen)
     assert reasons(seen.batch(), "approval") == [
-        f"namespace/team: {reject} decides nothing here; annotate the Recommendation: kubectl get recommendations",
+        f'namespace/team: {reject} decides nothing here; {EXCLUDE}: "true" keeps the autopilot away',
         f"team/a: {approve} decides nothing here; annotate the Recommendation: kubectl get recommendations",
     ]
+
+
+APPROVE = "gpu-autopilot.io/approve"
+
+
+@pytest.mark.parametrize(
+    ("on_namespace", "on_job", "approves"),
+    [
+        ({}, {APPROVE: "yes"}, "annotation of a"),
+        ({APPROVE: " Yes"}, {}, "annotation of namespace team"),
+        ({}, {APPROVE: "maybe"}, ""),
+        ({APPROVE: "yes"}, {"gpu-autopilot.io/reject": "yes"}, "annotation of namespace team"),
+        ({}, {}, ""),
+    ],
+)
+def test_owners_approve_where_the_operator_lets_them(
+    on_namespace: dict[str, str], on_job: dict[str, str], approves: str
+) -> None:
+    """By the object itself or by its namespace; of another namespace nothing is approved."""
+    options = Options(approvals=True)
+    work = job("a", suspend=True, annotations=on_job), job("b", namespace="other", suspend=True)
+    seen = Seen(node("n1"), _namespace(**on_namespace), *work, options=options)
+    table = seen.tables()[1].workloads
+    uid = dict(zip(table.id.tolist(), table.uid.tolist(), strict=True))["team/a"]
+    assert seen.collector.approved() == ({uid: approves} if approves else {})
+    plain = Seen(node("n1"), _namespace(**on_namespace), *work)
+    plain.tables()
+    assert plain.collector.approved() == {}
+
+
+def test_an_approval_ends_with_its_annotation() -> None:
+    """Taken off the Job, or off the namespace."""
+    seen = Seen(node("n1"), _namespace(**{APPROVE: "yes"}), job("a", suspend=True), options=Options(approvals=True))
+    seen.tables()
+    assert len(seen.collector.approved()) == 1
+    seen.tables(_namespace())
+    assert seen.collector.approved() == {}
+
+
+def test_a_value_that_approves_nothing_is_named() -> None:
+    """It takes yes, and nothing else."""
+    given = job("a", suspend=True, annotations={APPROVE: "always"})
+    batch = Seen(node("n1"), given, options=Options(approvals=True)).batch()
+    assert reasons(batch, "approval") == [f"team/a: {APPROVE}: 'always' is not allowed; it takes yes"]
 
 
 @pytest.mark.parametrize(

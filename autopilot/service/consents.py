@@ -1,0 +1,76 @@
+"""Approvals of owners: an annotation on work, or on its namespace, approves what touches no other work.
+
+Off unless `kubernetes.approve_on_work` is set, because whoever may annotate work is not thereby an approver. Each
+approval becomes a command like any other: it is in the audit log, and bound to the state that it was given for. The
+annotation stands until its owner takes it off, so the next state is approved anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from autopilot.audit.log import AuditError
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.objects import SubjectKind
+from autopilot.core.model.records import Command, CommandKind, Proposal
+from autopilot.explain.proposals import Answer, answer_of
+from autopilot.service.inbox import CommandInbox
+from autopilot.service.published import Published
+from autopilot.service.record import Record
+
+ROLE = "owner"
+
+log = structlog.get_logger("consents")
+
+
+class Consents:
+    """Looks at what waits for an approval after each tick."""
+
+    def __init__(
+        self,
+        owners: Callable[[], Mapping[str, str]],
+        inbox: CommandInbox,
+        record: Record,
+        wake: Callable[[], None],
+    ) -> None:
+        """`owners`: uid of work -> the annotation that approves, in words. `wake`: tick early."""
+        self._owners, self._inbox, self._record, self._wake = owners, inbox, record, wake
+
+    def __call__(self, latest: Published) -> None:
+        """Approve what its owners approve. What cannot be recorded is not approved, and tried again."""
+        owners = self._owners()
+        for proposal in latest.decision.plan.proposals if owners else ():
+            who = consent(proposal, owners)
+            if not who or answer_of(proposal, latest.decision.halted) != Answer.NEEDS_APPROVAL:
+                continue
+            try:
+                self._approve(proposal, who, latest)
+            except (InputError, AuditError) as error:
+                log.warning("an approval was not taken", proposal=proposal.id, who=who, error=str(error))
+                return
+
+    def _approve(self, proposal: Proposal, who: str, latest: Published) -> None:
+        given = Command(
+            CommandKind.APPROVE,
+            who,
+            latest.observation.now_s,
+            proposal.id,
+            proposal.state_digest,
+            benefit_gpu_s=proposal.benefit_gpu_s,
+            cost_gpu_s=proposal.cost_gpu_s,
+        )
+        origin = f"annotation {proposal.subject.uid} {proposal.state_digest} tick {latest.observation.tick}"
+        self._record.command(given, ROLE, origin)
+        self._inbox.receive(given, origin)
+        self._wake()
+
+
+def consent(proposal: Proposal, owners: Mapping[str, str]) -> str:
+    """Who approves a proposal, if the owners of all work that it touches do; else ""."""
+    if proposal.subject.kind != SubjectKind.WORKLOAD:
+        return ""
+    touched = dict.fromkeys([proposal.subject.uid, *(victim.uid for victim in proposal.victims)])
+    words = [owners.get(uid, "") for uid in touched]
+    return ", ".join(dict.fromkeys(words)) if all(words) else ""
