@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from apiserver.admission.base import Attributes
@@ -25,8 +22,6 @@ IN_FORCE_S = 0.4
 """From a change of a policy or a binding until admission follows it (0.5 s, measured on Kubernetes 1.36)."""
 EXEMPT = frozenset({POLICIES, BINDINGS})
 NO_PARAMS = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
-FIELD = re.compile(r"\brequest\b(?:\.(\w+))?")
-"""A mention of the request; the field that is read, "" where all of it is."""
 CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
@@ -99,11 +94,13 @@ class Policies:
                 self._act(policy, binding, attributes, NO_PARAMS, "Invalid")
             return
         given = self._given(params, attributes)
-        try:
-            if not all(_holds(each["expression"], given) for each in spec.get("matchConditions") or ()):
+        for condition in spec.get("matchConditions") or ():
+            try:
+                program = compiled(condition["expression"])
+                if not program.value({name: to_cel(given[name]) for name in program.names & given.keys()}):
+                    return
+            except (CompileError, EvaluationError):
                 return
-        except (CompileError, EvaluationError):
-            return
         bindings = self._values(policy, given)
         for validation in spec.get("validations") or ():
             text = _broken(validation, bindings, spec.get("failurePolicy", "Fail"))
@@ -132,9 +129,8 @@ class Policies:
         }
 
     def _values(self, policy: Obj, given: Obj) -> Obj:
-        """Everything that the validations of this policy read, with its variables."""
-        read = _read_by(policy["spec"]) | {"variables"}
-        values = {name: to_cel(value) for name, value in given.items() if name in read}
+        """Everything that a validation may read, with the variables of the policy."""
+        values = {name: to_cel(value) for name, value in given.items()}
         for variable in policy["spec"].get("variables") or ():
             try:
                 found = compiled(variable["expression"]).value(values)
@@ -170,37 +166,6 @@ class Policies:
 def _fails(spec: Mapping[str, Any]) -> bool:
     """Whether a policy that cannot be evaluated refuses."""
     return bool(spec.get("failurePolicy", "Fail") == "Fail")
-
-
-def _holds(source: str, given: Obj) -> bool:
-    """Whether a condition holds. Raises CompileError, EvaluationError."""
-    program = compiled(source)
-    read = program.names & given.keys()
-    if read != {"request"}:
-        return bool(program.value({name: to_cel(given[name]) for name in read}))
-    request = given["request"]
-    fields = FIELD.findall(source)
-    if all(fields):
-        request = {name: request[name] for name in fields if name in request}
-    return _holds_for(source, json.dumps(request, sort_keys=True))
-
-
-@lru_cache(maxsize=4096)
-def _holds_for(source: str, request: str) -> bool:
-    """Whether a condition that reads the request alone holds; kept, because requests repeat."""
-    return bool(compiled(source).value({"request": to_cel(json.loads(request))}))
-
-
-def _read_by(spec: Mapping[str, Any]) -> set[str]:
-    """The names that the variables and the validations of a policy mention."""
-    read: set[str] = set()
-    for each in (*(spec.get("variables") or ()), *(spec.get("validations") or ())):
-        for source in (each["expression"], each.get("messageExpression")):
-            try:
-                read |= compiled(source).names if source else frozenset()
-            except CompileError:
-                continue  # whoever evaluates it is told
-    return read
 
 
 def _stated(**fields: str) -> dict[str, str]:
