@@ -29,7 +29,7 @@ def writes(managed: Managed, path: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def only_ours(managed: Managed, path: tuple[str, ...]) -> bool:
-    """Whether the controller wrote a field last, and nobody else has asked for the same value."""
+    """Whether the controller is the only manager of a field."""
     return {manager for manager, _ in writes(managed, path)} == {MANAGER}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
@@ -133,6 +134,11 @@ def _confidence(proposal: Proposal) -> str:
     if found is None or (found.allowed and not found.threshold):
         return "it rests on no forecast"
     return cut(verdict_words(found).partition(": ")[2], LONG_TEXT)
+
+
+def stamp(at_s: float) -> str:
+    """A time as the API server writes it."""
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def cut(text: str, most: int = TEXT) -> str:

@@ -10,17 +10,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import structlog
 
 from actuators.kubernetes.events import event_of
-from autopilot.contract.annotations import APPROVE, EPOCH, REJECT
+from autopilot.contract.annotations import APPROVE, EPOCH, MANAGER, REJECT
 from autopilot.crds.approvals import VERBS, Answered, Approvals, Failures, asked_of
+from autopilot.crds.documents import stamp
 from autopilot.crds.names import (
     GROUP,
-    MANAGER,
     RECOMMENDATION_KIND,
     RECOMMENDATIONS,
     VERSION,
@@ -306,8 +305,7 @@ class Keeper:
         return self._status(there, write.status, latest)
 
     def _status(self, there: There, status: Obj, latest: Published) -> str:
-        now = datetime.fromtimestamp(latest.observation.now_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        whole = {**status, "updated": now, "epoch": latest.memory.fence}
+        whole = {**status, "updated": stamp(latest.observation.now_s), "epoch": latest.memory.fence}
         answer = self._send("PATCH", path(RECOMMENDATIONS, there.name, "status"), {"status": whole}, MERGE)
         if answer.status == 404:
             self._there.pop(there.name, None)

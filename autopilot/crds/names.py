@@ -11,9 +11,6 @@ GROUP, VERSION = API_VERSION.split("/")
 POLICY_KIND, POLICIES = KIND, "autopilotpolicies"
 RECOMMENDATION_KIND, RECOMMENDATIONS = "Recommendation", "recommendations"
 
-MANAGER = "gpu-autopilot"
-"""Field manager of every write."""
-
 LONGEST = 253
 """Most characters of a name (DNS subdomain)."""
 

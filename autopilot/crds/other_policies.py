@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from autopilot.crds.names import MANAGER, POLICIES, POLICY_KIND, collection, path
+from autopilot.contract.annotations import MANAGER
+from autopilot.crds.documents import stamp
+from autopilot.crds.names import POLICIES, POLICY_KIND, collection, path
 from autopilot.crds.policy_status import IN_FORCE
 from autopilot.readiness.line import Answer
 from autopilot.service.cluster_api import MERGE
@@ -57,13 +58,12 @@ class OtherPolicies:
         known: Obj = next((each for each in status.get("conditions") or () if each.get("type") == IN_FORCE), {})
         if (known.get("reason"), known.get("message")) == (NOT_OBEYED, said):
             return ""
-        now = datetime.fromtimestamp(latest.observation.now_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         condition = {
             "type": IN_FORCE,
             "status": "False",
             "reason": NOT_OBEYED,
             "message": said,
-            "lastTransitionTime": now,
+            "lastTransitionTime": stamp(latest.observation.now_s),
         }
         gone = dict.fromkeys(("observedGeneration", "inForce", "halted", "actions"))
         body = {

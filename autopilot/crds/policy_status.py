@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
+from autopilot.contract.annotations import MANAGER
 from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
 from autopilot.crds.definitions import LONG_TEXT
-from autopilot.crds.documents import cut
-from autopilot.crds.names import MANAGER
+from autopilot.crds.documents import cut, stamp
 from autopilot.readiness.line import Answer
 from autopilot.service.cluster_api import MERGE
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyObject
@@ -112,8 +111,7 @@ class PolicyStatus:
         if not self._since:
             self._since = self._known(place)
         if condition["status"] not in self._since:
-            moment = datetime.fromtimestamp(latest.observation.now_s, UTC)
-            self._since = {condition["status"]: moment.isoformat(timespec="seconds").replace("+00:00", "Z")}
+            self._since = {condition["status"]: stamp(latest.observation.now_s)}
         timed = {**condition, "lastTransitionTime": self._since[condition["status"]]}
         self.writes += 1
         body = {"status": {**wanted, "conditions": [timed]}}

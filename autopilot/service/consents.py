@@ -1,8 +1,8 @@
 """Approvals of owners: an annotation on work, or on its namespace, approves what touches no other work.
 
-Off unless `kubernetes.approve_on_work` is set, because whoever may annotate work is not thereby an approver. Each
-approval becomes a command like any other: it is in the audit log, and bound to the state that it was given for. The
-annotation stands until its owner takes it off, so the next state is approved anew.
+Off unless `kubernetes.approve_on_work` is set, because the right to annotate work is not the right to approve. Each
+approval is an ordinary command: it is recorded in the audit log and covers one state. The annotation stays until its
+owner removes it, and each new state gets a new command.
 """
 
 from __future__ import annotations

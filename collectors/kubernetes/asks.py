@@ -16,6 +16,11 @@ SHARED = "nvidia.com/gpu.shared"
 MIG = "nvidia.com/mig-"
 
 
+def is_gpu(resource: str) -> bool:
+    """Whether a resource of a node is GPUs, shares of them, or MIG instances."""
+    return resource in {GPU, SHARED} or resource.startswith(MIG)
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """GPUs and MIG instances by resource claims. `problem`: what of them is not known; "" for nothing."""

@@ -24,7 +24,7 @@ from collectors.kubernetes.gangs import Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.offers import asked_of_nodes
-from collectors.kubernetes.opt_outs import NO_RULE, OptOuts, consent
+from collectors.kubernetes.opt_outs import OptOuts, consent
 from collectors.kubernetes.shapes import ClaimedBy, PodShape, shapes_of, shapes_of_pods, unclear_claims
 from collectors.kubernetes.width import why_rigid
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
@@ -149,7 +149,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
             if cluster.on_demand(name) and (members or not cluster.placed(name))
         ]
     approved = ""
-    if mine or cluster.opt_outs.rules.get(gang.namespace, NO_RULE).approves:
+    if mine or cluster.opt_outs.approves(gang.namespace):
         approved = f"annotation of {gang.name}" if mine else f"annotation of namespace {gang.namespace}"
     return GangRow(values, members, tuple(problems), tuple(notes), approved)
 

@@ -21,7 +21,7 @@ class Written(Struct):
 
 
 class WrittenMeta(Meta):
-    """The metadata of an object of which it counts who wrote it last."""
+    """Metadata with the managed fields, which show who last wrote each field."""
 
     managed_fields: list[Written] | None = None
 

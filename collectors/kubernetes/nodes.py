@@ -17,7 +17,7 @@ from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
 from autopilot.core.model.snapshot import Recut
 from collectors.kubernetes import quantity
-from collectors.kubernetes.asks import GPU, MIG, SHARED
+from collectors.kubernetes.asks import GPU, MIG, SHARED, is_gpu
 from collectors.kubernetes.wire import Node, condition
 
 MOST_GPUS = 72
@@ -108,11 +108,7 @@ class NodeFacts:
 def has_gpus(node: Node) -> bool:
     """True for a node with GPUs, also where its device plugin is down."""
     capacity = node.status.capacity or {}
-    return (
-        any(name in capacity for name in (GPU, SHARED))
-        or any(name.startswith(MIG) for name in capacity)
-        or bool(node.metadata.label("nvidia.com/gpu.product"))
-    )
+    return any(map(is_gpu, capacity)) or bool(node.metadata.label("nvidia.com/gpu.product"))
 
 
 def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, named: int = 0) -> NodeFacts:
@@ -184,7 +180,7 @@ def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int
     found = {}
     capacity, allocatable = node.status.capacity or {}, node.status.allocatable or {}
     for name in {*capacity, *allocatable}:
-        if name not in {GPU, SHARED} and not name.startswith(MIG):
+        if not is_gpu(name):
             continue
         values = [quantity.parse(each.get(name, "0")) for each in (capacity, allocatable)]
         if None in values or any(value is not None and value != int(value) for value in values):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collectors.kubernetes.asks import GPU, MIG, SHARED, ask_of
+from collectors.kubernetes.asks import ask_of, is_gpu
 from collectors.kubernetes.constraints import Meets
 from collectors.kubernetes.dra_wire import DeviceClass
 from collectors.kubernetes.shapes import PodShape
@@ -21,13 +21,12 @@ BY_CLAIMS = "GPUs by resource claims"
 def offers_resources(node: Node) -> bool:
     """True for a node whose device plugin offers GPUs or instances, also where none is usable now."""
     offered = {*(node.status.capacity or {}), *(node.status.allocatable or {})}
-    return any(name in {GPU, SHARED} or name.startswith(MIG) for name in offered)
+    return any(map(is_gpu, offered))
 
 
 def claims_for_resources(classes: Iterable[DeviceClass]) -> bool:
     """True where a class has an extended resource: the scheduler makes claims for pods that ask for that resource."""
-    named = (each.spec.extended_resource_name or "" for each in classes)
-    return any(name in {GPU, SHARED} or name.startswith(MIG) for name in named)
+    return any(is_gpu(each.spec.extended_resource_name or "") for each in classes)
 
 
 def asked_of_nodes(shape: PodShape, *, claims_for_resources: bool) -> tuple[tuple[str, Meets], ...]:

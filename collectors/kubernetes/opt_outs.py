@@ -88,6 +88,10 @@ class OptOuts:
             return True
         return any(not self.opens(each) for each in (rule.window, window) if each)
 
+    def approves(self, namespace: str) -> bool:
+        """Whether a namespace approves what touches its work alone."""
+        return self.rules.get(namespace, NO_RULE).approves
+
     def problems(self, window: str) -> list[tuple[str, str]]:
         """What is wrong with the window of an object."""
         wrong = _problem(window) if window else ""
@@ -109,7 +113,7 @@ class OptOuts:
 def consent(*found: Meta, counts: bool) -> tuple[bool, str]:
     """Whether these objects approve what touches their work alone, and why an annotation there decides nothing.
 
-    Who may annotate work or a namespace is not thereby an approver: that is for the operator to say (`counts`).
+    The right to annotate work or a namespace is not the right to approve, unless the operator says so (`counts`).
     """
     if any(each.note(REJECT) for each in found):
         return False, f'{REJECT} decides nothing here; {EXCLUDE}: "true" keeps the autopilot away'

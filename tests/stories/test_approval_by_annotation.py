@@ -36,16 +36,16 @@ LONGEST_S = 120.0
 
 def test_an_approval_by_annotation_starts_the_gang(tmp_path: Path) -> None:
     """`kubectl annotate recommendation NAME gpu-autopilot.io/approve=yes`, as README says."""
-    assert starts_after(tmp_path, approve)
+    start_by(tmp_path, approve)
 
 
 def test_an_owner_approves_on_the_namespace(tmp_path: Path) -> None:
     """`kubectl annotate namespace NAME gpu-autopilot.io/approve=yes`, where the operator lets that count."""
-    assert starts_after(tmp_path, approve_namespaces, approve_on_work=True)
+    start_by(tmp_path, approve_namespaces, approve_on_work=True)
 
 
-def starts_after(tmp_path: Path, ask: Callable[[str], None], *, approve_on_work: bool = False) -> bool:
-    """Whether work starts in a playground with `--mode approve` once `ask`, called with its address, approves it."""
+def start_by(tmp_path: Path, ask: Callable[[str], None], *, approve_on_work: bool = False) -> None:
+    """Wait until work starts in a playground with `--mode approve`; `ask`, called with its address, approves it."""
     stage = stage_of(speed=20.0, token="secret", acts=True)
     add_control_resources(stage.server)
     options = PlaygroundOptions(mode=Mode.APPROVE, state=tmp_path / "state", listen="127.0.0.1:0")
@@ -71,7 +71,6 @@ def starts_after(tmp_path: Path, ask: Callable[[str], None], *, approve_on_work:
             if keeper is not None:
                 keeper.close()
             service.close()
-    return True
 
 
 def test_an_approval_is_carried_out_once(begin: Callable[..., Story]) -> None:

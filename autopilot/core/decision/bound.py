@@ -1,9 +1,9 @@
 """What an approval or a rejection is bound to: a digest of what the person was shown.
 
-A plan moves while a person reads it: whatever starts first takes the GPUs that the next start would have taken. A
-start that touches no other work is therefore bound to how much it takes, and not to which nodes: the request, and how
-many GPUs on how many nodes of which pool. What touches other work is bound to the fate of each victim, and to nodes.
-No proposal is bound to GPUs of a node, because the kubelet chooses among them.
+The plan may change while a person reads it: a start takes GPUs that the next one would have taken. An approval of a
+start without victims therefore covers the request, the number of GPUs on each node, and the pool, model and spot flag
+of these nodes, but not which nodes they are. An approval of anything else covers every victim, what happens to it, and
+the nodes. No approval covers single GPUs of a node, because the kubelet chooses them.
 """
 
 from __future__ import annotations
