@@ -61,7 +61,10 @@ class View:
             obj = self.kind.from_storage(obj)
         if self.kind.custom:
             return obj
-        return {name: value for name, value in obj.items() if name not in {"kind", "apiVersion"}}
+        shown = dict(obj)
+        shown.pop("kind", None)
+        shown.pop("apiVersion", None)
+        return shown
 
     def event(self, t_us: int, change: str, entry: Entry, now: datetime, *, first: bool) -> WatchEvent:
         """An event of a stream. `first`: a Table states its columns."""

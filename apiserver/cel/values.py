@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from celpy import celtypes
@@ -43,11 +43,43 @@ def to_cel(value: Any, schema: Schema | None = None) -> Any:
     if isinstance(value, (list, tuple)):
         items = (schema or {}).get("items")
         return celtypes.ListType([to_cel(each, items) for each in value])
-    return _map(value, schema or {})
+    return _map(value, schema) if schema else ReadMap(value)
+
+
+class ReadMap(celtypes.MapType):
+    """A JSON object without a schema. Its values become those of CEL when they are read: a rule reads few of them."""
+
+    def __init__(self, value: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.update(value)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        if type(found) in PLAIN:
+            found = to_cel(found)
+            dict.__setitem__(self, key, found)
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        return (_string(str(key)) for key in self.keys())
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key; raises KeyError where there is none, and no default."""
+        return self[key] if key in self or default is None else default
+
+
+PLAIN = frozenset({bool, int, float, str, list, tuple, dict})
+
+
+def _string(value: str) -> Any:
+    """A string of CEL, made without its checks: they cost most of the time of a large object."""
+    return str.__new__(celtypes.StringType, value)
 
 
 def _text(value: str, schema: Schema) -> Any:
     form = schema.get("format")
+    if form is None:
+        return _string(value)
     try:
         if form in {"date-time", "datetime"}:
             return celtypes.TimestampType(value)
@@ -66,9 +98,7 @@ def _map(value: Mapping[str, Any], schema: Schema) -> Any:
     others = others if isinstance(others, Mapping) else None
     return celtypes.MapType(
         {
-            celtypes.StringType(escaped(name) if name in properties else name): to_cel(
-                each, properties.get(name, others)
-            )
+            _string(escaped(name) if name in properties else name): to_cel(each, properties.get(name, others))
             for name, each in value.items()
         }
     )

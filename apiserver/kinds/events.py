@@ -17,6 +17,7 @@ RENAMED = {  # field of events.k8s.io: field of core/v1
     "deprecatedSource": "source", "deprecatedFirstTimestamp": "firstTimestamp",
     "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count",
 }  # fmt: skip
+NEW_NAMES = {core: new for new, core in RENAMED.items()}
 IMMUTABLE = (
     "involvedObject", "reason", "message", "type", "eventTime", "action", "related", "reportingComponent",
     "reportingInstance",
@@ -32,9 +33,9 @@ def to_core(event: Obj) -> Obj:
 
 def from_core(event: Obj) -> Obj:
     """A stored event in the form of events.k8s.io."""
-    names = {core: new for new, core in RENAMED.items()}
-    found = {names.get(name, name): value for name, value in event.items()}
-    return found | {"apiVersion": f"{NEW_GROUP}/v1", "kind": "Event"}
+    found = {NEW_NAMES.get(name, name): value for name, value in event.items()}
+    found["apiVersion"], found["kind"] = f"{NEW_GROUP}/v1", "Event"
+    return found
 
 
 def default_core(event: Obj) -> None:
