@@ -2,7 +2,7 @@
 
 Environment:
     AUTOPILOT_SHARED_DATA     folder of real traces; default `../shared/data` beside the checkout
-    AUTOPILOT_SOAK_SEEDS      how many seeds `soak_seed` runs through; default 5
+    AUTOPILOT_SOAK_SEEDS      how many seeds `soak_seed` runs through; default 4
     AUTOPILOT_TOOLS_REQUIRED  set in CI: a missing tool fails the test instead of skipping it
     HYPOTHESIS_PROFILE        `quick` (default) or `soak`
 """
@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 from tests.kits.tools import MissingToolError, find_tool  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "5"))
+SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "4"))
 
 settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]

@@ -8,6 +8,6 @@ USUAL = 50
 """Examples under the profile `quick` (tests/conftest.py)."""
 
 
-def tries(number: int) -> settings:
-    """`number` examples in CI, and as many times more in a soak as its profile has more than `quick`."""
-    return settings(max_examples=number * settings().max_examples // USUAL)
+def tries(number: int, soak: int) -> settings:
+    """`number` examples in CI, and `soak` under a profile that tries more."""
+    return settings(max_examples=number if settings().max_examples <= USUAL else soak)

@@ -296,7 +296,7 @@ def assert_same_bits(one: Any, two: Any, path: str = "observation") -> None:
             assert_same_bits(left, right, f"{path}[{at}]")
 
 
-@tries(20)
+@tries(20, soak=800)
 @given(st.integers(0, 2**32 - 1))
 def test_observations_are_read_as_they_were_written(seed: int) -> None:
     """Any sequence of observations comes back bit for bit, through changes and keyframes."""
@@ -383,7 +383,7 @@ def decision(rng: np.random.Generator, tick: int, workloads: int, before: tuple[
     return Decision(tick, float(tick), Plan((*kept, *fresh), refusals, held, ("w9",) if rng.random() < 0.2 else ()))
 
 
-@tries(20)
+@tries(20, soak=800)
 @given(st.integers(0, 2**32 - 1))
 def test_decisions_are_read_as_they_were_written(seed: int) -> None:
     """Any sequence of decisions comes back whole, with the digest of the memory it rests on."""

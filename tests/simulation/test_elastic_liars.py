@@ -12,8 +12,10 @@ import pytest
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
+from autopilot.controller import Controller
 from autopilot.core.model.work import holding_mask
 from autopilot.settings import shipped_policy
+from simulator.running.simulation import Simulation
 from tests.simulation.kit import Setup, run
 
 TENANTS = ("first", "second", "liar")
@@ -48,6 +50,11 @@ def jobs(lie: str) -> str:
     return "job_id,tenant,submit_s,duration_s,gpus\n" + "".join(rows)
 
 
+def ends_once_counted(simulation: Simulation, _controller: Controller) -> None:
+    """The run ends half an hour after what is counted, though work waits."""
+    simulation.engine.horizon_s = END_S + 1800.0
+
+
 @cache
 def held_gpu_s(lie: str) -> float:
     """What the liar holds until `END_S`; work waits all that time."""
@@ -62,7 +69,8 @@ def held_gpu_s(lie: str) -> float:
                 telemetry="off",
             )
         )
-        ran = run(world, Setup(policy=shipped_policy("elastic"), durations="predicted", telemetry="off"))
+        elastic = shipped_policy("elastic")
+        ran = run(world, Setup(policy=elastic, durations="predicted", telemetry="off", change=ends_once_counted))
     assert ran.violated == set()
     held = 0.0
     for this, following in pairwise(ran.tape.moments):
