@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from autopilot.app.runs.world import World
+from autopilot.controller import Controller
 from autopilot.core.model.changes import CeilingChange
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
+from simulator.running.simulation import Simulation
 from tests.kits.core_world import with_policy
 from tests.simulation.kit import Ran, Setup, run, scenario
 
@@ -99,9 +101,14 @@ def test_it_is_decided_again_alike(resting: tuple[Ran, Path]) -> None:
     assert replay(resting[1]).identical
 
 
+def ends_with_the_requests(simulation: Simulation, _controller: Controller) -> None:
+    """Though training goes on."""
+    simulation.engine.horizon_s = END_S
+
+
 def test_it_stops_at_the_minimum_of_its_owner(tmp_path: Path) -> None:
     """One replica stays; requests at it lift the ceiling."""
-    ran = run(world(tmp_path, "1"), Setup(policy=RECLAIM))
+    ran = run(world(tmp_path, "1"), Setup(policy=RECLAIM, change=ends_with_the_requests))
     assert ran.violated == set()
     done = [(replicas, why) for at_s, replicas, why in changes(ran) if why != "renewed" and at_s < END_S]
     assert done == [(1, "idle"), (-1, "returned")]
