@@ -36,7 +36,7 @@ from tests.kits.dashboard_kit import filled_in
 from tests.kits.prometheus_kit import prometheus, query, until
 from tests.kits.telemetry_world import inventory
 
-HOURS = 2.5
+HOURS = 1.5
 CLUSTER = "day"
 
 PLANTED = {
