@@ -163,7 +163,7 @@ class Adaptive:
         """`learn` for groups that occur once each."""
         place = self._count[rows] % self._window
         # beyond single precision a score only means "as large as can be"
-        self._scores[rows, place] = np.clip(values, -1e30, 1e30)
+        self._scores[rows, place] = _within(values, -1e30, 1e30)
         if masses is not None and self._weights is None:
             self._weights = np.ones(self._scores.shape, np.float32)
         if self._weights is not None:
@@ -172,14 +172,14 @@ class Adaptive:
         missed = values[:, None] > margins
         heavy = 1.0 if masses is None else (masses / max(float(masses.mean()), 1e-9))[:, None]
         moved = self._wider[rows] + heavy * self._step * (missed - self._nominal)
-        settled = np.where(np.isfinite(margins), np.clip(moved, NARROWEST, WIDEST), self._wider[rows])
+        settled = np.where(np.isfinite(margins), _within(moved, NARROWEST, WIDEST), self._wider[rows])
         self._wider[rows] = settled
 
     def margin(self) -> F64:
         """Margins [groups, levels], non-decreasing along a row; infinite where even the pool has too few scores."""
         if not self.groups:
             return np.zeros((0, len(self.levels)))
-        rate = np.clip(self.miss_rate, 1e-12, 0.5 + 0.5 * self._nominal)
+        rate = _within(self.miss_rate, 1e-12, 0.5 + 0.5 * self._nominal)
         scale = self._scale()
         pooled = np.full(rate.shape, np.inf)
         for rows in self._by_pool():
@@ -310,9 +310,14 @@ def _places(below: F64 | None, wanted: F64) -> NDArray[np.int64]:
     return np.stack(reached, axis=1).astype(np.int64)
 
 
+def _within(values: F64, least: float, most: ArrayLike) -> F64:
+    """`np.clip`, which takes four times as long for the few values of a step."""
+    return np.asarray(np.minimum(np.maximum(values, least), most))
+
+
 def _rounds(rows: NDArray[np.int64]) -> list[NDArray[np.intp]]:
     """Positions of `rows` in rounds in which no row occurs twice, the first occurrences first."""
-    if len(np.unique(rows)) == len(rows):
+    if (rows[1:] > rows[:-1]).all() or len(np.unique(rows)) == len(rows):
         return [np.arange(len(rows))]
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
