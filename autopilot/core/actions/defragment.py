@@ -22,6 +22,7 @@ from autopilot.core.preemption.scenario import (
     worth_gpu_s,
 )
 from autopilot.core.tracking.promises import is_capped
+from autopilot.core.tracking.storms import is_paused
 
 NAME = "defragment"
 MOVES = Case(NAME, "pipeline", words="start on {where}{after}, when others have moved out of its way: {victims}")
@@ -48,8 +49,9 @@ def moves_draft(ctx: Context, at: int, found: Scenario) -> AdmitDraft | Pipeline
 
 
 def acts(ctx: Context) -> bool:
-    """True when the mode lets it act without a person, and it is not capped."""
-    return ctx.policy.modes.defragment == Mode.AUTO and not is_capped(ctx.memory, NAME)
+    """True when the mode lets it act without a person, and it is neither capped nor paused by a storm."""
+    able = not is_capped(ctx.memory, NAME) and not is_paused(ctx.memory, NAME)
+    return ctx.policy.modes.defragment == Mode.AUTO and able
 
 
 def timers(ctx: Context) -> list[float]:

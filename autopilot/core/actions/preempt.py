@@ -23,7 +23,6 @@ from autopilot.core.preemption.scenario import (
 )
 from autopilot.core.rules.base import Takes
 from autopilot.core.sharing.time_sharing import share_time
-from autopilot.core.tracking.promises import is_capped
 
 NAME = "preempt"
 PRIORITY = Case(
@@ -60,7 +59,7 @@ def propose(ctx: Context, submit: Submit) -> None:
             if lowest.get(int(work.queue[row]), priority) < priority:  # else there is nobody to displace
                 _displace(ctx, at, within, submit)
     if ctx.policy.preemption.time_sharing:
-        share_time(ctx, TIME_SHARING, SHARED_TIME, submit, only_one=is_capped(ctx.memory, NAME))
+        share_time(ctx, TIME_SHARING, SHARED_TIME, submit)
 
 
 def _outranked(ctx: Context) -> bool:

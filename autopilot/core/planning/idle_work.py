@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from autopilot.core.idle.ladder import Rung, rungs
 from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.modes import ACTIONS_WITH
 from autopilot.core.model.policy import Effect, Mode
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL
+from autopilot.core.tracking.promises import is_capped
+from autopilot.core.tracking.storms import is_paused
 
 
 def idle_rungs(ctx: Context) -> tuple[Rung, ...]:
@@ -62,8 +62,4 @@ def suspends_for(ctx: Context, mode: Mode) -> bool:
     modes, memory = ctx.policy.modes, ctx.memory
     if not (modes.auto(Effect.PARK) if mode == Mode.AUTO else modes.acts(Effect.PARK)):
         return False
-    for name in ACTIONS_WITH[Effect.PARK]:
-        storm, promises = memory.storms.get(name), memory.kept_promises.get(name)
-        if (storm is not None and storm.since_s < inf) or (promises is not None and promises.capped_s < inf):
-            return False
-    return True
+    return not any(is_paused(memory, name) or is_capped(memory, name) for name in ACTIONS_WITH[Effect.PARK])

@@ -15,8 +15,8 @@ a higher tier.
 Exactly the missing number of GPUs is taken, the worst index first. If the free GPUs are then scattered, other gangs are
 moved; a moved gang keeps its place in the order.
 
-While the action is capped, one exchange a tick is planned, and recommended. Under a policy that only recommends, all
-are: they fit together.
+While the action is capped, one exchange a tick is planned, and recommended; while it is paused by a storm, one is
+planned, and refused. Under a policy that only recommends, all are: they fit together.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from autopilot.core.planning.places import held_for_others, place
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import search_moves
 from autopilot.core.preemption.scenario import STEPS_A_PLACE, Scenario, after_leaving, let_leave, pipelined_draft
+from autopilot.core.tracking.promises import is_capped
+from autopilot.core.tracking.storms import is_paused
 
 TOGETHER = 32
 """Gangs behind a new gang that are considered as sharing the place of a wide victim with it."""
@@ -66,11 +68,8 @@ class _Asker(NamedTuple):
     shared: float
 
 
-def share_time(ctx: Context, case: Case, across: Case, submit: Submit, *, only_one: bool = False) -> None:
-    """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues.
-
-    `only_one`: nothing of it can happen, and one exchange is to say what would.
-    """
+def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
+    """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues."""
     askers = _askers(ctx)
     index = np.array(ctx.shared_indices)[askers] if ctx.lending.shares else ctx.index[askers]
     order: list[int] = askers[np.lexsort((askers, -index))].tolist()
@@ -82,7 +81,7 @@ def share_time(ctx: Context, case: Case, across: Case, submit: Submit, *, only_o
         benches[queue[at]].line.append(at)
     for fill in (False, True):
         asking = [at for at in order if not ctx.plan.taken[at] and not (fill and benches[queue[at]].mixed)]
-        if _pass(ctx, asking, benches, (case, across), submit, fill=fill, only_one=only_one):
+        if _pass(ctx, asking, benches, (case, across), submit, fill=fill):
             return
 
 
@@ -94,22 +93,24 @@ def _pass(
     submit: Submit,
     *,
     fill: bool,
-    only_one: bool,
 ) -> bool:
-    """One exchange after the other; True when `only_one` was asked for and is made.
+    """One exchange after the other; True when none can happen in this tick, and one says what would.
 
     What fails for one gang fails for those of its width behind it in its queue.
     """
     line, failed = ctx.pending_table, set[tuple[int, int]]()
+    action = cases[0].action
+    capped, paused = is_capped(ctx.memory, action), is_paused(ctx.memory, action)
     for at in within_steps(ctx, order):
         kind = (line.queue[at], line.least_gpus[at])
         if kind in failed or line.early[at]:
             continue
         bench = benches[line.queue[at]]
         found = _exchange(ctx, at, bench, fill=fill)
-        if found is not None and _propose(ctx, at, found, bench, cases, submit):
-            if only_one:
-                return True
+        stands = found is not None and _propose(ctx, at, found, bench, cases, submit)
+        if (capped and stands) or (paused and found is not None):
+            return True
+        if stands:
             failed.clear()
         else:
             failed.add(kind)

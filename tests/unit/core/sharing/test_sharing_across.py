@@ -12,7 +12,7 @@ import pytest
 from autopilot.core.actions import reclaim_borrowed
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.memory import Condition, ControllerMemory, Noted
+from autopilot.core.model.memory import Condition, ControllerMemory, Noted, StormRecord
 from autopilot.core.model.policy import GuaranteeRule, Policy, Preemption, RuleSetName, Tenancy, check_policy
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Proposal
@@ -68,17 +68,20 @@ def lent() -> list[Item]:
     return [holds("kept", 4, queue=GUEST), holds("lent", 4, queue=GUEST), holds("own", 4, queue=OWNER)]
 
 
-@pytest.mark.parametrize("capped", [False, True])
-def test_a_capped_action_plans_one_exchange_in_a_tick(capped: bool) -> None:
-    """Four short gangs could each pause a long one: all of them do, or one is recommended and the others wait."""
+@pytest.mark.parametrize("why", ["", "capped", "paused by a storm"])
+def test_an_action_that_may_not_act_plans_one_exchange_in_a_tick(why: str) -> None:
+    """Four short gangs could each pause a long one: all of them do, or one says what would be and the others wait."""
     work = [holds(f"long-{number}", 3, queue=GUEST) for number in range(4)]
     work += [waits(f"short-{number}", 3, queue=OWNER) for number in range(4)]
     total_s = {item.id: LONG if item.id.startswith("long") else SHORT for item in work}
-    record = PromiseRecord(((100.0, 20.0),) * 20, 900.0)
-    memory = ControllerMemory(kept_promises={"preempt": record} if capped else {})
+    memory = {
+        "": ControllerMemory(),
+        "capped": ControllerMemory(kept_promises={"preempt": PromiseRecord(((100.0, 20.0),) * 20, 900.0)}),
+        "paused by a storm": ControllerMemory(storms={"preempt": StormRecord(last_s=900.0, since_s=900.0, events=61)}),
+    }[why]
     step = decide(world("1x12", work, 1000.0, total_s=total_s, queues=TREE), sharing("none"), memory)
     made = [one for one in step.decision.plan.proposals if one.action == "preempt"]
-    assert [one.accepted for one in made] == ([False] if capped else [True] * 4)
+    assert [one.accepted for one in made] == ([False] if why else [True] * 4)
 
 
 def test_short_work_pauses_long_work_of_another_queue_beyond_its_guarantee() -> None:
