@@ -33,13 +33,15 @@ SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Moves for gangs that wait although enough GPUs are free, in the order of service."""
-    keys = scheduling_signatures(ctx)
+    keys, paused = scheduling_signatures(ctx), is_paused(ctx.memory, NAME)
     for at in within_steps(ctx, ctx.waiting(SHAPES)):
         if at in ctx.plan.moves_tried:
             continue
         found = moves_only(ctx, at, keys[at]) if ctx.too_early(at) is None else None
         if found is not None:
             ctx.plan.decide(at, submit(moves_draft(ctx, at, found)))
+            if paused:  # none can happen: one says what would
+                return
             keys = scheduling_signatures(ctx)
 
 

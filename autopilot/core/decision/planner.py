@@ -34,7 +34,7 @@ from autopilot.core.model.changes import (
     ReserveChange,
     ScaleChange,
 )
-from autopilot.core.model.codes import BUDGETS, ON_PAPER, PASSING
+from autopilot.core.model.codes import BUDGETS, CLUSTER_BUDGETS, ON_PAPER, PASSING
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption
 from autopilot.core.model.objects import Subject, SubjectKind
@@ -155,10 +155,11 @@ class Planner:
                     ctx.whatif.move(draft.row, ctx.whatif.layout_of(draft.row).joined(draft.fit.layout))
                     ctx.quota.book(draft.row, draft.fit.layout)
         elif at is not None:
-            if draft.victims and any(verdict.code in BUDGETS for verdict in refused):
-                ctx.plan.exceed(draft.victims)
+            codes = {verdict.code for verdict in refused}
+            if draft.victims and not codes.isdisjoint(BUDGETS):
+                ctx.plan.exceed(draft.victims, of_cluster=not codes.isdisjoint(CLUSTER_BUDGETS))
             ctx.plan.refuse(at, Miss(Code.GATED, float(len(refused)), 0.0))
-            if draft.placed is not None and all(verdict.code in PASSING for verdict in refused):
+            if draft.placed is not None and codes <= PASSING:
                 ctx.plan.want([draft.placed.layout])
                 ctx.plan.want(_moves(draft.taken).values())
         return stands

@@ -167,6 +167,9 @@ BUDGETS = frozenset(
 )
 """Refusals of budgets: the same victims are refused again in this tick."""
 
+CLUSTER_BUDGETS = frozenset({Code.BUDGET_CLUSTER, Code.BUDGET_CONCURRENT})
+"""Those that count victims alone: as many others are refused too in this tick."""
+
 PASSING = (
     ON_PAPER
     | BUDGETS

@@ -58,6 +58,14 @@ class QuotaHold:
     ready_s: float
 
 
+ENOUGH = 4
+"""Proposals that a budget of the cluster refuses in one tick before others of as many victims are not made.
+
+These show what waits for the budget. Their wish lasts, so they are first once it allows them: with the default dwell
+time that is 48 in an hour, above the default budget of 20.
+"""
+
+
 @dataclass(slots=True)
 class PlanState:
     """What is planned so far in this tick."""
@@ -78,6 +86,9 @@ class PlanState:
     # places that held-back preemptions will use once the guard that holds them passes
     wanted: list[Layout] = field(default_factory=list)
     over_budget: set[frozenset[int]] = field(default_factory=set)  # victims, by row, that a budget refused
+    turned_away: list[int] = field(
+        default_factory=list
+    )  # victims of each proposal that a budget of the cluster refused
     released: list[str] = field(default_factory=list)  # workloads whose promise is released
     notes: list[Note] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
     accepted: list[Disruption] = field(default_factory=list)
@@ -201,9 +212,16 @@ class PlanState:
         """Note what victims of a recommendation hold, and what each would keep."""
         self.paper.update(victims)
 
-    def exceed(self, rows: Iterable[int]) -> None:
-        """Note that a budget refused to stop or move these gangs together."""
-        self.over_budget.add(frozenset(rows))
+    def exceed(self, rows: Iterable[int], *, of_cluster: bool) -> None:
+        """Note that a budget, of the cluster or a narrower one, refused to stop or move these gangs together."""
+        victims = frozenset(rows)
+        self.over_budget.add(victims)
+        if of_cluster:
+            self.turned_away.append(len(victims))
+
+    def exhausted(self, victims: int = 1) -> bool:
+        """True when budgets of the cluster have refused enough proposals in this tick, one of as few victims."""
+        return len(self.turned_away) >= ENOUGH and victims >= min(self.turned_away)
 
     def want(self, layouts: Iterable[Layout]) -> None:
         """Keep elastic gangs off places that a preemption needs which a guard holds back for now."""

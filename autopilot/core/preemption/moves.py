@@ -48,8 +48,11 @@ def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Sc
 
     `key`: its scheduling signature. Several actions ask in one tick, and for many gangs that are alike: one search
     answers them all, and only the places are chosen anew for each gang. Where a budget refused these moves, it will
-    refuse them again, and the places stay as they are. `contract`: budgets do not bind.
+    refuse them again, and the places stay as they are. Once the budget of the cluster is exhausted there are no moves.
+    `contract`: budgets do not bind.
     """
+    if not contract and ctx.plan.exhausted():
+        return None
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
     gpus = ctx.pending_table.least_gpus[at]
@@ -61,7 +64,7 @@ def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Sc
     if answer is not None and (
         answer.scenario is None or answer.at == at or (not contract and _over_budget(ctx, answer.scenario))
     ):
-        return answer.scenario
+        return None if answer.scenario is None or _exhausts(ctx, answer.scenario, contract) else answer.scenario
     mark, shape = let_leave(ctx), ctx.shape(row, gpus)
     found = None if answer is None else _again(ctx, at, shape, answer)
     if found is None:
@@ -69,7 +72,12 @@ def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Sc
         found = answer.scenario
         known[asked] = answer
     ctx.whatif.rollback(mark)
-    return found
+    return None if found is None or _exhausts(ctx, found, contract) else found
+
+
+def _exhausts(ctx: Context, found: Scenario, contract: bool) -> bool:
+    """True when the budget of the cluster is exhausted for so many victims."""
+    return not contract and ctx.plan.exhausted(len(found.evictions))
 
 
 def _over_budget(ctx: Context, found: Scenario) -> bool:

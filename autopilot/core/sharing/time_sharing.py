@@ -203,7 +203,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
                 continue
         paused.append(other)
         missing -= bench.gpus[other]
-    if missing > 0:
+    if missing > 0 or ctx.plan.exhausted(len(paused)):
         return None
     # the last one may have been too wide
     for other in sorted(paused, key=lambda each: (-bench.gpus[each], each)):

@@ -263,6 +263,9 @@ def test_moves_that_a_budget_refused_are_not_placed_again_but_for_a_contract() -
     assert {proposal.subject.name for proposal in plan.proposals} == {"w0", "w1"}
     assert not planner.disruptions
     key = scheduling_signatures(ctx)[0]
+    assert ctx.plan.exhausted()
+    assert moves_only(ctx, 0, key) is None
+    ctx.plan.turned_away.clear()
     first, spent = moves_only(ctx, 0, key), ctx.plan.steps
     assert first is not None
     assert moves_only(ctx, 1, key) is first
