@@ -86,9 +86,8 @@ class PlanState:
     # places that held-back preemptions will use once the guard that holds them passes
     wanted: list[Layout] = field(default_factory=list)
     over_budget: set[frozenset[int]] = field(default_factory=set)  # victims, by row, that a budget refused
-    turned_away: list[int] = field(
-        default_factory=list
-    )  # victims of each proposal that a budget of the cluster refused
+    # number of victims of each proposal that a budget of the cluster refused
+    turned_away: list[int] = field(default_factory=list)
     released: list[str] = field(default_factory=list)  # workloads whose promise is released
     notes: list[Note] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
     accepted: list[Disruption] = field(default_factory=list)

@@ -64,7 +64,7 @@ def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Sc
     if answer is not None and (
         answer.scenario is None or answer.at == at or (not contract and _over_budget(ctx, answer.scenario))
     ):
-        return None if answer.scenario is None or _exhausts(ctx, answer.scenario, contract) else answer.scenario
+        return _unless_refused(ctx, answer.scenario, contract)
     mark, shape = let_leave(ctx), ctx.shape(row, gpus)
     found = None if answer is None else _again(ctx, at, shape, answer)
     if found is None:
@@ -72,12 +72,14 @@ def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Sc
         found = answer.scenario
         known[asked] = answer
     ctx.whatif.rollback(mark)
-    return None if found is None or _exhausts(ctx, found, contract) else found
+    return _unless_refused(ctx, found, contract)
 
 
-def _exhausts(ctx: Context, found: Scenario, contract: bool) -> bool:
-    """True when the budget of the cluster is exhausted for so many victims."""
-    return not contract and ctx.plan.exhausted(len(found.evictions))
+def _unless_refused(ctx: Context, found: Scenario | None, contract: bool) -> Scenario | None:
+    """The moves, or None when the budget of the cluster would refuse this number of victims again in this tick."""
+    if found is None or contract or not ctx.plan.exhausted(len(found.evictions)):
+        return found
+    return None
 
 
 def _over_budget(ctx: Context, found: Scenario) -> bool:
