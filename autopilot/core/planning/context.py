@@ -178,6 +178,12 @@ class Context:
         """The index of each pending gang as other queues see it, computed at most once in a tick."""
         return self.once(_SharedIndices, self._shared_indices)
 
+    @property
+    def lacking(self) -> set[int]:
+        """Positions that lack of the part of their queue."""
+        rows = self.lending.lacks
+        return {at for at, row in enumerate(self.pending.tolist()) if row in rows} if rows else set()
+
     def _shared_indices(self) -> _SharedIndices:
         weight = self.lending.weight
         return _SharedIndices(

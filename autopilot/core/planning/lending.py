@@ -10,9 +10,9 @@ pause running work of another queue that has a lower index (sharing/time_sharing
   for `elastic_hold_s`. docs/decisions/0012-sharing-time.md derives the bound.
 - `none`: neither.
 
-The index rewards short jobs, and a tenant can make its jobs short. So past use bounds it: what a queue has waiting
-above its guarantee, and running above its fair share, comes after the work of the others as long as its part of the
-past use is above its part of the fair shares, and it used most of its part of the cluster.
+The index rewards short jobs, and a tenant can make its jobs short. So past use bounds it. A queue is overused while its
+part of the past use is above its part of the fair shares, and it used most of its part of the cluster. What waits for
+the part of another queue comes before the work of overused queues, and takes back from them down to their fair share.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 OVERUSED_WEIGHT = 1e-3
-"""What the index of an overused queue counts: more than the range of indices that wait beside each other."""
+"""What the index of an overused queue counts for work that lacks of its part: below all that waits beside it."""
 
 USED_RATIO = 0.75
 """A queue that used less than this of its part of the cluster is not overused, whatever the others used.
@@ -92,8 +92,10 @@ class Lending:
     factor: float = 1.0
     inside: frozenset[int] = frozenset()  # rows, waiting or running, whose index counts `factor` times
     overused: Mapping[int, Overuse] = field(default_factory=dict)  # by queue
-    behind: frozenset[int] = frozenset()  # rows of these queues, waiting or running, that come after other queues
+    behind: frozenset[int] = frozenset()  # running rows of these queues that pause for what lacks of its part
+    lacks: frozenset[int] = frozenset()  # waiting rows of other queues that fit in the parts of their queues
     kept: frozenset[int] = frozenset()  # running rows that do not pause for other queues
+    apart: frozenset[int] = frozenset()  # running rows that do not pause for overused queues
     owed_since_s: Mapping[int, float] = field(default_factory=dict)  # by elastic queue
     held_until_s: Mapping[int, float] = field(default_factory=dict)  # elastic queues that are kept like strict ones
 
@@ -109,9 +111,7 @@ class Lending:
 
     def weight(self, row: int) -> float:
         """What the index of a gang is multiplied by."""
-        if row in self.inside:
-            return self.factor
-        return OVERUSED_WEIGHT if row in self.behind else 1.0
+        return self.factor if row in self.inside else 1.0
 
 
 def lend(ctx: Context) -> Lending:
@@ -126,27 +126,56 @@ def lend(ctx: Context) -> Lending:
     owed_since_s, held_until_s = _owed(ctx, elastic, waiting)
     overused = _overused(ctx, shares)
     if not len(waiting.rows):  # there is nothing that others could pause for
-        none = frozenset[int]()
-        return Lending(shares, rules, tenancy.elastic_factor, none, overused, none, none, owed_since_s, held_until_s)
+        return Lending(
+            shares,
+            rules,
+            tenancy.elastic_factor,
+            overused=overused,
+            owed_since_s=owed_since_s,
+            held_until_s=held_until_s,
+        )
     ledger = ctx.quota.ledger
     firm = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.STRICT} | held_until_s.keys()
     every = running.joined(waiting)
     inside = _within(ledger, ledger.guarantee, every, elastic, running)
     kept = _within(ledger, ledger.guarantee, running, firm, running)
-    behind = frozenset(every.rows[every.of(overused, len(queues.id))].tolist())
-    # two queues that hold most of a cluster would take turns: all that one lends pauses for the other, and back
-    fair = _within(ledger, ledger.fair, running, overused, running)
+    behind, lacks, apart = _behind(ctx, overused, shares, every, running)
     return Lending(
         shares,
         rules,
         tenancy.elastic_factor,
         inside,
         overused,
-        behind - inside - kept - fair,
+        behind - inside - kept,
+        lacks,
         kept,
+        apart,
         owed_since_s,
         held_until_s,
     )
+
+
+def _behind(
+    ctx: Context, overused: Collection[int], shares: Sequence[bool], every: Parts, running: Parts
+) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
+    """Running rows of overused queues that pause for waiting rows of other queues in their parts; these; and running
+    rows in these parts, which do not pause for overused queues.
+
+    While nobody lacks of its part, overused queues are like others.
+    """
+    none, ledger = frozenset[int](), ctx.quota.ledger
+    others = {queue for queue, shared in enumerate(shares) if shared and queue not in overused}
+    if not overused or not others:
+        return none, none, none
+    part = [_parts(ctx), *([inf] * len(shares) for _ in ledger.use[1:])]
+    own = _within(ledger, part, every, others, running, beyond=True)
+    apart = own.intersection(running.rows.tolist())
+    lacks = own - apart
+    if not lacks:
+        return none, none, apart
+    behind = frozenset(running.rows[running.of(overused, len(shares))].tolist())
+    # two queues that hold most of a cluster would take turns: all that one lends pauses for the other, and back
+    return behind - _within(ledger, ledger.fair, running, overused, running), lacks, apart
 
 
 def _overused(ctx: Context, shares: tuple[bool, ...]) -> dict[int, Overuse]:
@@ -190,14 +219,23 @@ def parts_gpus(ctx: Context) -> dict[str, float]:
     ledger, queues, shares = ctx.quota.ledger, ctx.observation.snapshot.queues, ctx.lending.shares
     if not shares or not ctx.policy.tenancy.usage_half_life_s:
         return {}
-    guarantee, limit = np.array(ledger.guarantee[ALL]), np.array(ledger.limit[ALL])
-    asked = np.full(len(limit), inf)
-    part = fair_shares(queues.parent, guarantee, queues.weight, limit, asked, ledger.capacity[ALL]).tolist()
+    part = _parts(ctx)
     return {
         str(queues.id[queue]): part[queue]
         for queue, shared in enumerate(shares)
         if shared and not ledger.children[queue]
     }
+
+
+def _parts(ctx: Context) -> list[float]:
+    """GPUs of each queue if all asked for everything. Shape [queues]."""
+    ledger, queues = ctx.quota.ledger, ctx.observation.snapshot.queues
+    guarantee, limit = np.array(ledger.guarantee[ALL]), np.array(ledger.limit[ALL])
+    asked = np.full(len(limit), inf)
+    found: list[float] = fair_shares(
+        queues.parent, guarantee, queues.weight, limit, asked, ledger.capacity[ALL]
+    ).tolist()
+    return found
 
 
 def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:
@@ -236,11 +274,17 @@ def _running(ctx: Context) -> Parts:
 
 
 def _within(
-    ledger: QuotaLedger, due: Sequence[Sequence[float]], parts: Parts, queues: Collection[int], running: Parts
+    ledger: QuotaLedger,
+    due: Sequence[Sequence[float]],
+    parts: Parts,
+    queues: Collection[int],
+    running: Parts,
+    *,
+    beyond: bool = False,
 ) -> frozenset[int]:
     """Rows of gangs of these queues that fit under what is due on their path together, the highest rank first.
 
-    `due` [kinds][queues] GPUs: guarantees, or fair shares.
+    `due` [kinds][queues] GPUs: guarantees, fair shares or parts. `beyond`: the last gang may reach beyond that.
     """
     mine = np.flatnonzero(parts.of(queues, len(ledger.paths)))
     if not len(mine):
@@ -254,14 +298,15 @@ def _within(
     columns = (column[order].tolist() for column in (parts.rows, parts.queue, parts.gpus))
     least_gpus, found = float(parts.gpus[mine].min()), []
     for at, row, queue, gpus in zip(order.tolist(), *columns, strict=True):
-        if gpus > open_gpus.get(queue, 0.0) + EPSILON:  # an upper bound: siblings may have taken more
+        needed = min(gpus, 2 * EPSILON) if beyond else gpus
+        if needed > open_gpus.get(queue, 0.0) + EPSILON:  # an upper bound: siblings may have taken more
             continue
         kinds = parts.kinds[at]
-        if all(gpus <= left[kind][each] + EPSILON for kind in kinds for each in ledger.paths[queue]):
+        if all(needed <= left[kind][each] + EPSILON for kind in kinds for each in ledger.paths[queue]):
             _book(ledger, left, queue, kinds, -gpus)
             open_gpus[queue] -= gpus
             found.append(row)
-            if least_gpus > max(open_gpus.values()) + EPSILON:
+            if (EPSILON if beyond else least_gpus) > max(open_gpus.values()) + EPSILON:
                 break
     return frozenset(found)
 

@@ -33,6 +33,7 @@ from autopilot.core.ordering.job_order import aged_index
 from autopilot.core.placement.shapes import Fit, Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Eviction, Submit
+from autopilot.core.planning.lending import OVERUSED_WEIGHT
 from autopilot.core.planning.places import held_for_others, place
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import search_moves
@@ -58,6 +59,7 @@ class _Bench:
     gpus: dict[int, int]
     line: list[int]  # who asks it to pause, in order
     mixed: bool = False  # it has work of several queues
+    behind: frozenset[int] = frozenset()  # those of overused queues that pause for what lacks of its part
 
 
 class _Asker(NamedTuple):
@@ -66,13 +68,16 @@ class _Asker(NamedTuple):
     queue: int
     own: float
     shared: float
+    lacks: bool  # of the part of its queue
 
 
 def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
     """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues."""
     askers = _askers(ctx)
     index = np.array(ctx.shared_indices)[askers] if ctx.lending.shares else ctx.index[askers]
-    order: list[int] = askers[np.lexsort((askers, -index))].tolist()
+    lacks = ctx.lacking
+    after = np.array([at not in lacks for at in askers.tolist()], np.bool_)
+    order: list[int] = askers[np.lexsort((askers, -index, after))].tolist()
     if not order:
         return
     queue = ctx.pending_table.queue
@@ -150,7 +155,7 @@ def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
     index = aged_index(ctx.outlook.index_per_s[rows], gpus[rows], np.zeros(len(rows)), ctx.policy.order)
     values = {row: each * lending.weight(row) for row, each in zip(rows.tolist(), index.tolist(), strict=True)}
     own = dict(zip(rows.tolist(), index.tolist(), strict=True))
-    common = _Bench([], {}, {}, {}, {}, [], mixed=True)
+    common = _Bench([], {}, {}, {}, {}, [], mixed=True, behind=lending.behind)
     found = {queue: common if lending.sharing(queue) else _Bench([], {}, {}, {}, {}, []) for queue in queues}
     for claim in claims:
         bench = found[claim.queue]
@@ -160,7 +165,7 @@ def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
         if claim.preemptible and claim.queue in queues:
             found[claim.queue].rows.append(claim.row)
     for bench in {id(each): each for each in found.values()}.values():
-        bench.rows.sort(key=lambda row: (values[row], row))
+        bench.rows.sort(key=lambda row: (row not in lending.behind, values[row], row))
     return found
 
 
@@ -227,7 +232,10 @@ def _may_pause_for(ctx: Context, other: int, row: int) -> bool:
     mine, theirs = int(work.queue[row]), int(work.queue[other])
     if mine == theirs:
         return True
-    if other in ctx.lending.kept or work.priority[other] > work.priority[row]:
+    lending = ctx.lending
+    if other in lending.kept or work.priority[other] > work.priority[row]:
+        return False
+    if other in lending.apart and mine in lending.overused and row not in lending.inside:
         return False
     if work.slo_class[other] < work.slo_class[row]:
         return False
@@ -237,14 +245,16 @@ def _may_pause_for(ctx: Context, other: int, row: int) -> bool:
 
 def _asker(ctx: Context, at: int) -> _Asker:
     """The gang at `at`."""
-    return _Asker(ctx.pending_table.queue[at], float(ctx.index[at]), ctx.shared_indices[at])
+    lacks = int(ctx.pending[at]) in ctx.lending.lacks
+    return _Asker(ctx.pending_table.queue[at], float(ctx.index[at]), ctx.shared_indices[at], lacks)
 
 
 def _compared(bench: _Bench, other: int, asker: _Asker) -> tuple[float, float]:
     """The index of a running gang and that of the asker. Inside one queue, guarantees and past use do not count."""
     if bench.queue[other] == asker.queue:
         return bench.own[other], asker.own
-    return bench.index[other], asker.shared
+    weight = OVERUSED_WEIGHT if asker.lacks and other in bench.behind else 1.0
+    return bench.index[other] * weight, asker.shared
 
 
 def _leaves_idle(index: float, limit: float, need: int, gpus: int) -> bool:

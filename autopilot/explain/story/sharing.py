@@ -30,9 +30,9 @@ def _too_wide(ctx: Context, claim: Claim) -> list[str]:
 
 
 def _overused(ctx: Context, claim: Claim) -> list[str]:
-    """Past use of its queue that puts the gang behind the work of other queues."""
+    """Past use of its queue that puts the gang behind what waits for the parts of other queues."""
     found = ctx.lending.overused.get(claim.queue)
-    if found is None or claim.row not in ctx.lending.behind:
+    if found is None or claim.row in ctx.lending.inside:
         return []
     used, fair = (f"{100.0 * ratio:.3g} %" for ratio in (found.used_ratio, found.fair_ratio))
     name, half_life = name_of(ctx, claim.queue), format_duration(ctx.policy.tenancy.usage_half_life_s)
@@ -44,8 +44,9 @@ def _overused(ctx: Context, claim: Claim) -> list[str]:
         ends = f"at the present use that ends in {format_duration(found.left_s)}"
     return [
         f"queue {name} has overused its share for {format_duration(ctx.now_s - found.since_s)}: it has {used} of the "
-        f"past use of the queues that share time, and {fair} of their fair shares{whole}, so what waits outside its "
-        "guarantee, and what runs above its fair share, comes after the work of the others; "
+        f"past use of the queues that share time, and {fair} of their fair shares{whole}, so gangs that wait for the "
+        "part of their own queue come before what it has waiting outside its guarantee, and what it runs above its "
+        f"fair share pauses for them ({counted(len(ctx.lending.lacks), 'gang')} now); "
         f"{ends} (past use halves in {half_life})"
     ]
 

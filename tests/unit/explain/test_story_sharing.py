@@ -61,7 +61,7 @@ def test_the_story_names_an_overused_queue_and_when_that_ends() -> None:
     said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, memory)
     assert "queue a has overused its share for 3 h: it has 75 % of the past use of the queues that share time" in said
     assert "and 50 % of their fair shares" in said
-    assert "at the present use that ends in 2 d 13 h" in said
+    assert "pauses for them (0 gangs now); at the present use that ends in 2 d 13 h" in said
     quiet = replace(memory, usage_gpu_s={"a": 1e6, "b": 1e6})
     said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, quiet)
     assert "overused" not in said
@@ -77,6 +77,6 @@ def test_the_story_tells_how_much_of_its_part_an_overused_queue_used() -> None:
     work = [holds("big", 8, queue=2), waits("w", 8, gpus_per_member=8, queue=1)]
     now = world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S)
     said, _ = story(now, "w", policy, memory)
-    assert "and 50 % of their fair shares; it used 93.8 % of its part of the cluster, so what waits outside" in said
+    assert "and 50 % of their fair shares; it used 93.8 % of its part of the cluster, so gangs that wait for" in said
     said, _ = story(now, "w", policy, replace(memory, part_gpu_s={"a": 5e6}))
     assert "overused" not in said

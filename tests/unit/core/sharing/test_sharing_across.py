@@ -289,6 +289,35 @@ def test_an_overused_queue_runs_on_within_its_fair_share() -> None:
     assert found(wide, policy, memory=memory) == {"first": ("preempt", {"two"})}  # not of the guarantee of four
 
 
+OVERUSED = ControllerMemory(usage_gpu_s={"owner": 3e6}, held_gpus={"guest": 8.0, "owner": 4.0}, usage_at_s=900.0)
+"""The owner has all past use. Its part is six of twelve GPUs, like that of the guest."""
+
+
+def test_an_overused_queue_shares_time_while_nobody_waits_for_its_part() -> None:
+    """The guest holds eight GPUs. What it has beyond its part pauses for short work of the owner, the rest does not."""
+    policy = sharing("none", usage_half_life_s=7 * DAY_S)
+    total_s = {"short": SHORT, "brief": SHORT, "own": SHORT, "more": 5 * DAY_S}
+    work = [*GUESTS, holds("own", 4, queue=OWNER), waits("short", 4, queue=OWNER)]
+    assert found(work, policy, memory=OVERUSED, total_s=total_s) == {}  # the second gang reaches beyond the part
+    work = [holds("guest", 6, queue=GUEST), holds("more", 2, queue=GUEST), work[2], waits("short", 2, queue=OWNER)]
+    more = {**total_s, "more": LONG, "guest": 5 * DAY_S}
+    assert found(work, policy, memory=OVERUSED, total_s=more) == {"short": ("preempt", {"more"})}
+    assert found([*work, waits("brief", 4, queue=OWNER)], policy, memory=OVERUSED, total_s=more) == {
+        "short": ("preempt", {"more"})
+    }
+
+
+def test_what_waits_for_its_part_comes_before_the_work_of_an_overused_queue() -> None:
+    """Four GPUs are idle. A long gang of the guest, which holds four of its six, starts before a short one."""
+    policy = sharing("none", usage_half_life_s=7 * DAY_S)
+    work = [holds("guest", 4, queue=GUEST), holds("own", 4, queue=OWNER)]
+    work += [waits("long", 4, queue=GUEST), waits("short", 4, queue=OWNER)]
+    for memory, first in ((OVERUSED, "long"), (ControllerMemory(), "short")):
+        step = decide(world("1x12", work, 1000.0, total_s={"short": SHORT}, queues=TREE), policy, memory)
+        started = [one.subject.name for one in step.decision.plan.proposals if one.action == "admit_gang"]
+        assert started == [first]
+
+
 def test_the_part_of_a_queue_is_its_guarantee_and_its_weight_in_the_rest() -> None:
     """Twelve GPUs, four guaranteed to each of two queues: six each, though only one asks. Nothing without sharing."""
     now = world("1x12", [holds("guest", 4, queue=GUEST)], 1000.0, total_s={"guest": LONG}, queues=TREE)
