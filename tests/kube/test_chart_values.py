@@ -48,8 +48,14 @@ def helm(require_tool: Callable[[str], str]) -> Callable[..., str]:
     """What `helm template` prints for a chart with these values, as JSON."""
     binary = require_tool("helm")
 
-    def run(values: Obj | None = None, name: str = "release", chart: Path = CHART, command: str = "template") -> str:
-        words = [binary, command, name, str(chart), "--namespace", "elsewhere"]
+    def run(
+        values: Obj | None = None,
+        name: str = "release",
+        chart: Path = CHART,
+        command: str = "template",
+        namespace: str = "elsewhere",
+    ) -> str:
+        words = [binary, command, name, str(chart), "--namespace", namespace]
         words += ["--dry-run=client"] if command == "install" else ["--kube-version", "1.36"]
         given = json.dumps(values or {})
         done = subprocess.run(
@@ -79,6 +85,19 @@ def pods(objects: list[Obj]) -> list[Obj]:
     return [
         named(objects, "Deployment", name)["spec"]["template"] for name in ("gpu-autopilot", "gpu-autopilot-watchdog")
     ]
+
+
+def test_a_namespace_of_digits_stays_text(render: Render) -> None:
+    """YAML reads digits without quotes as a number, and the API server refuses that."""
+    objects = render({"serviceMonitor": {"enabled": True}}, namespace="1234")
+    placed = [each["metadata"]["namespace"] for each in objects if "namespace" in each["metadata"]]
+    assert set(placed) == {"1234"}
+    subjects = [subject for each in objects for subject in each.get("subjects", ()) if "namespace" in subject]
+    assert {subject["namespace"] for subject in subjects} == {"1234"}
+    references = [each["spec"]["paramRef"] for each in objects if "paramRef" in each.get("spec", ())]
+    assert {reference["namespace"] for reference in references} == {"1234"}
+    (container,) = named(objects, "Deployment", "gpu-autopilot-watchdog")["spec"]["template"]["spec"]["containers"]
+    assert "1234" in container["args"]
 
 
 def test_an_image_is_pinned_by_its_digest(render: Render) -> None:
