@@ -179,9 +179,9 @@ class Context:
         return self.once(_SharedIndices, self._shared_indices)
 
     @property
-    def lacking(self) -> set[int]:
-        """Positions that lack of the part of their queue."""
-        rows = self.lending.lacks
+    def entitled(self) -> set[int]:
+        """Positions of the gangs that wait for the part of their queue, beside an overused queue."""
+        rows = self.lending.entitled
         return {at for at, row in enumerate(self.pending.tolist()) if row in rows} if rows else set()
 
     def _shared_indices(self) -> _SharedIndices:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 OVERUSED_WEIGHT = 1e-3
-"""What the index of an overused queue counts for work that lacks of its part: below all that waits beside it."""
+"""Factor of the index of work of overused queues for gangs that wait for their part: their own is always higher."""
 
 USED_RATIO = 0.75
 """A queue that used less than this of its part of the cluster is not overused, whatever the others used.
@@ -92,8 +92,8 @@ class Lending:
     factor: float = 1.0
     inside: frozenset[int] = frozenset()  # rows, waiting or running, whose index counts `factor` times
     overused: Mapping[int, Overuse] = field(default_factory=dict)  # by queue
-    behind: frozenset[int] = frozenset()  # running rows of these queues that pause for what lacks of its part
-    lacks: frozenset[int] = frozenset()  # waiting rows of other queues that fit in the parts of their queues
+    behind: frozenset[int] = frozenset()  # running rows of these queues that pause for entitled gangs
+    entitled: frozenset[int] = frozenset()  # waiting rows of other queues that fit in the parts of their queues
     kept: frozenset[int] = frozenset()  # running rows that do not pause for other queues
     apart: frozenset[int] = frozenset()  # running rows that do not pause for overused queues
     owed_since_s: Mapping[int, float] = field(default_factory=dict)  # by elastic queue
@@ -139,7 +139,7 @@ def lend(ctx: Context) -> Lending:
     every = running.joined(waiting)
     inside = _within(ledger, ledger.guarantee, every, elastic, running)
     kept = _within(ledger, ledger.guarantee, running, firm, running)
-    behind, lacks, apart = _behind(ctx, overused, shares, every, running)
+    behind, entitled, apart = _behind(ctx, overused, shares, every, running)
     return Lending(
         shares,
         rules,
@@ -147,7 +147,7 @@ def lend(ctx: Context) -> Lending:
         inside,
         overused,
         behind - inside - kept,
-        lacks,
+        entitled,
         kept,
         apart,
         owed_since_s,
@@ -158,10 +158,9 @@ def lend(ctx: Context) -> Lending:
 def _behind(
     ctx: Context, overused: Collection[int], shares: Sequence[bool], every: Parts, running: Parts
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    """Running rows of overused queues that pause for waiting rows of other queues in their parts; these; and running
-    rows in these parts, which do not pause for overused queues.
+    """Rows `behind`, `entitled` and `apart` of `Lending`.
 
-    While nobody lacks of its part, overused queues are like others.
+    While no other queue waits for its part, an overused queue is like the others.
     """
     none, ledger = frozenset[int](), ctx.quota.ledger
     others = {queue for queue, shared in enumerate(shares) if shared and queue not in overused}
@@ -170,12 +169,12 @@ def _behind(
     part = [_parts(ctx), *([inf] * len(shares) for _ in ledger.use[1:])]
     own = _within(ledger, part, every, others, running, beyond=True)
     apart = own.intersection(running.rows.tolist())
-    lacks = own - apart
-    if not lacks:
+    entitled = own - apart
+    if not entitled:
         return none, none, apart
     behind = frozenset(running.rows[running.of(overused, len(shares))].tolist())
     # two queues that hold most of a cluster would take turns: all that one lends pauses for the other, and back
-    return behind - _within(ledger, ledger.fair, running, overused, running), lacks, apart
+    return behind - _within(ledger, ledger.fair, running, overused, running), entitled, apart
 
 
 def _overused(ctx: Context, shares: tuple[bool, ...]) -> dict[int, Overuse]:

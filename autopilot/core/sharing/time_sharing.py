@@ -59,7 +59,7 @@ class _Bench:
     gpus: dict[int, int]
     line: list[int]  # who asks it to pause, in order
     mixed: bool = False  # it has work of several queues
-    behind: frozenset[int] = frozenset()  # those of overused queues that pause for what lacks of its part
+    behind: frozenset[int] = frozenset()  # those of overused queues that pause for entitled gangs
 
 
 class _Asker(NamedTuple):
@@ -68,15 +68,15 @@ class _Asker(NamedTuple):
     queue: int
     own: float
     shared: float
-    lacks: bool  # of the part of its queue
+    entitled: bool  # to the part of its queue
 
 
 def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
     """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues."""
     askers = _askers(ctx)
     index = np.array(ctx.shared_indices)[askers] if ctx.lending.shares else ctx.index[askers]
-    lacks = ctx.lacking
-    after = np.array([at not in lacks for at in askers.tolist()], np.bool_)
+    entitled = ctx.entitled
+    after = np.array([at not in entitled for at in askers.tolist()], np.bool_)
     order: list[int] = askers[np.lexsort((askers, -index, after))].tolist()
     if not order:
         return
@@ -245,15 +245,15 @@ def _may_pause_for(ctx: Context, other: int, row: int) -> bool:
 
 def _asker(ctx: Context, at: int) -> _Asker:
     """The gang at `at`."""
-    lacks = int(ctx.pending[at]) in ctx.lending.lacks
-    return _Asker(ctx.pending_table.queue[at], float(ctx.index[at]), ctx.shared_indices[at], lacks)
+    entitled = int(ctx.pending[at]) in ctx.lending.entitled
+    return _Asker(ctx.pending_table.queue[at], float(ctx.index[at]), ctx.shared_indices[at], entitled)
 
 
 def _compared(bench: _Bench, other: int, asker: _Asker) -> tuple[float, float]:
     """The index of a running gang and that of the asker. Inside one queue, guarantees and past use do not count."""
     if bench.queue[other] == asker.queue:
         return bench.own[other], asker.own
-    weight = OVERUSED_WEIGHT if asker.lacks and other in bench.behind else 1.0
+    weight = OVERUSED_WEIGHT if asker.entitled and other in bench.behind else 1.0
     return bench.index[other] * weight, asker.shared
 
 

@@ -46,7 +46,7 @@ def _overused(ctx: Context, claim: Claim) -> list[str]:
         f"queue {name} has overused its share for {format_duration(ctx.now_s - found.since_s)}: it has {used} of the "
         f"past use of the queues that share time, and {fair} of their fair shares{whole}, so gangs that wait for the "
         "part of their own queue come before what it has waiting outside its guarantee, and what it runs above its "
-        f"fair share pauses for them ({counted(len(ctx.lending.lacks), 'gang')} now); "
+        f"fair share pauses for them ({counted(len(ctx.lending.entitled), 'gang')} now); "
         f"{ends} (past use halves in {half_life})"
     ]
 
