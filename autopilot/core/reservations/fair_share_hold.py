@@ -43,7 +43,7 @@ def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
         return False
     row, queue = int(ctx.pending[at]), ctx.pending_table.queue[at]
     held_for[queue] = False
-    entitled = at in ctx.entitled
+    entitled = row in ctx.lending.entitled
     if ctx.lending.sharing(queue) and not entitled:  # the index decides what starts, not the share
         return False
     if not ctx.is_uniform(row) or not (entitled or _below_share(ctx, at)):

@@ -14,7 +14,7 @@ from autopilot.explain.story.levels import cohorts, name_of
 
 def guarantee_lines(ctx: Context, claim: Claim) -> list[str]:
     """How the guarantee of its queue works for a gang that waits, at its least width, and what its past use does."""
-    return [*_too_wide(ctx, claim), *_kept(ctx, claim), *_overused(ctx, claim)]
+    return [*_too_wide(ctx, claim), *_kept(ctx, claim), *_entitled(ctx, claim), *_overused(ctx, claim)]
 
 
 def _too_wide(ctx: Context, claim: Claim) -> list[str]:
@@ -26,6 +26,17 @@ def _too_wide(ctx: Context, claim: Claim) -> list[str]:
         f"it asks for {counted(claim.gpus, 'GPU')}, more than the guarantee of {number(guarantee)} of queue "
         f"{name_of(ctx, claim.queue)}: it never counts as inside it, and nothing is taken back for it; to change that, "
         "raise the guarantee or lower its min_gpus"
+    ]
+
+
+def _entitled(ctx: Context, claim: Claim) -> list[str]:
+    """What a gang may do that waits for the part of its queue, beside overused queues."""
+    if claim.row not in ctx.lending.entitled:
+        return []
+    overused = ", ".join(name_of(ctx, queue) for queue in sorted(ctx.lending.overused))
+    return [
+        f"it waits for the part of queue {name_of(ctx, claim.queue)}: it comes before other work that shares time, and "
+        f"what overused queues ({overused}) run above their fair shares may pause for it"
     ]
 
 

@@ -80,3 +80,17 @@ def test_the_story_tells_how_much_of_its_part_an_overused_queue_used() -> None:
     assert "and 50 % of their fair shares; it used 93.8 % of its part of the cluster, so gangs that wait for" in said
     said, _ = story(now, "w", policy, replace(memory, part_gpu_s={"a": 5e6}))
     assert "overused" not in said
+
+
+def test_the_story_tells_who_waits_for_the_part_of_its_queue() -> None:
+    """Half of the cluster is the part of each queue. Without past use of the other one nothing is said."""
+    sharing = {"time_sharing": True, "guarantee": GuaranteeRule.NONE, "usage_half_life_s": 604_800.0}
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
+    work = [holds("big", 8, queue=2), waits("w", 4, gpus_per_member=4, queue=1)]
+    now = world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S)
+    memory = ControllerMemory(usage_gpu_s={"b": 3e6}, held_gpus={"b": 8.0}, usage_at_s=11_400.0)
+    said, _ = story(now, "w", policy, memory)
+    assert "it waits for the part of queue a: it comes before other work that shares time" in said
+    assert "what overused queues (b) run above their fair shares may pause for it" in said
+    said, _ = story(now, "w", policy, ControllerMemory())
+    assert "it waits for the part" not in said
