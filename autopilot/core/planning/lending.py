@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 
 OVERUSED_WEIGHT = 1e-3
-"""Factor of the index of work of overused queues for gangs that wait for their part: their own is always higher."""
+"""Factor of the index of overused work beside that of a gang that waits for its part. So the gang may run up to a
+thousand times as long.
+"""
 
 USED_RATIO = 0.75
 """A queue that used less than this of its part of the cluster is not overused, whatever the others used.
@@ -160,7 +162,7 @@ def _behind(
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
     """Rows `behind`, `entitled` and `apart` of `Lending`.
 
-    While no other queue waits for its part, an overused queue is like the others.
+    While no other queue waits for its part, nothing that runs is behind.
     """
     none, ledger = frozenset[int](), ctx.quota.ledger
     others = {queue for queue, shared in enumerate(shares) if shared and queue not in overused}
