@@ -277,7 +277,7 @@ class ControllerMemory:
     pipelined_starts: tuple[PipelinedStart, ...] = ()
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)  # decayed past use, by queue
     standing_use_gpu_s: Mapping[str, float] = field(default_factory=dict)  # the same at the review's start
-    held_gpus: Mapping[str, float] = field(default_factory=dict)  # that count as use, by queue, since the last tick
+    held_gpus: Mapping[str, float] = field(default_factory=dict)  # by queue, since the last tick
     # of queues that share time: their decayed part of the cluster, the same at the review's start, and the part now
     part_gpu_s: Mapping[str, float] = field(default_factory=dict)
     standing_part_gpu_s: Mapping[str, float] = field(default_factory=dict)

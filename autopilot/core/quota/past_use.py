@@ -5,8 +5,7 @@ sum as of the last change of any queue's holding, and the GPUs held since. The s
 bit from these two, regardless of the ticks in between. Weights change only at the start of a review period, so that a
 decision does not depend on the time within the period.
 
-Where queues share time, their parts of the cluster are summed in the same way: what they could have used. What one
-holds beyond its part counts as use at most as far as other queues wait for GPUs: idle GPUs are nobody's loss.
+Where queues share time, their parts of the cluster are summed in the same way: what they could have used.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.snapshot import F64, ClusterSnapshot, QueueTable, State
+from autopilot.core.model.snapshot import F64, ClusterSnapshot, QueueTable
 from autopilot.core.model.work import held_gpus
 
 LEAST_RATIO = 0.1
@@ -47,7 +46,7 @@ def remember_use(
             standing_use_gpu_s=_decayed(memory.usage_gpu_s, memory.held_gpus, for_s, half_life_s),
             standing_part_gpu_s=_decayed(memory.part_gpu_s, memory.part_gpus, for_s, half_life_s),
         )
-    held = _counted(snapshot, memory.part_gpus)
+    held = _held(snapshot)
     if held == memory.held_gpus and memory.usage_at_s > -np.inf:
         return memory
     return replace(_summed(memory, now_s, half_life_s), held_gpus=held)
@@ -106,18 +105,6 @@ def fades_in_s(above_gpu_s: float, gaining_gpus: float, half_life_s: float) -> f
         return inf
     losing_gpu_s = -gaining_gpus * half_life_s / log(2.0)
     return -half_life_s * log2(losing_gpu_s / (above_gpu_s + losing_gpu_s))
-
-
-def _counted(snapshot: ClusterSnapshot, part_gpus: Mapping[str, float]) -> dict[str, float]:
-    """GPUs held by each queue that count as its use: beyond its part, at most as many as other queues wait for."""
-    held = _held(snapshot)
-    if not part_gpus:
-        return held
-    work, queues = snapshot.workloads, snapshot.queues.id.tolist()
-    waits = (work.state == State.PENDING) & ~work.excluded
-    asked = np.bincount(work.queue[waits], work.gpus[waits], len(queues))
-    by_others = dict(zip(map(str, queues), (asked.sum() - asked).tolist(), strict=True))
-    return {name: min(gpus, part_gpus.get(name, inf) + by_others[name]) for name, gpus in held.items()}
 
 
 def _held(snapshot: ClusterSnapshot) -> dict[str, float]:

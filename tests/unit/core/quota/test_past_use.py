@@ -168,25 +168,6 @@ def test_the_part_of_a_queue_is_summed_like_its_use() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("others", "own", "counted"),
-    [([], 0, 4.0), ([waits("w", 3, queue=2)], 0, 7.0), ([waits("w", 9, queue=2)], 0, 8.0), ([], 9, 4.0)],
-)
-def test_beyond_its_part_counts_what_others_wait_for(others: list[Item], own: int, counted: float) -> None:
-    """Eight GPUs are held, four of them beyond the part. What the queue itself waits for does not count."""
-    mine = [holds("x", 8, queue=1), *([waits("more", own, queue=1)] if own else []), holds("y", 2, queue=2)]
-    memory = replace(ControllerMemory(), part_gpus={"a": 4.0, "b": 4.0})
-    found = seen(memory, snapshot("2x8", [*mine, *others], queues=TREE), 0.0)
-    assert found.held_gpus == {"a": counted, "b": 2.0}
-
-
-def test_who_shares_no_time_is_charged_for_all_that_it_holds() -> None:
-    """It has no part; nor does work count that nothing may start."""
-    work = [holds("x", 8, queue=1), holds("y", 6, queue=2), waits("w", 8, queue=2, excluded=True)]
-    memory = replace(ControllerMemory(), part_gpus={"a": 4.0})
-    assert seen(memory, snapshot("2x8", work, queues=TREE), 0.0).held_gpus == {"a": 4.0, "b": 6.0}
-
-
 # --- weights ----------------------------------------------------------------------------------------
 
 
