@@ -178,12 +178,6 @@ class Context:
         """The index of each pending gang as other queues see it, computed at most once in a tick."""
         return self.once(_SharedIndices, self._shared_indices)
 
-    @property
-    def entitled(self) -> set[int]:
-        """Positions of the gangs that wait for the part of their queue, beside an overused queue."""
-        rows = self.lending.entitled
-        return {at for at, row in enumerate(self.pending.tolist()) if row in rows} if rows else set()
-
     def _shared_indices(self) -> _SharedIndices:
         weight = self.lending.weight
         return _SharedIndices(

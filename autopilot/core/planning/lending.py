@@ -168,7 +168,7 @@ def _behind(
     others = {queue for queue, shared in enumerate(shares) if shared and queue not in overused}
     if not overused or not others:
         return none, none, none
-    part = [_parts(ctx), *([inf] * len(shares) for _ in ledger.use[1:])]
+    part = [ctx.once(_Parts, lambda: _parts(ctx)).gpus, *([inf] * len(shares) for _ in ledger.use[1:])]
     own = _within(ledger, part, every, others, running, beyond=True)
     apart = own.intersection(running.rows.tolist())
     entitled = own - apart
@@ -220,7 +220,7 @@ def parts_gpus(ctx: Context) -> dict[str, float]:
     ledger, queues, shares = ctx.quota.ledger, ctx.observation.snapshot.queues, ctx.lending.shares
     if not shares or not ctx.policy.tenancy.usage_half_life_s:
         return {}
-    part = _parts(ctx)
+    part = ctx.once(_Parts, lambda: _parts(ctx)).gpus
     return {
         str(queues.id[queue]): part[queue]
         for queue, shared in enumerate(shares)
@@ -228,15 +228,21 @@ def parts_gpus(ctx: Context) -> dict[str, float]:
     }
 
 
-def _parts(ctx: Context) -> list[float]:
+class _Parts(NamedTuple):
     """GPUs of each queue if all asked for everything. Shape [queues]."""
+
+    gpus: list[float]
+
+
+def _parts(ctx: Context) -> _Parts:
+    """The parts of this tick."""
     ledger, queues = ctx.quota.ledger, ctx.observation.snapshot.queues
     guarantee, limit = np.array(ledger.guarantee[ALL]), np.array(ledger.limit[ALL])
     asked = np.full(len(limit), inf)
     found: list[float] = fair_shares(
         queues.parent, guarantee, queues.weight, limit, asked, ledger.capacity[ALL]
     ).tolist()
-    return found
+    return _Parts(found)
 
 
 def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:
@@ -297,9 +303,9 @@ def _within(
     open_gpus = {queue: min(left[0][each] for each in ledger.paths[queue]) for queue in queues if ledger.paths[queue]}
     order = mine[np.lexsort((parts.rows[mine], -parts.rank[mine]))]
     columns = (column[order].tolist() for column in (parts.rows, parts.queue, parts.gpus))
-    least_gpus, found = float(parts.gpus[mine].min()), []
+    least_gpus, found = 2 * EPSILON if beyond else float(parts.gpus[mine].min()), []  # room that a gang needs at least
     for at, row, queue, gpus in zip(order.tolist(), *columns, strict=True):
-        needed = min(gpus, 2 * EPSILON) if beyond else gpus
+        needed = least_gpus if beyond else gpus
         if needed > open_gpus.get(queue, 0.0) + EPSILON:  # an upper bound: siblings may have taken more
             continue
         kinds = parts.kinds[at]
@@ -307,7 +313,7 @@ def _within(
             _book(ledger, left, queue, kinds, -gpus)
             open_gpus[queue] -= gpus
             found.append(row)
-            if (EPSILON if beyond else least_gpus) > max(open_gpus.values()) + EPSILON:
+            if least_gpus > max(open_gpus.values()) + EPSILON:
                 break
     return frozenset(found)
 

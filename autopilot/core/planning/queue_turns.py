@@ -69,7 +69,7 @@ def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
     deepest = max(map(len, ledger.paths))
     tiers = [[-float(priority[each]) for each in path[::-1]] + [0.0] * (deepest - len(path)) for path in ledger.paths]
     takes_back = [lending.takes_back(queue) for queue in range(len(ledger.paths))]
-    index, entitled = ctx.shared_indices, ctx.entitled
+    index, rows = ctx.shared_indices, ctx.pending.tolist()
     owed: dict[int, bool] = {}  # by scheduling signature; cleared when the ledger has a new entry
     as_of = ledger.entries
 
@@ -83,7 +83,7 @@ def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
             if signature not in owed:
                 owed[signature] = rules.owed(ledger, ctx.quota.claim(int(ctx.pending[at]), line.least_gpus[at]))
             at_once = owed[signature]
-        return (*tiers[queue], float(not at_once), float(at not in entitled), -index[at])
+        return (*tiers[queue], float(not at_once), float(rows[at] not in lending.entitled), -index[at])
 
     return key
 

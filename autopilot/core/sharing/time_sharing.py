@@ -75,8 +75,7 @@ def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
     """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues."""
     askers = _askers(ctx)
     index = np.array(ctx.shared_indices)[askers] if ctx.lending.shares else ctx.index[askers]
-    entitled = ctx.entitled
-    after = np.array([at not in entitled for at in askers.tolist()], np.bool_)
+    after = np.array([row not in ctx.lending.entitled for row in ctx.pending[askers].tolist()], np.bool_)
     order: list[int] = askers[np.lexsort((askers, -index, after))].tolist()
     if not order:
         return
