@@ -1,7 +1,7 @@
-"""No large gang is stopped for a small need: what the weighed evictions of one instant took, against what started on
-it.
+"""No large gang is stopped for a small need: what the weighed evictions of one tick took, against what started on it.
 
-The next holder of a GPU that was taken is its beneficiary, the victims themselves excepted; its whole width counts.
+The next holder of a GPU that was taken is its beneficiary, the victims themselves excepted; its whole width counts. The
+ticks of one instant are apart, as the limit is: a later tick may move other work so that an earlier victim starts again.
 Shrunk gangs are no victims here: they go on. Some takings cannot be judged: those after which an effect was lost (the
 start itself, another eviction for it, or enough to make the controller pause), and those whose victims are still there
 when the wait for them has ended.
@@ -20,9 +20,10 @@ MILLI = 1000
 
 @dataclass(slots=True)
 class _Taking:
-    """All weighed evictions of one instant: thousandths taken, GPUs without a new holder yet, and the beneficiaries."""
+    """All weighed evictions of one tick: thousandths taken, GPUs without a new holder yet, and the beneficiaries."""
 
     at_s: float
+    tick: str  # the effects of a tick begin with its number; "": a policy without instructions
     milli: int = 0
     open: set[int] = field(default_factory=set)
     victims: set[int] = field(default_factory=set)
@@ -51,8 +52,9 @@ class BlastRadius(Checker):
         own_sake = fact.why == Why.RECOVER  # it is stopped to start again, and no other work gains its GPUs
         if self.world.rules.blast_ratio is None or not weighed(fact) or own_sake or held is None:
             return
-        if not self._takings or self._takings[-1].at_s != fact.at_s:
-            self._takings.append(_Taking(fact.at_s))
+        tick = fact.effect.partition("/")[0]
+        if not self._takings or (self._takings[-1].at_s, self._takings[-1].tick) != (fact.at_s, tick):
+            self._takings.append(_Taking(fact.at_s, tick))
         taking = self._takings[-1]
         taking.milli += held.milli
         taking.open.update(held.gpus)
