@@ -1,7 +1,7 @@
 """No large gang is stopped for a small need: what the weighed evictions of one tick took, against what started on it.
 
 The next holder of a GPU that was taken is its beneficiary, the victims themselves excepted; its whole width counts. The
-ticks of one instant are apart, as the limit is: a later tick may move other work so that an earlier victim starts again.
+limit is for a tick: another tick of the same instant may move other work so that an earlier victim starts again.
 Shrunk gangs are no victims here: they go on. Some takings cannot be judged: those after which an effect was lost (the
 start itself, another eviction for it, or enough to make the controller pause), and those whose victims are still there
 when the wait for them has ended.

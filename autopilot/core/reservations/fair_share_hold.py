@@ -4,6 +4,10 @@ Turns alone do not help a gang of several GPUs beside a flood of narrow work. It
 one by one, and each goes to a gang of one GPU behind it. Preemption does not help while that narrow work is younger
 than its guaranteed run time. So room is held, tentatively, for the first such gang of each queue, if its start is near:
 because work is predicted to end, or will be old enough to be preempted.
+
+Queues that share time start work by index, so their share alone holds no room. Beside an overused queue, room is held
+for a gang that waits for the part of its queue (planning/lending.py): pieces of ten minutes end before their guaranteed
+run time does, and the next pieces would take their place.
 """
 
 from __future__ import annotations
@@ -18,6 +22,9 @@ from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON
 from autopilot.core.reservations.gang import hold, plan_start
 from autopilot.core.tracking.promises import is_capped
+
+_RECLAIM = Effect.RECLAIM, "reclaim_borrowed"
+_PAUSE = Effect.PREEMPT, "preempt"
 
 MOST = 8
 """Starts to plan in one tick, in the order of service; each looks at the whole cluster."""
@@ -36,9 +43,10 @@ def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
         return False
     row, queue = int(ctx.pending[at]), ctx.pending_table.queue[at]
     held_for[queue] = False
-    if ctx.lending.sharing(queue):  # the index decides what starts, not the share
+    entitled = row in ctx.lending.entitled
+    if ctx.lending.sharing(queue) and not entitled:  # the index decides what starts, not the share
         return False
-    if not ctx.is_uniform(row) or not _below_share(ctx, at):
+    if not ctx.is_uniform(row) or not (entitled or _below_share(ctx, at)):
         return False
     since_s = ctx.since_s(ConditionKind.BELOW_SHARE, row, lasting=True)
     if ctx.now_s - since_s > TWICE * limit_s:
@@ -46,11 +54,12 @@ def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
     if sum(held_for.values()) >= MOST:
         return False
     held_for[queue] = True
-    over = _above_share(ctx, queue)
+    over = _overused_work(ctx) if entitled else _above_share(ctx, queue)[ctx.observation.snapshot.workloads.queue]
     if not over.any():  # no queue has what it lacks
         return False
     shape = ctx.shape(row, ctx.pending_table.least_gpus[at])
-    plan = plan_start(ctx, at, shape, _free_or_taken_at(ctx, over))
+    taking = _PAUSE if entitled else _RECLAIM
+    plan = plan_start(ctx, at, shape, _free_or_taken_at(ctx, over, *taking))
     if plan is None or plan.start_s > ctx.review_now_s + limit_s:
         return False
     ctx.plan.wake_at(since_s + TWICE * limit_s)
@@ -76,16 +85,26 @@ def _above_share(ctx: Context, queue: int) -> Bools:
     return over
 
 
-def _free_or_taken_at(ctx: Context, over: Bools) -> F64:
-    """When each GPU comes free by prediction, or may be reclaimed from a queue in `over`. Shape [gpus]."""
+def _overused_work(ctx: Context) -> Bools:
+    """Running work of overused queues that pauses for gangs that wait for their part. Shape [workloads]."""
+    over = np.zeros(len(ctx.observation.snapshot.workloads.id), np.bool_)
+    over[list(ctx.lending.behind)] = True
+    return over
+
+
+def _free_or_taken_at(ctx: Context, over: Bools, effect: Effect, action: str) -> F64:
+    """When each GPU comes free by prediction, or may be taken from work in `over` by this action. Shape [gpus].
+
+    `over` [workloads].
+    """
     work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
     settles_s = np.where(
-        work.preemptible & over[work.queue] & ~ctx.unsaved,
+        work.preemptible & over & ~ctx.unsaved,
         running_since(work) + ctx.policy.protection.min_runtime_s,
         np.inf,
     )
     free_at_s = ctx.plan.gpu_free_at_s.copy()
-    if not ctx.policy.modes.auto(Effect.RECLAIM) or is_capped(ctx.memory, "reclaim_borrowed"):
+    if not ctx.policy.modes.auto(effect) or is_capped(ctx.memory, action):
         return free_at_s
     usable = ctx.whatif.gpu_usable[held.gpu]
     np.minimum.at(free_at_s, held.gpu[usable], np.fmin(settles_s[held.workload[usable]], np.inf))

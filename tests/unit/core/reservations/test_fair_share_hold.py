@@ -8,9 +8,9 @@ import pytest
 
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy import Mode
+from autopilot.core.model.policy import GuaranteeRule, Mode, Policy
 from autopilot.core.model.records import Observation
-from autopilot.core.model.snapshot import QueueTable
+from autopilot.core.model.snapshot import QueueOrder, QueueTable
 from tests.kits.core_world import (
     AUTO,
     decide,
@@ -95,3 +95,40 @@ def test_it_ends_when_what_was_foreseen_does_not_come() -> None:
             memory = step.memory
     assert list(started(step)) == ["n"]
     assert wakes_s[1] <= NOW_S + 2 * HOLD_S
+
+
+# --- where queues share time ---------------------------------------------------------------------------
+
+SHARED = with_policy(
+    POLICY,
+    modes={"preempt": Mode.AUTO},
+    preemption={"time_sharing": True},
+    tenancy={"time_sharing": True, "guarantee": GuaranteeRule.NONE, "usage_half_life_s": 1e6},
+)
+BY_INDEX = tenants(("a", 0, 0), ("b", 0, 0), order=int(QueueOrder.INDEX))
+OVERUSED = ControllerMemory(usage_gpu_s={"b": 1e7}, held_gpus={"b": 7.0}, usage_at_s=900.0)
+
+
+def narrow(observation: Observation, policy: Policy = SHARED, memory: ControllerMemory | None = OVERUSED) -> bool:
+    """True where the gang of one GPU of `b` starts on the free GPU."""
+    return list(started(decide(observation, policy, memory))) == ["n"]
+
+
+def test_the_share_alone_holds_nothing_between_queues_that_share_time() -> None:
+    """The index decides, until one of the queues has overused its part: then room is held for the other's part."""
+    assert narrow(observed(queues=BY_INDEX), memory=None)
+    assert not narrow(observed(queues=BY_INDEX))
+    assert narrow(observed(queues=BY_INDEX), with_policy(SHARED, reservation={"share_hold_s": 0.0}))
+
+
+def test_room_is_held_until_work_of_an_overused_queue_may_pause() -> None:
+    """The longest gang is above the fair share. It ends in hours, but is old enough in 500 s; in 800 s is not near.
+    Nothing is held where `preempt` may not act, or where the gang of that age is within the fair share.
+    """
+    assert narrow(observed(4000.0, age_s=400.0, queues=BY_INDEX))
+    assert not narrow(observed(50_000.0, age_s=400.0, queues=BY_INDEX))
+    assert narrow(observed(50_000.0, age_s=100.0, queues=BY_INDEX))
+    assert not narrow(
+        observed(50_000.0, age_s=400.0, queues=BY_INDEX), with_policy(SHARED, modes={"reclaim_borrowed": Mode.OFF})
+    )
+    assert narrow(observed(50_000.0, age_s=400.0, queues=BY_INDEX), with_policy(SHARED, modes={"preempt": Mode.OFF}))
