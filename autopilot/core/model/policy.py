@@ -162,7 +162,7 @@ class ReservationRules:
         Interval(ge=0, le=DAY_S),
         Doc(
             "GPUs that come free are held for a gang of a queue below its fair share that will start within this "
-            "time; 0: never"
+            "time; where queues share time, for a gang that waits for the part of its queue; 0: never"
         ),
     ] = 0.0
     advance_lead_s: Annotated[
