@@ -17,7 +17,7 @@ LOST_RATIO = 0.4
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Ran, Ran]]:
     """The same seed under `full` and under `windowed`, by the ratio of scrapes that are lost."""
-    world, made = faulty_world(3, tmp_path_factory.mktemp("world"), horizon_min=30), {}
+    world, made = faulty_world(3, tmp_path_factory.mktemp("world"), horizon_min=20), {}
     assert world.faults is not None
     for ratio in (0.0, LOST_RATIO):
         world.faults = replace(world.faults, scrape_loss_ratio=ratio)
