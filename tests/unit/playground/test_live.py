@@ -82,13 +82,13 @@ def test_metrics_of_each_node_name_the_pods(live: Live) -> None:
     assert named - {""} <= pods
 
 
-def test_thirty_minutes_of_quickstart_agree(tmp_path: Path) -> None:
+def test_fifteen_minutes_of_quickstart_agree(tmp_path: Path) -> None:
     """API and simulator at every tick, and the proposals of both sides at every moment."""
     world = build_world(SimulateOptions(scenario="quickstart"))
-    there, wrong, _ = shown(world, 1800.0, tmp_path, check=True)
+    there, wrong, _ = shown(world, 900.0, tmp_path, check=True)
     assert wrong == 0
-    result = compare(simulated(world, 1800.0), there)
-    assert result.ticks == 60
+    result = compare(simulated(world, 900.0), there)
+    assert result.ticks == 30
     assert result.simulated_only == result.playground_only == []
 
 
