@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +19,6 @@ from pathlib import Path
 
 for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_pool, "1")  # before numpy is loaded: threads that wait for each other only cost time
-# jsonschema builds a grammar of internationalised addresses where this package of a test tool is installed: 2 s of CPU
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
