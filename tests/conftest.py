@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "2"))
 
 settings.register_profile(
-    "quick", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+    "quick", derandomize=True, deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
