@@ -17,6 +17,7 @@ from simulator.world.facts import (
 from tests.simulation.fact_builders import evicting, floored, recut, resized, started, stopped
 from tests.simulation.planted_ceilings import CEILINGS, CEILINGS_FINE
 from tests.simulation.planted_scopes import SCOPES, SCOPES_FINE
+from tests.simulation.planted_takings import TAKINGS, TAKINGS_FINE
 
 THREES = (("3g.40gb", 0), ("3g.40gb", 4))
 SEVEN = (("7g.80gb", 0),)
@@ -68,6 +69,7 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         [Recutting(5.0, 24, True, THREES, SEVEN, ""), Recutting(65.0, 24, False, THREES, SEVEN, "")],
     ),
     *SCOPES,
+    *TAKINGS,
     *CEILINGS,
     ("geometry", "whose geometry changes", [Recutting(5.0, 0, True, (), THREES, ""), started(0, [0])]),
     ("gangs", "15 of its 16", [started(2, range(15))]),
@@ -133,46 +135,6 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         [started(0, [0]), evicting(0, why=Why.MOVE, ahead=True)],
     ),
     ("preemption-rate", "again after 1799 s", [evicting(0), evicting(0, 3799.0)]),
-    ("blast-radius", "16 GPUs were taken", [started(2, range(16)), evicting(2), started(1, [0, 1], 2100.0)]),
-    ("blast-radius", "so that 0 could start", [started(1, [0, 1]), evicting(1), started(1, [0, 1], 2100.0)]),
-    (
-        "blast-radius",
-        "16 GPUs were taken",
-        [  # what was lost came before the taking
-            Decided(1900.0, "e0", "admit", 0),
-            started(2, range(16), 1950.0),
-            Decided(2000.0, "e1", "evict", 2),
-            evicting(2, effect="e1"),
-            stopped(2, at_s=2050.0),
-            Decided(2100.0, "e2", "admit", 1),
-            started(1, [0, 1], 2100.0, effect="e2"),
-        ],
-    ),
-    ("blast-radius", "so that 0 could start", [started(2, range(16)), evicting(2), stopped(2, at_s=2100.0)]),
-    (
-        "blast-radius",
-        "6 GPUs were taken (this one first) so that 2 could start",
-        [  # two proposals of one tick
-            started(0, range(3)),
-            started(3, range(3, 6)),
-            evicting(0, effect="7/preempt-a/evict-a"),
-            evicting(3, effect="7/preempt-b/evict-b"),
-            started(1, [0, 3], 2000.0),
-            started(4, [1, 2, 4, 5], 2600.1),
-        ],
-    ),
-    (
-        "blast-radius",
-        "4 GPUs were taken (this one first) so that 1 could start",
-        [  # the later tick gives the first victim its GPUs back; that is no gain of the first tick
-            started(0, range(4)),
-            started(3, [4]),
-            evicting(0, effect="7/preempt-a/evict-a"),
-            started(5, [0], 2000.0),
-            evicting(3, why=Why.MOVE, effect="8/move-b/evict-b"),
-            started(0, range(1, 5), 2000.0),
-        ],
-    ),
     ("slo", "needs 5.1 s", [evicting(4, contract=True)]),
     ("advance", "20 GPUs are reserved as launch, and left 8", [started(11, range(16), 1000.0)]),
     (
@@ -297,6 +259,7 @@ FINE: list[tuple[str, list[Fact]]] = [
     ("effects", [Decided(1.0, "e1", "scale", 0), floored(4, effect="e1")]),
     *CEILINGS_FINE,
     *SCOPES_FINE,
+    *TAKINGS_FINE,
     ("capacity", [started(6, [4], milli=600), stopped(6, milli=600), started(0, [4]), stopped(0, Why.CUT)]),
     ("capacity", [started(5, range(16)), *resized(5, range(8)), started(0, [8])]),
     ("geometry", [Recut(5.0, 24, ((0, "4g.40gb", 0), (1, "2g.20gb", 4), (2, "1g.10gb", 6)))]),
@@ -365,38 +328,6 @@ FINE: list[tuple[str, list[Fact]]] = [
             evicting(0, 3800.0),
         ],
     ),
-    ("blast-radius", [started(1, [0, 1]), evicting(1), started(0, [0], 2100.0), started(4, [1], 2200.0)]),
-    ("blast-radius", [started(2, range(16)), evicting(2, contract=True), started(1, [0, 1], 2100.0)]),
-    (
-        "blast-radius",
-        [  # each tick of the instant takes no more than twice what starts; both together would
-            started(0, range(2)),
-            started(3, [2]),
-            evicting(0, effect="7/preempt-a/evict-a"),
-            started(5, [0], 2000.0),
-            evicting(3, why=Why.MOVE, effect="8/move-b/evict-b"),
-            started(0, [1, 2], 2000.0),
-        ],
-    ),
-    (
-        "blast-radius",
-        [started(2, range(16)), evicting(2), NodeChanged(2001.0, 0, ready=False, cordoned=False)],
-    ),
-    (
-        "blast-radius",
-        [  # the start that it was for failed
-            started(2, range(16)),
-            evicting(2),
-            stopped(2, at_s=2050.0),
-            Decided(2100.0, "e1", "admit", 5),
-            started(1, [0, 1], 2200.0),
-        ],
-    ),
-    (
-        "blast-radius",
-        [started(2, range(16)), evicting(2), Decided(2000.0, "e1", "evict", 0), stopped(2, at_s=2050.0)],
-    ),
-    ("blast-radius", [started(2, range(16)), evicting(2)]),  # its victim never left
     ("slo", [evicting(10), evicting(0)]),
     ("advance", [started(11, range(16), 999.0), stopped(11, at_s=1200.0), started(11, range(16), 1600.0)]),
     ("advance", [started(2, range(16), 1000.0), started(1, [16, 17], 1001.0), started(3, [25], 1002.0)]),
