@@ -166,6 +166,8 @@ def sliced(frame: pd.DataFrame, tenants: Sequence[str], asked: str) -> pd.DataFr
         raise SystemExit(f"--slice: {asked!r} is not of the form 400-1400")
     mine = frame[frame["tenant"].isin(list(tenants))].sort_values("submit_s", kind="stable")
     part: pd.DataFrame = mine.iloc[int(first) : int(last)]
+    if part.empty:
+        raise SystemExit(f"--slice {asked}: these tenants have {len(mine):,} jobs; name a slice of them")
     return part.assign(submit_s=part["submit_s"] - part["submit_s"].min())
 
 
