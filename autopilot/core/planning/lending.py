@@ -168,7 +168,7 @@ def _behind(
     others = {queue for queue, shared in enumerate(shares) if shared and queue not in overused}
     if not overused or not others:
         return none, none, none
-    part = [ctx.once(_Parts, lambda: _parts(ctx)).gpus, *([inf] * len(shares) for _ in ledger.use[1:])]
+    part = [_parts(ctx), *([inf] * len(shares) for _ in ledger.use[1:])]
     own = _within(ledger, part, every, others, running, beyond=True)
     apart = own.intersection(running.rows.tolist())
     entitled = own - apart
@@ -220,7 +220,7 @@ def parts_gpus(ctx: Context) -> dict[str, float]:
     ledger, queues, shares = ctx.quota.ledger, ctx.observation.snapshot.queues, ctx.lending.shares
     if not shares or not ctx.policy.tenancy.usage_half_life_s:
         return {}
-    part = ctx.once(_Parts, lambda: _parts(ctx)).gpus
+    part = _parts(ctx)
     return {
         str(queues.id[queue]): part[queue]
         for queue, shared in enumerate(shares)
@@ -234,15 +234,16 @@ class _Parts(NamedTuple):
     gpus: list[float]
 
 
-def _parts(ctx: Context) -> _Parts:
-    """The parts of this tick."""
-    ledger, queues = ctx.quota.ledger, ctx.observation.snapshot.queues
-    guarantee, limit = np.array(ledger.guarantee[ALL]), np.array(ledger.limit[ALL])
-    asked = np.full(len(limit), inf)
-    found: list[float] = fair_shares(
-        queues.parent, guarantee, queues.weight, limit, asked, ledger.capacity[ALL]
-    ).tolist()
-    return _Parts(found)
+def _parts(ctx: Context) -> list[float]:
+    """The parts of this tick, computed at most once. Shape [queues]."""
+
+    def computed() -> _Parts:
+        ledger, queues = ctx.quota.ledger, ctx.observation.snapshot.queues
+        guarantee, limit = np.array(ledger.guarantee[ALL]), np.array(ledger.limit[ALL])
+        asked = np.full(len(limit), inf)
+        return _Parts(fair_shares(queues.parent, guarantee, queues.weight, limit, asked, ledger.capacity[ALL]).tolist())
+
+    return ctx.once(_Parts, computed).gpus
 
 
 def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:
