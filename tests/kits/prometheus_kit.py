@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import URLError
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from autopilot.alerts.rules import yaml_text
 from tests.e2e.test_prometheus_collector import free_port
@@ -71,10 +71,17 @@ def prometheus(
         f"--web.listen-address={address}",
         f"--web.external-url=http://{address}",
         "--rules.alert.resend-delay=1s",  # the Alertmanager is discovered seconds after the first alert
+        "--web.enable-lifecycle",
         "--log.level=warn",
     ]
     with running(command, f"http://{address}", folder) as url:
         yield url
+
+
+def reload(url: str) -> None:
+    """Prometheus reads its configuration and rules again; returns when they apply. Raises `HTTPError` if it refuses."""
+    with urlopen(Request(f"{url}/-/reload", method="POST"), timeout=30):
+        pass
 
 
 @contextmanager
