@@ -83,7 +83,7 @@ def test_a_fault_fires_an_alert_that_is_delivered_and_resolves(
         assert checked.returncode == 0
         config = prometheus_config(settings, [urlsplit(exporter).netloc], "rules.yaml", [delivers], None)
         with prometheus(binaries["prometheus"], tmp_path, config) as url:
-            # Prometheus evaluates rules some seconds before its first scrape: at this speed, "no data" fires until then.
+            # Rules are evaluated seconds before the first scrape: at this speed, "no data" fires until then.
             until(lambda: query(url, "gpu_autopilot_tick_age_seconds"), "the first scrape")
             (tmp_path / "rules.yaml").write_text(yaml_text(rule_groups(settings)))
             reload(url)
