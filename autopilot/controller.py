@@ -25,7 +25,7 @@ from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_names import unknown_models
+from autopilot.core.model.policy_names import ClusterNames, unknown_names
 from autopilot.core.model.ports import (
     Actuator,
     Collector,
@@ -289,7 +289,8 @@ def _unknown_names(policy: Policy, snapshot: ClusterSnapshot) -> tuple[Gap, ...]
     """Names in the policy that the cluster does not have: they have no effect, and every tick reports them."""
     if not len(snapshot.nodes.id):  # no inventory yet
         return ()
-    return tuple(Gap("policy", path, "", wrong) for path, wrong in unknown_models(policy, snapshot.names.gpu_models))
+    there = ClusterNames(snapshot.names.gpu_models, snapshot.queues.id.tolist())
+    return tuple(Gap("policy", path, "", wrong) for path, wrong in unknown_names(policy, there))
 
 
 def _collect(collector: Collector, now_s: float) -> Batch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from autopilot.core.model.changes import AdmitChange
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_names import check_models
+from autopilot.core.model.policy_names import ClusterNames, check_names
 from autopilot.core.model.records import Decision, Plan
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, remembered, reported
@@ -53,7 +53,9 @@ def compare(
     for record in reported(reader, total, progress):
         decided, observation = record.decided, record.observation
         if not done:
-            check_models(policy, observation.snapshot.names.gpu_models, f"--policy: {policy.name}")
+            snapshot = observation.snapshot
+            there = ClusterNames(snapshot.names.gpu_models, snapshot.queues.id.tolist())
+            check_names(policy, there, f"--policy: {policy.name}")
         names[decided.policy.name] = None
         first, last = (decided.tick if first is None else first), decided.tick
         done += 1

@@ -92,7 +92,7 @@ def check(comparison: Comparison) -> Checked:
         worlds[place] = world
         names = comparison.policies or world.policies
         where = "--policy" if comparison.policies else f"scenario {world.title}: policies"
-        found = check_policies(names, where, world.spec.gpus_by_model)
+        found = check_policies(names, where, world.names)
         shown = shown or tuple(found)
         for seed, (label, name) in product(comparison.seeds, zip(found, dict.fromkeys(names), strict=True)):
             one = replace(options, policies=(name,), seed=seed)

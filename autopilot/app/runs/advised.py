@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from autopilot.app.runs.wiring import Managed, Running, manage
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Mode, Policy, RuleSetName
-from autopilot.core.model.policy_names import check_models
+from autopilot.core.model.policy_names import ClusterNames, check_names
 from autopilot.core.model.records import Decision, Observation
 from autopilot.settings import load_policy
 from simulator.baselines import BASELINES
@@ -49,7 +48,7 @@ class Advice:
         }
 
 
-def check_advisors(names: tuple[str, ...], models: Collection[str] | None = None) -> dict[str, Policy]:
+def check_advisors(names: tuple[str, ...], there: ClusterNames | None = None) -> dict[str, Policy]:
     """The policies beside an engine, by the name under which they are shown.
 
     Raises `InputError` for a baseline, and for a policy that would act: beside an engine nothing is carried out, so the
@@ -68,8 +67,8 @@ def check_advisors(names: tuple[str, ...], models: Collection[str] | None = None
                 f"--policy: {name}: modes.{acting[0]}: {Mode.AUTO} would act, and beside an engine the autopilot only "
                 f"recommends; it must be at most {Mode.APPROVE} (a policy file with `base: {DEFAULT_ADVICE}` has it)"
             )
-        if models is not None:
-            check_models(policy, models, f"--policy: {name}")
+        if there is not None:
+            check_names(policy, there, f"--policy: {name}")
         found[name if policy.name in found else policy.name] = policy
     return found
 

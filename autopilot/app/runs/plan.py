@@ -13,7 +13,7 @@ from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy_names import check_models
+from autopilot.core.model.policy_names import check_names
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.units import format_duration
 from autopilot.settings import load_policy
@@ -40,7 +40,7 @@ def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[Wo
         raise InputError(f"--at: {format_duration(at_s)} is not allowed; write at most {LATEST_S / 86_400:g}d")
     policy = load_policy(policy_name)
     world = build_world(options)
-    check_models(policy, world.spec.gpus_by_model, f"--policy: {policy_name}")
+    check_names(policy, world.names, f"--policy: {policy_name}")
     jobs = world.jobs()
     services = world.fleet(jobs)
     simulation = Simulation(

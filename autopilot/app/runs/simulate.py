@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from autopilot.app.runs.world import World, build_world
 from autopilot.app.when import When
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.policy import ACTIONS_WITH, Effect, Mode, Policy
-from autopilot.core.model.policy_names import check_models
+from autopilot.core.model.policy_names import ClusterNames, check_names
 from autopilot.core.model.snapshot import ServiceTable
 from autopilot.report.data import PolicyRun, ServiceSeries
 from autopilot.settings import load_policy, policy_diff, policy_names, policy_values, shipped_policy
@@ -82,11 +82,11 @@ class SimulationOutcome:
 
 
 def check_policies(
-    names: tuple[str, ...], where: str = "--policy", models: Collection[str] | None = None
+    names: tuple[str, ...], where: str = "--policy", there: ClusterNames | None = None
 ) -> dict[str, Policy | None]:
     """The policies of a call, by the name under which they are shown; None for a baseline.
 
-    `models` are the GPU models of the cluster, None where it is not known yet.
+    `there` are the names of the cluster, None where it is not known yet.
 
     A policy file is shown under its own name, or under its path where that name is taken. Raises `InputError`, also for
     a policy that would start nothing: a simulation has no one to approve.
@@ -103,8 +103,8 @@ def check_policies(
                     f"{where}: {name}: modes.{starts}: {getattr(policy.modes, starts)} starts nothing in a simulation; "
                     f"it must be {Mode.AUTO} (a policy file with `base: {SHIPPED}` has it)"
                 )
-            if models is not None:
-                check_models(policy, models, f"{where}: {name}")
+            if there is not None:
+                check_names(policy, there, f"{where}: {name}")
             taken = policy.name in found or policy.name in BASELINES or policy.name in policy_names()
             found[name if taken else policy.name] = policy
         else:
@@ -123,11 +123,10 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
     """
     world = build_world(options)
     where = "--policy" if options.policies else f"scenario {world.title}: policies"
-    models = world.spec.gpus_by_model
     if options.engine is None:
-        policies = check_policies(options.policies or world.policies, where, models)
+        policies = check_policies(options.policies or world.policies, where, world.names)
     else:
-        advisors = check_advisors(options.policies or (DEFAULT_ADVICE,), models)
+        advisors = check_advisors(options.policies or (DEFAULT_ADVICE,), world.names)
         policies = {f"{options.engine} + {name}": policy for name, policy in advisors.items()}
     telemetry = _telemetry(options, world)
     managed = any(policy is not None for policy in policies.values())

@@ -12,12 +12,14 @@ import numpy as np
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.changes import changed
 from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.policy_names import ClusterNames
 from autopilot.core.model.records import Inventory
 from simulator.inference.deployments import Services, requests_for
 from simulator.inference.services import ServiceFleet
 from simulator.running.faults import FaultOptions
 from simulator.scenarios import Scenario, load_scenario
 from simulator.specs.clusterfile import ClusterSpec, parse_cluster
+from simulator.specs.clusterqueues import ROOT
 from simulator.specs.inventory import build_inventory
 from simulator.traces.defaults import declared_limits_s, load_defaults
 from simulator.traces.job_trace import JobTrace
@@ -71,6 +73,13 @@ class World:
         """True when faults make the controller's effects fail or come late."""
         faults = self.faults
         return faults is not None and faults.conflict_ratio + faults.failure_ratio + faults.delay_ratio > 0
+
+    @property
+    def names(self) -> ClusterNames:
+        """What a policy may name here. A tenant without a queue gets one of its name."""
+        tenants = (*self._jobs.tenants, *(each.tenant for each in self.services.deployments))
+        queues = dict.fromkeys((ROOT, *(queue.name for queue in self.spec.queues), *tenants))
+        return ClusterNames(self.spec.gpus_by_model, queues)
 
     @property
     def guaranteed_nodes(self) -> dict[str, int]:

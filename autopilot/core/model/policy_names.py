@@ -1,23 +1,37 @@
-"""Names in a policy that depend on the cluster: its GPU models."""
+"""Names in a policy that depend on the cluster: its GPU models and its queues."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.core.model.policy import Policy
 
 
-def unknown_models(policy: Policy, models: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """(field, problem) for each GPU model that the policy names and `models`, those of the cluster, lack."""
+@dataclass(frozen=True, slots=True)
+class ClusterNames:
+    """What a policy may name of a cluster."""
+
+    models: Collection[str]
+    queues: Collection[str]
+
+
+def unknown_names(policy: Policy, there: ClusterNames) -> tuple[tuple[str, str], ...]:
+    """(field, problem) for each name in the policy that the cluster lacks."""
+    looked_up = (
+        ("price_weight", policy.price_weight, there.models, "no node has this GPU model"),
+        ("tenancy.guarantee_by_queue", policy.tenancy.guarantee_by_queue, there.queues, "there is no such queue"),
+    )
     return tuple(
-        (f"price_weight.{name}", f"no node has this GPU model; {unknown_name(name, models)}")
-        for name in policy.price_weight
-        if name not in models
+        (f"{field}.{name}", f"{wrong}; {unknown_name(name, known)}")
+        for field, named, known, wrong in looked_up
+        for name in named
+        if name not in known
     )
 
 
-def check_models(policy: Policy, models: Collection[str], source: str) -> None:
-    """Raise `InputError` if the policy of `source` names a GPU model that the cluster does not have."""
-    for path, wrong in unknown_models(policy, models):
+def check_names(policy: Policy, there: ClusterNames, source: str) -> None:
+    """Raise `InputError` if the policy of `source` names something that the cluster does not have."""
+    for path, wrong in unknown_names(policy, there):
         raise InputError(f"{source}: {path}: {wrong}")
