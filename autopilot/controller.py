@@ -289,7 +289,7 @@ def _unknown_names(policy: Policy, snapshot: ClusterSnapshot) -> tuple[Gap, ...]
     """Names in the policy that the cluster does not have: they have no effect, and every tick reports them."""
     if not len(snapshot.nodes.id):  # no inventory yet
         return ()
-    there = ClusterNames(snapshot.names.gpu_models, snapshot.queues.id.tolist())
+    there = ClusterNames.of(snapshot)
     return tuple(Gap("policy", path, "", wrong) for path, wrong in unknown_names(policy, there))
 
 

@@ -71,7 +71,7 @@ field, its value and what it takes. Plain words are those of YAML 1.2: only `tru
 values, and `off` is the mode. Aliases are refused. A running controller that reads its policy from a file
 takes up a change on its next tick; if the new text cannot be used, the policy before it stays in force.
 
-A GPU model or a queue that the cluster does not have is refused in a simulation, with the nearest name. A running
+A GPU model, queue or pool that the cluster does not have is refused in a simulation, with the nearest name. A running
 controller goes on, because clusters change: the name has no effect, and each tick reports it as a gap.
 """
 

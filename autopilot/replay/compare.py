@@ -53,9 +53,7 @@ def compare(
     for record in reported(reader, total, progress):
         decided, observation = record.decided, record.observation
         if not done:
-            snapshot = observation.snapshot
-            there = ClusterNames(snapshot.names.gpu_models, snapshot.queues.id.tolist())
-            check_names(policy, there, f"--policy: {policy.name}")
+            check_names(policy, ClusterNames.of(observation.snapshot), f"--policy: {policy.name}")
         names[decided.policy.name] = None
         first, last = (decided.tick if first is None else first), decided.tick
         done += 1

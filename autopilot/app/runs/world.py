@@ -79,7 +79,7 @@ class World:
         """What a policy may name here. A tenant without a queue gets one of its name."""
         tenants = (*self._jobs.tenants, *(each.tenant for each in self.services.deployments))
         queues = dict.fromkeys((ROOT, *(queue.name for queue in self.spec.queues), *tenants))
-        return ClusterNames(self.spec.gpus_by_model, queues)
+        return ClusterNames(self.spec.gpus_by_model, queues, [pool.name for pool in self.spec.pools])
 
     @property
     def guaranteed_nodes(self) -> dict[str, int]:

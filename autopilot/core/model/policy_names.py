@@ -1,4 +1,4 @@
-"""Names in a policy that depend on the cluster: its GPU models and its queues."""
+"""Names in a policy that depend on the cluster: its GPU models, queues and pools."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.core.model.policy import Policy
+from autopilot.core.model.snapshot import ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,12 @@ class ClusterNames:
 
     models: Collection[str]
     queues: Collection[str]
+    pools: Collection[str]
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot) -> ClusterNames:
+        """The names of a cluster as observed."""
+        return cls(snapshot.names.gpu_models, snapshot.queues.id.tolist(), snapshot.names.pools)
 
 
 def unknown_names(policy: Policy, there: ClusterNames) -> tuple[tuple[str, str], ...]:
@@ -22,6 +29,7 @@ def unknown_names(policy: Policy, there: ClusterNames) -> tuple[tuple[str, str],
     looked_up = (
         ("price_weight", policy.price_weight, there.models, "no node has this GPU model"),
         ("tenancy.guarantee_by_queue", policy.tenancy.guarantee_by_queue, there.queues, "there is no such queue"),
+        ("capacity.pools", policy.capacity.pools, there.pools, "no node is of this pool"),
     )
     return tuple(
         (f"{field}.{name}", f"{wrong}; {unknown_name(name, known)}")

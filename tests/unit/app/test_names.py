@@ -144,7 +144,7 @@ def test_a_gpu_model_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> N
     assert good.price_weight == {"H100-80GB": 2.0}
 
 
-def test_a_queue_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> None:
+def test_a_queue_or_pool_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> None:
     """A guarantee is promised to a queue: a slip in its name would leave the queue without the promise."""
     path, cluster = tmp_path / "mine.yaml", scenario(tmp_path, "", "lab")
     path.write_text(MISSPELT_QUEUE, encoding="utf-8")
@@ -152,6 +152,9 @@ def test_a_queue_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
         simulate(SimulateOptions(scenario=str(cluster), policies=(str(path),)))
     with pytest.raises(InputError, match=said):
+        plan_at(SimulateOptions(scenario=str(cluster)), 60.0, str(path))
+    path.write_text("base: autopilot\ncapacity: {pools: {trian: 4}}", encoding="utf-8")
+    with pytest.raises(InputError, match=r"capacity\.pools\.trian: no node is of this pool; did you mean train\?"):
         plan_at(SimulateOptions(scenario=str(cluster)), 60.0, str(path))
     for name in ("lab", "root"):  # the queue of a tenant, and the one above all
         path.write_text(MISSPELT_QUEUE.replace("lbb", name), encoding="utf-8")
@@ -202,17 +205,20 @@ def test_two_jobs_of_one_id_from_two_sources_are_refused(tmp_path: Path) -> None
 
 
 def test_a_name_that_the_cluster_lost_is_told_at_every_tick() -> None:
-    """A model or queue that leaves the cluster cannot stop the loop: it is a gap, of no object of the cluster."""
+    """A model, queue or pool that leaves the cluster cannot stop the loop: it is a gap, of no object of the cluster."""
     apart = replace(AUTO.tenancy, guarantee_by_queue={"gone": GuaranteeRule.STRICT})
-    policy = replace(AUTO, price_weight={"A100-80BG": 2.0}, tenancy=apart)
+    grows = replace(AUTO.capacity, pools={"empty": 4})
+    policy = replace(AUTO, price_weight={"A100-80BG": 2.0}, tenancy=apart, capacity=grows)
     step = built(world := one_waits(), policy=Held(policy)).tick(0.0)
     assert step is not None
     assert [item.subject.name for item in step.instructions] == ["a"]
-    gap, other = world.seen[0][0].gaps
+    gap, other, third = world.seen[0][0].gaps
     assert (gap.source, gap.object_id) == ("policy", "price_weight.A100-80BG")
     assert "did you mean A100-80GB?" in gap.reason
     assert (other.source, other.object_id) == ("policy", "tenancy.guarantee_by_queue.gone")
     assert other.reason.startswith("there is no such queue; there are ")
+    assert (third.source, third.object_id) == ("policy", "capacity.pools.empty")
+    assert third.reason.startswith("no node is of this pool; there are ")
 
 
 @pytest.mark.parametrize("number", ["0x" + "f" * 10_000, "9" * 10_000])
