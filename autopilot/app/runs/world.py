@@ -75,17 +75,21 @@ class World:
         return faults is not None and faults.conflict_ratio + faults.failure_ratio + faults.delay_ratio > 0
 
     @property
+    def tenants(self) -> tuple[str, ...]:
+        """The tenants of jobs and services, each once."""
+        return tuple(dict.fromkeys((*self._jobs.tenants, *(each.tenant for each in self.services.deployments))))
+
+    @property
     def names(self) -> ClusterNames:
         """What a policy may name here. A tenant without a queue gets one of its name."""
-        tenants = (*self._jobs.tenants, *(each.tenant for each in self.services.deployments))
-        queues = dict.fromkeys((ROOT, *(queue.name for queue in self.spec.queues), *tenants))
+        queues = dict.fromkeys((ROOT, *(queue.name for queue in self.spec.queues), *self.tenants))
         return ClusterNames(self.spec.gpus_by_model, queues, [pool.name for pool in self.spec.pools])
 
     @property
     def guaranteed_nodes(self) -> dict[str, int]:
         """Whole nodes guaranteed to each tenant by the queue of its name."""
         widest = max((pool.gpus_per_node for pool in self.spec.pools), default=1)
-        tenants = {*self._jobs.tenants, *(each.tenant for each in self.services.deployments)}
+        tenants = self.tenants
         guaranteed = {queue.name: sum(queue.guarantee.values()) for queue in self.spec.queues if queue.name in tenants}
         return {name: ceil(gpus / widest) for name, gpus in guaranteed.items() if gpus > 0}
 
