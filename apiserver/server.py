@@ -67,6 +67,7 @@ class Server:
         self.admission = Admission()
         self.audit: AuditLog | None = None  # where writes are noted
         self.actors: list[Actor] = []
+        self.restarts: list[Callable[[], None]] = []  # what loses its memory when the process is started again
         self.authenticate: Authenticate = lambda _request: ADMIN
         self.authorize: Authorize = lambda _call: None
         self.authorize_path: AuthorizePath = lambda _request, _user: None
@@ -173,6 +174,11 @@ class Server:
             "deletecollection": self._writing.delete_collection,
         }
         return verbs[call.verb](call)
+
+    def restarted(self) -> None:
+        """The process was started again: what it had in memory is made anew from the store."""
+        for lose in self.restarts:
+            lose()
 
     @property
     def writing(self) -> Writing:

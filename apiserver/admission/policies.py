@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from apiserver.admission.base import Attributes
+from apiserver.admission.params import Parameters
 from apiserver.cel.program import CompileError, EvaluationError, compiled
 from apiserver.cel.values import plain_text, to_cel
 from apiserver.errors import StatusError, quoted
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
 BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
-IN_FORCE_S = 0.4
-"""From a change of a policy or a binding until admission follows it (0.5 s, measured on Kubernetes 1.36)."""
+IN_FORCE_S = 0.25
+"""From a change of a policy or a binding until admission follows it (0.02 to 0.95 s, measured on Kubernetes 1.36)."""
 EXEMPT = frozenset({POLICIES, BINDINGS})
 NO_PARAMS = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
 CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
@@ -34,6 +35,8 @@ class Policies:
         self._server = server
         self._policies: dict[str, Obj] = {}
         self._bindings: dict[str, Obj] = {}
+        self._parameters = Parameters(server)
+        server.restarts.append(self._parameters.restarted)
         server.store.subscribe((POLICIES, BINDINGS), self._changed)
 
     def _changed(self, event: Event) -> None:
@@ -46,6 +49,7 @@ class Policies:
                 held.pop(name, None)
             else:
                 held[name] = stored
+            self._parameters.follow(self._policies, self._bindings)
 
         self._server.timeline.at(IN_FORCE_S, follow)
 
@@ -88,19 +92,17 @@ class Policies:
 
     def _ask(self, policy: Obj, binding: Obj, attributes: Attributes) -> None:
         """One evaluation. A parameter that is missing decides before any condition is looked at."""
-        spec, params = policy["spec"], self._params(policy, binding, attributes)
+        spec, params = policy["spec"], self._parameters.of(policy, binding, attributes.namespace)
         if params is None and spec.get("paramKind") and binding["spec"].get("paramRef"):
             if binding["spec"]["paramRef"].get("parameterNotFoundAction") == "Deny" and _fails(spec):
                 self._act(policy, binding, attributes, NO_PARAMS, "Invalid")
             return
         given = self._given(params, attributes)
-        for condition in spec.get("matchConditions") or ():
-            try:
-                program = compiled(condition["expression"])
-                if not program.value({name: to_cel(given[name]) for name in program.names & given.keys()}):
-                    return
-            except (CompileError, EvaluationError):
-                return
+        applies, failed = _applies(spec, given)
+        if failed and _fails(spec):
+            self._act(policy, binding, attributes, failed, "Invalid")
+        if not applies:
+            return
         bindings = self._values(policy, given)
         for validation in spec.get("validations") or ():
             text = _broken(validation, bindings, spec.get("failurePolicy", "Fail"))
@@ -140,16 +142,6 @@ class Policies:
             values["variables"] = type(values["variables"])({**held, to_cel(variable["name"]): found})
         return values
 
-    def _params(self, policy: Obj, binding: Obj, attributes: Attributes) -> Obj | None:
-        stated, reference = policy["spec"].get("paramKind"), binding["spec"].get("paramRef")
-        if not stated or not reference:
-            return None
-        kind = self._server.kinds.of(stated["apiVersion"], stated["kind"])
-        if kind is None:
-            return None
-        namespace = (reference.get("namespace") or attributes.namespace) if kind.namespaced else ""
-        return self._server.store.get(kind.storage, namespace, reference.get("name", ""))
-
     def _act(self, policy: Obj, binding: Obj, attributes: Attributes, text: str, reason: str) -> None:
         names = f"'{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
         actions = binding["spec"].get("validationActions") or ()
@@ -166,6 +158,20 @@ class Policies:
 def _fails(spec: Mapping[str, Any]) -> bool:
     """Whether a policy that cannot be evaluated refuses."""
     return bool(spec.get("failurePolicy", "Fail") == "Fail")
+
+
+def _applies(spec: Mapping[str, Any], given: Obj) -> tuple[bool, str]:
+    """Whether all match conditions hold. The text is that of one that failed, where none says no."""
+    failed = ""
+    for condition in spec.get("matchConditions") or ():
+        source = condition["expression"]
+        try:
+            program = compiled(source)
+            if not program.value({name: to_cel(given[name]) for name in program.names & given.keys()}):
+                return False, ""
+        except (CompileError, EvaluationError) as error:
+            failed = failed or f"match condition '{condition['name']}' resulted in error: {error}"
+    return not failed, failed
 
 
 def _stated(**fields: str) -> dict[str, str]:

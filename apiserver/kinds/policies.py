@@ -58,16 +58,22 @@ def policy_changes(policy: Obj, _old: Obj) -> list[FieldError]:
     return policy_problems(policy)
 
 
+PARTS = {
+    "matchConditions": ("expression",),
+    "variables": ("expression",),
+    "validations": ("expression", "messageExpression"),
+}
+"""Lists of a policy with the fields of their entries that are expressions."""
+
+
 def _policy_problems(policy: Obj) -> Iterator[FieldError]:
     types = dict.fromkeys(VARIABLES)
-    for number, validation in enumerate(policy["spec"].get("validations") or ()):
-        for field in ("expression", "messageExpression"):
-            source = validation.get(field)
-            if not source:
-                continue
-            try:
-                check_names(compiled(source), types)
-            except CompileError as error:
-                at = f"spec.validations[{number}].{field}"
-                shown = quoted(source)
-                yield FieldError(at, "FieldValueInvalid", f"Invalid value: {shown}: compilation failed: {error}")
+    for part, fields in PARTS.items():
+        for number, entry in enumerate(policy["spec"].get(part) or ()):
+            for field in fields:
+                try:
+                    if entry.get(field):
+                        check_names(compiled(entry[field]), types)
+                except CompileError as error:
+                    at, shown = f"spec.{part}[{number}].{field}", quoted(entry[field])
+                    yield FieldError(at, "FieldValueInvalid", f"Invalid value: {shown}: compilation failed: {error}")

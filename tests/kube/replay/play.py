@@ -76,6 +76,7 @@ class Player:
         ]
         agenda += [(write.t_s, -2, partial(self._hide, write)) for write in self.people.writes()]
         agenda += [(write.t_s, -2, partial(self._prepare, write)) for write in self.prepared.writes]
+        agenda += [(t_s, -2, self.server.restarted) for t_s in self.recording.restarts_s]
         agenda += kueue_agenda(self.recording, self.server, self.kueue, self.aliases, self.hidden_failures)
         for step in self.recording.steps:
             if step.request.get("method"):

@@ -45,6 +45,7 @@ class Recording:
     about: str
     notes: tuple[str, ...]
     steps: tuple[Step, ...]
+    restarts_s: tuple[float, ...] = ()  # when the API server was killed and started again
 
     @property
     def number(self) -> str:
@@ -64,7 +65,9 @@ def read_raw(path: Path) -> Obj:
 def parse(raw: Obj) -> Recording:
     """A topic from its JSON."""
     steps = tuple(_step(index, each) for index, each in enumerate(raw["steps"]))
-    return Recording(raw["topic"], raw["about"], tuple(raw["notes"]), steps)
+    done = [each for each in raw.get("actions") or () if each.get("process") == "kube-apiserver"]
+    restarts_s = tuple(each["t"] for each in done if "start" in each["what"])
+    return Recording(raw["topic"], raw["about"], tuple(raw["notes"]), steps, restarts_s)
 
 
 def _step(index: int, raw: Obj) -> Step:
