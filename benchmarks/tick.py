@@ -3,10 +3,11 @@
 A synthetic cluster that is about 90 % busy, with telemetry of every GPU (8 signals, 3 windows), goes through the
 shipped Controller: assemble, measure, forecast, reconcile. Three ticks: everything is new; the gangs admitted first
 have started; nothing changed since. Then the same with gangs that all differ, so that no search result can be reused.
-The CPU time of each part is printed (median over the rounds); the goal is under 1 s for a whole tick. Reading the
-sources is not included.
+The forecaster is the one that the service ships (`predicted`), after jobs of every tenant and its fits. The CPU time of
+each part is printed (median over the rounds); the goal is under 1 s for a whole tick. Reading the sources is not
+included.
 
-    python -m benchmarks.tick [--quick] [--rounds 5] [--json OUT]
+    python -m benchmarks.tick [--quick] [--rounds 5] [--durations last-two] [--json OUT]
     python -m benchmarks.tick --profile [--distinct] [--nodes 12500] [--gangs 1000] [--tenants 200]
 """
 
@@ -57,6 +58,7 @@ from autopilot.core.placement.whatif import WhatIf
 from autopilot.settings import shipped_policy
 from benchmarks.kit import judged, options, table, write_json
 from models.last_two import LastTwo
+from models.runtimes import Runtimes
 
 GOAL_CPU_S = 1.0
 SIZES = ((12_500, 1000, 200), (6250, 5000, 300))  # nodes, gangs, tenants
@@ -247,7 +249,7 @@ class Loop:
     """The Controller's tick, part by part, so that each can be timed."""
 
     fleet: Fleet
-    forecaster: LastTwo
+    forecaster: LastTwo | Runtimes
     memory: ControllerMemory = field(default_factory=ControllerMemory)
     outcomes: tuple[Outcome, ...] = ()
 
@@ -277,25 +279,33 @@ def timed(spent: dict[str, float], part: str, work: Callable[[], T]) -> T:
     return done
 
 
-def learned(fleet: Fleet, seed: int) -> LastTwo:
-    """A forecaster that has seen ended jobs of every tenant."""
+def learned(fleet: Fleet, seed: int, durations: str = "last-two") -> LastTwo | Runtimes:
+    """A forecaster that met as many jobs of every tenant as the fleet has, and saw them end; its fits are done."""
     rng = np.random.default_rng(seed)
     work = fleet.workloads
+    past = replace(work, id=np.char.add("past-", work.id.astype(str)).astype(object))
     ended = replace(
-        work,
+        past,
         state=np.full(len(work.id), State.SUCCEEDED, np.int8),
         served_s=rng.lognormal(8.0, 1.5, len(work.id)),
     )
     snapshot, _ = assemble(fleet.batches(0.0), 0.0)
-    forecaster = LastTwo()
-    forecaster.update(0.0, replace(snapshot, workloads=ended, placements=empty(PlacementTable)))
+    snapshot = replace(snapshot, placements=empty(PlacementTable))
+    forecaster = Runtimes(seed=seed) if durations == "predicted" else LastTwo()
+    forecaster.forecast(0.0, replace(snapshot, workloads=past))
+    forecaster.update(0.0, replace(snapshot, workloads=ended))
+    if isinstance(forecaster, Runtimes):
+        while (fit := forecaster.due(0.0)) is not None:
+            forecaster.adopt(fit.run())
     return forecaster
 
 
-def one_round(nodes: int, gangs: int, tenants: int, seed: int, *, distinct: bool) -> list[dict[str, Any]]:
+def one_round(
+    nodes: int, gangs: int, tenants: int, seed: int, durations: str, *, distinct: bool
+) -> list[dict[str, Any]]:
     """The three ticks of one round, with the time of each part."""
     fleet = build_fleet(nodes, gangs, tenants, seed, distinct=distinct)
-    loop = Loop(fleet, learned(fleet, seed))
+    loop = Loop(fleet, learned(fleet, seed, durations))
     found = []
     for number, title in enumerate(("all new", "after the starts", "nothing changed")):
         spent: dict[str, float] = {}
@@ -318,20 +328,20 @@ def one_round(nodes: int, gangs: int, tenants: int, seed: int, *, distinct: bool
     return found
 
 
-def measured(size: tuple[int, int, int], rounds: int, seed: int) -> list[dict[str, Any]]:
+def measured(size: tuple[int, int, int], rounds: int, seed: int, durations: str) -> list[dict[str, Any]]:
     """Ticks of one size, printed as a table: the medians over the rounds."""
     nodes, gangs, tenants = size
     found = [
         [
             tick
             for distinct in (False, True)
-            for tick in one_round(nodes, gangs, tenants, seed + number, distinct=distinct)
+            for tick in one_round(nodes, gangs, tenants, seed + number, durations, distinct=distinct)
         ]
         for number in range(rounds)
     ]
     print(
-        f"tick of {nodes:,} nodes, {8 * nodes:,} GPUs, {gangs:,} pending gangs of {tenants} tenants; CPU ms, "
-        f"median of {rounds} rounds (min..max of the whole)"
+        f"tick of {nodes:,} nodes, {8 * nodes:,} GPUs, {gangs:,} pending gangs of {tenants} tenants, "
+        f"forecaster {durations}; CPU ms, median of {rounds} rounds (min..max of the whole)"
     )
     rows, figures = [], []
     for ticks in zip(*found, strict=True):
@@ -378,14 +388,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=1,
         profile=False,
         distinct=False,
+        durations="predicted",
     )
+    if given.durations not in ("predicted", "last-two"):
+        print(f"--durations: {given.durations!r} is not a forecaster; write predicted or last-two")
+        return 2
     if given.profile:
-        profiled = cProfile.Profile()
-        profiled.runcall(one_round, given.nodes, given.gangs, given.tenants, given.seed, distinct=given.distinct)
+        profiled, size = cProfile.Profile(), (given.nodes, given.gangs, given.tenants)
+        profiled.runcall(one_round, *size, given.seed, given.durations, distinct=given.distinct)
         pstats.Stats(profiled).sort_stats("cumulative").print_stats(60)
         return 0
     rounds = 2 if given.quick else given.rounds
-    figures = [tick for size in SIZES for tick in measured(size, rounds, given.seed)]
+    figures = [tick for size in SIZES for tick in measured(size, rounds, given.seed, given.durations)]
     write_json(given.json, {"benchmark": "tick", "rounds": rounds, "ticks": figures})
     return int(max(row["whole_s"] for row in figures) > GOAL_CPU_S)
 
