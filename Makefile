@@ -8,7 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-WORKERS ?= 2
+# For the two cores of CI: a test often waits for another process, the network or the clock.
+WORKERS ?= 3
 
 # One thread per process: the tests run in $(WORKERS) processes, and a figure should not depend on the pool.
 export OMP_NUM_THREADS ?= 1

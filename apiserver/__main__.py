@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ from apiserver.timeline import Timeline
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until Ctrl-C. The kubeconfig is written when the server listens."""
+    """Serve until SIGTERM or SIGINT, also in the background, where a shell has SIGINT ignored. The kubeconfig is
+    written when the server listens.
+    """
     parser = argparse.ArgumentParser(prog="python -m apiserver", description="a cluster in memory, until Ctrl-C")
     parser.add_argument("--kubeconfig", type=Path, required=True, help="where to write the kubeconfig")
     parser.add_argument("--kueue", action="store_true", help="with Kueue")
@@ -26,16 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     kubelets = KubeletOptions(served=lambda _node: False) if given.no_kubelets else None
     names = random.Random(1)  # noqa: S311 - of uids and suffixes
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
     server = cluster(Timeline(datetime.now(UTC)), names, kueue=given.kueue, kubelets=kubelets)
     with serve(server, port=given.port, tls=True) as running:  # without TLS kubectl sends no token
         given.kubeconfig.touch(mode=0o600)
         given.kubeconfig.write_text(running.kubeconfig(), "utf-8")
         sys.stdout.write(f"listens on {running.url}; kubectl --kubeconfig {given.kubeconfig} get nodes\n")
         sys.stdout.flush()
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            return 0
+        ended.wait()
     return 0
 
 

@@ -6,14 +6,13 @@ the kubelet, which the test is, says that the pod has run all the time.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from autopilot.core.hardware import dcgm
-from tests.kits.prometheus_kit import prometheus
+from tests.kits.prometheus_kit import prometheus, write_history
 from tests.kits.tools import find_tool
 
 BACK_S, AHEAD_S, EVERY_S = 2400, 300, 15
@@ -30,9 +29,7 @@ def idle_history(folder: Path, listen: str, node: str, pod: tuple[str, str], gpu
     """
     binary, tool = find_tool("prometheus"), find_tool("promtool")
     folder.mkdir()
-    (folder / "history").write_text(_text(node, pod, gpus), "utf-8")
-    command = [tool, "tsdb", "create-blocks-from", "openmetrics", "history", "data"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    write_history(tool, folder, _text(node, pod, gpus))
     with prometheus(binary, folder, {"scrape_configs": []}, listen=listen):
         yield
 

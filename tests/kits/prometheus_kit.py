@@ -78,6 +78,13 @@ def prometheus(
         yield url
 
 
+def write_history(promtool: str, folder: Path, text: str) -> None:
+    """Blocks of a Prometheus in `folder`/data, from samples in the format of OpenMetrics; they may lie ahead."""
+    (folder / "history").write_text(text, "utf-8")
+    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "history", "data"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+
+
 def reload(url: str) -> None:
     """Prometheus reads its configuration and rules again; returns when they apply. Raises `HTTPError` if it refuses."""
     with urlopen(Request(f"{url}/-/reload", method="POST"), timeout=30):

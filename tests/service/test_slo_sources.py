@@ -1,91 +1,58 @@
-"""Every source of service measurements, read through a real Prometheus."""
+"""Every source of service measurements, read through a real Prometheus whose history was written before it started."""
 
 from __future__ import annotations
 
-import shutil
-import threading
+import re
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-import requests
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Batch, ServiceSignals
-from collectors.slo.collector import SloCollector
+from collectors.slo.collector import WINDOW_S, SloCollector
 from collectors.slo.sources import DEFAULT_SOURCES, MEASURES, SOURCES
-from tests.kits.prometheus_kit import prometheus, until
+from tests.kits.prometheus_kit import prometheus, write_history
 from tests.kits.slo_text import CACHE, LATE_RATIO, QUEUE, REPLICAS, RPS, TEXTS, TOKENS_PER_S
-from tests.service.kit import poll
 
-PROMETHEUS = shutil.which("prometheus")
-SPEED = 60.0
-"""Windows of 5 minutes and 1 minute are 5 s and 1 s of the scraped time."""
+SPEED = 2.0
+"""Windows of 5 minutes and 1 minute are 150 s and 30 s of the history."""
+EVERY_S, AHEAD_S = 10.0, 1200.0
+"""Between two samples, and from the start of Prometheus to the last one."""
 CASES = [(name, name) for name in TEXTS if name != "old-vllm"] + [("old-vllm", "vllm")]
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[str]:
-    """Two replicas of every kind of server, under their load since the start."""
-    began_s = time.monotonic()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            name = urlsplit(self.path).path.strip("/").split("/")[0]
-            body = ("\n".join(TEXTS[name](time.monotonic() - began_s)) + "\n").encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def url(served: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prometheus that scrapes them, each kind with a label of its own."""
-    if PROMETHEUS is None:
-        pytest.skip("needs prometheus")
-    jobs: list[dict[str, Any]] = [
-        {
-            "job_name": "chat" if name == "tgi" else name,
-            "metrics_path": f"/{name}/{replica}",
-            "static_configs": [{"targets": [served], "labels": {"kind": name, "instance": f"{name}-{replica}"}}],
-        }
-        for name in TEXTS
-        for replica in range(REPLICAS)
-    ]
-    for number, job in enumerate(jobs):
-        job["job_name"] = f"job-{number}"
-        if job["metrics_path"].startswith("/tgi/"):
-            job["relabel_configs"] = [{"target_label": "job", "replacement": "chat"}]
-    config = {"global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"}, "scrape_configs": jobs}
-    with prometheus(PROMETHEUS, tmp_path_factory.mktemp("slo"), config) as found:
-        query = {"query": "count(count_over_time(up[5s]) >= 18)"}
-
-        def full() -> bool:
-            result = requests.get(f"{found}/api/v1/query", query, timeout=5).json()["data"]["result"]
-            return bool(result) and int(result[0]["value"][1]) == len(jobs)
-
-        until(full, "each target has a window of samples", 40.0)
+def url(require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus that knows two replicas of every kind of server, each kind with a label `server` of its own."""
+    folder = tmp_path_factory.mktemp("slo")
+    write_history(require_tool("promtool"), folder, _history(time.time()))
+    with prometheus(require_tool("prometheus"), folder, {"scrape_configs": []}) as found:
         yield found
+
+
+def _history(now_s: float) -> str:
+    """Load since long before `now_s`, in the format of OpenMetrics."""
+    first_s = now_s - 2 * WINDOW_S / SPEED
+    times_s = np.arange(first_s, now_s + AHEAD_S, EVERY_S).tolist()
+    lines, shape = [], re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")
+    for name, text in TEXTS.items():
+        for replica in range(REPLICAS):
+            own = (
+                f'server="{name}",instance="{name}-{replica}",job="{"chat" if name == "tgi" else f"{name}-{replica}"}"'
+            )
+            for at_s in times_s:
+                for found in map(shape.fullmatch, text(1000.0 + at_s - first_s)):
+                    assert found is not None
+                    series, labels, value = found.groups("")
+                    lines.append(f"{series}{{{labels}{',' if labels else ''}{own}}} {value} {at_s:.3f}")
+    return "\n".join([*lines, "# EOF", ""])
 
 
 def _collector(url: str, kind: str, *sources: str, objective_s: float = 2.0) -> SloCollector:
     return SloCollector(
-        url, sources=sources, objectives={"chat": objective_s}, matchers={"kind": kind}, speed=SPEED, min_requests=50
+        url, sources=sources, objectives={"chat": objective_s}, matchers={"server": kind}, speed=SPEED, min_requests=50
     )
 
 
@@ -96,18 +63,10 @@ def _chat(batch: Batch) -> dict[str, float]:
     return {name: float(getattr(signals, name)[0]) for name in ServiceSignals.__slots__ if name != "service"}
 
 
-def _settled(url: str, kind: str, source: str) -> Batch | None:
-    """An answer once its rates are those of the traffic: a machine under load misses scrapes."""
-    batch = _collector(url, kind, source).collect(100.0)
-    found = _chat(batch)
-    near = [abs(found[measure] * SPEED / RPS - 1) < 0.2 for measure in ("rate_rps", "recent_rps")]
-    return batch if all(near) else None
-
-
 @pytest.mark.parametrize(("kind", "source"), CASES, ids=[kind for kind, _ in CASES])
 def test_a_source_tells_latency_demand_and_pressure(url: str, kind: str, source: str) -> None:
     """Each measure that its table row has is what happens at the server, over both replicas."""
-    batch = poll(lambda: _settled(url, kind, source), "both windows are full of samples", 20.0)
+    batch = _collector(url, kind, source).collect(100.0)
     found, has = _chat(batch), next(each.queries for each in SOURCES if each.name == source)
     expected = {
         "rate_rps": RPS / SPEED,
@@ -119,13 +78,13 @@ def test_a_source_tells_latency_demand_and_pressure(url: str, kind: str, source:
     }
     for measure, value in expected.items():
         if measure in has or measure == "recent_rps":
-            assert found[measure] == pytest.approx(value, rel=0.25), measure
+            assert found[measure] == pytest.approx(value, rel=0.01), measure
         else:
             assert np.isnan(found[measure]), measure
     assert 2.4 < found["p99_s"] <= 5.0
     if "within" in has:
-        assert found["violation_ratio"] == pytest.approx(LATE_RATIO, abs=0.02)
-        assert found["recent_violation_ratio"] == pytest.approx(LATE_RATIO, abs=0.02)
+        assert found["violation_ratio"] == pytest.approx(LATE_RATIO, abs=0.002)
+        assert found["recent_violation_ratio"] == pytest.approx(LATE_RATIO, abs=0.002)
     assert not [gap for gap in batch.gaps if "failed" in gap.reason]
 
 
@@ -133,12 +92,12 @@ def test_an_objective_between_two_edges_is_rounded_up_and_reported(url: str) -> 
     """2.2 s is no edge of vLLM's buckets."""
     batch = _collector(url, "vllm", "vllm", objective_s=2.2).collect(0.0)
     assert [gap.reason for gap in batch.gaps] == ["the objective of 2.2 s is no bucket edge of vllm; 2.5 s is used"]
-    assert _chat(batch)["violation_ratio"] == pytest.approx(LATE_RATIO, abs=0.02)
+    assert _chat(batch)["violation_ratio"] == pytest.approx(LATE_RATIO, abs=0.002)
 
 
 def test_too_few_requests_tell_no_latency(url: str) -> None:
     """The p99 of a handful of requests is noise; the rate is known all the same."""
-    collector = SloCollector(url, sources=["vllm"], matchers={"kind": "vllm"}, speed=SPEED, min_requests=1e6)
+    collector = SloCollector(url, sources=["vllm"], matchers={"server": "vllm"}, speed=SPEED, min_requests=1e6)
     found = _chat(collector.collect(0.0))
     assert np.isnan(found["p99_s"])
     assert found["rate_rps"] > 0
