@@ -48,12 +48,12 @@ class LastTwo:
     name = "last-two"
 
     def __init__(self) -> None:
-        self._recent: dict[tuple[int, int], deque[float]] = {}
-        self._ended: dict[tuple[int, int], int] = {}
+        self._recent: dict[tuple[str | None, int], deque[float]] = {}  # by tenant and GPUs
+        self._ended: dict[tuple[str | None, int], int] = {}
         self._given: dict[str, tuple[float, int]] = {}  # by workload: log of the prediction, history
         self._errors: deque[float] = deque(maxlen=MEMORY)
         self._sorted: list[float] = []  # the same errors, rising
-        self._usual: dict[int, tuple[float, int]] = {}  # by tenant, and of all: mean log run time, jobs
+        self._usual: dict[str | None, tuple[float, int]] = {}  # by tenant, and of all (None): mean log run time, jobs
         self._said: deque[tuple[float, float]] = deque(maxlen=MEMORY)  # (last two, outcome) minus the usual
         self._said_square, self._said_product = 0.0, 0.0
 
@@ -65,9 +65,9 @@ class LastTwo:
                 continue
             ran_s = float(work.served_s[row])
             if ran_s >= 1.0:
-                self._learn(int(work.tenant[row]), int(work.gpus[row]), float(np.log(ran_s)))
+                self._learn(_tenant(snapshot, row), int(work.gpus[row]), float(np.log(ran_s)))
 
-    def _learn(self, tenant: int, gpus: int, log_s: float) -> None:
+    def _learn(self, tenant: str, gpus: int, log_s: float) -> None:
         expected, _ = self._expected(tenant, gpus)
         if expected is not None:
             if len(self._errors) == MEMORY:
@@ -75,11 +75,11 @@ class LastTwo:
             self._errors.append(log_s - expected)
             insort(self._sorted, log_s - expected)
         self._learn_belief(tenant, gpus, log_s)
-        for key in ((tenant, gpus), (tenant, _ANY), (_ANY, _ANY)):
+        for key in ((tenant, gpus), (tenant, _ANY), (None, _ANY)):
             self._recent.setdefault(key, deque(maxlen=2)).append(log_s)
             self._ended[key] = self._ended.get(key, 0) + 1
 
-    def _learn_belief(self, tenant: int, gpus: int, log_s: float) -> None:
+    def _learn_belief(self, tenant: str, gpus: int, log_s: float) -> None:
         """Compare the last two with the outcome, then update the usual run times."""
         recent, _ = self._last(tenant, gpus)
         usual = self._usual_of(tenant)
@@ -92,12 +92,12 @@ class LastTwo:
             self._said.append(pair)
             self._said_square += pair[0] * pair[0]
             self._said_product += pair[0] * pair[1]
-        for key in (tenant, _ANY):
+        for key in (tenant, None):
             mean, count = self._usual.get(key, (log_s, 0))
             self._usual[key] = (mean + (log_s - mean) / min(count + 1, USUAL_JOBS), count + 1)
 
-    def _usual_of(self, tenant: int) -> float | None:
-        found = self._usual.get(tenant) or self._usual.get(_ANY)
+    def _usual_of(self, tenant: str) -> float | None:
+        found = self._usual.get(tenant) or self._usual.get(None)
         return found[0] if found else None
 
     @property
@@ -106,7 +106,7 @@ class LastTwo:
         slope = (self._said_product + FIRST_BELIEF) / (self._said_square + FIRST_BELIEF)
         return min(max(slope, 0.0), 1.0)
 
-    def _expected(self, tenant: int, gpus: int) -> tuple[float | None, int]:
+    def _expected(self, tenant: str, gpus: int) -> tuple[float | None, int]:
         """Log of the predicted run time, and the number of ended jobs of that kind."""
         recent, ended = self._last(tenant, gpus)
         usual = self._usual_of(tenant)
@@ -114,9 +114,9 @@ class LastTwo:
             return recent, ended
         return usual + self.belief * (recent - usual), ended
 
-    def _last(self, tenant: int, gpus: int) -> tuple[float | None, int]:
+    def _last(self, tenant: str, gpus: int) -> tuple[float | None, int]:
         """Mean log run time of the last two similar jobs that ended, and the number of ended jobs of that kind."""
-        for key in ((tenant, gpus), (tenant, _ANY), (_ANY, _ANY)):
+        for key in ((tenant, gpus), (tenant, _ANY), (None, _ANY)):
             recent = self._recent.get(key)
             if recent:
                 return sum(recent) / len(recent), self._ended[key]
@@ -148,7 +148,7 @@ class LastTwo:
         names = work.id.tolist()
         for row, name in enumerate(names):
             if name not in self._given:
-                expected, ended = self._expected(int(work.tenant[row]), int(work.gpus[row]))
+                expected, ended = self._expected(_tenant(snapshot, row), int(work.gpus[row]))
                 if expected is not None and work.service[row] < 0:
                     self._given[name] = (expected, ended)
         given = [self._given.get(name, _NOTHING) for name in names]
@@ -158,3 +158,9 @@ class LastTwo:
         for row in np.flatnonzero(work.state >= State.SUCCEEDED).tolist():
             self._given.pop(names[row], None)
         return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, ~np.isnan(centre), history))
+
+
+def _tenant(snapshot: ClusterSnapshot, row: int) -> str:
+    """The tenant by name: its code may change from one snapshot to the next."""
+    code, names = int(snapshot.workloads.tenant[row]), snapshot.names.tenants
+    return names[code] if 0 <= code < len(names) else ""

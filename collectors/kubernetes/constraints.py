@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from autopilot.core.model.snapshot import OF_NODES
 from collectors.kubernetes.wire import Budget, Expression, Node, NodeSelector, PodSpec, Taint, Term, Toleration
 
 MOST = 63
@@ -63,7 +64,7 @@ class Constraints:
         if affinity is not None and affinity.required is not None and affinity.required.node_selector_terms:
             asked.append((_selector_text(affinity.required), _selects(affinity.required)))
         asked += [
-            (f"without taint {_taint_text(taint)}", _without(taint))
+            (f"{OF_NODES}without taint {_taint_text(taint)}", _without(taint))
             for taint in taints
             if not tolerates(spec.tolerations, taint)
         ]

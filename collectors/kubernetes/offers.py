@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autopilot.core.model.snapshot import OF_NODES
 from collectors.kubernetes.asks import ask_of, is_gpu
 from collectors.kubernetes.constraints import Meets
 from collectors.kubernetes.dra_wire import DeviceClass
 from collectors.kubernetes.shapes import PodShape
 from collectors.kubernetes.wire import Node
 
-AS_RESOURCES = "GPUs as resources"
-BY_CLAIMS = "GPUs by resource claims"
+AS_RESOURCES = f"{OF_NODES}GPUs as resources"
+BY_CLAIMS = f"{OF_NODES}GPUs by resource claims"
 
 
 def offers_resources(node: Node) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from autopilot.core.model.changes import Change
 from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.objects import Slot, Subject
+from autopilot.core.model.objects import Geometry, Slot, Subject, Victim
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.draft import (
@@ -45,25 +45,36 @@ def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: Clust
         digest.update(f"{int(snapshot.services.ceiling[draft.service])}<{draft.replicas}".encode())
         return digest.hexdigest()
     if isinstance(draft, RecutDraft):
-        digest.update(f"{draft.before}>{draft.after}".encode())
+        digest.update(f"{_cut(draft.before)}>{_cut(draft.after)}".encode())
         return digest.hexdigest()
     digest.update(b"contract" if draft.contract else b"")
     if isinstance(draft, AdmitDraft):
         digest.update(f"{shape_digest(snapshot, draft.row)}|{_amount(draft.fit.layout, snapshot)}".encode())
         return digest.hexdigest()
     digest.update(f"|{_places(change.slots)}".encode())
-    for victim in change.victims:
-        digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
-        digest.update(f">{_places(victim.keeps)}".encode())
+    for taken in sorted(map(_taken, change.victims)):
+        digest.update(taken.encode())
     if isinstance(draft, CordonDraft | OfferDraft):
         digest.update(b"cordon" if draft.on else b"uncordon")
     if isinstance(draft, ProvisionDraft):
         digest.update(f"|+{draft.nodes} {draft.pool}".encode())
     if isinstance(draft, DrainDraft):
-        digest.update(f"{draft.scope}:{draft.cuts}".encode())
-    for node in draft.nodes if isinstance(draft, EvictDraft | ReserveDraft) else ():
+        cuts = sorted(f"{each.gpu}:{_cut(each.before)}>{_cut(each.after)}" for each in draft.cuts)
+        digest.update(f"{draft.scope}:{cuts}".encode())
+    for node in sorted(draft.nodes) if isinstance(draft, EvictDraft | ReserveDraft) else ():
         digest.update(f"|@{node}".encode())
     return digest.hexdigest()
+
+
+def _taken(victim: Victim) -> str:
+    """What happens to a victim."""
+    name = f"{victim.workload}:{victim.uid}:{victim.incarnation}"
+    return f"|-{name}:{victim.how}:{victim.gpus}>{_places(victim.keeps)}"
+
+
+def _cut(geometry: Geometry | None) -> list[tuple[str, int]] | None:
+    """A geometry in one order."""
+    return None if geometry is None else sorted(geometry)
 
 
 def _amount(layout: Layout, snapshot: ClusterSnapshot) -> str:

@@ -1,25 +1,28 @@
-"""Identity of objects (uid) and of their requests (digest): neither names nor row numbers are stable."""
+"""Identity of objects (uid) and of their requests (digest): neither names nor row numbers are stable.
+
+A digest is compared across ticks, processes and versions. It therefore covers names and amounts, and never a code, a
+bit or an order of the tables: a source numbers them as it meets them, and numbers them anew when it starts.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from hashlib import blake2s
 
 import numpy as np
 
-from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, WorkloadTable
+from autopilot.core.model.snapshot import OF_NODES, ClusterSnapshot, ServiceTable, WorkloadTable
 
-_ASKED = (
+_AMOUNTS = (
     "gpus",
     "gpus_per_member",
     "min_gpus",
     "gpu_milli",
-    "mig_profile",
-    "gpu_models",
     "gpu_memory_mib",
     "cpu_milli",
     "memory_mib",
     "topology",
-    "selector",
 )
 
 
@@ -31,10 +34,47 @@ def rows_by_uid(table: WorkloadTable | ServiceTable) -> dict[str, int]:
 
 
 def shape_digest(snapshot: ClusterSnapshot, row: int) -> str:
-    """A short digest of the request and queue of a workload; it changes when either changes."""
-    work, members = snapshot.workloads, snapshot.members
-    asked = [int(getattr(work, name)[row]) for name in _ASKED]
-    mine = np.flatnonzero(members.workload == row) if len(members.workload) else ()
-    parts = [(int(members.gpus[each]), int(members.selector[each])) for each in mine]
-    queue = str(snapshot.queues.id[int(work.queue[row])])
-    return blake2s(f"{asked}|{parts}|{queue}".encode(), digest_size=6).hexdigest()
+    """Twelve hexadecimal digits of the request and queue of a workload; they change when either changes.
+
+    What a source requires because of the nodes that there are (`OF_NODES`) is no part of the request.
+    """
+    work, names = snapshot.workloads, snapshot.names
+    asked = {name: int(getattr(work, name)[row]) for name in _AMOUNTS}
+    digest = blake2s(digest_size=6)
+    for part in (
+        sorted(asked.items()),
+        _profile(names.profiles, int(work.mig_profile[row])),
+        _named(names.gpu_models, int(work.gpu_models[row])),
+        _own(names.labels, int(work.selector[row])),
+        _members(snapshot, row),
+        str(snapshot.queues.id[int(work.queue[row])]),
+    ):
+        digest.update(f"{part!r}|".encode())
+    return digest.hexdigest()
+
+
+def _members(snapshot: ClusterSnapshot, row: int) -> list[list[tuple[int, str, list[str]]]]:
+    """The requests of members that differ, by pod, in no order."""
+    members, names = snapshot.members, snapshot.names
+    pods: dict[str, list[tuple[int, str, list[str]]]] = defaultdict(list)
+    for each in np.flatnonzero(members.workload == row).tolist():
+        profile = _profile(names.profiles, int(members.mig_profile[each]))
+        asked = (int(members.gpus[each]), profile, _own(names.labels, int(members.selector[each])))
+        pods[str(members.pod[each] or members.id[each])].append(asked)
+    return sorted(sorted(parts) for parts in pods.values())
+
+
+def _profile(profiles: Sequence[str], code: int) -> str:
+    """The name of a MIG profile; "" for whole GPUs, "?" for one that no GPU of the cluster has."""
+    return profiles[code] if code >= 0 else "" if code == -1 else "?"
+
+
+def _own(labels: Sequence[str], bits: int) -> list[str]:
+    """The labels that work itself asks for."""
+    return [name for name in _named(labels, bits) if not name.startswith(OF_NODES)]
+
+
+def _named(names: Sequence[str], bits: int) -> list[str]:
+    """The names of a bit set, sorted; a bit without a name stands for itself."""
+    set_bits = [bit for bit in range(bits.bit_length()) if bits >> bit & 1]
+    return sorted(names[bit] if bit < len(names) else f"bit {bit}" for bit in set_bits)

@@ -79,3 +79,12 @@ def test_a_job_keeps_its_first_forecast() -> None:
     model.update(5.0, snapshot("1x8", [ended("b", 400.0)]))
     new, other = asked(model, waits("new"), waits("other")).total_s[:, MEDIAN]
     assert other == pytest.approx(2 * new)
+
+
+def test_a_tenant_is_known_by_its_name() -> None:
+    """Another order of the tenants, as after a restart of the source, gives nobody the run times of others."""
+    model = taught([ended("a", 100.0, tenant=0), ended("b", 90_000.0, tenant=1)])
+    there = snapshot("1x8", [waits("new", tenant=1)], tenants=("t1", "t0"))
+    found = model.forecast(0.0, there).runtimes
+    assert found is not None
+    assert found.total_s[0, MEDIAN] < 1000.0
