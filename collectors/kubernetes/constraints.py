@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from autopilot.core.model.snapshot import OF_NODES
+from autopilot.core.model.identity import OF_NODES
 from collectors.kubernetes.wire import Budget, Expression, Node, NodeSelector, PodSpec, Taint, Term, Toleration
 
 MOST = 63

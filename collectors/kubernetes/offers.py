@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autopilot.core.model.snapshot import OF_NODES
+from autopilot.core.model.identity import OF_NODES
 from collectors.kubernetes.asks import ask_of, is_gpu
 from collectors.kubernetes.constraints import Meets
 from collectors.kubernetes.dra_wire import DeviceClass

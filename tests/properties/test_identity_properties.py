@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.intake.consistency import check_snapshot
-from autopilot.core.model.identity import shape_digest
+from autopilot.core.model.identity import OF_NODES, shape_digest
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import Mode, Modes
-from autopilot.core.model.snapshot import OF_NODES, ClusterSnapshot, MemberTable, make
+from autopilot.core.model.snapshot import ClusterSnapshot, MemberTable, make
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, queue_tree, snapshot, waits, with_policy
 from tests.kits.renumbered import renumbered, shuffled
 from tests.kits.tries import tries
@@ -27,22 +27,23 @@ ASKING = replace(POLICY, modes=Modes(*[Mode.APPROVE] * 10))
 def worlds(draw: st.DrawFn) -> ClusterSnapshot:
     """Nodes of two models with labels and one that is cut; running and waiting work of every form."""
     nodes, bits = draw(st.integers(2, 3)), st.integers(0, 2 ** len(LABELS) - 1)
-    work: list[Item] = []
-    for number in range(draw(st.integers(0, nodes * 2 - 1))):
-        work.append(holds(f"r{number}", 2, priority=number, start_s=number * 60.0, tenant=number % 3))
-    for number in range(draw(st.integers(1, 4))):
-        work.append(
-            waits(
-                f"w{number}",
-                draw(st.sampled_from([1, 2, 4])),
-                priority=10 * number,
-                submit_s=float(number),
-                selector=draw(bits),
-                gpu_models=draw(st.integers(0, 7)),
-                queue=number % 3,
-                tenant=number % 3,
-            )
+    work: list[Item] = [
+        holds(f"r{number}", 2, priority=number, start_s=number * 60.0, tenant=number % 3)
+        for number in range(draw(st.integers(0, nodes * 2 - 1)))
+    ]
+    work += [
+        waits(
+            f"w{number}",
+            draw(st.sampled_from([1, 2, 4])),
+            priority=10 * number,
+            submit_s=float(number),
+            selector=draw(bits),
+            gpu_models=draw(st.integers(0, 7)),
+            queue=number % 3,
+            tenant=number % 3,
         )
+        for number in range(draw(st.integers(1, 4)))
+    ]
     work.append(waits("part", 2, mig_profile=draw(st.integers(0, 2)), submit_s=50.0))
     work.append(waits("mixed", 3, gpus_per_member=2, submit_s=60.0))
     built = snapshot(

@@ -12,7 +12,13 @@ from hashlib import blake2s
 
 import numpy as np
 
-from autopilot.core.model.snapshot import OF_NODES, ClusterSnapshot, ServiceTable, WorkloadTable
+from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, WorkloadTable
+
+OF_NODES = "nodes: "
+"""Begins a label that a source requires of nodes because of the nodes that there are (their taints, and the ways in
+which they offer GPUs). It comes and goes with other nodes, so it is no part of what work asks for. No `key=value`
+begins like this.
+"""
 
 _AMOUNTS = (
     "gpus",

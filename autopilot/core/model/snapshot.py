@@ -26,12 +26,6 @@ Texts = NDArray[np.object_]
 GPU_MILLI = 1000
 """Thousandths of one whole GPU: the unit in which shared GPUs are counted."""
 
-OF_NODES = "nodes: "
-"""Begins a label that a source requires of nodes because of the nodes that there are (their taints, and the ways in
-which they offer GPUs). It comes and goes with other nodes, so it is no part of what work asks for. No `key=value`
-begins like this.
-"""
-
 
 class State(IntEnum):
     """State of a workload. `PENDING` work waits for the autopilot; `SUCCEEDED` and `FAILED` work has ended."""
@@ -340,7 +334,7 @@ class Names:
     pools: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()  # "key=value", of nodes and selectors; at most 63; see `OF_NODES`
+    labels: tuple[str, ...] = ()  # "key=value", of nodes and selectors; at most 63; see identity.OF_NODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,13 @@ from tests.kits.dra_objects import by_template, dra_node, request, resource_slic
 from tests.kits.kube_objects import Json, node, pod
 from tests.unit.collectors.kubernetes.view import Seen
 
-GATE: Json = {"schedulingGates": [{"name": "gpu-autopilot.io/admission"}]}
+GATE: dict[str, Any] = {"schedulingGates": [{"name": "gpu-autopilot.io/admission"}]}
 ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * 10))
 
 
-def mine(**more: Json) -> Json:
+def mine(**asked: str) -> Json:
     """A pod that waits, and asks for a node with a disk."""
-    return pod("mine", 4, nodeSelector={"disk": "ssd"}, **GATE, **more)
+    return pod("mine", 4, nodeSelector=asked or {"disk": "ssd"}, **GATE)
 
 
 def digest(snap: ClusterSnapshot) -> str:
@@ -52,10 +53,7 @@ def test_what_others_bring_changes_no_request(more: list[Json]) -> None:
 
 def test_what_its_owner_asks_for_changes_it() -> None:
     """Another selector is another request."""
-    one, two = (
-        Seen(node("n1", 8), pod("mine", 4, nodeSelector=asked, **GATE)).snapshot()
-        for asked in ({"disk": "ssd"}, {"disk": "hdd"})
-    )
+    one, two = (Seen(node("n1", 8), mine(disk=disk)).snapshot() for disk in ("ssd", "hdd"))
     assert digest(one) != digest(two)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.snapshot import OF_NODES
+from autopilot.core.model.identity import OF_NODES, shape_digest
 from tests.kits.core_world import AUTO, Disrupt, decide, holds, proposals, snapshot, waits, with_policy, world
 
 
