@@ -14,6 +14,7 @@ from actuators.kubernetes.api import Answer, Api, Obj, unread
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import each
 from autopilot.contract.annotations import CHECK, CHECKPOINT_REQUEST, EFFECT, STOPPED
+from autopilot.contract.notes import read_record
 from autopilot.contract.scaling import CEILING, FLOOR
 from autopilot.contract.tree import PREFIX
 
@@ -43,11 +44,7 @@ def id_in(text: str) -> str:
 
 def fields_of(text: str) -> Obj:
     """The fields of a record; {} for a text that is none."""
-    try:
-        found = json.loads(text or "null")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_record(text)
 
 
 def wrote(found: Obj, effect: str) -> bool:

@@ -5,9 +5,9 @@ Actuators, collectors and the checkpoint library take them from here, so that th
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from autopilot.contract.notes import read_record
 from autopilot.contract.tree import PREFIX
 
 MANAGER = "gpu-autopilot"
@@ -74,11 +74,8 @@ PLACEMENT = "placement.gpu-autopilot.io/"
 
 def mark_on(stopped: str, uid: str) -> dict[str, Any]:
     """The mark `stopped` if the controller set it on this very object; {} otherwise."""
-    try:
-        record = json.loads(stopped or "null")
-    except ValueError:
-        return {}
-    return record if isinstance(record, dict) and record.get("uid") == uid else {}
+    record = read_record(stopped)
+    return record if record.get("uid") == uid else {}
 
 
 def may_return(stopped: str, uid: str) -> bool:

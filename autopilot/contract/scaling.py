@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
+from autopilot.contract.notes import read_record
 from autopilot.contract.tree import PREFIX
 
 MIN_REPLICAS, MAX_REPLICAS = "min-replicas", "max-replicas"
@@ -22,6 +23,8 @@ SERVICE_NAMES = frozenset({MIN_REPLICAS, MAX_REPLICAS, SCALE, WAKE_SIGNAL, FLOOR
 
 POD_REVISION = "deployment.kubernetes.io/revision"
 MOST_REPLICAS = 100_000
+MOST_GENERATION = 2**31 - 1
+"""Largest generation of a service that the tables of the snapshot hold."""
 KEDA = "ScaledObject"
 """The kind of object by which KEDA manages an autoscaler."""
 FLOOR_METRIC = "gpu-autopilot-floor"
@@ -129,19 +132,19 @@ def _problem(given: Mapping[str, str]) -> str:
 def read_floor(text: str) -> Floor | None:
     """The floor that an annotation records; None for none, and for a text that is no record of ours."""
     try:
-        found: Any = dict(json.loads(text))
+        found: Any = read_record(text)
         numbers = [found.get(name) for name in ("owner", "ours")]
         floor = Floor(str(found["id"]), int(found["replicas"]), float(found["until"]), Way(found["way"]), *numbers)
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
-    whole = all(number is None or type(number) is int for number in numbers)
-    return floor if whole and 0 <= floor.replicas <= MOST_REPLICAS and isfinite(floor.until_s) else None
+    whole = all(number is None or _replicas(number) for number in numbers)
+    return floor if whole and _replicas(floor.replicas) and isfinite(floor.until_s) else None
 
 
 def read_ceiling(text: str) -> Ceiling | None:
     """The ceiling that an annotation records; None for none, and for a text that is no record of ours."""
     try:
-        found: Any = dict(json.loads(text))
+        found: Any = read_record(text)
         whole = [found[name] for name in ("replicas", "owner", "ours", "generation")]
         replicas, owner, ours, generation = whole
         ceiling = Ceiling(
@@ -149,8 +152,14 @@ def read_ceiling(text: str) -> Ceiling | None:
         )
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
-    bounded = all(type(number) is int and 0 <= number for number in whole) and max(replicas, owner) <= MOST_REPLICAS
+    bounded = all(map(_replicas, (replicas, owner, ours)))
+    bounded = bounded and type(generation) is int and 0 <= generation <= MOST_GENERATION
     return ceiling if bounded and isfinite(ceiling.until_s) else None
+
+
+def _replicas(number: object) -> bool:
+    """Whether it is a number of replicas."""
+    return type(number) is int and 0 <= number <= MOST_REPLICAS
 
 
 def revision_of(annotations: Mapping[str, str], update_revision: str) -> str:

@@ -14,6 +14,7 @@ from actuators.kubernetes.levers.stopped import mark_of
 from apiserver.store import Event
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
+from autopilot.contract.notes import read_record
 from autopilot.core.model.snapshot import State
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.beside import Beside
@@ -195,11 +196,7 @@ def _same(rows: list[Obj], known: tuple[Obj, ...]) -> bool:
 
 def _request(pod: Obj) -> Obj:
     """The request for a checkpoint on a pod; {} for none that can be read."""
-    try:
-        found = json.loads((pod["metadata"].get("annotations") or {}).get(CHECKPOINT_REQUEST, "{}"))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_record((pod["metadata"].get("annotations") or {}).get(CHECKPOINT_REQUEST, ""))
 
 
 def _request_of(pod: Obj) -> str:

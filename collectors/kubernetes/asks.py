@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from autopilot.contract import MOST_GPUS
+from autopilot.contract.notes import shown
 from autopilot.core.hardware.mig_profiles import find_profile_name
 from collectors.kubernetes import quantity
 from collectors.kubernetes.wire import Container, PodSpec
@@ -14,6 +16,9 @@ from collectors.kubernetes.wire import Container, PodSpec
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 MIG = "nvidia.com/mig-"
+_SCALAR = (str, int, float)
+MOST = {"cpu": quantity.MOST_MILLI / 1000, "memory": quantity.MOST_MIB * 2.0**20}
+"""Most of a resource that one pod may ask for; of GPUs and instances `MOST_GPUS`."""
 
 
 def is_gpu(resource: str) -> bool:
@@ -40,12 +45,16 @@ UNCLAIMED = Claimed()
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The request of one pod. `profiles`: MIG profiles with the number of instances, by name."""
+    """The request of one pod. `profiles`: MIG profiles with the number of instances, by name.
+
+    `problem`: the quantity that cannot be read, or is more than any fleet has; it counts as the most that is allowed.
+    """
 
     gpus: int = 0
     profiles: tuple[tuple[str, int], ...] = ()
     cpu_milli: int = 0
     memory_mib: int = 0
+    problem: str = ""
 
     @property
     def any_gpu(self) -> bool:
@@ -78,7 +87,7 @@ def ask_of(spec: PodSpec) -> Ask:
     containers = spec.containers or []
     if len(containers) == 1 and not spec.init_containers:
         return _ask(frozenset(_wanted(containers[0]).items()))
-    total: dict[str, float] = {}
+    total: dict[str, float | str] = {}
     for each in containers:
         _add(total, _wanted(each))
     for each in spec.init_containers or ():
@@ -87,14 +96,23 @@ def ask_of(spec: PodSpec) -> Ask:
     for each in spec.init_containers or ():
         if each.restart_policy != "Always":
             for name, value in _wanted(each).items():
-                total[name] = max(total.get(name, 0.0), quantity.parse(value) or 0.0)
+                total[name] = _joined(total.get(name, 0.0), value, max)
     return _ask(frozenset(total.items()))
 
 
 @lru_cache(maxsize=4096)
 def _ask(wanted: frozenset[tuple[str, Any]]) -> Ask:
     """The part of these resources that counts."""
-    total = {name: quantity.parse(value) or 0.0 for name, value in wanted}
+    total: dict[str, float] = {}
+    problem = ""
+    for name, value in sorted(wanted):
+        if not is_gpu(name) and name not in MOST:
+            continue
+        most = MOST.get(name, MOST_GPUS)
+        known = quantity.bounded(value, most)
+        if known is None:
+            problem = problem or f"{name} is {shown(value)}, which is no quantity from 0 to {most:,.0f}"
+        total[name] = most if known is None else known
     profiles = {}
     for name, value in total.items():
         if name.startswith(MIG) and value >= 1 and (profile := find_profile_name(name)) is not None:
@@ -104,6 +122,7 @@ def _ask(wanted: frozenset[tuple[str, Any]]) -> Ask:
         profiles=tuple(sorted(profiles.items())),
         cpu_milli=round(total.get("cpu", 0.0) * 1000),
         memory_mib=int(-(-total.get("memory", 0.0) // (1 << 20))),
+        problem=problem,
     )
 
 
@@ -112,11 +131,18 @@ def _wanted(container: Container) -> Mapping[str, Any]:
     resources = container.resources
     if resources is None:
         return {}
-    if not resources.limits:
-        return resources.requests or {}
-    return {**resources.limits, **(resources.requests or {})}
+    found = {**(resources.limits or {}), **(resources.requests or {})}
+    return {name: value if isinstance(value, _SCALAR) else shown(value) for name, value in found.items()}
 
 
-def _add(total: dict[str, float], wanted: Mapping[str, Any]) -> None:
+def _add(total: dict[str, float | str], wanted: Mapping[str, Any]) -> None:
     for name, value in wanted.items():
-        total[name] = total.get(name, 0.0) + (quantity.parse(value) or 0.0)
+        total[name] = _joined(total.get(name, 0.0), value, float.__add__)
+
+
+def _joined(known: float | str, value: Any, join: Callable[[float, float], float]) -> float | str:
+    """Two quantities of a resource as one; the first text that is no quantity stays."""
+    if isinstance(known, str):
+        return known
+    found = quantity.parse(value)
+    return str(value) if found is None else join(known, found)

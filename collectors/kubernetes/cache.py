@@ -10,21 +10,30 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from collectors.kubernetes.kinds import Kind
+from collectors.kubernetes.unread import Unread
 from collectors.kubernetes.wire import Meta, Object
 
 GRAVES = 10_000
 """Deleted objects that are remembered, against events that arrive late."""
+SHOWN_BAD = 5
+"""Unreadable objects that are named; the others are counted."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """What changed since the last call. `gone` left the cache; `deleted` are those of them that an event reported."""
+    """What changed since the last call. `gone` left the cache; `deleted` are those of them that an event reported.
+
+    `unread` are all objects that cannot be read now, by uid: those that were read before keep their last good state,
+    the others are in no other field. None: they are the same as at the last call.
+    """
 
     there: list[Object] = field(default_factory=list)
     gone: list[Object] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    unread: dict[str, Unread] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +68,24 @@ class Cache:
         self._there: dict[str, Object] = {}
         self._gone: dict[str, Object] = {}
         self._deleted: list[str] = []
+        self._unread: dict[str, Unread] = {}
+        self._unread_changed = False
         self._health = Health(kind, namespace, synced=False, sign_s=float("-inf"), objects=0)
 
     # --- the writer -----------------------------------------------------------------------
 
-    def replace(self, objects: Iterable[Object], now_s: float, bad: tuple[str, ...] = ()) -> None:
-        """The whole list. Objects that it lacks are gone, and nobody reported them deleted."""
+    def replace(self, objects: Iterable[Object], now_s: float) -> None:
+        """The whole list. Objects that it lacks are gone, and nobody reported them deleted.
+
+        An object of the list that cannot be read keeps its last good state.
+        """
         new = {each.metadata.uid: each for each in objects}
+        unread = {uid: each for uid, each in new.items() if isinstance(each, Unread)}
         with self._lock:
             old = self._objects
+            if unread:
+                known = {uid: old[uid] for uid in unread if uid in old}
+                new = {uid: known.get(uid, each) for uid, each in new.items() if uid in known or uid not in unread}
             for uid, each in old.items():
                 if uid not in new:
                     self._gone[uid] = each
@@ -82,13 +100,14 @@ class Cache:
             self._objects = new
             self._names = {(each.metadata.namespace, each.metadata.name): uid for uid, each in new.items()}
             self._graves.clear()
-            self._health = Health(self.kind, self.namespace, True, now_s, len(new), bad=bad)
+            self._set_unread(unread)
+            self._health = Health(self.kind, self.namespace, True, now_s, len(new), bad=self._named())
 
     def put(self, found: Object, now_s: float) -> None:
         """An object that was added or modified."""
         meta = found.metadata
         with self._lock:
-            before = self._objects.get(meta.uid)
+            before = self._unread.get(meta.uid) or self._objects.get(meta.uid)
             if meta.uid in self._graves or (before is not None and not _newer(meta, before.metadata)):
                 self._signed(now_s)
                 return
@@ -96,9 +115,13 @@ class Cache:
             named = self._names.get(name)
             if named is not None and named != meta.uid:  # its deletion was missed
                 self._bury(named)
-            self._objects[meta.uid] = self._there[meta.uid] = found
+            if isinstance(found, Unread):
+                self._unread[meta.uid], self._unread_changed = found, True
+            else:
+                self._objects[meta.uid] = self._there[meta.uid] = found
+                self._gone.pop(meta.uid, None)
+                self._read_again(meta.uid)
             self._names[name] = meta.uid
-            self._gone.pop(meta.uid, None)
             self._signed(now_s)
 
     def delete(self, meta: Meta, now_s: float) -> None:
@@ -129,11 +152,13 @@ class Cache:
         """The cluster does not serve the kind: it has no objects."""
         with self._lock:
             self._gone |= self._objects
+            self._set_unread({})
             self._there, self._objects, self._names = {}, {}, {}
             self._health = Health(self.kind, self.namespace, True, now_s, 0, off=True)
 
     def _bury(self, uid: str) -> None:
         found = self._objects.pop(uid, None)
+        self._read_again(uid)
         self._graves[uid] = None
         if len(self._graves) > GRAVES:
             self._graves.popitem(last=False)
@@ -149,8 +174,23 @@ class Cache:
     def _signed(self, now_s: float) -> None:
         was = self._health
         self._health = Health(
-            self.kind, self.namespace, was.synced, max(now_s, was.sign_s), len(self._objects), bad=was.bad
+            self.kind, self.namespace, was.synced, max(now_s, was.sign_s), len(self._objects), bad=self._named()
         )
+
+    def _set_unread(self, unread: dict[str, Unread]) -> None:
+        self._unread_changed |= bool(unread) or bool(self._unread)
+        self._unread = unread
+
+    def _read_again(self, uid: str) -> None:
+        """An object is gone, or can be read."""
+        if self._unread.pop(uid, None) is not None:
+            self._unread_changed = True
+
+    def _named(self) -> tuple[str, ...]:
+        """The objects that cannot be read, for people."""
+        bad = [f"{each.shown}: {each.reason}" for each in islice(self._unread.values(), SHOWN_BAD)]
+        more = len(self._unread) - len(bad)
+        return (*bad, f"and {more} more") if more else tuple(bad)
 
     # --- readers --------------------------------------------------------------------------
 
@@ -159,10 +199,18 @@ class Cache:
         """How the list is."""
         return self._health
 
+    @property
+    def unread(self) -> dict[str, Unread]:
+        """The objects that cannot be read now, by uid."""
+        with self._lock:
+            return dict(self._unread)
+
     def drain(self) -> Changes:
         """What changed since the last call."""
         with self._lock:
-            changes = Changes(list(self._there.values()), list(self._gone.values()), self._deleted)
+            unread = dict(self._unread) if self._unread_changed else None
+            changes = Changes(list(self._there.values()), list(self._gone.values()), self._deleted, unread)
+            self._unread_changed = False
             self._there, self._gone, self._deleted = {}, {}, []
             return changes
 

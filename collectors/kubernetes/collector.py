@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ from autopilot.core.model.records import Batch, Gap, Instruction, Listing
 from autopilot.core.model.snapshot import Topology
 from collectors.attribution import Sightings
 from collectors.kubernetes import kinds, nodes, telemetry_join
-from collectors.kubernetes.cache import Changes, Health
+from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, meets_labels
 from collectors.kubernetes.devices import Hardware
 from collectors.kubernetes.flops import reported_flops
@@ -25,7 +25,9 @@ from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.objects import ObjectsOfView
 from collectors.kubernetes.offers import claims_for_resources
 from collectors.kubernetes.queue_tree import QueueTree, kai_tree, namespace_tree
+from collectors.kubernetes.queue_tree import check as check_limits
 from collectors.kubernetes.source import Cluster
+from collectors.kubernetes.whole import clock_gaps, first_gaps, health_gaps, incomplete
 from collectors.kubernetes.wire import KaiQueue, Object, PriorityClass, ResourceQuota
 from collectors.kubernetes.work import Gangs
 from collectors.kueue import queues as kueue
@@ -34,12 +36,6 @@ from collectors.kueue.wire import Topology as KueueTopology
 from collectors.training import NOBODY
 
 NAME = "kubernetes"
-MOST_GAPS = 200
-"""Gaps of single objects that are named in one batch; the others are counted."""
-
-SKEW_S = 30.0
-"""A server's clock may differ by this much from ours; with more, ages and waits would be wrong."""
-
 KAI_QUEUE = ("kai.scheduler/queue", "runai/queue")
 
 
@@ -86,7 +82,7 @@ class KubernetesCollector:
         self._around = Surroundings(constraints)
         self._nodes = Nodes(self.name, constraints)
         self._around.hints = self._nodes.hints
-        self._gangs = Gangs(self.name, self._nodes, self._around)
+        self._gangs = Gangs(self.name, self._nodes, self._around, unreadable=self._nodes.unreadable)
         self._kueue = kueue.Objects()
         self._topologies: dict[str, KueueTopology] = {}
         self._classes: dict[str, PriorityClass] = {}
@@ -104,6 +100,7 @@ class KubernetesCollector:
         self._around.acts, self._around.resizes = self._options.acts, self._options.resizes
         self._around.opt_outs.approvals = self._options.approvals
         self._around.queue, self._around.queue_stopped = self._queue_of, self._stopped
+        self._gangs.queue_left = self._left
         self._around.level = self._level
         self._levels: dict[str, int] = {}
 
@@ -134,7 +131,7 @@ class KubernetesCollector:
     def collect(self, now_s: float) -> Batch:
         """The tables of what the caches hold now."""
         health = self._source.health()
-        gaps = [*_health_gaps(self.name, health, now_s), *self._clock_gaps()]
+        gaps = [*health_gaps(self.name, health, now_s), *clock_gaps(self.name, self._skew_s())]
         if not all(each.synced for each in health if each.kind.required):
             return Batch(self.name, now_s, gaps=tuple(gaps))
         with nullcontext() if self._tree is not None else _no_garbage():
@@ -142,11 +139,11 @@ class KubernetesCollector:
             tree = self._tree_now()
             work = self._gangs.tables(tree, now_s)
         inventory = self._nodes.tables()  # a new requirement of a gang is a new label of the nodes
-        gaps += _named(
+        gaps += first_gaps(
             self.name,
             [*self._nodes.gaps, *self._claims.gaps(self.name), *self._gangs.gaps(), *tree.gaps, *self._unlike],
         )
-        reason = self._incomplete(health)
+        reason = incomplete(health, self._skew_s())
         signed_s = min((each.sign_s for each in health if each.kind.required), default=now_s)
         gone = (tuple(self._nodes.deleted), tuple(self._gangs.deleted))
         self._nodes.deleted, self._gangs.deleted = [], []
@@ -187,24 +184,24 @@ class KubernetesCollector:
 
     def _update(self, now_s: float) -> None:
         """Take in the changes of all kinds, those first on which others depend."""
-        drain = self._source.drain
+        gangs, drain = self._gangs, self._drain
         self._update_topology(drain(kinds.TOPOLOGIES))
         nodes_changed = self._nodes.update(drain(kinds.NODES))
         queues_changed = self._update_queues(drain) or nodes_changed
         classes = drain(kinds.PRIORITY_CLASSES)
         _apply(self._classes, classes, PriorityClass)
-        gangs = self._gangs
         gangs.update_opt_outs(drain(kinds.NAMESPACES), now_s)
         gangs.update_budgets(drain(kinds.BUDGETS))
-        gangs.update_autoscalers(drain(kinds.AUTOSCALERS))
-        gangs.update_services(drain(kinds.DEPLOYMENTS), "Deployment")
-        gangs.update_services(drain(kinds.STATEFULSETS), "StatefulSet")
+        gangs.served.update_autoscalers(drain(kinds.AUTOSCALERS))
+        gangs.update_services(drain(kinds.DEPLOYMENTS), kinds.DEPLOYMENTS)
+        gangs.update_services(drain(kinds.STATEFULSETS), kinds.STATEFULSETS)
         claims_changed = self._claims.update(drain)
         gangs.update_workloads(drain(kinds.WORKLOADS))
         gangs.update_jobs(drain(kinds.JOBS))
         gangs.update_pods(drain(kinds.PODS))
         if claims_changed:
             gangs.read_claims()
+        gangs.leave_alone()
         around = self._around
         self._join(again=claims_changed)
         told = self._training.training(now_s) if self._training is not None else NOBODY
@@ -225,6 +222,10 @@ class KubernetesCollector:
             gangs.touch_all()
         gangs.dirty |= (overbooked ^ around.overbooked) & gangs.gangs.keys()
         around.overbooked = overbooked
+
+    def _drain(self, kind: kinds.Kind) -> Changes:
+        """What changed in one kind, with the objects that cannot be read noted."""
+        return self._gangs.unreadable.take(kind, self._source.drain(kind))
 
     def _join(self, *, again: bool) -> None:
         """Take in what another source sees of the GPUs, where there is a new answer. DRA names what it does not see."""
@@ -254,19 +255,49 @@ class KubernetesCollector:
 
     def _update_queues(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
         """Take in queues of every engine; true where one changed in a way that counts."""
-        found = (
-            (self._kueue.cluster_queues, drain(kinds.CLUSTER_QUEUES), ClusterQueue),
-            (self._kueue.cohorts, drain(kinds.COHORTS), Cohort),
-            (self._kueue.flavors, drain(kinds.FLAVORS), ResourceFlavor),
-            (self._kueue.local_queues, drain(kinds.LOCAL_QUEUES), LocalQueue),
-            (self._kai, drain(kinds.KAI_QUEUES), KaiQueue),
-            (self._quotas, drain(kinds.QUOTAS), ResourceQuota),
+        found: tuple[tuple[dict[str, Any], kinds.Kind, type[Object]], ...] = (
+            (self._kueue.cluster_queues, kinds.CLUSTER_QUEUES, ClusterQueue),
+            (self._kueue.cohorts, kinds.COHORTS, Cohort),
+            (self._kueue.flavors, kinds.FLAVORS, ResourceFlavor),
+            (self._kueue.local_queues, kinds.LOCAL_QUEUES, LocalQueue),
+            (self._kai, kinds.KAI_QUEUES, KaiQueue),
+            (self._quotas, kinds.QUOTAS, ResourceQuota),
         )
-        changed = [_apply(kept, changes, kind) for kept, changes, kind in found]
+        changed = []
+        for kept, kind, type_ in found:
+            changes = drain(kind)
+            changes.there = [each for each in changes.there if self._readable(kind, each)]
+            changed.append(_apply(kept, changes, type_))
         drain(kinds.CHECKS)
         if any(changed):
             self._admission = kueue.admission_of(self._kueue)
         return any(changed)
+
+    def _readable(self, kind: kinds.Kind, found: Object) -> bool:
+        """Whether all numbers of a queue are numbers; otherwise it keeps its last good reading."""
+        with self._gangs.unreadable.net(kind, found):
+            kueue.check(found)
+            check_limits(found)
+            return True
+        return False
+
+    def _left(self, gang: Gang) -> str:
+        """Why the queue of a gang takes no new decision: it, or a queue above it, cannot be read; "" otherwise."""
+        alone, tree, row = self._gangs.alone_now, self._tree, self._queue_of(gang)
+        if gang.workload is not None and alone.local_queues:
+            text = alone.local_queues.get((gang.namespace, gang.workload.spec.queue_name), "")
+            if text:
+                return text
+        if not alone.queues or tree is None:
+            return ""
+        names = {at: name for name, at in tree.rows.items()}
+        for _ in range(len(names)):
+            if row <= 0:
+                return ""
+            if names[row] in alone.queues:
+                return alone.queues[names[row]]
+            row = int(tree.table.parent[row])
+        return ""
 
     def _update_topology(self, changes: Changes) -> None:
         """The labels of the levels: the settings, then Kueue's Topology, then the usual ones."""
@@ -358,28 +389,6 @@ class KubernetesCollector:
         """The topology level of a node label."""
         return self._levels.get(label, int(Topology.NONE))
 
-    # --- how whole the view is ------------------------------------------------------------
-
-    def _clock_gaps(self) -> list[Gap]:
-        skew_s = self._skew_s()
-        if not abs(skew_s) > SKEW_S:
-            return []
-        return [Gap(self.name, "", "clock", _clock_reason(skew_s))]
-
-    def _incomplete(self, health: Iterable[Health]) -> str:
-        """Why the view is not whole; "" where it is."""
-        skew_s = self._skew_s()
-        if abs(skew_s) > SKEW_S:
-            return _clock_reason(skew_s)
-        for each in health:
-            if each.partial:
-                return each.partial
-            if not each.synced:
-                return each.problem or f"{each.kind.title} are not listed yet"
-            if each.bad and each.kind.required:
-                return f"{each.kind.title} that cannot be read: {'; '.join(each.bad)}"
-        return ""
-
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
@@ -391,11 +400,6 @@ def _no_garbage() -> Iterator[None]:
     finally:
         if on:
             gc.enable()
-
-
-def _clock_reason(skew_s: float) -> str:
-    side = "ahead of" if skew_s > 0 else "behind"
-    return f"the clock of the API server is {abs(skew_s):.0f} s {side} that of this machine; synchronize the clocks"
 
 
 def _apply(kept: dict[str, Any], changes: Changes, kind: type[Object]) -> bool:
@@ -420,24 +424,3 @@ def _facts(around: Surroundings) -> tuple[object, ...]:
     """What every row depends on."""
     codes = around.models, around.profile_code
     return *codes, around.taints, around.both_kinds, around.claims_for_resources
-
-
-def _health_gaps(source: str, health: Iterable[Health], now_s: float) -> list[Gap]:
-    """A gap for each kind that is not up to date."""
-    gaps = []
-    for each in health:
-        if each.problem:
-            age = f"; last current {now_s - each.sign_s:.0f} s ago" if each.synced and not each.off else ""
-            gaps.append(Gap(source, "", each.kind.title, each.problem + age))
-        elif not each.synced:
-            gaps.append(Gap(source, "", each.kind.title, f"{each.kind.title} are not listed yet"))
-        gaps += [Gap(source, bad.partition(": ")[0], each.kind.title, f"cannot be read: {bad}") for bad in each.bad]
-    return gaps
-
-
-def _named(source: str, gaps: list[Gap]) -> list[Gap]:
-    """The first gaps, and the number of the others."""
-    if len(gaps) <= MOST_GAPS:
-        return gaps
-    rest = f"{len(gaps) - MOST_GAPS} more objects are contained, the first: {gaps[MOST_GAPS].object_id}"
-    return [*gaps[:MOST_GAPS], Gap(source, "", "objects", rest)]

@@ -127,9 +127,16 @@ def _meets(labels: dict[str, str], asked: Expression) -> bool:
         return value is not None
     if asked.operator == "DoesNotExist":
         return value is None
-    if asked.operator in {"Gt", "Lt"} and value is not None and value.isdecimal() and values and values[0].isdecimal():
-        return int(value) > int(values[0]) if asked.operator == "Gt" else int(value) < int(values[0])
+    if asked.operator in {"Gt", "Lt"} and value is not None and values:
+        has, bound = _whole(value), _whole(values[0])
+        if has is not None and bound is not None:
+            return has > bound if asked.operator == "Gt" else has < bound
     return False
+
+
+def _whole(text: str) -> int | None:
+    """A whole number as the scheduler reads it, an int64; None for any other text."""
+    return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
 def selects_labels(labels: dict[str, str], match: dict[str, str] | None, asked: Iterable[Expression]) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from autopilot.contract.notes import shown
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
 from collectors.kubernetes import quantity
 from collectors.kubernetes.devices import Gpu, Part
@@ -228,7 +229,7 @@ def _draws(pool: str, device: Device, counters: Mapping[Shared, float]) -> tuple
         for name, counter in (each.counters or {}).items():
             amount, shared = quantity.parse(counter.value), (pool, each.counter_set, name)
             if amount is None:
-                return f"it draws {counter.value!r} of counter {name}, which is no quantity"
+                return f"it draws {shown(counter.value)} of counter {name}, which is no quantity"
             if amount > counters.get(shared, 0.0):
                 have = f"{counters[shared]:g}" if shared in counters else "none"
                 return f"it draws {amount:g} of counter {name} of {each.counter_set}, which has {have}"

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from collectors.kubernetes.wire import Object, Struct
+from collectors.kubernetes.wire import Int64, Object, Struct
 
 
 class SlicePool(Struct):
     """The pool of a slice: only slices of its newest generation count."""
 
     name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0  # slices of this generation; 0: not stated
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0  # slices of this generation; 0: not stated
 
 
 class Counter(Struct):
@@ -118,7 +118,7 @@ class Exactly(Struct):
     device_class_name: str = ""
     selectors: list[Selector] | None = None
     allocation_mode: str = ""
-    count: int | None = None
+    count: Int64 | None = None
     admin_access: bool | None = None
     capacity: dict[str, Any] | None = None
 

@@ -25,7 +25,14 @@ from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.offers import asked_of_nodes
 from collectors.kubernetes.opt_outs import OptOuts, consent
-from collectors.kubernetes.shapes import ClaimedBy, PodShape, shapes_of, shapes_of_pods, unclear_claims
+from collectors.kubernetes.shapes import (
+    ClaimedBy,
+    PodShape,
+    check_size,
+    shapes_of,
+    shapes_of_pods,
+    unclear_claims,
+)
 from collectors.kubernetes.width import why_rigid
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
 
@@ -52,6 +59,7 @@ class Cluster:
     tenant: Callable[[str], int] = lambda _: 0
     queue: Callable[[Gang], int] = lambda _: 0
     queue_stopped: Callable[[Gang], bool] = lambda _: False
+    left: Callable[[Gang], str] = lambda _: ""  # why it is left alone, since an object cannot be read
     service: Callable[[str, str], int] = lambda _namespace, _name: -1
     budget: Callable[[Gang], bool] = lambda _: False  # a PodDisruptionBudget forbids its eviction now
     class_value: Callable[[str], int | None] = lambda _: None  # "" is the global default
@@ -104,8 +112,11 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     unclear = unclear_claims(gang, known)
     shapes = [each for each in known if each.ask.any_gpu]
     shapes = shapes or [each for each in shapes_of_pods(gang) if each.ask.any_gpu]  # by allocated claims
+    left = cluster.left(gang)
+    unclear += (("unreadable", left),) if left else ()
     if not shapes:
         return GangRow({}, problems=unclear) if unclear else None
+    check_size(shapes)
     stated = _stated(gang, shapes, cluster, holding)
     problems = [*stated.problems, *unclear, *cluster.opt_outs.problems(stated.window)]
     if gang.key in cluster.overbooked:
@@ -119,7 +130,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     daemon = first is not None and first.daemon
     values = {
         **stated.values,
-        **_identity(gang, first, cluster),
+        **identity(gang, first, cluster),
         **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped, acts=cluster.acts),
         "queue": max(queue, 0),
         "stale_since_s": short_since_s(gang, _least(stated), holding, now_s),
@@ -401,7 +412,8 @@ def _models(wanted: tuple[str, ...], models: tuple[str, ...]) -> int:
     return bits
 
 
-def _identity(gang: Gang, first: PodFacts | None, cluster: Cluster) -> dict[str, Any]:
+def identity(gang: Gang, first: PodFacts | None, cluster: Cluster) -> dict[str, Any]:
+    """The columns that say which gang it is."""
     service = first.service if first is not None else ""
     return {
         "id": f"{gang.namespace}/{gang.name}"[:LONGEST_NAME],

@@ -7,7 +7,6 @@ made a Workload for it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -15,6 +14,7 @@ import msgspec
 
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import EFFECT
+from autopilot.contract.notes import read_record
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.wire import Meta, Pod, PodSpec, seconds_of
@@ -134,9 +134,8 @@ def uid_of(gang: Gang) -> str:
     return rest if kind == "uid" else gang.key
 
 
-def workload_key(workload: Workload) -> tuple[str, str]:
-    """The key and the name of the gang of a Workload: those of the object that owns it."""
-    meta = workload.metadata
+def workload_key(meta: Meta) -> tuple[str, str]:
+    """The key and the name of the gang of a Workload by its metadata: those of the object that owns it."""
     owners = meta.owner_references or []
     owner = meta.owner
     if owner is not None and owner.kind != "StatefulSet":
@@ -153,11 +152,7 @@ def placed_by_us(job: Job) -> dict[str, str]:
     held, text = job.spec.template.spec.node_selector, job.metadata.note(EFFECT)
     if not text or not held:
         return {}
-    try:
-        record = json.loads(text)
-    except ValueError:
-        return {}
-    placed = record.get("selector") if isinstance(record, dict) else None
+    placed = read_record(text).get("selector")
     if not isinstance(placed, dict):
         return {}
     return {key: value for key, value in held.items() if placed.get(key) == value}

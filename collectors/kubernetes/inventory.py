@@ -14,7 +14,7 @@ from autopilot.core.hardware.mig_facts import MODELS
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.records import Gap, Inventory
 from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable, Recut, empty, make
-from collectors.kubernetes import devices, nodes
+from collectors.kubernetes import devices, kinds, nodes
 from collectors.kubernetes.asks import Ask
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, restricting
@@ -22,6 +22,7 @@ from collectors.kubernetes.devices import Gpu, Part
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.nodes import NodeFacts
 from collectors.kubernetes.places import Slots
+from collectors.kubernetes.unreadable import Unreadable
 from collectors.kubernetes.wire import Node, Taint
 
 Topology = Mapping[str, tuple[str, ...]]
@@ -43,6 +44,8 @@ class Nodes:
     part_rows: dict[tuple[str, int, int], int] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     both_kinds: bool = False  # some offer GPUs as resources, others by claims
+    alone: Mapping[str, str] = field(default_factory=dict)  # see `leave_alone`
+    unreadable: Unreadable = field(default_factory=Unreadable)
     version: int = 0  # rises with every change that the tables show
     gaps: tuple[Gap, ...] = ()
     deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
@@ -65,7 +68,8 @@ class Nodes:
                 self._forget(found.metadata.name, reported=found.metadata.uid in changes.deleted)
         for found in changes.there:
             if isinstance(found, Node):
-                self._see(found)
+                with self.unreadable.net(kinds.NODES, found):
+                    self._see(found)
         if self.version != before:
             self._read_taints()
         return self.version != before
@@ -76,6 +80,11 @@ class Nodes:
             self.topology = topology
             for node in list(self.objects.values()):
                 self._see(node)
+
+    def leave_alone(self, nodes: Mapping[str, str]) -> None:
+        """Nodes that get no new work since an object cannot be read, with the reason."""
+        self.version += nodes != self.alone
+        self.alone = dict(nodes)
 
     def name_gpus(self, known: Mapping[str, tuple[Gpu, ...]]) -> None:
         """GPUs that a source sees, by node. A UUID that two nodes show counts for neither."""
@@ -121,7 +130,9 @@ class Nodes:
         name = node.metadata.name
         before = self.objects.get(name)
         named = len(self.known.get(name, ()))
-        if not named and not nodes.has_gpus(node):
+        with_gpus = named > 0 or nodes.has_gpus(node)
+        facts = nodes.facts_of(node, self.topology, named) if with_gpus else None  # before anything is changed
+        if facts is None:
             self._plain[name] = node
             node.status.images = None
             if before is not None:
@@ -134,7 +145,6 @@ class Nodes:
         self.hints.see(node)
         slots = self.slots.get(name)
         self._plain.pop(name, None)
-        facts = nodes.facts_of(node, self.topology, named)
         labels_changed = before is not None and (
             before.metadata.labels != node.metadata.labels or before.spec.taints != node.spec.taints
         )
@@ -226,12 +236,12 @@ class Nodes:
             block=_codes(f"{each.block}|{each.zone}" for each in facts),
             zone=_codes(each.zone for each in facts),
             ready=[each.ready for each in facts],
-            cordoned=[each.cordoned or each.name in self._twice for each in facts],
+            cordoned=[each.cordoned or each.name in self._twice or each.name in self.alone for each in facts],
             spot=[each.spot for each in facts],
             reclaim_at_s=[each.reclaim_at_s for each in facts],
             labels=[self.constraints.of_node(self.objects[each.name]) for each in facts],
             hints=[self.hints.of_node(self.objects[each.name]) for each in facts],
-            mig_fixed=[each.mig_fixed for each in facts],
+            mig_fixed=[each.mig_fixed or each.name in self.alone for each in facts],
         )
         return table
 
@@ -278,6 +288,8 @@ class Nodes:
             laid_out = devices.counted(facts)[1] if facts.name not in self.known else ()
             for signal, reason in (*facts.problems, *laid_out):
                 yield Gap(self.source, facts.name, signal, reason)
+            if facts.name in self.alone:
+                yield Gap(self.source, facts.name, "unreadable", f"{self.alone[facts.name]}; it gets no new work")
             if facts.name in self._twice:
                 other = self._twice[facts.name]
                 yield Gap(self.source, facts.name, "uuid", f"it shows a GPU that {other} shows too; neither gets work")

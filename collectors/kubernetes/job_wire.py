@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from autopilot.contract.written import may_start
-from collectors.kubernetes.wire import Condition, Meta, Object, PodTemplate, Struct
+from collectors.kubernetes.wire import Condition, Count, Int64, Meta, Object, PodTemplate, Struct
 
 
 class Written(Struct):
@@ -44,11 +44,11 @@ class WrittenMeta(Meta):
 class JobSpec(Struct):
     """What a Job asks for."""
 
-    parallelism: int | None = None
-    completions: int | None = None
+    parallelism: Count | None = None
+    completions: Count | None = None
     completion_mode: str = ""
     suspend: bool | None = None
-    active_deadline_seconds: int | None = None
+    active_deadline_seconds: Int64 | None = None
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
 
 

@@ -6,21 +6,23 @@ plugin reports. Where the two disagree the smaller one counts, and the node name
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, nan
+from typing import Any
 
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
+from autopilot.contract.notes import read_json, read_record, shown
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
-from autopilot.core.model.snapshot import Recut
+from autopilot.core.model.snapshot import GPU_MILLI, Recut
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, MIG, SHARED, is_gpu
 from collectors.kubernetes.wire import Node, condition
 
 MOST_GPUS = 72
+MOST_INSTANCES = MOST_GPUS * 7
 """More GPUs than any machine has; a larger number is wrong."""
 
 UNKNOWN_MODEL = "unknown"
@@ -133,6 +135,8 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, nam
     levels = {level: _first(node, keys) for level, keys in topology.items()}
     allocatable = node.status.allocatable or {}
     pool = _first(node, POOL)
+    cpu_milli = _stated(allocatable, "cpu", quantity.milli, problems)
+    memory_mib = _stated(allocatable, "memory", quantity.mib, problems)
     return NodeFacts(
         name=node.metadata.name,
         uid=node.metadata.uid,
@@ -161,10 +165,23 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, nam
         mig_fixed=by_claims
         or node.metadata.label("nvidia.com/mig.capable") != "true"
         or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
-        cpu_milli=quantity.milli(allocatable["cpu"]) if "cpu" in allocatable else -1,
-        memory_mib=quantity.mib(allocatable["memory"]) if "memory" in allocatable else -1,
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
         problems=tuple(problems),
     )
+
+
+def _stated(
+    allocatable: Mapping[str, Any], name: str, read: Callable[[object], int | None], problems: list[tuple[str, str]]
+) -> int:
+    """CPU or memory of a node; -1 where it states none, and where that cannot be read."""
+    if name not in allocatable:
+        return -1
+    value = read(allocatable[name])
+    if value is None:
+        text = f"{name} is {shown(allocatable[name])}, which is no quantity or out of bounds; it gets no work"
+        problems.append(("allocatable", text))
+    return -1 if value is None else value
 
 
 def model_of(product: str) -> str:
@@ -182,9 +199,11 @@ def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int
     for name in {*capacity, *allocatable}:
         if not is_gpu(name):
             continue
-        values = [quantity.parse(each.get(name, "0")) for each in (capacity, allocatable)]
+        bound = MOST_INSTANCES if name.startswith(MIG) else MOST_GPUS * GPU_MILLI
+        values = [quantity.bounded(each.get(name, "0"), bound) for each in (capacity, allocatable)]
         if None in values or any(value is not None and value != int(value) for value in values):
-            problems.append(("allocatable", f"{name} is {allocatable.get(name)!r}, which is no number of GPUs"))
+            stated = shown(allocatable.get(name, capacity.get(name)))
+            problems.append(("allocatable", f"{name} is {stated}, which is no number of GPUs"))
             continue
         most, free = (int(value or 0) for value in values)
         if free > most:
@@ -199,6 +218,9 @@ def _counts(
     """Physical GPUs, those in MIG mode, usable ones, pods per GPU, instances, and the profile of strategy single."""
     whole, free = (sum(pair) for pair in zip(offered.get(GPU, (0, 0)), offered.get(SHARED, (0, 0)), strict=True))
     replicas = max(quantity.whole(node.metadata.label("nvidia.com/gpu.replicas")), 1)
+    if replicas > GPU_MILLI:
+        problems.append(("allocatable", f"it states {replicas} pods for each GPU; at most {GPU_MILLI} count"))
+        replicas = GPU_MILLI
     single = find_profile_name(product.rpartition("-MIG-")[2]) if "-MIG-" in product else None
     if single is not None:
         facts = find_gpu_model(product)
@@ -269,7 +291,7 @@ def _geometry(
 ) -> tuple[tuple[tuple[str, int], ...] | None, ...]:
     """The geometry of each GPU that the autopilot left on the node, where the node offers exactly that; else ()."""
     try:
-        found = json.loads(node.metadata.note(MIG_GEOMETRY) or "null")
+        found = read_json(node.metadata.note(MIG_GEOMETRY) or "null")
         each = tuple(None if part is None else tuple(sorted(part.items())) for part in found or ())
         sums = Counter[str]()
         for part in each:
@@ -294,8 +316,5 @@ def _followed(node: Node) -> bool:
 
     The manager reports success before the device plugin offers the new instances; until then the node offers none.
     """
-    try:
-        record = json.loads(node.metadata.note(EFFECT) or "null")
-    except ValueError:
-        return False
-    return isinstance(record, dict) and record.get("kind") == "recut" and record.get("step") == "set"
+    record = read_record(node.metadata.note(EFFECT))
+    return record.get("kind") == "recut" and record.get("step") == "set"

@@ -47,7 +47,7 @@ class ObjectsOfView:
             place = self._gangs.place(uid)
             return None if place is None else Found(place[1], tuple(_of_gang(place[0])))
         if kind == "service":
-            for (_, name), found in self._gangs.services.items():
+            for (_, name), found in self._gangs.served.services.items():
                 if found.metadata.uid == uid:
                     title = name.partition("/")[0]
                     return Found(generation_of(found), (_identity(title, found.metadata),))
@@ -74,7 +74,7 @@ class ObjectsOfView:
 
     def ceiled(self) -> Iterator[tuple[Identity, str]]:
         """Every service with a record of a ceiling, and the record."""
-        for (_, name), found in self._gangs.services.items():
+        for (_, name), found in self._gangs.served.services.items():
             if found.metadata.note(PREFIX + CEILING):
                 yield _identity(name.partition("/")[0], found.metadata), found.metadata.note(PREFIX + CEILING)
 

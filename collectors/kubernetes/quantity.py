@@ -27,9 +27,25 @@ _SUFFIX = {
 }
 
 
-@lru_cache(maxsize=4096)
-def parse(text: object) -> float | None:
+MOST_MILLI = 2**31
+"""Most thousandths of a CPU of one pod or node: two million cores."""
+MOST_MIB = 2**31
+"""Most memory of one pod or node: two pebibytes. Times the members of the largest gang, both fit into int64 columns."""
+
+
+def parse(value: object) -> float | None:
     """The value of a quantity, a string or a number; None where it is none or is negative."""
+    return _parse(value) if isinstance(value, str | int | float) else None
+
+
+def bounded(value: object, most: float) -> float | None:
+    """The value of a quantity; None where it is none, is negative, or is more than `most`."""
+    found = parse(value)
+    return found if found is not None and found <= most else None
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str | float) -> float | None:
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         return None
@@ -45,11 +61,13 @@ def whole(text: object) -> int:
     return int(parse(text) or 0)
 
 
-def milli(text: object) -> int:
-    """A quantity in thousandths, rounded up; 0 where it is none."""
-    return int(-(-(parse(text) or 0.0) * 1000 // 1))
+def milli(text: object) -> int | None:
+    """A quantity in thousandths, rounded up; None where it is none, or is out of bounds."""
+    value = bounded(text, MOST_MILLI / 1000)
+    return None if value is None else int(-(-value * 1000 // 1))
 
 
-def mib(text: object) -> int:
-    """A quantity of bytes in MiB, rounded up; 0 where it is none."""
-    return int(-(-(parse(text) or 0.0) // (1 << 20)))
+def mib(text: object) -> int | None:
+    """A quantity of bytes in MiB, rounded up; None where it is none, or is out of bounds."""
+    value = bounded(text, MOST_MIB * 2.0**20)
+    return None if value is None else int(-(-value // (1 << 20)))

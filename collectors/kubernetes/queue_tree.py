@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.contract.notes import shown
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import Displace, QueueOrder, QueueTable
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU
-from collectors.kubernetes.wire import KaiQueue, ResourceQuota
+from collectors.kubernetes.wire import KaiQueue, Object, ResourceQuota
 
 ROOT = ""
 """The name of the root as a parent."""
@@ -134,13 +135,24 @@ def kai_tree(queues: Iterable[KaiQueue], models: Sequence[str], capacity: Mappin
     return tree_of("kai", found, models)
 
 
+def check(found: Object) -> None:
+    """Raise `ValueError` where a limit of GPUs of a ResourceQuota is no quantity."""
+    if isinstance(found, ResourceQuota):
+        for name, value in _gpu_limits(found):
+            if quantity.parse(value) is None:
+                raise ValueError(f"{name} is {shown(value)}, which is no quantity")
+
+
+def _gpu_limits(found: ResourceQuota) -> list[tuple[str, Any]]:
+    hard = found.spec.hard or {}
+    return [(name, hard[name]) for name in (f"requests.{GPU}", f"limits.{GPU}") if hard.get(name) is not None]
+
+
 def namespace_tree(namespaces: Iterable[str], quotas: Iterable[ResourceQuota], models: Sequence[str]) -> QueueTree:
     """One queue for each namespace, limited by its ResourceQuotas for GPUs; without guarantees."""
     limits: dict[str, int] = {}
     for each in quotas:
-        hard = each.spec.hard or {}
-        stated = [value for name in (f"requests.{GPU}", f"limits.{GPU}") if (value := hard.get(name)) is not None]
-        for value in stated:
+        for _, value in _gpu_limits(each):
             namespace = each.metadata.namespace
             limits[namespace] = min(limits.get(namespace, MOST), quantity.whole(value))
     found = [Queue(name, limit=limits.get(name, -1)) for name in sorted({*namespaces, *limits})]

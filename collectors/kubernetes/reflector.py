@@ -20,6 +20,7 @@ import msgspec
 from collectors.kubernetes.cache import Cache, version_of
 from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, CutError, Lines, Requests
+from collectors.kubernetes.unread import pruned, unread, unread_as, why
 from collectors.kubernetes.wire import Meta, Object
 
 OnChange = Callable[[bool], None]
@@ -29,8 +30,6 @@ INITIAL_END = "k8s.io/initial-events-end"
 LEAST_GAP_S = 0.05
 PAGE_ATTEMPTS = 6
 RESUME_S = 30.0
-SHOWN_BAD = 5
-"""Unreadable objects that are named; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +109,7 @@ class Reflector:
         self._open: Lines | None = None
         self._stop = threading.Event()
         self.lists = 0
+        self.restarts = 0  # after errors that nobody expects
 
     # --- life -----------------------------------------------------------------------------
 
@@ -142,6 +142,8 @@ class Reflector:
             return self._again(str(error))
         except msgspec.DecodeError as error:
             return self._again(f"the answer is not JSON of the Kubernetes API: {error}")
+        except Exception as error:  # noqa: BLE001 - a watch never ends by itself
+            return self._broken(error)
         self._failures = 0
         return LEAST_GAP_S if self._watches else self._timing.poll_s
 
@@ -155,14 +157,13 @@ class Reflector:
     def _list(self) -> None:
         """All pages of the list, from one instant."""
         found: list[Object] = []
-        bad: list[str] = []
         query = {"limit": str(self._timing.page)}
         while True:
-            meta = self._read_page(self._page_body(query), found, bad)
+            meta = self._read_page(self._page_body(query), found)
             if not meta.continue_:
                 break
             query = {"limit": str(self._timing.page), "continue": meta.continue_}
-        self._replace(found, meta.resource_version, bad)
+        self._replace(found, meta.resource_version)
 
     def _page_body(self, query: dict[str, str]) -> bytes:
         """One page; a passing failure costs the page and not the whole list."""
@@ -177,33 +178,29 @@ class Reflector:
                     raise
                 self._stop.wait(self._wait_s(error))
 
-    def _read_page(self, body: bytes, found: list[Object], bad: list[str]) -> _ListMeta:
+    def _read_page(self, body: bytes, found: list[Object]) -> _ListMeta:
         """Decode one page; where an object cannot be read, one by one."""
         try:
             page: Any = self._page.decode(body)
-        except msgspec.ValidationError:
-            raw = msgspec.json.decode(body, type=_Items)
-            found.extend(each for item in raw.items or () if (each := self._read(item, bad)) is not None)
-            return raw.metadata
+        except (msgspec.ValidationError, RecursionError):
+            raw = _shallow(msgspec.json.Decoder(_Items), body)
+            found.extend(self._read(item) for item in raw.items or ())
+            listed: _ListMeta = raw.metadata
+            return listed
         found.extend(page.items or ())
         meta: _ListMeta = page.metadata
         return meta
 
-    def _read(self, raw: Any, bad: list[str]) -> Object | None:
-        """One object; None, and its name in `bad`, where it cannot be read."""
+    def _read(self, raw: Any) -> Object:
+        """One object; what is known of it where it cannot be read."""
         try:
             found: Object = self._object.decode(raw)
-        except msgspec.ValidationError as error:
-            named = msgspec.json.decode(raw, type=_Named).metadata
-            bad.append(f"{named.namespace}/{named.name}: {error}".lstrip("/"))
-            return None
+        except (msgspec.ValidationError, RecursionError) as error:
+            return unread(raw, error)
         return found
 
-    def _replace(self, found: list[Object], version: str, bad: list[str]) -> None:
-        for each in found:
-            each.shrink()
-        named = (*bad[:SHOWN_BAD], *([f"and {len(bad) - SHOWN_BAD} more"] if len(bad) > SHOWN_BAD else []))
-        self._cache.replace(found, self._now_s(), named)
+    def _replace(self, found: list[Object], version: str) -> None:
+        self._cache.replace(map(_shrunk, found), self._now_s())
         self._version = self._taken = version
         self._served, self._missing_since_s = True, None
         self.lists += 1
@@ -245,11 +242,10 @@ class Reflector:
             raise
         first: list[Object] | None = [] if initial else None
         start, heard = self._version, False
-        bad: list[str] = []
         try:
             for line in self._open:
                 heard, listing = True, first is not None
-                first = self._take(self._line.decode(line), first, bad)
+                first = self._take(_shallow(self._line, line), first)
                 start = self._version if listing and first is None else start
         except CutError:
             self._version = start if first is None else ""
@@ -265,7 +261,7 @@ class Reflector:
         elif not heard:  # not even a bookmark: the server may wait for a version that it does not have
             self._version = ""
 
-    def _take(self, line: _Line, first: list[Object] | None, bad: list[str]) -> list[Object] | None:
+    def _take(self, line: _Line, first: list[Object] | None) -> list[Object] | None:
         """One event. `first` collects the objects of a streamed list until its end."""
         if line.type == "ERROR":
             status = msgspec.json.decode(line.object, type=_Status)
@@ -275,25 +271,22 @@ class Reflector:
         if line.type == "BOOKMARK":
             meta = msgspec.json.decode(line.object, type=_Named).metadata
             if first is not None and meta.note(INITIAL_END) == "true":
-                self._replace(first, meta.resource_version, bad)
+                self._replace(first, meta.resource_version)
                 return None
             if first is None:
                 self._in_order(meta)
                 self._cache.sign(self._now_s())
                 self._reached()
             return first
-        found = self._read(line.object, bad)
+        found = self._read(line.object)
         if first is not None:
-            first.extend([found] if found is not None else [])
+            first.append(found)
             return first
-        if found is None:  # the list names it, and goes on without it
-            raise Disorder(f"an event has an object that cannot be read: {bad[-1]}")
         self._in_order(found.metadata)
         if line.type == "DELETED":
             self._cache.delete(found.metadata, self._now_s())
         elif line.type in {"ADDED", "MODIFIED"}:
-            found.shrink()
-            self._cache.put(found, self._now_s())
+            self._cache.put(_shrunk(found), self._now_s())
         self._reached()
         self._changed(hurry=line.type == "ADDED" and found.metadata.promises_latency)
         return None
@@ -337,11 +330,16 @@ class Reflector:
         self._cache.fail(f"{title}{where}: {error.message}")
         return self._wait_s(error)
 
-    def _again(self, why: str) -> float:
+    def _again(self, reason: str) -> float:
         """List again."""
         self._version = ""
-        self._cache.fail(f"{self._cache.kind.title}: it is listed again: {why}")
+        self._cache.fail(f"{self._cache.kind.title}: it is listed again: {reason}")
         return self._wait_s(None)
+
+    def _broken(self, error: Exception) -> float:
+        """An exchange ended by an error that nobody expects: begin anew."""
+        self.restarts += 1
+        return self._again(f"its watch ended by an error and was restarted: {why(error)}")
 
     def _wait_s(self, error: ApiError | None) -> float:
         """A growing, random delay; never less than the server asks for."""
@@ -388,3 +386,20 @@ class Reflector:
     def _changed(self, *, hurry: bool = False) -> None:
         if self._on_change is not None:
             self._on_change(hurry)
+
+
+def _shallow(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """Decoded JSON, without what is nested too deeply for the decoder."""
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        return decoder.decode(pruned(body))
+
+
+def _shrunk(found: Object) -> Object:
+    """An object with what is read of it; what is known of it where that cannot be read."""
+    try:
+        found.shrink()
+    except Exception as error:  # noqa: BLE001 - whatever an object says, the others are read
+        return unread_as(found, error)
+    return found

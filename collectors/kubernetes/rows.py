@@ -76,6 +76,11 @@ class RowTable:
         row = self._rows.get(key)
         return unknown if row is None else self._columns[column][row]
 
+    def values(self, key: Hashable) -> dict[str, Any]:
+        """The row of `key`; {} where there is none."""
+        row = self._rows.get(key)
+        return {} if row is None else {name: column[row] for name, column in self._columns.items()}
+
     def freeze(self) -> Any:
         """The table as it is now; the same object as long as nothing changes."""
         if self._frozen is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf, nan
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from autopilot.contract.annotations import EXCLUDE, WINDOW
 from autopilot.contract.scaling import (
     CEILING,
     FLOOR,
+    MOST_GENERATION,
     Ceiling,
     Scaling,
     Way,
@@ -25,11 +27,14 @@ from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import ServiceTable, empty, make
 from collectors.kubernetes.asks import ask_of
 from collectors.kubernetes.autoscalers import has_keda, least_replicas, load_ratio, needed_replicas
+from collectors.kubernetes.constraints import budget_selects
 from collectors.kubernetes.gangs import declarations
 from collectors.kubernetes.opt_outs import OptOuts, consent, unclear
+from collectors.kubernetes.unreadable import BY_NAME, Unreadable
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
-NO_AUTOSCALERS: Mapping[str, Autoscaler] = {}
+Key = tuple[str, str]
+"""The namespace and the "Kind/name" of a service."""
 UNMEASURED = ("p99_s", "violation_ratio", "rate_rps", "queue_depth")
 
 
@@ -38,40 +43,91 @@ def is_service(found: Scaled) -> bool:
     return ask_of(found.spec.template.spec).any_gpu
 
 
-def service_table(
-    found: Iterable[Scaled],
-    queue_of: Mapping[str, int],
-    budgets: Mapping[str, Budget],
-    autoscalers: Mapping[str, Autoscaler] = NO_AUTOSCALERS,
-    opt_outs: OptOuts | None = None,
-) -> ServiceTable:
-    """One row for each service. `queue_of` by namespace, `budgets` and `autoscalers` by the uid of the service.
+class ServiceRows:
+    """The rows of services. One that cannot be read keeps its last good row and its replicas."""
 
-    A service that its owner or its namespace keeps away from the autopilot keeps its replicas.
-    """
-    services = list(found)
-    if not services:
+    def __init__(self, unreadable: Unreadable) -> None:
+        """`unreadable` is told of each service whose row cannot be made."""
+        self._unreadable = unreadable
+        self._last: dict[str, ServiceRow] = {}  # by uid
+
+    def make(self, services: Mapping[Key, Scaled], around: Around) -> dict[Key, ServiceRow]:
+        """One row for each service with GPUs, in the order of their names; none for one that was never read."""
+        last, self._last = self._last, {}
+        made: dict[Key, ServiceRow] = {}
+        for key in sorted(services):
+            found, kind = services[key], BY_NAME[key[1].partition("/")[0]]
+            row, read = last.get(found.metadata.uid), False
+            with self._unreadable.net(kind, found):
+                if not around.has_gpus(found):
+                    continue
+                row, read = _row(key, found, around), True
+            if row is None:
+                continue
+            self._last[found.metadata.uid] = row
+            keeps = not read or around.left(key) or _alone(found, around.opt_outs)
+            made[key] = row.kept() if keeps else row
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the row of a service depends on besides the service."""
+
+    has_gpus: Callable[[Scaled], bool]
+    left: Callable[[Key], bool]  # it is left alone, since an object cannot be read
+    queue_of: Mapping[str, int]  # by namespace
+    budgets: Iterable[Budget]
+    autoscalers: Mapping[Key, Autoscaler]
+    opt_outs: OptOuts
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRow:
+    """One row of the table of services. `bounds` are its replicas."""
+
+    id: str
+    uid: str
+    queue: int
+    ready_replicas: int
+    objective_s: float
+    generation: int
+    bounds: Bounds
+
+    def kept(self) -> ServiceRow:
+        """The row of a service that the autopilot does not scale."""
+        owned = self.bounds.owned
+        return replace(self, bounds=self.bounds._replace(min_replicas=owned, max_replicas=owned))
+
+
+def _row(key: Key, found: Scaled, around: Around) -> ServiceRow:
+    meta, labels = found.metadata, found.spec.template.metadata.labels or {}
+    covers = (each for each in around.budgets if each.metadata.namespace == key[0] and budget_selects(each, labels))
+    budget = max(covers, key=lambda each: each.status.desired_healthy, default=None)
+    generation = generation_of(found)
+    if not 0 <= generation <= MOST_GENERATION:
+        raise ValueError(f"its generation is {generation}, and at most {MOST_GENERATION} is read")
+    return ServiceRow(
+        id=f"{meta.namespace}/{meta.name}",
+        uid=meta.uid,
+        queue=around.queue_of.get(meta.namespace, 0),
+        ready_replicas=found.status.ready_replicas,
+        objective_s=_objective_s(found),
+        generation=generation,
+        bounds=_bounds(found, budget, around.autoscalers.get(key)),
+    )
+
+
+def service_table(rows: Sequence[ServiceRow]) -> ServiceTable:
+    """The table of these rows."""
+    if not rows:
         nothing: ServiceTable = empty(ServiceTable)
         return nothing
-    bounds = [_bounds(each, budgets.get(each.metadata.uid), autoscalers.get(each.metadata.uid)) for each in services]
-    rules = opt_outs or OptOuts()
-    bounds = [
-        bound._replace(min_replicas=bound.owned, max_replicas=bound.owned) if _alone(each, rules) else bound
-        for each, bound in zip(services, bounds, strict=True)
-    ]
-    columns: dict[str, Any] = {name: [nan] * len(services) for name in UNMEASURED}
-    columns |= {name: [getattr(each, name) for each in bounds] for name in _Bounds._fields if name != "owned"}
-    table: ServiceTable = make(
-        ServiceTable,
-        id=[f"{each.metadata.namespace}/{each.metadata.name}" for each in services],
-        uid=[each.metadata.uid for each in services],
-        queue=[queue_of.get(each.metadata.namespace, 0) for each in services],
-        ready_replicas=[each.status.ready_replicas for each in services],
-        objective_s=[_objective_s(each) for each in services],
-        age_s=[inf] * len(services),
-        generation=[generation_of(each) for each in services],
-        **columns,
-    )
+    columns: dict[str, Any] = {name: [nan] * len(rows) for name in UNMEASURED}
+    columns |= {name: [getattr(each.bounds, name) for each in rows] for name in Bounds._fields if name != "owned"}
+    stated = ("id", "uid", "queue", "ready_replicas", "objective_s", "generation")
+    columns |= {name: [getattr(each, name) for each in rows] for name in stated}
+    table: ServiceTable = make(ServiceTable, age_s=[inf] * len(rows), **columns)
     return table
 
 
@@ -88,7 +144,7 @@ def service_gaps(source: str, services: Iterable[Scaled]) -> Iterator[Gap]:
             yield Gap(source, name, "approval", lost)
 
 
-class _Bounds(NamedTuple):
+class Bounds(NamedTuple):
     """Replicas of a service: as they are, and what its owner allows."""
 
     replicas: int
@@ -105,7 +161,7 @@ class _Bounds(NamedTuple):
     owned: int  # the number of its owner: `replicas`, but for a ceiling of ours
 
 
-def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None) -> _Bounds:
+def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None) -> Bounds:
     """The declarations of the owner count before the HPA, and the HPA before the number of replicas.
 
     Where the controller raised the number, the record of its floor states the owner's number. Where the owner lowered
@@ -132,7 +188,7 @@ def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None)
         needed = needed_replicas(autoscaler, owner, raised=stands)
     if declared.min_replicas is not None:
         least = declared.min_replicas
-    return _Bounds(
+    return Bounds(
         replicas=replicas,
         min_replicas=min(least, of_owner),
         max_replicas=of_owner if most is None or refused else max(min(most, declared.max_replicas or most), of_owner),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autopilot.contract import MOST_GPUS
 from collectors.kubernetes.asks import Ask, Claimed, ask_of
 from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, unplaced
 from collectors.kubernetes.wire import Meta, PodSpec
@@ -45,6 +46,17 @@ def shapes_of(gang: Gang, claimed_by: ClaimedBy) -> list[PodShape]:
         pods, meta = unplaced(gang.job), spec.template.metadata
         return [PodShape(count, count, ask, pods, meta, unclear=claimed.problem)]
     return shapes_of_pods(gang)
+
+
+def check_size(shapes: Sequence[PodShape]) -> None:
+    """Raise `ValueError` where the size of a gang cannot be read, or is more than any fleet has."""
+    problem = next((each.ask.problem for each in shapes if each.ask.problem), "")
+    if problem:
+        raise ValueError(problem)
+    units = sum(max(each.count, each.least) * each.ask.units for each in shapes)
+    pods = sum(each.count for each in shapes)
+    if max(units, pods) > MOST_GPUS:
+        raise ValueError(f"it asks for {units} GPUs in {pods} pods; at most {MOST_GPUS} are read")
 
 
 def shapes_of_pods(gang: Gang) -> list[PodShape]:

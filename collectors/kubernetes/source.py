@@ -100,6 +100,9 @@ class Cluster:
             every.there += found.there
             every.gone += found.gone
             every.deleted += found.deleted
+            every.unread = {} if found.unread is not None else every.unread
+        if every.unread is not None:
+            every.unread = {uid: each for cache in caches for uid, each in cache.unread.items()}
         return every
 
     def _changed(self, hurry: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,6 +23,11 @@ LONGEST_ANNOTATION = 1024
 """Longest value of an annotation that is kept whole; no valid one is longer. A longer one is cut, and then refused."""
 
 NOTHING: Mapping[str, str] = {}
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""Whole numbers as the API defines them: msgspec itself reads any. `Count`: an int32 that is not negative."""
 
 
 class Struct(msgspec.Struct, gc=False, rename="camel"):
@@ -45,7 +50,7 @@ class Meta(Struct):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] | None = None
@@ -248,7 +253,7 @@ class PodSpec(Struct):
     """What a pod asks for."""
 
     node_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
@@ -257,8 +262,8 @@ class PodSpec(Struct):
     init_containers: list[Container] | None = None
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
-    active_deadline_seconds: int | None = None
-    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: Int64 | None = None
+    termination_grace_period_seconds: Int64 | None = None
     resource_claims: list[ClaimReference] | None = None
 
 
@@ -292,15 +297,15 @@ class PodTemplate(Struct):
 class ScaledSpec(Struct):
     """Replicas of a Deployment, ReplicaSet or StatefulSet."""
 
-    replicas: int | None = None
+    replicas: Count | None = None
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
 
 
 class ScaledStatus(Struct):
     """Replicas that are ready."""
 
-    replicas: int = 0
-    ready_replicas: int = 0
+    replicas: Count = 0
+    ready_replicas: Count = 0
     update_revision: str = ""
 
 
@@ -322,16 +327,16 @@ class AutoscalerSpec(Struct):
     """Bounds and metrics of an autoscaler."""
 
     scale_target_ref: ScaleTarget = msgspec.field(default_factory=ScaleTarget)
-    min_replicas: int | None = None
-    max_replicas: int = 0
+    min_replicas: Count | None = None
+    max_replicas: Count = 0
     metrics: list[dict[str, Any]] | None = None
 
 
 class AutoscalerStatus(Struct):
     """What an autoscaler sees and wants."""
 
-    current_replicas: int = 0
-    desired_replicas: int = 0
+    current_replicas: Count = 0
+    desired_replicas: Count = 0
     current_metrics: list[dict[str, Any]] | None = None
 
 
@@ -345,7 +350,7 @@ class Autoscaler(Object):
 class PriorityClass(Object):
     """A priority class."""
 
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
 
 
@@ -365,9 +370,9 @@ class BudgetSpec(Struct):
 class BudgetStatus(Struct):
     """What a budget allows now."""
 
-    disruptions_allowed: int = 0
-    desired_healthy: int = 0
-    expected_pods: int = 0
+    disruptions_allowed: Count = 0
+    desired_healthy: Count = 0
+    expected_pods: Count = 0
 
 
 class Budget(Object):
@@ -410,7 +415,7 @@ class KaiQueueSpec(Struct):
     """A queue."""
 
     parent_queue: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     resources: KaiResources = msgspec.field(default_factory=KaiResources)
 
 

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from autopilot.core.model.records import Gap, Work
-from autopilot.core.model.snapshot import PlacementTable, ServiceTable, WorkloadTable
-from collectors.kubernetes.autoscalers import target_of
+from autopilot.core.model.snapshot import PlacementTable, WorkloadTable
+from collectors.kubernetes import kinds
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.claims import Claims
-from collectors.kubernetes.constraints import budget_selects
-from collectors.kubernetes.gang_life import end_of, incarnation_of
+from collectors.kubernetes.gang_life import End, end_of, incarnation_of
 from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
 from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
+from collectors.kubernetes.held_rows import held_values
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.placed import placement_table
 from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.rows import RowTable, member_table
-from collectors.kubernetes.services import is_service, service_gaps, service_table
-from collectors.kubernetes.wire import Autoscaler, Budget, Pod, Scaled
+from collectors.kubernetes.service_work import Services
+from collectors.kubernetes.services import service_gaps
+from collectors.kubernetes.unread import Unread, why
+from collectors.kubernetes.unreadable import Alone, Unreadable
+from collectors.kubernetes.wire import Pod
 from collectors.kueue import state as kueue
 from collectors.kueue.wire import Workload
 
@@ -41,14 +44,16 @@ class Gangs:
     cluster: Cluster
     gangs: dict[str, Gang] = field(default_factory=dict)
     pods: dict[str, PodFacts] = field(default_factory=dict)
-    services: dict[tuple[str, str], Scaled] = field(default_factory=dict)  # (namespace, "Kind/name")
-    budgets: dict[str, Budget] = field(default_factory=dict)
-    autoscalers: dict[str, Autoscaler] = field(default_factory=dict)
     tenants: dict[str, int] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     dirty: set[str] = field(default_factory=set)
     claims: Claims = field(default_factory=Claims)
+    served: Services = field(init=False)
+    unreadable: Unreadable = field(default_factory=Unreadable)
+    alone_now: Alone = field(default_factory=Alone)
+    queue_left: Callable[[Gang], str] = lambda _: ""  # why the queue of a gang takes no new decision
     version: int = 0
+    _alone_version: int = 0
     _aliases: dict[tuple[str, str], str] = field(default_factory=dict)  # Workload -> key of its gang
     _named: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     _holding: dict[str, tuple[str, str]] = field(default_factory=dict)  # pod -> (gang, node)
@@ -59,8 +64,6 @@ class Gangs:
     _ended: dict[str, float] = field(default_factory=dict)  # key -> when it is hidden
     _ids: dict[str, str] = field(default_factory=dict)
     _rows: Any = None
-    _service_rows: dict[tuple[str, str], int] = field(default_factory=dict)
-    _services_table: ServiceTable | None = None
     _built: tuple[Any, Work] | None = None
     _placed: tuple[Any, PlacementTable] | None = None
 
@@ -70,9 +73,11 @@ class Gangs:
         self.cluster.claimed = self.claims.of_template
         self.cluster.on_demand = lambda profile: profile in self.claims.nodes.on_demand
         self.cluster.placed = lambda profile: profile in self.claims.nodes.placed
+        self.served = Services(self.unreadable, self.claims, self.cluster.opt_outs)
+        self.cluster.left = self._left
         self.cluster.tenant = self._tenant
-        self.cluster.service = lambda namespace, name: self._service_rows.get((namespace, name), -1)
-        self.cluster.budget = self._budgeted
+        self.cluster.service = lambda namespace, name: self.served.rows.get((namespace, name), -1)
+        self.cluster.budget = self.served.budgeted
         self.cluster.replicas = lambda node: slots.facts.replicas if (slots := self.nodes.slots.get(node)) else 1
         self.cluster.as_profile = lambda node: (
             slots.facts.instances_as_gpus if (slots := self.nodes.slots.get(node)) else ""
@@ -87,17 +92,18 @@ class Gangs:
             self._drop_pod(found.metadata.uid, reported=found.metadata.uid in reported)
         for found in changes.there:
             if isinstance(found, Pod):
-                self._put_pod(pod_facts(found, self.claims.of_pod(found)))
+                with self.unreadable.net(kinds.PODS, found):
+                    self._put_pod(pod_facts(found, self.claims.of_pod(found)))
 
     def read_claims(self) -> None:
         """Resource claims changed: look again at the pods, gangs and services that have any."""
         for uid in sorted(uid for uid, each in self.pods.items() if each.pod.spec.resource_claims):
             claimed = self.claims.of_pod(self.pods[uid].pod)
             if claimed != self.pods[uid].claimed:
-                self._put_pod(pod_facts(self.pods[uid].pod, claimed))
+                with self.unreadable.net(kinds.PODS, self.pods[uid].pod):
+                    self._put_pod(pod_facts(self.pods[uid].pod, claimed))
         self.dirty |= {key for key, gang in self.gangs.items() if _may_claim(gang)}
-        if any(each.spec.template.spec.resource_claims for each in self.services.values()):
-            self._services_table = None
+        self.served.read_claims()
 
     def recall(self, counts: Mapping[str, tuple[int, bool]]) -> None:
         """How often an earlier process saw work stop, by uid, and whether the work held GPUs then."""
@@ -132,47 +138,17 @@ class Gangs:
                     self._touch(gang, reported=found.metadata.uid in reported)
         for found in changes.there:
             if isinstance(found, Workload):
-                self._put_workload(found)
+                with self.unreadable.net(kinds.WORKLOADS, found):
+                    self._put_workload(found)
 
-    def update_services(self, changes: Changes, kind: str) -> None:
+    def update_services(self, changes: Changes, listed: kinds.Kind) -> None:
         """Deployments or StatefulSets with GPUs."""
-        reported = set(changes.deleted)
-        for found in changes.gone:
-            key = (found.metadata.namespace, f"{kind}/{found.metadata.name}")
-            known = self.services.get(key)
-            if known is not None and known.metadata.uid == found.metadata.uid:
-                del self.services[key]
-                self._services_table = None
-                self.deleted += [found.metadata.uid] if found.metadata.uid in reported else []
-        for found in changes.there:
-            if isinstance(found, Scaled) and (is_service(found) or found.spec.template.spec.resource_claims):
-                self.services[found.metadata.namespace, f"{kind}/{found.metadata.name}"] = found
-                self._services_table = None
+        self.deleted += self.served.update(changes, listed)
 
     def update_budgets(self, changes: Changes) -> None:
         """PodDisruptionBudgets: the work of their namespaces is looked at again."""
-        spaces = set()
-        for found in changes.gone:
-            self.budgets.pop(found.metadata.uid, None)
-            spaces.add(found.metadata.namespace)
-        for found in changes.there:
-            if isinstance(found, Budget):
-                before = self.budgets.get(found.metadata.uid)
-                self.budgets[found.metadata.uid] = found
-                if before is None or _blocks(before) != _blocks(found) or before.spec != found.spec:
-                    spaces.add(found.metadata.namespace)
-                    self._services_table = None
-        if spaces:
-            self.dirty |= {each.key for each in self.gangs.values() if each.namespace in spaces}
-
-    def update_autoscalers(self, changes: Changes) -> None:
-        """HorizontalPodAutoscalers, by what they scale."""
-        for found in (*changes.gone, *changes.there):
-            self.autoscalers.pop(found.metadata.uid, None)
-            self._services_table = None
-        for found in changes.there:
-            if isinstance(found, Autoscaler):
-                self.autoscalers[found.metadata.uid] = found
+        spaces = self.served.update_budgets(changes)
+        self.dirty |= {each.key for each in self.gangs.values() if each.namespace in spaces} if spaces else set()
 
     def update_opt_outs(self, changes: Changes, now_s: float) -> None:
         """Namespaces, and the windows that opened or closed since."""
@@ -180,7 +156,36 @@ class Gangs:
         spaces, moved = rules.update(changes), rules.at(now_s)
         if spaces or moved:
             self.dirty |= {each.key for each in self.gangs.values() if moved or each.namespace in spaces}
-            self._services_table = None
+            self.served.table = None
+
+    def leave_alone(self) -> None:
+        """Look again at everything that is left alone since objects cannot be read, and at what no longer is."""
+        if self._alone_version == self.unreadable.version:
+            return
+        before, self._alone_version = self.alone_now, self.unreadable.version
+        now = self.alone_now = self.unreadable.alone(self._key_of, self.pods.__contains__)
+        self.nodes.leave_alone(now.nodes)
+        self.served.table = None
+        keys, spaces = before.changed(now)
+        every = before.queues != now.queues
+        self.dirty |= {key for key, each in self.gangs.items() if every or each.namespace in spaces}
+        self.dirty |= keys
+
+    def _key_of(self, kind: kinds.Kind, found: Unread) -> str:
+        """The gang of a pod, a Job or a Workload that cannot be read, as far as that is known."""
+        meta = found.metadata
+        if kind is kinds.JOBS:
+            return f"uid/{meta.uid}"
+        if kind is kinds.WORKLOADS:
+            return self._aliases.get((meta.namespace, meta.name)) or workload_key(meta)[0]
+        known = self.pods.get(meta.uid)
+        made = self._aliases.get((meta.namespace, meta.note(KUEUE_WORKLOAD)))
+        return known.key if known is not None else made or pod_facts(Pod(meta)).key
+
+    def _left(self, gang: Gang) -> str:
+        """Why a gang is left alone since an object cannot be read; "" where it is not."""
+        service = next((each.service for each in gang.pods.values() if each.service), "")
+        return self.alone_now.why(gang.key, gang.namespace, service) or self.queue_left(gang)
 
     def touch_all(self) -> None:
         """Something that all rows depend on changed: models, queues, constraints."""
@@ -239,7 +244,7 @@ class Gangs:
             self._touch(gang, reported=True)
 
     def _put_workload(self, found: Workload) -> None:
-        key, name = workload_key(found)
+        key, name = workload_key(found.metadata)
         alias = (found.metadata.namespace, found.metadata.name)
         gang = self._gang(key, found.metadata.namespace, name)
         if gang.workload is None or not kueue.replaced(found, gang.workload):
@@ -275,42 +280,29 @@ class Gangs:
     def _tenant(self, namespace: str) -> int:
         return self.tenants.setdefault(namespace, len(self.tenants))
 
-    def _budgeted(self, gang: Gang) -> bool:
-        """True where a budget refuses the eviction of its pods now. Services have their own rules for that."""
-        if any(each.service for each in gang.pods.values()):
-            return False
-        holding = [each for each in gang.pods.values() if each.holds]
-        if not holding:
-            return False
-        labels = holding[0].pod.metadata.labels or {}
-        return any(
-            each.metadata.namespace == gang.namespace
-            and each.status.disruptions_allowed < len(holding)
-            and budget_selects(each, labels)
-            for each in self.budgets.values()
-        )
-
     # --- tables ---------------------------------------------------------------------------
 
     def tables(self, tree: QueueTree, now_s: float) -> Work:
         """The work as it is now; the same object as long as nothing changes."""
         self._forget_ended(now_s)
         self.dirty.update(self.cluster.heartbeats.grown_old(now_s))
-        if self._services_table is None:
-            self._make_services(tree)
+        if self.served.table is None:
+            if self.served.make(tree.rows, self.alone_now):  # rows of services moved
+                self.dirty |= {each.key for each in self.pods.values() if each.service}
+            self.leave_alone()
         for key in sorted(self.dirty):
             self._refresh(key, now_s)
         if self.dirty:
             self.version += 1
         self.dirty = set()
-        built_from = (self.version, self.nodes.version, self.nodes.given, id(tree), id(self._services_table))
+        built_from = (self.version, self.nodes.version, self.nodes.given, id(tree), id(self.served.table))
         if self._built is None or self._built[0] != built_from:
-            assert self._services_table is not None  # noqa: S101 - made above
+            assert self.served.table is not None  # noqa: S101 - made above
             work = Work(
                 tuple(self.tenants),
                 self._rows.freeze(),
                 self._placements(),
-                self._services_table,
+                self.served.table,
                 tree.table,
                 member_table(self._members, self._rows.row),
             )
@@ -334,7 +326,8 @@ class Gangs:
 
     def gaps(self) -> Iterable[Gap]:
         """Why gangs and services are left alone."""
-        yield from service_gaps(self.source, self.services.values())
+        yield from self.unreadable.gaps(self.source)
+        yield from service_gaps(self.source, self.served.services.values())
         yield from self.cluster.opt_outs.gaps(self.source)
         for key, problems in self._problems.items():
             gang = self.gangs[key]
@@ -373,7 +366,7 @@ class Gangs:
                 gang.over_since_s = now_s
                 self._ended[key] = now_s + SHOWN_ENDED_S
             if not done or key in self._ended:
-                row = row_of(gang, self.cluster, holding, end, now_s)
+                row = self._row(gang, holding, end, now_s)
         _keep(self._members, key, row.members if row is not None else ())
         _keep(self._approved, key, row.approved if row is not None else "")
         _keep(self._problems, key, (*row.problems, *row.notes) if row is not None else ())
@@ -382,6 +375,15 @@ class Gangs:
         else:
             self._rows.drop(key)
             self.cluster.hints.prefer(key, ())
+
+    def _row(self, gang: Gang, holding: list[PodFacts], end: End, now_s: float) -> GangRow | None:
+        """The row of a gang. Work that no row can be made of is left out while it waits, and is kept where it runs."""
+        try:
+            return row_of(gang, self.cluster, holding, end, now_s)
+        except Exception as error:  # noqa: BLE001 - whatever an object says, the others are read
+            problem = ("unreadable", f"it cannot be read ({why(error)}); it is left alone")
+            values = held_values(gang, self.cluster, holding, self._rows.values(gang.key)) if holding else {}
+            return GangRow(values, problems=(problem,))
 
     def _forget_ended(self, now_s: float) -> None:
         for key in [key for key, until_s in self._ended.items() if not now_s < until_s]:
@@ -396,31 +398,6 @@ class Gangs:
             self._placed = (key, placement_table(self._holding, leaving, self.nodes, self._rows.row))
         return self._placed[1]
 
-    def _with_gpus(self, found: Scaled) -> bool:
-        if is_service(found):
-            return True
-        claimed = self.claims.of_template(found.metadata.namespace, found.spec.template.spec, 1)
-        return claimed.gpus > 0 or bool(claimed.profiles)
-
-    def _make_services(self, tree: QueueTree) -> None:
-        """The table of services, in the order of their names."""
-        ordered = sorted(key for key, each in self.services.items() if self._with_gpus(each))
-        by_service = {
-            self.services[key].metadata.uid: budget
-            for key in ordered
-            for budget in self.budgets.values()
-            if budget.metadata.namespace == key[0]
-            and budget_selects(budget, self.services[key].spec.template.metadata.labels or {})
-        }
-        rows = {key: row for row, key in enumerate(ordered)}
-        if rows != self._service_rows:  # rows of services moved
-            self.dirty |= {each.key for each in self.pods.values() if each.service}
-        self._service_rows = rows
-        scaled = {target_of(each): each for each in self.autoscalers.values()}
-        autoscalers = {self.services[key].metadata.uid: scaled[key] for key in ordered if key in scaled}
-        found = (self.services[key] for key in ordered)
-        self._services_table = service_table(found, tree.rows, by_service, autoscalers, self.cluster.opt_outs)
-
 
 def _may_claim(gang: Gang) -> bool:
     """Whether the pods that it is to have ask for devices by resource claims."""
@@ -434,7 +411,3 @@ def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
         kept[key] = value
     else:
         kept.pop(key, None)
-
-
-def _blocks(budget: Budget) -> tuple[int, int]:
-    return budget.status.disruptions_allowed, budget.status.desired_healthy

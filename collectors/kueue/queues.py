@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autopilot.contract.notes import shown
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import Displace, QueueOrder
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, MIG
 from collectors.kubernetes.queue_tree import MOST, ROOT, Queue, QueueTree, tree_of
-from collectors.kubernetes.wire import condition
+from collectors.kubernetes.wire import Object, condition
 from collectors.kueue.wire import (
     ClusterQueue,
     Cohort,
@@ -34,6 +35,7 @@ _POLICY = {
     "LowerOrNewerEqualPriority": Displace.LOWER_OR_NEWER_EQUAL,
     "Any": Displace.ANY,
 }
+MOST_WEIGHT = 1e9
 _STOPPED = {"Hold", "HoldAndDrain"}
 
 Models = Callable[[Mapping[str, str]], Mapping[str, int]]
@@ -116,6 +118,14 @@ def build_tree(objects: Objects, models: Sequence[str], gpus_of: Models, source:
     return tree_of("kueue", queues, models, gaps)
 
 
+def check(found: Object) -> None:
+    """Raise `ValueError` where a number of a ClusterQueue or a Cohort is none."""
+    if isinstance(found, ClusterQueue | Cohort):
+        groups = found.spec.resource_groups
+        _weight(found.spec.fair_sharing)
+        _quotas(Queue(""), groups, {flavor: flavor for flavor, _ in _gpu_resources(groups)})
+
+
 def _queue(found: ClusterQueue, model_of: Mapping[str, str]) -> Queue:
     """One ClusterQueue."""
     spec = found.spec
@@ -143,21 +153,29 @@ def _quotas(queue: Queue, groups: list[ResourceGroup] | None, model_of: Mapping[
     borrow, lend, limited, lends = 0, 0, True, False
     for flavor, resource in _gpu_resources(groups):
         model = model_of.get(flavor, "")
-        nominal = min(quantity.whole(resource.nominal_quota), MOST)
+        nominal = _gpus(resource.nominal_quota, flavor)
         if not model:
             continue
         queue.guarantee[model] = min(queue.guarantee.get(model, 0) + nominal, MOST)
         if resource.borrowing_limit is None:
             limited = False
         else:
-            borrow += quantity.whole(resource.borrowing_limit)
+            borrow += _gpus(resource.borrowing_limit, flavor)
         if resource.lending_limit is None:
             lend += nominal
         else:
-            lend, lends = lend + quantity.whole(resource.lending_limit), True
+            lend, lends = lend + _gpus(resource.lending_limit, flavor), True
     if queue.guarantee:
         queue.borrow_limit = min(borrow, MOST) if limited else -1
         queue.lend_limit = min(lend, MOST) if lends else -1
+
+
+def _gpus(value: object, flavor: str) -> int:
+    """A quota of GPUs. Raises `ValueError` for a value that is no quantity: that is not a quota of zero."""
+    found = quantity.parse(value)
+    if found is None:
+        raise ValueError(f"its quota of flavor {flavor} is {shown(value)}, which is no quantity")
+    return min(int(found), MOST)
 
 
 def _gpu_resources(groups: list[ResourceGroup] | None) -> Iterable[tuple[str, FlavorResource]]:
@@ -190,4 +208,6 @@ def _weight(sharing: FairSharing | None) -> float:
     if sharing is None or sharing.weight is None:
         return 1.0
     value = quantity.parse(sharing.weight)
-    return 1.0 if value is None else value
+    if value is None:
+        raise ValueError(f"its weight is {shown(sharing.weight)}, which is no quantity")
+    return min(value, MOST_WEIGHT)

@@ -9,7 +9,7 @@ import msgspec
 from autopilot.contract.annotations import STOPPED, may_return
 from autopilot.contract.written import ACTIVE, only_ours
 from collectors.kubernetes.job_wire import WrittenMeta
-from collectors.kubernetes.wire import Condition, Object, PodTemplate, Struct
+from collectors.kubernetes.wire import Condition, Count, Int32, Object, PodTemplate, Struct
 
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 
@@ -18,7 +18,7 @@ class PodSetAssignment(Struct):
     """What one set of pods got."""
 
     name: str
-    count: int | None = None
+    count: Count | None = None
     flavors: dict[str, str] | None = None
     resource_usage: dict[str, Any] | None = None
 
@@ -41,7 +41,7 @@ class Eviction(Struct):
     """How often a workload was evicted for one reason."""
 
     reason: str = ""
-    count: int = 0
+    count: Count = 0
 
 
 class SchedulingStats(Struct):
@@ -61,9 +61,9 @@ class PodSet(Struct):
     """Equal pods."""
 
     name: str
-    count: int
+    count: Count
     template: PodTemplate
-    min_count: int | None = None
+    min_count: Count | None = None
     topology_request: TopologyRequest | None = None
 
 
@@ -72,9 +72,9 @@ class WorkloadSpec(Struct):
 
     active: bool = True
     pod_sets: list[PodSet] | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     queue_name: str = ""
-    maximum_execution_time_seconds: int | None = None
+    maximum_execution_time_seconds: Int32 | None = None
 
 
 class WorkloadStatus(Struct):
@@ -129,7 +129,7 @@ class BorrowWithin(Struct):
     """Preemption while borrowing."""
 
     policy: str = "Never"
-    max_priority_threshold: int | None = None
+    max_priority_threshold: Int32 | None = None
 
 
 class QueuePreemption(Struct):

@@ -13,6 +13,7 @@ from actuators.kubernetes.mig_node import DEPLOY, paused_clients
 from actuators.kubernetes.objects import annotation, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT
+from autopilot.contract.notes import read_record
 from autopilot.core.model.records import Cause, OutcomeKind
 
 NAME = "mig-config"
@@ -40,8 +41,8 @@ class Record:
 def record_of(node: Obj) -> Record | None:
     """Our effect on the node; None for none, for a record of another lever, and for a text that is no record."""
     try:
-        found = msgspec.json.decode(annotation(node, EFFECT), type=Record)
-    except msgspec.DecodeError:
+        found = msgspec.convert(read_record(annotation(node, EFFECT)), Record)
+    except msgspec.ValidationError:
         return None
     return found if found.lever == NAME else None
 

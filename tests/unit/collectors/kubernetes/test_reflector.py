@@ -100,7 +100,6 @@ def test_a_version_that_is_too_old_is_listed_again() -> None:
         [changed(pod("b"), 30, "ADDED"), changed(pod("a"), 29)],  # reordered, or etcd restored from a backup
         [changed(pod("b"), 30, "ADDED"), ApiError(0, "the watch was silent for too long")],
         [b'{"type":"MODIFIED","obj'],
-        [changed(pod("b"), 30, "ADDED", creationTimestamp=7)],  # an object that cannot be read
     ],
 )
 def test_after_a_watch_that_may_have_lost_events_the_kind_is_listed_again(events: list[bytes | Exception]) -> None:
@@ -326,7 +325,46 @@ def test_an_object_that_cannot_be_read_is_named_and_the_others_count() -> None:
     view = Stepped(pod("a"), bad)
     view.step()
     assert view.names() == {"a"}
-    assert view.cache.health.bad[0].startswith("team/bad: Expected `str`, got `int`")
+    assert view.cache.health.bad == ("team/bad: spec.nodeName is 7: Expected str, got int",)
+
+
+def test_an_object_that_can_no_longer_be_read_keeps_its_last_good_state() -> None:
+    """Neither an event nor a new list takes it away, and nothing is listed again for it."""
+    view = Stepped(pod("a"), pod("b"))
+    view.step()
+    view.changes()
+    view.step(changed(pod("a"), 30, creationTimestamp=7), changed(pod("b"), 31))
+    changes = view.changes()
+    assert ([each.metadata.name for each in changes.there], changes.gone) == (["b"], [])
+    assert [each.reason for each in (changes.unread or {}).values()] == [
+        "metadata.creationTimestamp is 7: Expected datetime | null, got int"
+    ]
+    assert (view.names(), view.reflector.lists) == ({"a", "b"}, 1)
+    view.step(changed(pod("a"), 32))
+    assert (view.changes().unread, view.cache.health.bad) == ({}, ())
+
+
+def test_a_page_with_an_object_nested_too_deeply_is_read() -> None:
+    """The decoder gives the whole page up; the other objects of the page count."""
+    bad = pod("bad")
+    bad["spec"]["nodeName"] = "DEEP"
+    view = Stepped(pod("a"), bad)
+    get = view.api.get
+    deep = b"[" * 3000 + b"]" * 3000
+    view.api.get = lambda path, query: get(path, query).replace(b'"DEEP"', deep)  # type: ignore[method-assign]
+    view.step()
+    assert view.names() == {"a"}
+    assert view.cache.health.bad[0].startswith("team/bad: spec.nodeName is a list with 1 entries: Expected str")
+
+
+def test_a_watch_that_breaks_begins_anew() -> None:
+    """An error that nobody expects is counted, named and waited out; it does not end the thread."""
+    view = Stepped(pod("a"))
+    view.step()
+    view.cache.put = None  # type: ignore[method-assign, assignment]
+    assert view.step(changed(pod("b"), 20, "ADDED")) > 0
+    assert view.reflector.restarts == 1
+    assert "its watch ended by an error and was restarted: TypeError" in view.cache.health.problem
 
 
 def test_annotations_are_dropped_unless_they_are_read() -> None:

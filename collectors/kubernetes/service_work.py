@@ -1,0 +1,126 @@
+"""Deployments and StatefulSets with GPUs, their autoscalers and budgets, as the table of services."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autopilot.core.model.snapshot import ServiceTable
+from collectors.kubernetes import kinds
+from collectors.kubernetes.autoscalers import target_of
+from collectors.kubernetes.cache import Changes
+from collectors.kubernetes.claims import Claims
+from collectors.kubernetes.constraints import budget_selects
+from collectors.kubernetes.gangs import Gang
+from collectors.kubernetes.opt_outs import OptOuts
+from collectors.kubernetes.services import Around, Key, ServiceRows, is_service, service_table
+from collectors.kubernetes.unreadable import BY_NAME, Alone, Unreadable
+from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
+
+
+@dataclass(slots=True)
+class Services:
+    """The services of the cluster. `table` is None from a change until it is made again."""
+
+    unreadable: Unreadable
+    claims: Claims
+    opt_outs: OptOuts
+    services: dict[Key, Scaled] = field(default_factory=dict)
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    autoscalers: dict[str, Autoscaler] = field(default_factory=dict)
+    rows: dict[Key, int] = field(default_factory=dict)
+    table: ServiceTable | None = None
+    _maker: ServiceRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Connect what makes the rows."""
+        self._maker = ServiceRows(self.unreadable)
+
+    def update(self, changes: Changes, listed: kinds.Kind) -> list[str]:
+        """Take in Deployments or StatefulSets; the uids of services that were reported deleted."""
+        deleted = []
+        reported, kind = set(changes.deleted), next(name for name, each in BY_NAME.items() if each is listed)
+        for found in changes.gone:
+            key = (found.metadata.namespace, f"{kind}/{found.metadata.name}")
+            known = self.services.get(key)
+            if known is not None and known.metadata.uid == found.metadata.uid:
+                del self.services[key]
+                self.table = None
+                deleted += [found.metadata.uid] if found.metadata.uid in reported else []
+        for found in changes.there:
+            if isinstance(found, Scaled):
+                with self.unreadable.net(listed, found):
+                    if is_service(found) or found.spec.template.spec.resource_claims:
+                        self.services[found.metadata.namespace, f"{kind}/{found.metadata.name}"] = found
+                        self.table = None
+        return deleted
+
+    def update_budgets(self, changes: Changes) -> set[str]:
+        """Take in PodDisruptionBudgets; the namespaces whose work they may concern."""
+        spaces = set()
+        for found in changes.gone:
+            self.budgets.pop(found.metadata.uid, None)
+            spaces.add(found.metadata.namespace)
+        for found in changes.there:
+            if isinstance(found, Budget):
+                before = self.budgets.get(found.metadata.uid)
+                self.budgets[found.metadata.uid] = found
+                if before is None or _blocks(before) != _blocks(found) or before.spec != found.spec:
+                    spaces.add(found.metadata.namespace)
+                    self.table = None
+        return spaces
+
+    def update_autoscalers(self, changes: Changes) -> None:
+        """HorizontalPodAutoscalers, by what they scale."""
+        for found in changes.gone:
+            self.autoscalers.pop(found.metadata.uid, None)
+            self.table = None
+        for found in changes.there:
+            if isinstance(found, Autoscaler):
+                self.autoscalers[found.metadata.uid] = found
+                self.table = None
+
+    def read_claims(self) -> None:
+        """Resource claims changed: look again at the services that have any."""
+        if any(each.spec.template.spec.resource_claims for each in self.services.values()):
+            self.table = None
+
+    def make(self, queue_of: Mapping[str, int], alone: Alone) -> bool:
+        """Make the table, in the order of the names of services; true where rows moved. `queue_of` by namespace."""
+        around = Around(
+            self._with_gpus,
+            lambda key: bool(alone.why_service(key)),
+            queue_of,
+            self.budgets.values(),
+            {target_of(each): each for each in self.autoscalers.values()},
+            self.opt_outs,
+        )
+        made = self._maker.make(self.services, around)
+        before, self.rows = self.rows, {key: row for row, key in enumerate(made)}
+        self.table = service_table(list(made.values()))
+        return self.rows != before
+
+    def budgeted(self, gang: Gang) -> bool:
+        """True where a budget refuses the eviction of its pods now. Services have their own rules for that."""
+        if any(each.service for each in gang.pods.values()):
+            return False
+        holding = [each for each in gang.pods.values() if each.holds]
+        if not holding:
+            return False
+        labels = holding[0].pod.metadata.labels or {}
+        return any(
+            each.metadata.namespace == gang.namespace
+            and each.status.disruptions_allowed < len(holding)
+            and budget_selects(each, labels)
+            for each in self.budgets.values()
+        )
+
+    def _with_gpus(self, found: Scaled) -> bool:
+        if is_service(found):
+            return True
+        claimed = self.claims.of_template(found.metadata.namespace, found.spec.template.spec, 1)
+        return claimed.gpus > 0 or bool(claimed.profiles)
+
+
+def _blocks(budget: Budget) -> tuple[int, int]:
+    return budget.status.disruptions_allowed, budget.status.desired_healthy

@@ -1,0 +1,147 @@
+"""Objects that cannot be read as their kind: the part of them that still can, and the field and the value at fault.
+
+One such object must not hide any other. A page of a list that cannot be decoded is decoded object by object. A value
+that is nested too deeply for the decoder is replaced before it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from autopilot.contract.notes import shown
+from collectors.kubernetes.wire import Meta, Object, Owner
+
+MOST_DEPTH = 100
+"""Deepest nesting of JSON that is decoded. Objects of the API have some 20 levels."""
+TOO_DEEP = f"nested more than {MOST_DEPTH} levels deep"
+LONGEST_TEXT = 253
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_PLACE = re.compile(r" - at `\$([^`]*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+class Unread(Object):
+    """What is known of an object that cannot be read. Texts are "" where they cannot be read either."""
+
+    reason: str = ""  # field, value and what is wrong
+    node: str = ""  # of a pod: its node
+    over: bool = False  # of a pod: its containers have ended
+    target: str = ""  # of an autoscaler: "Kind/name" of what it scales
+
+    @property
+    def shown(self) -> str:
+        """Its name for a message."""
+        return named(self.metadata)
+
+
+def named(meta: Meta) -> str:
+    """Namespace and name of an object for a message, without control characters."""
+    text = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    return text if text.isprintable() and len(text) <= 2 * LONGEST_TEXT else shown(text, 2 * LONGEST_TEXT)
+
+
+def why(error: Exception) -> str:
+    """What an exception says, for a message."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+
+
+def unread(raw: Any, error: Exception) -> Unread:
+    """What can be read of an object that its decoder refuses. `raw`: its JSON."""
+    try:
+        document = msgspec.json.decode(raw)
+    except RecursionError:
+        document = msgspec.json.decode(pruned(bytes(raw)))
+    found = document if isinstance(document, dict) else {}
+    spec, status = _inside(found, "spec"), _inside(found, "status")
+    target = _inside(spec, "scaleTargetRef")
+    return Unread(
+        _meta(_inside(found, "metadata")),
+        reason=_reason(error, document),
+        node=_text(spec.get("nodeName")),
+        over=status.get("phase") in {"Succeeded", "Failed"},
+        target=f"{_text(target.get('kind'))}/{_text(target.get('name'))}",
+    )
+
+
+def unread_as(found: Object, error: Exception) -> Unread:
+    """An object that was decoded, and that cannot be made a row of."""
+    spec, status = getattr(found, "spec", None), getattr(found, "status", None)
+    over = getattr(status, "phase", "") in {"Succeeded", "Failed"}
+    return Unread(found.metadata, reason=why(error), node=getattr(spec, "node_name", "") or "", over=over)
+
+
+def pruned(body: bytes) -> bytes:
+    """JSON with a text in place of each value that is nested too deeply."""
+    parts: list[bytes] = []
+    depth = start = 0
+    for token in _TOKEN.finditer(body):
+        if token[0] in b"[{":
+            depth += 1
+            if depth == MOST_DEPTH:
+                parts.append(body[start : token.start()])
+        elif token[0] in b"]}":
+            if depth == MOST_DEPTH:
+                parts.append(b'"' + TOO_DEEP.encode() + b'"')
+                start = token.end()
+            depth -= 1
+    return b"".join([*parts, body[start:]])
+
+
+def _reason(error: Exception, document: Any) -> str:
+    """Field, value and what is wrong."""
+    text = str(error)
+    place = _PLACE.search(text)
+    if place is None:
+        return why(error)
+    value: Any = document
+    for key, index in _STEP.findall(place[1]):
+        try:
+            value = value[key] if key else value[int(index)] if index else _first(value)
+        except (KeyError, IndexError, TypeError):
+            break
+    return f"{place[1].lstrip('.')} is {shown(value)}: {text[: place.start()].replace('`', '')}"
+
+
+def _first(value: Any) -> Any:
+    """The first value of a map: msgspec does not say which key is at fault."""
+    return next(iter(value.values())) if isinstance(value, dict) and value else value
+
+
+def _meta(found: dict[str, Any]) -> Meta:
+    space, name = _text(found.get("namespace")), _text(found.get("name"))
+    return Meta(
+        name=name,
+        namespace=space,
+        uid=_text(found.get("uid")) or f"{space}/{name}",
+        resource_version=_text(found.get("resourceVersion")),
+        labels=_texts(found.get("labels")),
+        annotations=_texts(found.get("annotations")),
+        owner_references=[_owner(each) for each in _list(found.get("ownerReferences")) if isinstance(each, dict)],
+    )
+
+
+def _owner(found: dict[str, Any]) -> Owner:
+    kind, name, uid = (_text(found.get(key)) for key in ("kind", "name", "uid"))
+    return Owner(kind, name, uid, controller=found.get("controller") is True)
+
+
+def _inside(found: dict[str, Any], name: str) -> dict[str, Any]:
+    value = found.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {key: each for key, each in value.items() if isinstance(each, str)} if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
