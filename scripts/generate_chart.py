@@ -66,7 +66,7 @@ def files() -> dict[str, str]:
     found = {"files/rights.yaml": HEAD + yaml_text(rights())}
     found["files/fence.yaml"] = HEAD + "---\n".join(yaml_text(each) for each in fence_policy(NAMESPACE))
     found["files/watchdog.yaml"] = HEAD + "---\n".join(yaml_text(each) for each in watchdog_account(NAMESPACE))
-    for name in ("autopilotpolicies", "recommendations"):
+    for name in ("autopilotpolicies", "epochs", "recommendations"):
         found[f"crds/{name}.yaml"] = (DEPLOY / "crds" / f"{name}.yaml").read_text(encoding="utf-8")
     found["files/prometheusrule.yaml"] = (DEPLOY / "prometheus" / "prometheusrule.yaml").read_text(encoding="utf-8")
     for path in sorted((DEPLOY / "grafana").glob("*-configmap.yaml")):

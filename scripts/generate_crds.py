@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from autopilot.alerts.rules import yaml_text  # noqa: E402  # the checkout first, not an installed copy
-from autopilot.crds.definitions import policy_definition, recommendation_definition  # noqa: E402
+from autopilot.crds.definitions import epoch_definition, policy_definition, recommendation_definition  # noqa: E402
 from autopilot.crds.roles import roles  # noqa: E402
 
 FOLDER = ROOT / "deploy" / "crds"
@@ -26,6 +26,7 @@ def files() -> dict[str, str]:
     """Name -> text of each file."""
     definitions = {
         "autopilotpolicies.yaml": [policy_definition()],
+        "epochs.yaml": [epoch_definition()],
         "recommendations.yaml": [recommendation_definition()],
         "roles.yaml": roles(),
     }

@@ -49,6 +49,10 @@ class Parameters:
         """The process of the server was started again: its informers list everything anew."""
         self._frozen.clear()
 
+    def unknown(self, policy: Obj) -> bool:
+        """Whether the server serves no such kind of parameter. Read in its source (generic/policy_source.go)."""
+        return bool(policy["spec"].get("paramKind")) and self._kind(policy) is None
+
     def of(self, policy: Obj, binding: Obj, namespace: str) -> Obj | None:
         """The parameter of a binding for a request in a namespace; None where the policy has none or sees none."""
         kind, reference = self._kind(policy), binding["spec"].get("paramRef")

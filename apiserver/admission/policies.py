@@ -92,6 +92,11 @@ class Policies:
 
     def _ask(self, policy: Obj, binding: Obj, attributes: Attributes) -> None:
         """One evaluation. A parameter that is missing decides before any condition is looked at."""
+        if self._parameters.unknown(policy):
+            stated = policy["spec"]["paramKind"]
+            text = f"'{stated['apiVersion']}, Kind={stated['kind']}'"
+            self._misconfigured(policy, attributes, f"failed to find resource referenced by paramKind: {text}")
+            return
         spec, params = policy["spec"], self._parameters.of(policy, binding, attributes.namespace)
         if params is None and spec.get("paramKind") and binding["spec"].get("paramRef"):
             if binding["spec"]["paramRef"].get("parameterNotFoundAction") == "Deny" and _fails(spec):
@@ -142,17 +147,27 @@ class Policies:
             values["variables"] = type(values["variables"])({**held, to_cel(variable["name"]): found})
         return values
 
+    def _misconfigured(self, policy: Obj, attributes: Attributes, text: str) -> None:
+        """A policy that cannot be set up refuses the writes of everybody, whatever its conditions and actions say."""
+        if _fails(policy["spec"]):
+            name = policy["metadata"]["name"]
+            message = f"ValidatingAdmissionPolicy '{name}' denied request: failed to configure policy: {text}"
+            raise _refusal(attributes, message, "Invalid")
+
     def _act(self, policy: Obj, binding: Obj, attributes: Attributes, text: str, reason: str) -> None:
         names = f"'{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
         actions = binding["spec"].get("validationActions") or ()
         if "Warn" in actions:
             attributes.warnings.append(f"Validation failed for ValidatingAdmissionPolicy {names}: {text}")
         if "Deny" in actions:
-            message = f"ValidatingAdmissionPolicy {names} denied request: {text}"
-            named = attributes.kind.named(attributes.name)
-            details = named.details(named.resource) | {"causes": [{"message": message}]}
-            shown = f"{named.qualified} {quoted(named.name)} is forbidden: {message}"
-            raise StatusError(CODES.get(reason, 422), reason, shown, details)
+            raise _refusal(attributes, f"ValidatingAdmissionPolicy {names} denied request: {text}", reason)
+
+
+def _refusal(attributes: Attributes, message: str, reason: str) -> StatusError:
+    named = attributes.kind.named(attributes.name)
+    details = named.details(named.resource) | {"causes": [{"message": message}]}
+    shown = f"{named.qualified} {quoted(named.name)} is forbidden: {message}"
+    return StatusError(CODES.get(reason, 422), reason, shown, details)
 
 
 def _fails(spec: Mapping[str, Any]) -> bool:

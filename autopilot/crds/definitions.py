@@ -13,6 +13,7 @@ from autopilot.crds.names import (
     VERSION,
 )
 from autopilot.crds.policy_schema import policy_spec_schema
+from autopilot.readiness.fence import EPOCH_KIND, EPOCHS
 
 Obj = dict[str, Any]
 LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
@@ -147,7 +148,9 @@ def _column(name: str, path: str, kind: str = "string", priority: int = 0, meani
     return {key: value for key, value in found.items() if value or key == "name"}
 
 
-def _definition(plural: str, kind: str, short: list[str], schema: Obj, columns: list[Obj]) -> Obj:
+def _definition(
+    plural: str, kind: str, short: list[str], schema: Obj, columns: list[Obj], scope: str = "Cluster"
+) -> Obj:
     known = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
@@ -161,7 +164,7 @@ def _definition(plural: str, kind: str, short: list[str], schema: Obj, columns: 
         "metadata": {"name": f"{plural}.{GROUP}", "labels": LABELS},
         "spec": {
             "group": GROUP,
-            "scope": "Cluster",
+            "scope": scope,
             "names": {
                 "plural": plural,
                 "singular": kind.lower(),
@@ -223,3 +226,23 @@ def recommendation_definition() -> Obj:
         {"spec": _recommendation_spec(), "status": _recommendation_status()},
     )
     return _definition(RECOMMENDATIONS, RECOMMENDATION_KIND, ["rec"], schema, columns)
+
+
+MOST_EPOCH = 2_000_000_000
+"""Below the largest `leaseTransitions` of a Lease, so that the next leader can go above it."""
+
+
+def epoch_definition() -> Obj:
+    """The definition of Epoch, the parameter of the fence."""
+    number = {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 1,
+        "maximum": MOST_EPOCH,
+        "description": "epoch of the leader: the only one whose writes the fence lets pass",
+        "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "an earlier leader cannot take it back"}],
+    }
+    spec = _object("who leads", {"epoch": number, "holder": text("identity of the leader")}, required=["epoch"])
+    schema = _object("The epoch of the present leader. Each leader writes it before anything else.", {"spec": spec})
+    columns = [_column("Epoch", ".spec.epoch", "integer"), _column("Holder", ".spec.holder"), AGE]
+    return _definition(EPOCHS, EPOCH_KIND, ["gpuepoch"], schema, columns, "Namespaced")

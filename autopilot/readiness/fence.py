@@ -1,12 +1,13 @@
-"""The ValidatingAdmissionPolicy that refuses writes of an earlier leader, with the Lease as its parameter.
+"""The ValidatingAdmissionPolicy that refuses writes of an earlier leader, with the object Epoch as its parameter.
 
 A process that is paused between its last check and its write sends the write after another controller took over. Only
 the API server can refuse that one. Each write of our account states the epoch of its leader, and the policy compares it
-with `leaseTransitions` of the Lease.
+with the Epoch, which each leader writes before anything else.
 
-A parameter that is missing allows the request. With `Deny` it would refuse the writes of everybody to every kind that
-the policy names, because the API server looks for the parameter before it looks at the conditions. `probe` finds out
-whether the policy is in force.
+The parameter is of a custom kind, because the API server loses sight of a built-in one for good when the last binding
+goes. A parameter or a kind that is missing lets the write pass (`Allow`, `Ignore`): otherwise the server would refuse
+the writes of everybody to every kind that the policy names, because it looks for the parameter before it looks at the
+conditions. The expressions cannot fail. `probe` finds out whether the policy is in force.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ CHECK = "gpu-autopilot"
 """Name of our AdmissionCheck: the `message` of its entries in a Workload begins with `epoch N: `."""
 PROBE = "gpu-autopilot-fence-probe"
 """Name of a ConfigMap that exists only in dry runs."""
+EPOCH_GROUP, EPOCH_VERSION, EPOCH_KIND, EPOCHS = "gpu-autopilot.io", "v1alpha1", "Epoch", "epochs"
+"""The kind of the parameter."""
 REGISTRATION = "admissionregistration.k8s.io"
-FORBIDDEN, ALREADY_THERE = 403, 409
+FORBIDDEN, ACCEPTED = 403, (201, 409)
 LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
 
 LEFT_ALONE = (
@@ -50,11 +53,13 @@ def _rule(group: str, *resources: str) -> dict[str, Any]:
 def fence_policy(
     namespace: str = "gpu-autopilot", account: str = "gpu-autopilot", lease: str = "gpu-autopilot"
 ) -> list[dict[str, Any]]:
-    """The policy and its binding, for the service account and the Lease of one namespace."""
-    current = "has(params.spec) && has(params.spec.leaseTransitions) ? params.spec.leaseTransitions : 0"
+    """The policy and its binding, for the service account and the Lease of one namespace. The Epoch has the name of
+    the Lease.
+    """
+    current = "has(params.spec) && has(params.spec.epoch) ? string(params.spec.epoch) : 'none'"
     epoch = (
-        f"has(object.metadata.annotations) && '{EPOCH}' in object.metadata.annotations"
-        f" ? int(object.metadata.annotations['{EPOCH}']) : -1"
+        f"has(object.metadata) && has(object.metadata.annotations) && '{EPOCH}' in object.metadata.annotations"
+        f" ? object.metadata.annotations['{EPOCH}'] : ''"
     )
     checks = (
         "variables.part == 'status' && has(object.status) && has(object.status.admissionChecks)"
@@ -62,10 +67,10 @@ def fence_policy(
     )
     kept = f"request.resource.resource == 'configmaps' && has(request.namespace) && request.namespace == '{namespace}'"
     probe = f"has(request.name) && request.name == '{PROBE}'"
-    said = f"its epoch is older than leaseTransitions of Lease {namespace}/{lease}: another controller leads"
+    said = f"its epoch is not that of Epoch {namespace}/{lease}: another controller leads"
     spec = {
-        "failurePolicy": "Fail",
-        "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+        "failurePolicy": "Ignore",
+        "paramKind": {"apiVersion": f"{EPOCH_GROUP}/{EPOCH_VERSION}", "kind": EPOCH_KIND},
         "matchConstraints": {
             "resourceRules": [_rule("*", "*/*")],
             "excludeResourceRules": [_rule(*each) for each in LEFT_ALONE],
@@ -92,14 +97,13 @@ def fence_policy(
         ],
         "validations": [
             {
-                "expression": "variables.part == 'status' || variables.epoch >= variables.current",
+                "expression": "variables.part == 'status' || variables.epoch == variables.current",
                 "message": said,
                 "reason": "Forbidden",
             },
             {
                 "expression": "variables.part != 'status' || (size(variables.checks) > 0 && variables.checks.all(c,"
-                " has(c.message) && c.message.startsWith('epoch ')"
-                " && int(c.message.substring(6, c.message.indexOf(': '))) >= variables.current))",
+                " has(c.message) && c.message.startsWith('epoch ' + variables.current + ': ')))",
                 "message": said,
                 "reason": "Forbidden",
             },
@@ -126,22 +130,47 @@ class Creates(Protocol):
         ...
 
 
-def probe(api: Creates, namespace: str) -> str:
-    """Why writes of an earlier leader are not refused; "" where they are.
+def probe(api: Creates, namespace: str, epoch: int) -> tuple[str, bool]:
+    """Why writes of an earlier leader are not refused, "" where they are; and whether those of this leader are.
 
-    A dry run of a write whose epoch is older than any: the policy is in force for this account when it is refused.
+    Dry runs of a write with the epochs before and after `epoch`, and with `epoch` itself: the policy is in force for
+    this account, and compares with the present epoch, where exactly the last one passes.
     """
-    body = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": PROBE, "namespace": namespace, "annotations": {EPOCH: "0"}},
-    }
-    answer = api.post(f"/api/v1/namespaces/{namespace}/configmaps", body, {"dryRun": "All"})
-    if answer.status == FORBIDDEN and f"'{NAME}'" in answer.reason:
-        return ""
-    if answer.status in {201, ALREADY_THERE}:
-        return (
-            f"ValidatingAdmissionPolicy {NAME} is not in force for this account: a write with epoch 0 was accepted in "
-            "a dry run; apply deploy/fence.yaml, and restart the API servers if it was deleted before"
-        )
-    return f"it cannot be found out whether ValidatingAdmissionPolicy {NAME} is in force: {answer.reason}"
+    for other in (epoch - 1, epoch + 1):
+        answer = _try(api, namespace, other)
+        if answer.status in ACCEPTED:
+            return (
+                f"ValidatingAdmissionPolicy {NAME} is not in force for this account: a write with epoch {other} was "
+                f"accepted in a dry run, and {epoch} is the present one; apply deploy/crds/epochs.yaml, "
+                "deploy/lead.yaml and deploy/fence.yaml of this version"
+            ), False
+        if not _refused(answer):
+            return (
+                f"it cannot be found out whether ValidatingAdmissionPolicy {NAME} is in force: {answer.reason}",
+                False,
+            )
+    answer = _try(api, namespace, epoch)
+    if answer.status in ACCEPTED:
+        return "", False
+    if not _refused(answer):
+        return f"it cannot be found out whether ValidatingAdmissionPolicy {NAME} lets us write: {answer.reason}", False
+    return (
+        f"ValidatingAdmissionPolicy {NAME} refuses the present epoch {epoch}, so nothing can be written: the API "
+        "server does not follow the object Epoch; restart the API servers one by one, or delete the binding of the "
+        "policy and apply deploy/fence.yaml again"
+    ), True
+
+
+def seen(api: Creates, namespace: str, epoch: int) -> bool:
+    """Whether a write with this epoch passes, or it cannot be known."""
+    return not _refused(_try(api, namespace, epoch))
+
+
+def _try(api: Creates, namespace: str, epoch: int) -> Answer:
+    meta = {"name": PROBE, "namespace": namespace, "annotations": {EPOCH: str(epoch)}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+    return api.post(f"/api/v1/namespaces/{namespace}/configmaps", body, {"dryRun": "All"})
+
+
+def _refused(answer: Answer) -> bool:
+    return answer.status == FORBIDDEN and f"'{NAME}'" in answer.reason

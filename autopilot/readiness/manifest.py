@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autopilot.readiness.fence import EPOCH_GROUP, EPOCHS
 from autopilot.readiness.rights import RIGHTS, Right
 from autopilot.readiness.watchdog import WATCHDOG, rule_of
 
@@ -80,7 +81,7 @@ def observe() -> list[dict[str, Any]]:
 
 def leading_rules(lease: str = NAME) -> list[dict[str, Any]]:
     """Rules in the namespace of the service, where several controllers elect their leader: the Lease and Events on it,
-    memory and commands, and the mark of the watchdog, which `autopilot rearm` takes away.
+    the Epoch of the fence, memory and commands, and the mark of the watchdog, which `autopilot rearm` takes away.
 
     A name cannot restrict what is created. The kill switch and the policy of the namespace cannot be changed.
     """
@@ -88,6 +89,8 @@ def leading_rules(lease: str = NAME) -> list[dict[str, Any]]:
     return [
         rule_of(leases, ["leases"], ["create"]),
         rule_of(leases, ["leases"], ["get", "update"], [lease]),
+        rule_of(EPOCH_GROUP, [EPOCHS], ["create"]),
+        rule_of(EPOCH_GROUP, [EPOCHS], ["get", "update"], [lease]),
         rule_of("", ["configmaps"], ["create"]),
         rule_of("", ["configmaps"], ["get", "update"], [INBOX_MAP, MEMORY_MAP, *memory_parts()]),
         rule_of("", ["configmaps"], ["get", "delete"], [WATCHDOG]),

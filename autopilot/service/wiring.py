@@ -217,7 +217,8 @@ def _open(settings: Settings, places: Places, site: Site, source: PolicySource, 
         leadership, memory, inbox = shared.leadership, shared.memory, shared.inbox
         site.guard(shared.leadership.may_write)
         if isinstance(source, RestrainedPolicy):
-            source.leads = lambda: shared.elector.fence() is not None
+            source.leads = shared.leadership.leads
+            source.unfenced = shared.leadership.unfenced
     else:
         leadership, memory = FileLeadership(places.lock, before.fence if before is not None else 0), local
         opened.callback(leadership.release)

@@ -42,6 +42,7 @@ from tests.hostile.api_watch import EXCLUDE, PREEMPTIBLE, SLO, ApiWatch, Decided
 from tests.hostile.api_wire import Wire
 from tests.kits.acting_kit import CHECKED, TIME
 from tests.kits.failovers import OURS
+from tests.kits.fence_kit import install_fence, set_epoch
 from tests.kits.killing import Killed, Nowhere, make_mortal, take_lease
 from tests.kits.kube_objects import node
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster
@@ -106,11 +107,8 @@ class ApiHostile:
             self.kueue.queue(name, gpus, cohortName="all", admissionChecksStrategy=CHECKED, preemption=preemption)
         for name, value in (("low", 0), ("high", 100)):
             self.kueue.priority(name, value)
-        policy, binding = fence_policy()
-        root = "/apis/admissionregistration.k8s.io/v1"
-        self.ask("POST", f"{root}/validatingadmissionpolicies", policy)
-        self.ask("POST", f"{root}/validatingadmissionpolicybindings", binding)
-        self.pass_time(2.0)
+        install_fence(self.server, fence_policy)
+        self.pass_time(1.0)
         self.server.authorize = lambda _call: None
 
     @property
@@ -128,6 +126,7 @@ class ApiHostile:
         """Another controller takes over what is in the cluster."""
         self.fence += 1
         take_lease(self.server.client(ADMIN, "test"), self.fence)
+        set_epoch(self.server, self.fence)
         self.watch.fence = self.fence
         wire = Wire(self.server, OURS, self.faults, self.watch.judge, lambda: self.webhooks_down)
         source = Cluster(wire, lambda: self.now_s, rng=random.Random(self.rng.random()))

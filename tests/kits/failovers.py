@@ -14,10 +14,12 @@ from apiserver.cluster import cluster
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import service_account
-from autopilot.readiness.fence import EPOCH, fence_policy
+from autopilot.readiness.fence import EPOCH
+from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.lease import Terms
 from autopilot.service.leading.memory import ClusterMemory
 from tests.kits.apiserver_kit import START, Asker
+from tests.kits.fence_kit import install_fence
 from tests.kits.lead_kit import NAME, Candidate, InProcess, with_namespace
 
 TERMS = Terms(2.0, 1.2, 0.3)
@@ -50,16 +52,19 @@ class Actor:
     dead: bool = False
     held: int | None = None  # the fence that was checked, between check and write
     candidate: Candidate = field(init=False)
+    epoch: ClusterEpoch = field(init=False)
+    claimed: int = 0  # the fence of the term whose epoch it has written
 
     def __post_init__(self) -> None:
         """Clocks run up to 2 % fast or slow, and wall clocks are up to an hour off."""
         memory = ClusterMemory(InProcess(self.server, OURS), NAME.namespace, Memoryless())
+        self.epoch = ClusterEpoch(InProcess(self.server, OURS), NAME, lambda _seconds: None)
         self.candidate = Candidate(
             self.server,
             self.name,
             TERMS,
             user=OURS,
-            known_fence=memory.known_fence,
+            known_fence=lambda: max(memory.known_fence(), self.epoch.known()),
             rate=self.rng.uniform(0.98, 1.02),
             wall_off_s=self.rng.uniform(-3600.0, 3600.0),
         )
@@ -88,9 +93,10 @@ class Actor:
             body = {"metadata": {"annotations": {EPOCH: str(sent), "by": self.name}}}
             self.candidate.api.patch(TARGET, body)
         elif self.stands and (fence := elector.fence()) is not None and (elector.still(fence) or not self.checks):
-            self.held = fence
+            if fence == self.claimed or not self.epoch.claim(fence):
+                self.held = self.claimed = fence
         elif self.stands and not self.checks:
-            self.held = 10**6  # of a controller that takes itself for the leader
+            self.held = self.epoch.known()  # of a controller that takes itself for the leader
         self._later(WRITE_S * self.rng.uniform(0.5, 1.5), self._acting)
 
     def _later(self, delay_s: float, what: object) -> None:
@@ -114,10 +120,7 @@ def served(seed: int) -> Server:
     ask = Asker(server)
     ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     ask("POST", "/api/v1/namespaces/team/configmaps", {"metadata": {"name": "target"}})
-    policy, binding = fence_policy()
-    ask("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", policy)
-    ask("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", binding)
-    server.timeline.run_for(1.0)
+    install_fence(server)
     server.authorize = lambda _call: None
     server.audit = AuditLog()
     return server
@@ -190,8 +193,8 @@ def _judge(server: Server, found: Outcome) -> None:
             if who.setdefault(epoch, name) != name and not found.violation:
                 found.violation = f"{name} and {who[epoch]} both wrote with epoch {epoch}"
             highest = max(highest, epoch)
-        elif each.resource == "leases.coordination.k8s.io" and each.done:
-            highest = max(highest, int(each.body["spec"]["leaseTransitions"]))
+        elif each.resource == "epochs.gpu-autopilot.io" and each.done:
+            highest = max(highest, int(each.body["spec"]["epoch"]))
 
 
 def _stated(entry: Entry) -> tuple[int, str]:

@@ -182,6 +182,7 @@ def test_an_action_that_is_off_asks_for_no_right(render: Callable[..., list[Obj]
         ("gpu-autopilot.io", "recommendations/status"),
         ("gpu-autopilot.io", "autopilotpolicies/status"),
         ("coordination.k8s.io", "leases"),
+        ("gpu-autopilot.io", "epochs"),
         ("", "configmaps"),
     }
 

@@ -93,7 +93,7 @@ def test_a_restraint_is_named_by_the_policy_and_by_each_action(
     source = ClusterPolicySource(desk.api.get, PolicyObject("fleet"), desk.folder / "last")
     mark, now = [""], [0.0]
     held = RestrainedPolicy(
-        source, lambda: (mark[0], ""), lambda: "no fence", frozenset({"preempt"}), monotonic_s=lambda: now[0]
+        source, lambda: (mark[0], ""), lambda: ("no fence", False), frozenset({"preempt"}), monotonic_s=lambda: now[0]
     )
     held.leads = lambda: True
     writer = PolicyStatus(source, desk.api.get, desk.api.send, lambda: 0.0)

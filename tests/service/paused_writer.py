@@ -12,6 +12,7 @@ import structlog
 
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.elector import Elector, ElectorThread
+from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.lease import LeaseName, Terms
 from collectors.kubernetes.access import Access, Address
 
@@ -29,11 +30,13 @@ def main(kubeconfig: str) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     api = ClusterApi(Access(Address(Path(kubeconfig))))
     terms = Terms(2.0, 1.0, 0.3)
-    elector = Elector(api, LeaseName("gpu-autopilot", "gpu-autopilot"), terms)
+    name = LeaseName("gpu-autopilot", "gpu-autopilot")
+    elector = Elector(api, name, terms)
     thread = ElectorThread(elector, terms.retry_s)
     thread.start()
     while (fence := elector.fence()) is None:
         time.sleep(0.02)
+    assert ClusterEpoch(api, name).claim(fence) == ""
     say(fence)
     assert elector.still(fence)
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -18,10 +18,12 @@ from apiserver.cluster import cluster
 from apiserver.http.serve import Running, serve
 from apiserver.timeline import Timeline
 from apiserver.users import service_account
-from autopilot.readiness.fence import EPOCH, fence_policy
+from autopilot.readiness.fence import EPOCH
+from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.lease import Terms
 from tests.kits.apiserver_kit import Asker
-from tests.kits.lead_kit import Candidate, with_namespace
+from tests.kits.fence_kit import install_fence
+from tests.kits.lead_kit import NAME, Candidate, with_namespace
 from tests.service.kit import poll
 from tests.tidy.tree import ROOT
 
@@ -36,10 +38,7 @@ def api() -> Iterator[Running]:
     ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "app:1"}]}}
     ask("POST", "/api/v1/namespaces/team/pods", body)
-    policy, binding = fence_policy()
-    ask("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", policy)
-    ask("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", binding)
-    server.timeline.run_for(1.0)
+    install_fence(server)
     server.authenticate, server.authorize = lambda _request: OURS, lambda _call: None
     server.audit = AuditLog()
     with serve(server) as running:
@@ -79,6 +78,7 @@ def _take_over(api: Running, paused: subprocess.Popen[str]) -> None:
     poll(takes_over, "nobody takes over")
     with api.clock.lock:
         body = {"metadata": {"annotations": {EPOCH: "2", "by": "the new one"}}}
+        assert ClusterEpoch(other.api, NAME).claim(2) == ""
         assert other.api.patch("/api/v1/namespaces/team/pods/p", body).status == 200
     os.kill(paused.pid, signal.SIGCONT)
     answer = paused.stdout.readline()

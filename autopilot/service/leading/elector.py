@@ -83,7 +83,7 @@ class Elector:
         wall_s: Callable[[], float] = time.time,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`known_fence` returns the fence of the memory in the cluster, and raises `OSError` where it cannot be read.
+        """`known_fence` returns the highest fence that the cluster knows, and raises `OSError` where it cannot be read.
 
         `on_change` is called, in the thread of `step`, when this controller begins or ends to lead.
         """
@@ -102,6 +102,7 @@ class Elector:
         self._absent_s: float | None = None  # when the Lease was first found missing
         self._highest = 0  # the highest fence that was ever seen
         self._uid = ""  # of the Lease, as it was last read
+        self._outdone: int | None = None  # a fence that the cluster knows a later one than
         self.impostors = 0  # times that another process wrote the Lease under our identity
 
     def fence(self) -> int | None:
@@ -113,9 +114,15 @@ class Elector:
         """Whether a write with this fence may leave now. Ask immediately before each write."""
         return self.fence() == fence
 
+    def outdone(self, fence: int) -> None:
+        """The cluster knows a later fence than this one: its term ends with the next step. Any thread may call it."""
+        self._outdone = fence
+
     def step(self) -> None:
         """One turn: renew, take or wait. Call it every `retry_s`."""
         before, problem = self.fence(), self.problem
+        if self._term is not None and self._term.fence == self._outdone:
+            self._end("the cluster knows a later fence")
         if self._term is not None and before is None:
             self._end("the Lease could not be renewed in time")
         if self._term is not None and self._version:
@@ -234,7 +241,7 @@ class Elector:
         try:
             known = self._known_fence()
         except (OSError, InputError) as error:
-            self.problem = f"{self.name}: the fence in the memory of the cluster cannot be read: {error}"
+            self.problem = f"{self.name}: the fence that the cluster knows cannot be read: {error}"
             return None
         return max(self._highest, known) + 1
 

@@ -10,6 +10,7 @@ import structlog
 from autopilot.core.model.ports import Actuator, Following
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
 from autopilot.service.leading.elector import Elector
+from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.inbox import ClusterInbox
 from autopilot.service.leading.memory import ClusterMemory
 
@@ -19,8 +20,10 @@ log: Any = structlog.get_logger("leadership")
 class ClusterLeadership:
     """Leads while the Lease is held and its term has claimed what the last leader left (port `Leadership`)."""
 
-    def __init__(self, elector: Elector, memory: ClusterMemory, inbox: ClusterInbox) -> None:
-        self._elector, self._memory, self._inbox = elector, memory, inbox
+    def __init__(
+        self, elector: Elector, memory: ClusterMemory, inbox: ClusterInbox, epoch: ClusterEpoch | None = None
+    ) -> None:
+        self._elector, self._memory, self._inbox, self._epoch = elector, memory, inbox, epoch
         self._claimed: int | None = None
         self.problem = ""  # why a term cannot begin
         self.ended: Callable[[], None] = elector.release  # ends the election
@@ -33,7 +36,9 @@ class ClusterLeadership:
         fence = self._elector.fence()
         if fence is None or fence == self._claimed:
             return fence
-        problem = self._memory.claim(fence) or self._claim_inbox(fence)
+        problem = self._claim_epoch(fence) or self._memory.claim(fence) or self._claim_inbox(fence)
+        if self._epoch is not None and not problem:
+            self._epoch.settle(fence)
         if problem != self.problem and problem:
             log.warning("the memory of the last leader cannot be taken over yet", reason=problem, fence=fence)
         self.problem = problem
@@ -78,6 +83,26 @@ class ClusterLeadership:
         if self._claimed is not None and self._elector.still(self._claimed):
             self._memory.flush()
         self.ended()
+
+    def leads(self) -> bool:
+        """Whether a term goes on whose memory was taken over."""
+        return self._claimed is not None and self.still_leads(self._claimed)
+
+    def unfenced(self) -> tuple[str, bool]:
+        """Why the API server does not refuse writes of an earlier leader, and whether it refuses those of this one."""
+        if self._epoch is None or self._claimed is None:
+            return "this controller does not lead", False
+        problem = self._claim_epoch(self._claimed)
+        return (problem, False) if problem else self._epoch.probe(self._claimed)
+
+    def _claim_epoch(self, fence: int) -> str:
+        """Write the epoch of this term. Where the cluster knows a later one, the next term goes above that."""
+        if self._epoch is None:
+            return ""
+        problem = self._epoch.claim(fence, self._elector.identity)
+        if self._epoch.highest > fence:
+            self._elector.outdone(fence)
+        return problem
 
     def _claim_inbox(self, fence: int) -> str:
         memory = self._memory.load()

@@ -13,7 +13,6 @@ from actuators.kubernetes.levers import LEVERS
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
-from autopilot.readiness.fence import probe
 from autopilot.service.capping import kinds_of
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.settings import Kubernetes
@@ -29,10 +28,11 @@ REARM = (
     "every mode counts as recommend until an admin puts the check `gpu-autopilot` back into the queues that had it, "
     "and runs `autopilot rearm`"
 )
+UNKNOWN = "whether the API server checks the fence is not known yet"
 EVERY_S = 10.0
 """Time between two looks at the mark."""
-PROBE_S = 60.0
-"""Time between two questions whether the fence is checked."""
+PROBE_S, AGAIN_S = 60.0, 5.0
+"""Time between two questions whether the fence is checked; after a no."""
 
 
 class RestrainedPolicy:
@@ -42,22 +42,25 @@ class RestrainedPolicy:
         self,
         source: PolicySource,
         marked: Callable[[], tuple[str, str]],
-        unfenced: Callable[[], str],
+        unfenced: Callable[[], tuple[str, bool]],
         names: frozenset[str],
         rearm: Callable[[], str] = lambda: "",
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`marked`: what the watchdog did, and why that is not known. `unfenced`: why late writes are not refused.
+        """`marked`: what the watchdog did, and why that is not known. `unfenced`: why the fence is not as it should be,
+        and whether it refuses this leader's own writes.
 
         `names`: actions with writes that carry no resourceVersion. `rearm` takes the mark away, and says why it could
         not.
         """
-        self._source, self._marked, self._unfenced, self._names = source, marked, unfenced, names
+        self._source, self._marked, self._names = source, marked, names
         self._rearm, self._monotonic_s = rearm, monotonic_s
         self.leads: Callable[[], bool] = lambda: False  # a controller that does not lead asks nothing
         self._mark, self._mark_s = "the mark of the watchdog was not read yet", float("-inf")
         self._read = False  # the mark was read in this term
-        self._fence, self._fence_s = "whether the API server checks the fence is not known yet", float("-inf")
+        self.unfenced = unfenced
+        self._fence, self._fence_s = UNKNOWN, float("-inf")
+        self._refused = False  # the API server refuses what this leader writes
         self._last: tuple[Policy, bool, bool, Policy] | None = None
 
     @property
@@ -65,7 +68,8 @@ class RestrainedPolicy:
         """Why the policy is not in force as it is written; None where it is."""
         said = [getattr(self._source, "problem", None) or "", self._mark]
         if self._fence and not self._mark and self._last is not None and self._last[3] is not self._last[0]:
-            said.append(f"{self._fence}; `auto` counts as recommend for {', '.join(sorted(self._names))}")
+            what = f"`auto` counts as recommend for {', '.join(sorted(self._names))}"
+            said.append(f"{self._fence}; {'every mode counts as recommend' if self._refused else what}")
         return "; ".join(each for each in said if each) or None
 
     def rearm(self) -> str:
@@ -80,11 +84,12 @@ class RestrainedPolicy:
         if self.leads():
             if now_s - self._mark_s >= EVERY_S:
                 self._mark, self._mark_s = self._read_mark(), now_s
-            if now_s - self._fence_s >= PROBE_S and self._acts(policy):
-                self._fence, self._fence_s = self._unfenced(), now_s
+            every_s = AGAIN_S if self._fence else PROBE_S
+            if now_s - self._fence_s >= every_s and self._acts(policy):
+                (self._fence, self._refused), self._fence_s = self.unfenced(), now_s
         else:
             self._read = False
-        key = (policy, bool(self._mark), bool(self._fence))
+        key = (policy, bool(self._mark) or self._refused, bool(self._fence))
         if self._last is None or self._last[0] is not policy or self._last[1:3] != key[1:]:
             self._last = (*key, self._restrained(policy))
         return self._last[3]
@@ -102,13 +107,15 @@ class RestrainedPolicy:
         return said
 
     def _acts(self, policy: Policy) -> bool:
-        return any(getattr(policy.modes, name) == Mode.AUTO for name in self._names)
+        return any(
+            getattr(policy.modes, name) in {Mode.APPROVE, Mode.AUTO} for name in policy.modes.__dataclass_fields__
+        )
 
     def _restrained(self, policy: Policy) -> Policy:
         lower: dict[str, Mode] = {}
         for name in policy.modes.__dataclass_fields__:
             mode = getattr(policy.modes, name)
-            if (self._mark and mode in {Mode.APPROVE, Mode.AUTO}) or (
+            if ((self._mark or self._refused) and mode in {Mode.APPROVE, Mode.AUTO}) or (
                 self._fence and mode == Mode.AUTO and name in self._names
             ):
                 lower[name] = Mode.RECOMMEND
@@ -129,7 +136,8 @@ def leader_lines(given: Kubernetes) -> list[str]:
     lines = [f"leader       elected by Lease {given.namespace}/{given.lease.name}"]
     if given.act:
         names = ", ".join(sorted(unversioned()))
-        lines.append(f"fence        without deploy/fence.yaml in the cluster, `auto` counts as recommend for: {names}")
+        files = "deploy/crds/epochs.yaml and deploy/fence.yaml"
+        lines.append(f"fence        without {files}, `auto` counts as recommend for: {names}")
     return lines
 
 
@@ -138,4 +146,4 @@ def restrained(given: Kubernetes | None, api: ClusterApi | None, source: PolicyS
     if given is None or given.lease is None or api is None:
         return source
     marker = Marker(api, given.namespace)
-    return RestrainedPolicy(source, marker.read, lambda: probe(api, given.namespace), unversioned(), marker.clear)
+    return RestrainedPolicy(source, marker.read, lambda: (UNKNOWN, False), unversioned(), marker.clear)

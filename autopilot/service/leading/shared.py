@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autopilot.memory_store import FileMemoryStore
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.elector import Elector, ElectorThread
+from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.inbox import ClusterInbox
 from autopilot.service.leading.leadership import ClusterLeadership
 from autopilot.service.leading.lease import LeaseName
@@ -42,14 +43,16 @@ def open_shared(
         return None
     terms = given.lease.terms()
     memory = ClusterMemory(api, given.namespace, local)
+    name = LeaseName(given.namespace, given.lease.name)
+    epoch = ClusterEpoch(api, name)
     wakes: list[Callable[[], None]] = []
     elector = Elector(
         api.within(terms.renew_s / 3.0),
-        LeaseName(given.namespace, given.lease.name),
+        name,
         terms,
-        known_fence=memory.known_fence,
+        known_fence=lambda: max(memory.known_fence(), epoch.known()),
         on_change=lambda: wakes[-1]() if wakes else None,
     )
     inbox = ClusterInbox(api, given.namespace, kill_switch, lambda: leadership.waiting())  # noqa: PLW0108 - made below
-    leadership = ClusterLeadership(elector, memory, inbox)
+    leadership = ClusterLeadership(elector, memory, inbox, epoch)
     return Shared(elector, memory, inbox, leadership, terms.retry_s, wakes)

@@ -29,13 +29,13 @@ from autopilot.crds.policy_status import PolicyStatus
 from autopilot.crds.roles import SERVICE_RULES, roles
 from autopilot.memory_store import InMemoryStore
 from autopilot.readiness.checks import run_checks
-from autopilot.readiness.fence import fence_policy, probe
 from autopilot.readiness.line import Asked
 from autopilot.readiness.manifest import MEMORY_PARTS, POLICY_MAP, RBAC, SWITCH_MAP, leading_rules, observe, rules
 from autopilot.readiness.watchdog import watchdog_own_rules, watchdog_rules
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject
 from autopilot.service.config_maps import MapName, MapSwitch
 from autopilot.service.leading import memory as memory_module
+from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.inbox import ClusterInbox
 from autopilot.service.leading.lease import Terms
 from autopilot.service.leading.memory import ClusterMemory
@@ -46,6 +46,7 @@ from collectors.kubernetes.transport import ApiError, Transport
 from tests.hostile.api_wire import Stream, Wire
 from tests.kits.apiserver_kit import START, Asker
 from tests.kits.core_world import waits
+from tests.kits.fence_kit import install_fence
 from tests.kits.lead_kit import NAME, Candidate, InProcess, with_namespace
 from tests.kits.recommendations_kit import Desk
 from tests.kits.rights_kit import Right
@@ -173,10 +174,7 @@ def test_the_watchdog_uses_each_of_its_rights() -> None:
 def test_leading_uses_each_of_its_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Election, memory, commands and takeover, the fence, and the mark of the watchdog that a person takes away."""
     server = empty()
-    policy, binding = fence_policy()
-    ask = Asker(server)
-    ask("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", policy)
-    ask("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", binding)
+    install_fence(server)
     seen, api = granted(server, leading_rules()), InProcess(server, OURS)
     Marker(InProcess(server), NAME.namespace).write("removed", "now", "it was away", {})
     monkeypatch.setattr(memory_module, "SHARD_BYTES", 1500)
@@ -187,8 +185,11 @@ def test_leading_uses_each_of_its_rights(monkeypatch: pytest.MonkeyPatch) -> Non
             server.timeline.run_for(1.5)
         fence = candidate.elector.fence()
         assert fence == leader
+        epoch = ClusterEpoch(api, NAME)
+        assert epoch.claim(fence) == ""
+        epoch.settle(fence)
         _lead(server, api, fence)
-        assert probe(api, NAME.namespace) == ""
+        assert epoch.probe(fence) == ("", False)
         if leader == 2:
             candidate.elector.release()
     mark = Marker(api, NAME.namespace)

@@ -23,6 +23,7 @@ class Beside:
 
     def __init__(self) -> None:
         self.mark, self.unknown, self.fence, self.now_s, self.asked = "", "", "", 0.0, 0
+        self.refused = False
         self.source = RestrainedPolicy(
             StaticPolicySource(POLICY),
             lambda: (self.mark, self.unknown),
@@ -33,10 +34,10 @@ class Beside:
         )
         self.source.leads = lambda: True
 
-    def probe(self) -> str:
-        """Why late writes are not refused."""
+    def probe(self) -> tuple[str, bool]:
+        """Why late writes are not refused, and whether our own are."""
         self.asked += 1
-        return self.fence
+        return self.fence, self.refused
 
     def rearm(self) -> str:
         """Take the mark away."""
@@ -95,6 +96,16 @@ def test_without_the_fence_auto_is_refused_where_a_write_carries_no_version() ->
     assert str(beside.source.problem).endswith("`auto` counts as recommend for preempt")
     beside.fence = ""
     assert beside.modes() == ("auto", "auto", "approve")
+
+
+def test_where_the_fence_refuses_this_leader_nothing_acts_and_it_is_asked_again_soon() -> None:
+    """Approved effects would fail too; a fence that is in order again counts after seconds."""
+    beside = Beside()
+    beside.fence, beside.refused = "our epoch is refused; restart the API servers", True
+    assert beside.modes() == ("recommend", "recommend", "recommend")
+    assert str(beside.source.problem).endswith("restart the API servers; every mode counts as recommend")
+    beside.fence, beside.refused = "", False
+    assert beside.modes(5.0) == ("auto", "auto", "approve")
 
 
 def test_without_an_election_nothing_restrains_the_policy() -> None:
