@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import Named, StatusError, quoted
 from apiserver.plain_json import clone
-from apiserver.timeline import parse_stamp, stamp
+from apiserver.timeline import stamp
 
 if TYPE_CHECKING:
     from apiserver.kinds.base import Kind
@@ -41,7 +41,8 @@ class Deletion:
         if "deletionTimestamp" in metadata:
             held_s = metadata.get("deletionGracePeriodSeconds", 0)
             if grace_s < held_s:
-                self._shorten(metadata, held_s, grace_s)
+                metadata["deletionTimestamp"] = stamp(self._server.timeline.now + timedelta(seconds=grace_s))
+                metadata["deletionGracePeriodSeconds"] = grace_s
             else:
                 grace_s = held_s
         elif grace_s or held or kind.grace is not None:
@@ -83,11 +84,6 @@ class Deletion:
             return 0
         given = options.get("gracePeriodSeconds")
         return kind.grace(stored) if given is None else kind.grace(stored) and max(int(given), 0)
-
-    def _shorten(self, metadata: Obj, held_s: int, grace_s: int) -> None:
-        asked = parse_stamp(metadata["deletionTimestamp"]) - timedelta(seconds=held_s)
-        metadata["deletionTimestamp"] = stamp(asked + timedelta(seconds=grace_s))
-        metadata["deletionGracePeriodSeconds"] = grace_s
 
 
 def check_preconditions(kind: Kind, stored: Obj, preconditions: Obj) -> None:

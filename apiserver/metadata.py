@@ -118,6 +118,13 @@ def metadata_errors(metadata: Obj, name_errors: Callable[[str], list[str]] = sub
     return errors
 
 
+def drop_empty(metadata: Obj) -> None:
+    """Take out the maps and lists that are empty: the types leave them out."""
+    for name in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
+        if name in metadata and not metadata[name]:
+            del metadata[name]
+
+
 def metadata_update_errors(new: Obj, old: Obj) -> list[FieldError]:
     """What an update may not change."""
     errors = label_errors(new.get("labels") or {}, "metadata.labels")

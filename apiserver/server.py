@@ -19,7 +19,7 @@ from apiserver.reading import Reading
 from apiserver.requests import Call, Request, Response, WatchStream
 from apiserver.routing import Route, route, verb
 from apiserver.store import Store
-from apiserver.timeline import Timeline
+from apiserver.timeline import Process, Timeline
 from apiserver.users import ADMIN, User
 from apiserver.writing import Writing
 
@@ -68,6 +68,7 @@ class Server:
         self.audit: AuditLog | None = None  # where writes are noted
         self.actors: list[Actor] = []
         self.restarts: list[Callable[[], None]] = []  # what loses its memory when the process is started again
+        self.processes: dict[str, Process] = {}  # the programs that the actors are part of, by name
         self.authenticate: Authenticate = lambda _request: ADMIN
         self.authorize: Authorize = lambda _call: None
         self.authorize_path: AuthorizePath = lambda _request, _user: None
@@ -79,6 +80,10 @@ class Server:
         self._new_uid = new_uid
         self._new_suffix = new_suffix
         self.pick: Pick = pick or first
+
+    def process(self, name: str) -> Process:
+        """The program of a name, which may be stopped and go on."""
+        return self.processes.setdefault(name, Process(self.timeline))
 
     def client(self, user: User, manager: str) -> Client:
         """A client in this process: its requests go the same way as those from outside."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from apiserver.plain_json import encode
-from apiserver.timeline import Timeline
+from apiserver.timeline import Clock, Timeline
 
 Obj = dict[str, Any]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -197,13 +197,14 @@ class Store:
         listeners.append(listener)
         return lambda: listeners.remove(listener) if listener in listeners else None
 
-    def subscribe(self, resources: str | Iterable[str], listener: Listener) -> None:
-        """Call an actor for every change of the resources, by the timeline, at the moment of the change."""
+    def subscribe(self, resources: str | Iterable[str], listener: Listener, clock: Clock | None = None) -> None:
+        """Call an actor for every change of the resources, by its clock, at the moment of the change."""
         for resource in (resources,) if isinstance(resources, str) else resources:
-            self.listen(resource, self._later(listener))
+            self.listen(resource, self._later(listener, clock or self.timeline))
 
-    def _later(self, listener: Listener) -> Listener:
+    @staticmethod
+    def _later(listener: Listener, clock: Clock) -> Listener:
         def later(event: Event) -> None:
-            self.timeline.at(0.0, lambda: listener(event))
+            clock.at(0.0, lambda: listener(event))
 
         return later

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 US = 1_000_000
@@ -25,7 +27,34 @@ class Timer:
         self.callback = None
 
 
-class Timeline:
+class Clock(ABC):
+    """The present moment, and callbacks at later ones."""
+
+    @property
+    @abstractmethod
+    def now_us(self) -> int:
+        """Microseconds since 1970."""
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return self.now_us / US
+
+    @property
+    def now(self) -> datetime:
+        """The moment in UTC."""
+        return EPOCH + timedelta(microseconds=self.now_us)
+
+    @abstractmethod
+    def at_us(self, moment_us: int, callback: Callback) -> Timer:
+        """Call `callback` at a moment, or as soon as time runs if that has passed."""
+
+    def at(self, delay_s: float, callback: Callback) -> Timer:
+        """Call `callback` after `delay_s` (>= 0) seconds; 0 is as soon as time runs."""
+        return self.at_us(self.now_us + round(delay_s * US), callback)
+
+
+class Timeline(Clock):
     """Time in whole microseconds since 1970; it moves only in `run_until` and `run_for`.
 
     Callbacks of one moment run in the order in which they were scheduled, and one that is scheduled for now runs after
@@ -45,20 +74,6 @@ class Timeline:
     def now_us(self) -> int:
         """Microseconds since 1970."""
         return self._now_us
-
-    @property
-    def now_s(self) -> float:
-        """Seconds since 1970."""
-        return self._now_us / US
-
-    @property
-    def now(self) -> datetime:
-        """The moment in UTC."""
-        return EPOCH + timedelta(microseconds=self._now_us)
-
-    def at(self, delay_s: float, callback: Callback) -> Timer:
-        """Call `callback` after `delay_s` (>= 0) seconds; 0 is as soon as time runs."""
-        return self.at_us(self._now_us + round(delay_s * US), callback)
 
     def at_us(self, moment_us: int, callback: Callback) -> Timer:
         """Call `callback` at a moment, or as soon as time runs if that has passed."""
@@ -108,6 +123,43 @@ class Timeline:
     def run_for(self, delay_s: float) -> None:
         """Run the callbacks of the next `delay_s` seconds; 0 runs those that are due now."""
         self.run_until_us(self._now_us + round(delay_s * US))
+
+
+class Process(Clock):
+    """A program that runs on a timeline. While it is stopped its callbacks wait, as after SIGSTOP."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._held: list[Timer] = []
+        self.stopped = False
+
+    @property
+    def now_us(self) -> int:
+        """Microseconds since 1970."""
+        return self._timeline.now_us
+
+    def at_us(self, moment_us: int, callback: Callback) -> Timer:
+        """Call `callback` at a moment, or when the program goes on after that."""
+        timer = Timer(max(moment_us, self.now_us), callback)
+        self._timeline.at_us(moment_us, partial(self._due, timer))
+        return timer
+
+    def _due(self, timer: Timer) -> None:
+        if self.stopped:
+            self._held.append(timer)
+        elif timer.callback is not None:
+            timer.callback()
+
+    def stop(self) -> None:
+        """SIGSTOP: what becomes due from now on waits."""
+        self.stopped = True
+
+    def resume(self) -> None:
+        """SIGCONT: what became due meanwhile is called now, in its order."""
+        self.stopped = False
+        held, self._held = self._held, []
+        for timer in held:
+            self._timeline.at(0.0, partial(self._due, timer))
 
 
 def stamp(moment: datetime) -> str:

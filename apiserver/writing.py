@@ -24,7 +24,7 @@ from apiserver.errors import (
 )
 from apiserver.kinds.base import Kind, Subresource
 from apiserver.managed import Writer, applied, blank, track_update
-from apiserver.metadata import metadata_errors, metadata_update_errors
+from apiserver.metadata import drop_empty, metadata_errors, metadata_update_errors
 from apiserver.patches import apply_patch
 from apiserver.patching import bad_patch, check_apply, check_patch_options, same_but_times, sorted_text, uid_of_nothing
 from apiserver.plain_json import clone
@@ -184,6 +184,7 @@ class Writing:
             raise unexpected("resourceVersion should not be set on objects to be created")
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
             metadata.pop(name, None)
+        drop_empty(metadata)
         metadata["creationTimestamp"] = stamp(server.timeline.now)
         metadata["uid"] = server.new_uid(kind, metadata.get("namespace", ""), metadata.get("name", ""))
         kind.prepare_create(obj)
@@ -220,6 +221,7 @@ class Writing:
         if given and given != old["metadata"]["resourceVersion"]:
             raise modified(kind.named(call.name))
         self._keep_deletion(metadata, old["metadata"])
+        drop_empty(metadata)
         kind.default(obj)
         subresource = kind.subresources[call.subresource] if call.subresource else None
         attributes = self._attributes(call, "UPDATE", obj, old)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from apiserver.client import Client
+from apiserver.store import Listener
 from apiserver.users import ADMIN, User
 
 if TYPE_CHECKING:
@@ -15,18 +17,23 @@ if TYPE_CHECKING:
 MASTERS = "system:masters"  # actors may do all: the bootstrap roles of the real controllers are not there
 
 
-class Actor(ABC):
-    """A controller on a server: it reacts to changes (`server.store.subscribe`) and timers (`server.timeline.at`).
+CONTROLLER_MANAGER = "kube-controller-manager"
 
-    It is called by the timeline only, never inside a request. It writes through `self.client`, as its user, under its
-    field manager.
+
+class Actor(ABC):
+    """A controller on a server: it reacts to changes (`follow`) and timers (`self.clock.at`).
+
+    It is called by the clock of its process only, never inside a request: `server.process(name)` stops it. It writes
+    through `self.client`, as its user, under its field manager.
     """
 
     user: User = ADMIN
     manager: str = "actor"
+    process: str = CONTROLLER_MANAGER
 
     def __init__(self, server: Server) -> None:
         self.server = server
+        self.clock = server.process(self.process)
         all_rights = replace(self.user, groups=(*self.user.groups, MASTERS))
         self.client: Client = server.client(all_rights, self.manager)
         self.start()
@@ -34,3 +41,7 @@ class Actor(ABC):
     @abstractmethod
     def start(self) -> None:
         """Subscribe to what it follows."""
+
+    def follow(self, resources: str | Iterable[str], listener: Listener) -> None:
+        """Call `listener` for every change of the resources, unless the process is stopped."""
+        self.server.store.subscribe(resources, listener, self.clock)

@@ -34,10 +34,10 @@ class Disruption(Actor):
     def start(self) -> None:
         """Follow budgets and pods."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
+        self._timeline = self.clock
         self._pods: dict[str, dict[str, Obj]] = {}
-        self._store.subscribe(BUDGETS, self._on_budget)
-        self._store.subscribe("pods", self._on_pod)
+        self.follow(BUDGETS, self._on_budget)
+        self.follow("pods", self._on_pod)
 
     def _on_budget(self, event: Event) -> None:
         if event.type == "DELETED":

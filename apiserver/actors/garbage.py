@@ -28,18 +28,18 @@ class GarbageCollector(Actor):
     def start(self) -> None:
         """Follow everything that is served."""
         self._store = self.server.store
-        self._queue: WorkQueue[Ref] = WorkQueue(self.server.timeline, self._sync, GARBAGE_S)
+        self._queue: WorkQueue[Ref] = WorkQueue(self.clock, self._sync, GARBAGE_S)
         self._dependents: dict[str, set[Ref]] = {}  # by uid of the owner
         self._watched: set[str] = set()
         self.watch_new_kinds()
-        self._store.subscribe("customresourcedefinitions.apiextensions.k8s.io", lambda _event: self.watch_new_kinds())
+        self.follow("customresourcedefinitions.apiextensions.k8s.io", lambda _event: self.watch_new_kinds())
 
     def watch_new_kinds(self) -> None:
         """Start to watch what is served since; called for custom resources by itself."""
         for kind in self.server.kinds.all():
             if kind.storage not in self._watched and kind.storage not in IGNORED:
                 self._watched.add(kind.storage)
-                self._store.subscribe(kind.storage, self._on_change)
+                self.follow(kind.storage, self._on_change)
 
     def _on_change(self, event: Event) -> None:
         ref: Ref = (event.resource, name_of(event.obj))

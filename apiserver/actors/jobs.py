@@ -61,13 +61,13 @@ class JobController(Actor):
     def start(self) -> None:
         """Follow Jobs and pods."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
+        self._timeline = self.clock
         self._events = Recorder(self.client, self._timeline, "job-controller")
         self._queue: WorkQueue[Name] = WorkQueue(self._timeline, self._sync, JOB_SYNC_S, JOB_RETRY_S)
         self._backoffs: dict[str, Backoff] = {}
         self._pods: dict[str, dict[Name, Obj]] = {}  # by uid of their Job
-        self._store.subscribe("jobs.batch", self._on_job)
-        self._store.subscribe("pods", self._on_pod)
+        self.follow("jobs.batch", self._on_job)
+        self.follow("pods", self._on_pod)
 
     def _on_job(self, event: Event) -> None:
         key = name_of(event.obj)

@@ -25,6 +25,7 @@ from apiserver.users import User
 
 Obj = dict[str, Any]
 Served = Callable[[Obj], bool]  # whether a node has a kubelet
+KUBELET = "kubelet"
 NODES = User("system:node", ("system:nodes", "system:authenticated"))
 
 
@@ -91,6 +92,7 @@ class Kubelet(Actor):
     """The kubelets of all nodes that the options choose. Nothing happens to pods of other nodes."""
 
     user = NODES
+    process = KUBELET
 
     def __init__(self, server: Server, options: KubeletOptions | None = None) -> None:
         self._options = options or KubeletOptions()
@@ -100,14 +102,14 @@ class Kubelet(Actor):
     def start(self) -> None:
         """Follow pods and nodes."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
+        self._timeline = self.clock
         self._held: dict[Name, _Held] = {}
         self._bound: dict[str, set[Name]] = {}  # pods by the node that they name
         self._silent: dict[str, int] = {}  # nodes that fell silent, and when (microseconds)
         self._pod_addresses = 2
         self._node_addresses: dict[str, str] = {}
-        self._store.subscribe("pods", self._on_pod)
-        self._store.subscribe("nodes", self._on_node)
+        self.follow("pods", self._on_pod)
+        self.follow("nodes", self._on_node)
 
     def silence(self, node: str) -> None:
         """The node is lost: no heartbeats, and its pods stay as they are."""

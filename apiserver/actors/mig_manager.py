@@ -85,6 +85,7 @@ class MigManager(Actor):
 
     user = service_account("gpu-operator", "nvidia-mig-manager")
     manager = "nvidia-mig-manager"
+    process = "nvidia-mig-manager"
 
     def __init__(self, server: Server, options: MigOptions | None = None) -> None:
         self.options = options or MigOptions()
@@ -93,9 +94,9 @@ class MigManager(Actor):
     def start(self) -> None:
         """Follow nodes."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
+        self._timeline = self.clock
         self._managers: dict[str, _Manager] = {}
-        self._store.subscribe("nodes", self._on_node)
+        self.follow("nodes", self._on_node)
 
     def restart(self, node: str) -> None:
         """The manager process of a node starts anew: it forgets its success and acts on the value that is set."""

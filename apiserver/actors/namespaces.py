@@ -29,14 +29,14 @@ class Namespaces(Actor):
 
     def start(self) -> None:
         """Follow namespaces."""
-        self.server.store.subscribe("namespaces", self._on_change)
+        self.follow("namespaces", self._on_change)
 
     def _on_change(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
         if event.type == "ADDED":
-            self.server.timeline.at(FILL_S, lambda: self._fill(name))
+            self.clock.at(FILL_S, lambda: self._fill(name))
         elif event.type == "MODIFIED" and event.old is not None and _ends(event.obj) and not _ends(event.old.obj):
-            self.server.timeline.at(EMPTY_S, lambda: self._empty(name))
+            self.clock.at(EMPTY_S, lambda: self._empty(name))
 
     def _fill(self, namespace: str) -> None:
         metadata: Obj = {"namespace": namespace}
@@ -67,7 +67,7 @@ class Namespaces(Actor):
                     )
             left += store.count(kind.storage, namespace)
         if left:
-            self.server.timeline.at(LOOK_S, lambda: self._empty(namespace))
+            self.clock.at(LOOK_S, lambda: self._empty(namespace))
             return
         current = store.get("namespaces", "", namespace)
         if current is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from apiserver.actors import pod_status
 from apiserver.actors.base import Actor
 from apiserver.actors.fit import covers
-from apiserver.actors.kubelet import NODES, Kubelet, KubeletOptions
+from apiserver.actors.kubelet import KUBELET, NODES, Kubelet, KubeletOptions
 from apiserver.actors.objects import Name, delete, name_of, patch
 from apiserver.actors.pod_status import condition, is_terminal, is_terminating, with_condition
 from apiserver.actors.queue import WorkQueue
@@ -48,6 +48,7 @@ class NodeAgent(Actor):
     """The part of kubelets that reports the node itself: conditions, and versions of what runs there."""
 
     user = NODES
+    process = KUBELET
 
     def __init__(self, server: Server, options: KubeletOptions | None = None) -> None:
         self._options = options or KubeletOptions()
@@ -57,8 +58,8 @@ class NodeAgent(Actor):
     def start(self) -> None:
         """Follow nodes."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
-        self._store.subscribe("nodes", self._on_node)
+        self._timeline = self.clock
+        self.follow("nodes", self._on_node)
 
     def _on_node(self, event: Event) -> None:
         if event.type == "ADDED" and self._options.served(event.obj):
@@ -107,11 +108,11 @@ class NodeLifecycle(Actor):
     def start(self) -> None:
         """Follow nodes, and look at their heartbeats if there are kubelets."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
+        self._timeline = self.clock
         self._taints: WorkQueue[str] = WorkQueue(self._timeline, self._sync_taints, NODE_TAINT_S)
         self._ttl: WorkQueue[str] = WorkQueue(self._timeline, self._sync_ttl, NODE_TTL_S)
         self._labels: WorkQueue[str] = WorkQueue(self._timeline, self._sync_labels, NODE_LABELS_S)
-        self._store.subscribe("nodes", self._on_node)
+        self.follow("nodes", self._on_node)
         if self._kubelet is not None:
             self._timeline.at(NODE_CHECK_S, self._check)
 
@@ -201,11 +202,11 @@ class TaintManager(Actor):
     def start(self) -> None:
         """Follow nodes and pods."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
+        self._timeline = self.clock
         self._pods: dict[str, set[Name]] = {}  # by node
         self._timers: dict[Name, Timer] = {}
-        self._store.subscribe("nodes", self._on_node)
-        self._store.subscribe("pods", self._on_pod)
+        self.follow("nodes", self._on_node)
+        self.follow("pods", self._on_pod)
 
     def _on_pod(self, event: Event) -> None:
         pod, key = event.obj, name_of(event.obj)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 from apiserver.errors import StatusError
-from apiserver.timeline import US, Timeline, Timer
+from apiserver.timeline import US, Clock, Timer
 
 Key = TypeVar("Key", bound=Hashable)
 FIRST_RETRY_S = 0.005  # client-go's DefaultControllerRateLimiter: 5 ms, doubled up to 1000 s
@@ -22,7 +22,7 @@ class WorkQueue(Generic[Key]):
 
     def __init__(
         self,
-        timeline: Timeline,
+        timeline: Clock,
         sync: Callable[[Key], Iterator[float] | None],
         latency_s: float,
         retry_s: float = FIRST_RETRY_S,

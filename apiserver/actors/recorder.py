@@ -6,7 +6,7 @@ from typing import Any
 
 from apiserver.client import Client
 from apiserver.errors import StatusError
-from apiserver.timeline import Timeline, micro_stamp, stamp
+from apiserver.timeline import Clock, micro_stamp, stamp
 
 Obj = dict[str, Any]
 Key = tuple[str, ...]
@@ -21,7 +21,7 @@ class Recorder:
     """
 
     def __init__(
-        self, client: Client, timeline: Timeline, component: str, *, modern: bool = False, host: str = ""
+        self, client: Client, timeline: Clock, component: str, *, modern: bool = False, host: str = ""
     ) -> None:
         self._client = client
         self._timeline = timeline

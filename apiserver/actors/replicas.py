@@ -61,12 +61,12 @@ class _Owner(Actor):
     def start(self) -> None:
         """Follow the owners and what they own."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
+        self._timeline = self.clock
         self._events = Recorder(self.client, self._timeline, self.account)
         self._queue: WorkQueue[Name] = WorkQueue(self._timeline, self._run, CONTROLLER_S)
         self._held: dict[str, dict[Name, Obj]] = {}  # what is owned, by uid of the owner
-        self._store.subscribe(self.resource, self._on_owner)
-        self._store.subscribe(self.owned, self._on_owned)
+        self.follow(self.resource, self._on_owner)
+        self.follow(self.owned, self._on_owned)
 
     def _on_owner(self, event: Event) -> None:
         if event.type == "DELETED":

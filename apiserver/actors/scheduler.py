@@ -59,6 +59,7 @@ class Scheduler(Actor):
 
     user = User("system:kube-scheduler")
     manager = "kube-scheduler"
+    process = "kube-scheduler"
 
     def __init__(self, server: Server, name: str = NAME, host: str = "vm") -> None:
         self._name = name
@@ -68,7 +69,7 @@ class Scheduler(Actor):
     def start(self) -> None:
         """Follow nodes and pods."""
         self._store = self.server.store
-        self._timeline = self.server.timeline
+        self._timeline = self.clock
         self._events = Recorder(self.client, self._timeline, self._name, modern=True, host=self._host)
         self._views: dict[str, NodeView] = {}
         self._waiting: dict[Name, _Waiting] = {}
@@ -77,8 +78,8 @@ class Scheduler(Actor):
         self._names: list[str] = []  # of the nodes, in order
         self._turn = 0
         self._loop: Timer | None = None
-        self._store.subscribe("nodes", self._on_node)
-        self._store.subscribe("pods", self._on_pod)
+        self.follow("nodes", self._on_node)
+        self.follow("pods", self._on_pod)
 
     def _on_node(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]

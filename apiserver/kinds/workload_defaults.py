@@ -46,8 +46,10 @@ def select_job(job: Obj) -> None:
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
     made = dict.fromkeys(JOB_NAME, name) | dict.fromkeys(JOB_UID, uid)
     template = job["spec"]["template"]["metadata"]
+    given = (job["metadata"].get("labels") or {}).items() - (template.get("labels") or {}).items()
     template["labels"] = (template.get("labels") or {}) | made
-    job["metadata"]["labels"] = (job["metadata"].get("labels") or {}) | made
+    if not given:
+        job["metadata"]["labels"] = dict(template["labels"])
     job["spec"]["selector"] = {"matchLabels": {JOB_UID[0]: uid}}
 
 

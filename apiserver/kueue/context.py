@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 NAMESPACE = "kueue-system"
 ACCOUNT = "kueue-controller-manager"
+PROCESS = "kueue"
 USER = service_account(NAMESPACE, ACCOUNT)
 
 
@@ -43,10 +44,10 @@ class Context:
     def __init__(self, server: Server, config: Config) -> None:
         self.server = server
         self.store = server.store
-        self.timeline = server.timeline
+        self.timeline = server.process(PROCESS)
         self.config = config
         self.clients: dict[str, Client] = {}
-        self.recorder = Recorder(self.client(), server.timeline)
+        self.recorder = Recorder(self.client(), self.timeline)
         self.reset()
 
     def reset(self) -> None:

@@ -10,7 +10,7 @@ from apiserver.kueue import workloads
 from apiserver.kueue.admission_loop import AdmissionLoop
 from apiserver.kueue.batch_jobs import BatchJob
 from apiserver.kueue.config import Config
-from apiserver.kueue.context import USER, Context
+from apiserver.kueue.context import PROCESS, USER, Context
 from apiserver.kueue.jobs import Busy, Job, JobReconciler
 from apiserver.kueue.names import (
     CHECKS,
@@ -73,6 +73,7 @@ class Kueue(Actor):
 
     user = USER
     manager = MANAGER
+    process = PROCESS
 
     def __init__(self, server: Server, config: Config | None = None) -> None:
         self.config = config or Config()
@@ -85,7 +86,7 @@ class Kueue(Actor):
         self.stateful_sets = StatefulSets(self.context)
         self.ungater = Ungater(self.context)
         delays = self.config.delays
-        timeline = server.timeline
+        timeline = self.context.timeline
         self.jobs: WorkQueue[JobKey] = WorkQueue(timeline, delays.start_s, self._reconcile_job)
         self.sets: WorkQueue[tuple[str, str]] = WorkQueue(timeline, delays.reconcile_s, self.stateful_sets.reconcile)
         self.set_pods: WorkQueue[tuple[str, str]] = WorkQueue(
@@ -97,7 +98,7 @@ class Kueue(Actor):
     def start(self) -> None:
         """Follow what matters."""
         for resource in FOLLOWED:
-            self.server.store.subscribe(resource, self._changed)
+            self.follow(resource, self._changed)
 
     def stop(self) -> None:
         """The manager goes down: its webhooks fail, and nothing is reconciled."""
@@ -161,7 +162,11 @@ class Kueue(Actor):
             self.jobs.add(("Group", namespace, workload["metadata"]["name"]), delay_s)
         owner = controller_of(workload)
         if owner is not None and owner["kind"] in {"Job", "Pod"}:
-            self.jobs.add((owner["kind"], namespace, owner["name"]), delay_s)
+            key = (owner["kind"], namespace, owner["name"])
+            if old is not None and workloads.has_reservation(old) and not workloads.has_reservation(workload):
+                self.jobs.rest(key, self.config.delays.released_s)
+            else:
+                self.jobs.add(key, delay_s)
         for each in workload["metadata"].get("ownerReferences") or []:
             if each["kind"] == "StatefulSet":
                 self.sets.add((namespace, each["name"]))
@@ -198,12 +203,9 @@ class Kueue(Actor):
     def _release(self) -> None:
         """Flavors and checks that are deleted go once no queue refers to them."""
         state = self.context.state
-        for held, reconcile in (
-            (state.flavors, self.status.reconcile_flavor),
-            (state.checks, self.status.reconcile_check),
-        ):
+        for held, queue in ((state.flavors, self.status.flavors), (state.checks, self.status.checks)):
             for name in [name for name, obj in held.items() if "deletionTimestamp" in obj["metadata"]]:
-                reconcile(name)
+                queue.add(name)
 
     def _recount(self, name: str) -> None:
         """Workloads that came before their queue, or wait for it."""
@@ -252,7 +254,7 @@ class Kueue(Actor):
             flavors.pop(name, None)
         else:
             flavors[name] = new
-            self.status.reconcile_flavor(name)
+            self.status.flavors.add(name)
         if new is None or old is None or old["spec"] != new["spec"]:
             self._tell_queues(lambda queue: name in queue.flavor_names())
 
@@ -266,7 +268,7 @@ class Kueue(Actor):
             checks.pop(name, None)
         else:
             checks[name] = new
-            self.status.reconcile_check(name)
+            self.status.checks.add(name)
         self._tell_queues(lambda queue: name in queue.check_names())
 
     def _tell_queues(self, uses: Any) -> None:
@@ -326,7 +328,7 @@ class Kueue(Actor):
         """Workloads of an owner that is gone are finished a little later."""
         uid = owner["metadata"]["uid"]
         delay_s = self.config.delays.gone_s
-        self.server.timeline.at(delay_s, lambda: self._orphans(uid) if self.running else None)
+        self.clock.at(delay_s, lambda: self._orphans(uid) if self.running else None)
 
     def _orphans(self, uid: str) -> None:
         orphans = self.context.owned(uid)
@@ -403,7 +405,7 @@ class Kueue(Actor):
             return None
         obj = store.get(JOBS if kind == "Job" else PODS, namespace, name)
         if obj is None:
-            self.server.timeline.at(self.config.delays.gone_s, partial(self._orphans_of, kind, namespace, name))
+            self.clock.at(self.config.delays.gone_s, partial(self._orphans_of, kind, namespace, name))
             return None
         if "deletionTimestamp" in obj["metadata"]:
             job: Job = BatchJob(self.context, obj) if kind == "Job" else SinglePod(self.context, obj)

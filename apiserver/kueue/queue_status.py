@@ -23,11 +23,14 @@ class QueueStatus:
         delay_s = context.config.delays.reconcile_s
         self.queues: WorkQueue[str] = WorkQueue(context.timeline, delay_s, self.reconcile)
         self.local: WorkQueue[Key] = WorkQueue(context.timeline, delay_s, self.reconcile_local)
+        held_s = context.config.delays.held_s
+        self.flavors: WorkQueue[str] = WorkQueue(context.timeline, held_s, self.reconcile_flavor)
+        self.checks: WorkQueue[str] = WorkQueue(context.timeline, held_s, self.reconcile_check)
 
     def clear(self) -> None:
         """Stop."""
-        self.queues.clear()
-        self.local.clear()
+        for queue in (self.queues, self.local, self.flavors, self.checks):
+            queue.clear()
 
     def workload_changed(self, *versions: Obj | None) -> None:
         """Counts have changed: they are written with the next batch."""

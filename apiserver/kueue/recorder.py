@@ -7,7 +7,7 @@ from typing import Any
 from apiserver.client import Client
 from apiserver.errors import StatusError
 from apiserver.kueue.conditions import EVENT_LIMIT, truncated
-from apiserver.timeline import Timeline, micro_stamp
+from apiserver.timeline import Clock, micro_stamp
 
 Obj = dict[str, Any]
 EVENTS = "events"
@@ -17,7 +17,7 @@ REMEMBERED = 4096  # series that may still grow
 class Recorder:
     """Writes events as the library of events.k8s.io does."""
 
-    def __init__(self, client: Client, timeline: Timeline) -> None:
+    def __init__(self, client: Client, timeline: Clock) -> None:
         self._client = client
         self._timeline = timeline
         self._series: dict[tuple[str, ...], tuple[str, str, int]] = {}

@@ -6,7 +6,25 @@ import tomllib
 from pathlib import Path
 
 FILE = Path(__file__).parent / "differences.toml"
-COUNTED = ("02", "03", "04", "05", "06", "07", "08", "10", "11", "12", "14", "15", *map(str, range(20, 32)), "33")
+COUNTED = (
+    "02",
+    "03",
+    "04",
+    "05",
+    "06",
+    "07",
+    "08",
+    "10",
+    "11",
+    "12",
+    "14",
+    "15",
+    *map(str, range(20, 32)),
+    "33",
+    "35",
+    "35b",
+    "35c",
+)
 MOST_RATIO = 0.10  # of all counted steps may be listed
 
 

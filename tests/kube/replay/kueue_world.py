@@ -117,7 +117,7 @@ class KueueWorld:
         for name in self._flavor_names():
             if not any(self._tolerations(name)):
                 shared |= self._node_labels(name)
-        for number, name in enumerate(sorted(labels), 1):
+        for number, name in enumerate(sorted(each for each in labels if ("nodes", "", each) not in self.posted), 1):
             own = {"kubernetes.io/hostname": name, "example.com/fakelet": "true"}
             place = {"topology.example.com/block": "b1", "topology.example.com/rack": f"r{number}"}
             capacity = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}

@@ -15,6 +15,7 @@ from apiserver.errors import StatusError
 from apiserver.requests import Response, WatchStream
 from apiserver.timeline import US
 from apiserver.users import ADMIN
+from tests.kube.replay.actions import actions_agenda
 from tests.kube.replay.aliases import Aliases
 from tests.kube.replay.commands import play as play_command
 from tests.kube.replay.commands import prepare, requests_of
@@ -76,11 +77,13 @@ class Player:
         ]
         agenda += [(write.t_s, -2, partial(self._hide, write)) for write in self.people.writes()]
         agenda += [(write.t_s, -2, partial(self._prepare, write)) for write in self.prepared.writes]
-        agenda += [(t_s, -2, self.server.restarted) for t_s in self.recording.restarts_s]
+        agenda += actions_agenda(self.recording, self.server, self.kueue)
         agenda += kueue_agenda(self.recording, self.server, self.kueue, self.aliases, self.hidden_failures)
         for step in self.recording.steps:
-            if step.request.get("method"):
-                agenda.append((step.t_s, step.index, partial(self._step, step)))
+            if step.broken:
+                self._row(step, step.broken)
+            elif step.request.get("method"):
+                agenda.append((step.t_s, step.index, partial(self._try, step)))
             elif not requests_of(step):
                 self._row(step, "is no single request: this file format is not replayed")
         if any(requests_of(step) for step in self.recording.steps):
@@ -91,7 +94,10 @@ class Player:
         last_s = max((e["t"] for s in self.recording.steps for e in s.events or ()), default=0.0)
         self._advance(last_s + LATE_S)
         for watch in self.watches:
-            self._judge_watch(watch)
+            try:
+                self._judge_watch(watch)
+            except Exception as error:  # noqa: BLE001 - the other watches are judged
+                self._row(watch.step, f"not judged: {error!r}")
         return [self.rows[index] for index in sorted(self.rows)]
 
     def _commands(self) -> None:
@@ -148,6 +154,13 @@ class Player:
                 client.patch(kind.storage, namespace, name, write.body, write.subresource)
         except StatusError as error:
             self.hidden_failures.append(f"{write.t_s:.3f} {write.method} {write.obj['kind']} {name}: {error}")
+
+    def _try(self, step: Step) -> None:
+        """Play a step; one that the replay cannot play, or that breaks the server, has failed."""
+        try:
+            self._step(step)
+        except Exception as error:  # noqa: BLE001 - the other steps are played
+            self._row(step, f"not played: {error!r}")
 
     def _step(self, step: Step) -> None:
         request = send(self.people, self._translated(step))

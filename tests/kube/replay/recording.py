@@ -35,6 +35,16 @@ class Step:
     headers: dict[str, str] = field(default_factory=dict)
     latency_s: float = 0.0
     raw: Obj = field(default_factory=dict, repr=False)
+    broken: str = ""  # why the step cannot be read
+
+
+@dataclass(frozen=True)
+class Action:
+    """What was done to a server process: SIGSTOP, SIGCONT, SIGKILL, SIGTERM, start, or several in one text."""
+
+    t_s: float
+    process: str
+    what: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Recording:
     about: str
     notes: tuple[str, ...]
     steps: tuple[Step, ...]
-    restarts_s: tuple[float, ...] = ()  # when the API server was killed and started again
+    actions: tuple[Action, ...] = ()
 
     @property
     def number(self) -> str:
@@ -65,22 +75,31 @@ def read_raw(path: Path) -> Obj:
 def parse(raw: Obj) -> Recording:
     """A topic from its JSON."""
     steps = tuple(_step(index, each) for index, each in enumerate(raw["steps"]))
-    done = [each for each in raw.get("actions") or () if each.get("process") == "kube-apiserver"]
-    restarts_s = tuple(each["t"] for each in done if "start" in each["what"])
-    return Recording(raw["topic"], raw["about"], tuple(raw["notes"]), steps, restarts_s)
+    actions = tuple(Action(each["t"], each["process"], each["what"]) for each in raw.get("actions") or ())
+    return Recording(raw["topic"], raw["about"], tuple(raw["notes"]), steps, actions)
 
 
-def _step(index: int, raw: Obj) -> Step:
+def _step(index: int, raw: Any) -> Step:
+    """A step; one of another shape is a step that cannot be played."""
+    try:
+        return _read_step(index, raw)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        name = raw.get("name") if isinstance(raw, dict) else None
+        broken = f"has not the shape of a step: {error!r}"
+        return Step(index, str(name or f"step {index}"), 0.0, {}, 0, None, broken=broken)
+
+
+def _read_step(index: int, raw: Obj) -> Step:
     response = raw.get("response") or {}
-    events = raw.get("events")
-    body, status = response.get("body"), response.get("status", 0)
+    events = _events(raw.get("events"))
+    body, status = response.get("body"), int(response.get("status", 0))
     if events and "body" in events[0]:  # a watch that was refused
         body, events = events[0]["body"], None
     return Step(
         index=index,
         name=raw["name"],
-        t_s=raw.get("t", 0.0),
-        request=raw["request"],
+        t_s=float(raw.get("t", 0.0)),
+        request=_request(raw["request"]),
         status=status,
         body=body,
         volatile=tuple(raw.get("volatile") or ()),
@@ -92,6 +111,22 @@ def _step(index: int, raw: Obj) -> Step:
         latency_s=(raw.get("ms") or 0.0) / 1000,
         raw=raw,
     )
+
+
+def _events(raw: Any) -> list[Obj] | None:
+    for each in raw or ():
+        if not isinstance(each.get("object") or {}, dict) or (
+            "type" in each and not isinstance(each["t"], (int, float))
+        ):
+            raise TypeError(f"no event: {each!r}"[:200])
+    return raw if raw is None else list(raw)
+
+
+def _request(raw: Any) -> Obj:
+    for name, wanted in (("method", str), ("path", str), ("query", dict), ("headers", dict), ("as", str)):
+        if raw.get(name) is not None and not isinstance(raw[name], wanted):
+            raise TypeError(f"request.{name} is {raw[name]!r}")
+    return dict(raw)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import ROOT, find_shared_data
 from tests.kube.replay.__main__ import main, player
 from tests.kube.replay.differences import COUNTED, MOST_RATIO, listed
+from tests.kube.replay.play import Player
 from tests.kube.replay.recording import parse
 from tests.kube.replay.rename import rename
 
@@ -36,7 +37,7 @@ def test_every_step_is_reproduced_or_listed(topic: str) -> None:
 @needs_recordings
 def test_few_steps_are_listed() -> None:
     """The list holds at most a tenth of the steps, and each of its steps is one of a recording, with a reason."""
-    steps = [json.loads(path.read_text())["steps"] for path in FILES if path.name[:2] in COUNTED]
+    steps = [json.loads(path.read_text())["steps"] for path in FILES if path.name.partition("-")[0] in COUNTED]
     assert len(listed()) <= MOST_RATIO * sum(map(len, steps))
     names = {(path.stem, step["name"]) for path in FILES for step in json.loads(path.read_text())["steps"]}
     assert listed().keys() <= names
@@ -87,6 +88,64 @@ def test_a_difference_is_found_and_written(tmp_path: Path, capsys: pytest.Captur
     assert (row["passed"], row["name"]) == (False, "create one")
     assert row["difference"] == '/data/k: expected "2", got "1"'
     assert "1 of 1 steps reproduced" in capsys.readouterr().out
+
+
+def test_a_step_of_another_shape_has_failed(tmp_path: Path) -> None:
+    """It is a row that says why, and the steps beside it are played."""
+    raw = _recording()
+    odd: list[Any] = [
+        {"name": "no request"},
+        {"name": "path is a list", "request": {"method": "GET", "path": []}, "response": {"status": 200}},
+        {"name": "event of text", "request": {"method": "GET", "path": "/api/v1/pods"}, "events": ["ADDED"]},
+        {"name": "time of text", "t": "soon", "request": {"method": "GET", "path": "/api/v1/pods"}},
+        {
+            "name": "status of text",
+            "request": {"method": "GET", "path": "/api/v1/pods"},
+            "response": {"status": "good"},
+        },
+        "a text",
+        None,
+    ]
+    raw["steps"] += odd
+    (tmp_path / "odd.json").write_text(json.dumps(raw))
+    out = tmp_path / "rows.json"
+    assert main([str(tmp_path / "odd.json"), "--json", str(out)]) == 1
+    rows = json.loads(out.read_text())
+    assert [row["passed"] for row in rows] == [True] + [False] * len(odd)
+    assert all(row["difference"] for row in rows[1:])
+
+
+def test_a_stopped_process_does_nothing_until_it_goes_on() -> None:
+    """While the controller-manager stands still a Job has no pods; the recorded signals stop it and let it go on."""
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job-1", "namespace": "ns-1"},
+        "spec": {
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]}},
+        },
+    }
+    raw = _recording()
+    path = "/apis/batch/v1/namespaces/ns-1/jobs"
+    raw["steps"] = [
+        _step("POST", path, 1.0, 201, job),
+        *(_step("GET", f"{path}/job-1", t_s, 200) for t_s in (5.0, 9.0)),
+    ]
+    raw["actions"] = [
+        {"t": 0.5, "process": "kube-controller-manager", "what": "SIGSTOP"},
+        {"t": 6.0, "process": "kube-controller-manager", "what": "SIGCONT"},
+    ]
+    player = Player(parse(raw), [])
+    seen: list[Any] = []
+    player.server.store.listen("pods", lambda event: seen.append(player.server.timeline.now_us - player.start_us))
+    player.play()
+    assert seen
+    assert 6.0 <= seen[0] / 1e6 < 6.1
+
+
+def _step(method: str, path: str, t_s: float, status: int, body: Any = None) -> dict[str, Any]:
+    request = {"method": method, "path": path, "query": {}, "headers": {}, "as": "admin", "body": body}
+    return {"name": f"{method} {t_s}", "t": t_s, "request": request, "response": {"status": status, "headers": {}}}
 
 
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
