@@ -28,6 +28,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_names import ClusterNames, unknown_names
 from autopilot.core.model.ports import (
     Actuator,
+    Beginning,
     Collector,
     Fit,
     Fitting,
@@ -156,6 +157,9 @@ class Controller:
         """
         wiring = self._wiring
         policy = wiring.policy.current()
+        for collector in wiring.collectors:
+            if isinstance(collector, Beginning):
+                collector.begin(now_s)
         batches = [
             not_of_the_future(_collect(collector, now_s), now_s, policy.clock.max_skew_s)
             for collector in wiring.collectors

@@ -21,6 +21,8 @@ AGAIN_S = 30.0
 """No query for this long after one that failed."""
 ANSWER_S = 3.0
 """Longest time of one query: the controller waits for it."""
+SLOW_S, RESTS = 1.0, 10.0
+"""After an answer that took longer than `SLOW_S`, no query for `RESTS` times as long as it took."""
 MOST_BYTES = 4 << 20
 MOST_PODS = 200
 """Pods whose heartbeats are asked for in one query; a gang with more has the others unknown."""
@@ -81,6 +83,9 @@ class CheckpointReports:
         except (OSError, ValueError, LookupError, TypeError) as error:
             self.problem, self._again_s = reason_of(error), now_s + AGAIN_S
             return []
+        took_s = self._steady_s() - now_s
+        if took_s > SLOW_S:
+            self._again_s = now_s + RESTS * took_s
         self.problem = ""
         if len(self._known) >= MOST_KEPT:
             self._known.clear()

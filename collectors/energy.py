@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
+from threading import Lock
 
 from autopilot.core.usage.parts import HIGHEST
 
@@ -29,16 +30,18 @@ class _Reading:
 
 
 class EnergyCounters:
-    """The counters of one source, by GPU UUID."""
+    """The counters of one source, by GPU UUID. Safe for use from two threads."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._readings: dict[str, deque[_Reading]] = {}
 
     def take(self, readings: Iterable[tuple[str, float, float]]) -> None:
         """Take in (UUID, time in s, mJ). What has no time, and a negative or infinite number or NaN, is no reading."""
-        for uuid, at_s, energy_mj in readings:
-            if isfinite(at_s) and isfinite(energy_mj) and energy_mj >= 0.0:
-                self._take(uuid, _Reading(at_s, energy_mj))
+        with self._lock:
+            for uuid, at_s, energy_mj in readings:
+                if isfinite(at_s) and isfinite(energy_mj) and energy_mj >= 0.0:
+                    self._take(uuid, _Reading(at_s, energy_mj))
 
     def _take(self, uuid: str, given: _Reading) -> None:
         kept = self._readings.setdefault(uuid, deque())
@@ -55,6 +58,10 @@ class EnergyCounters:
 
     def power_w(self, now_s: float) -> dict[str, float]:
         """Mean watts by UUID over the last `SPAN_S` or more, of the counters that run; others are not in it."""
+        with self._lock:
+            return self._power_w(now_s)
+
+    def _power_w(self, now_s: float) -> dict[str, float]:
         found, gone = {}, []
         for uuid, kept in self._readings.items():
             if not 0.0 <= now_s - kept[-1].at_s < STALE_S:

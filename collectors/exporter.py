@@ -7,11 +7,11 @@ with their reason.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from math import isfinite
+from threading import Lock
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -29,6 +29,7 @@ from autopilot.core.hardware.xid_facts import (
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Batch, Errors, Gap
 from autopilot.core.model.snapshot import F64, Texts
+from autopilot.deadline import carried, watched_session, within
 from collectors.attribution import Attribution, Sighting, Sightings, attribute
 from collectors.energy import EnergyCounters
 from collectors.entities import gaps_of, missing_gaps
@@ -89,6 +90,7 @@ class ExporterCollector:
         self._window = WindowBuffer(dcgm.SIGNALS, windows_s, slot_s)
         self._scraped_s = float("-inf")
         self._gaps: list[Gap] = []  # of the latest round
+        self._taking = Lock()  # `sightings` may be asked while another thread collects
         self._sightings: Sightings | None = None
         self._ingested: dict[str, list[Gap]] = {}  # by target, since the last collect
 
@@ -131,13 +133,14 @@ class ExporterCollector:
 
     def sightings(self) -> Sightings:
         """GPUs and instances with their nodes, and the pods on them in the latest round."""
-        if self._sightings is None:
-            seen = [
-                Sighting(entity.partition("/")[0], entity.partition("/")[2], profile, host)
-                for entity, profile, host in self._scanner.there()
-            ]
-            self._sightings = Sightings(tuple(seen), self.attributions())
-        return self._sightings
+        with self._taking:
+            if self._sightings is None:
+                seen = [
+                    Sighting(entity.partition("/")[0], entity.partition("/")[2], profile, host)
+                    for entity, profile, host in self._scanner.there()
+                ]
+                self._sightings = Sightings(tuple(seen), self.attributions())
+            return self._sightings
 
     # --- one round -----------------------------------------------------------------------------
 
@@ -158,7 +161,9 @@ class ExporterCollector:
         if self._fetch is not None:  # virtual: in order, one at a time
             return [_attempt(self._fetch, target.url) for target in self.targets]
         pool = ThreadPoolExecutor(self._workers, "scrape")
-        pending: list[Future[bytes | str]] = [pool.submit(_attempt, self._get, target.url) for target in self.targets]
+        pending: list[Future[bytes | str]] = [
+            pool.submit(carried(_attempt, self._get, target.url)) for target in self.targets
+        ]
         done, _ = wait(pending, self._round_s)
         pool.shutdown(wait=False, cancel_futures=True)
         late = f"no answer within the round of {self._round_s:g} s"
@@ -169,8 +174,9 @@ class ExporterCollector:
         return b"" if session is None else get_limited(session, url, self._timeout_s, TEXT_LIMIT_BYTES)
 
     def _take(self, now_s: float, texts: list[str], targets: list[Target]) -> list[Gap]:
-        self._sightings = None
-        frame = self._scanner.scan(texts, [target.node for target in targets])
+        with self._taking:
+            self._sightings = None
+            frame = self._scanner.scan(texts, [target.node for target in targets])
         if frame.recut:
             self._window.forget(frame.recut)
         self._window.put(now_s, frame.entity_ids, frame.values, frame.quality)
@@ -231,7 +237,7 @@ def http_session(connections: int, headers: dict[str, str] | None) -> requests.S
     adapter = HTTPAdapter(pool_connections=connections, pool_maxsize=connections, max_retries=0)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
-    return session
+    return watched_session(session)
 
 
 def get_limited(
@@ -241,17 +247,17 @@ def get_limited(
     limit_bytes: int,
     params: dict[str, str] | None = None,
 ) -> bytes:
-    """The body of a 200 response within `timeout_s` in total and `limit_bytes`; else OSError."""
-    end_s = time.monotonic() + timeout_s
-    with session.get(url, params=params, timeout=timeout_s, stream=True, allow_redirects=False) as answer:
+    """The body of a 200 response within `timeout_s` in total and `limit_bytes`; else OSError. See `http_session`."""
+    with (
+        within(timeout_s),
+        session.get(url, params=params, timeout=timeout_s, stream=True, allow_redirects=False) as answer,
+    ):
         parts, size = [], 0
         for part in answer.iter_content(256 * 1024):
             parts.append(part)
             size += len(part)
             if size > limit_bytes:
                 raise OSError(f"answer is longer than {limit_bytes // 1048576} MiB")
-            if time.monotonic() > end_s:
-                raise TimeoutError(f"answer took longer than {timeout_s:g} s")
         if answer.status_code != requests.codes.ok:
             raise OSError(f"HTTP {answer.status_code} {answer.reason}: {_text(b''.join(parts))[:200]}".rstrip(": "))
     return b"".join(parts)

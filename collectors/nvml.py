@@ -109,6 +109,7 @@ class NvmlCollector:
             return Batch(self.name, now_s, gaps=tuple(self._gaps))
         devices = [device for index in range(count) if (device := self._device(index))]
         self._measure(devices, now_s)
+        self._see()
         return Batch(
             self.name,
             now_s,
@@ -118,7 +119,13 @@ class NvmlCollector:
         )
 
     def sightings(self) -> Sightings:
-        """The GPUs and instances by their UUIDs, for the inventory of a cluster. The driver knows no pods."""
+        """The GPUs and instances by their UUIDs, as of the last `collect`, for the inventory of a cluster.
+
+        The driver knows no pods.
+        """
+        return self._sightings
+
+    def _see(self) -> None:
         seen = tuple(
             each
             for _, device in sorted(self._known.items())
@@ -129,7 +136,6 @@ class NvmlCollector:
         )
         if seen != self._sightings.seen:
             self._sightings = Sightings(seen)
-        return self._sightings
 
     def counted_w(self, now_s: float) -> dict[str, float]:
         """Mean watts by GPU UUID, by the energy counter; GPUs whose counter tells nothing are not in it."""

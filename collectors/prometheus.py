@@ -21,6 +21,7 @@ from urllib3.util.retry import Retry
 from autopilot.core.hardware import dcgm
 from autopilot.core.model.records import Batch, Gap
 from autopilot.core.model.snapshot import F64
+from autopilot.deadline import carried, watched_session, within
 from collectors import promql
 from collectors.attribution import Attribution, Sighting, Sightings, attribute
 from collectors.energy import EnergyCounters
@@ -76,6 +77,7 @@ class PrometheusCollector:
         self._timeout_s, self._workers, self._refresh = timeout_s, workers, refresh
         self._session = http_session(workers, headers)
         self._client = PrometheusConnect(self.url, session=self._session, timeout=timeout_s, retry=Retry(total=0))
+        watched_session(self._session)  # the client has mounted an adapter of its own
         self._site: Site | None = None
         self._probed_s = float("-inf")
         self._gaps: dict[tuple[str, str, str], Gap] = {}
@@ -229,13 +231,15 @@ class PrometheusCollector:
 
     def _values(self, label: str, match: str, now_s: float, back_s: float) -> list[str]:
         params = {"match[]": match, "start": f"{now_s - back_s:.3f}", "end": f"{now_s:.3f}"}
-        return [str(value) for value in self._client.get_label_values(label, params=params) if value]
+        with within(self._timeout_s):
+            return [str(value) for value in self._client.get_label_values(label, params=params) if value]
 
     def _targets_down(self, site: Site, now_s: float) -> None:
         if not site.jobs:
             return
         try:
-            down = self._client.custom_query(promql.down_query(site), params={"time": f"{now_s:.3f}"})
+            with within(self._timeout_s):
+                down = self._client.custom_query(promql.down_query(site), params={"time": f"{now_s:.3f}"})
             names = [str(row["metric"].get("instance", "")) for row in down]
         except _BAD as error:
             self._gap("", "", f"cannot determine which targets are down: {reason_of(error)}")
@@ -254,7 +258,7 @@ class PrometheusCollector:
         self, pool: ThreadPoolExecutor, now_s: float, asked: Iterable[tuple[dcgm.Field, str]]
     ) -> list[tuple[dcgm.Field, list[Row]]]:
         """Answers to (field, query) pairs in their order; a failed one is a gap without rows."""
-        pending = [(given, pool.submit(self._fetch, query, now_s)) for given, query in asked]
+        pending = [(given, pool.submit(carried(self._fetch, query, now_s))) for given, query in asked]
         answers: list[tuple[dcgm.Field, list[Row]]] = []
         for given, future in pending:
             signal = given.signal

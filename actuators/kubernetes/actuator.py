@@ -39,6 +39,9 @@ from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKin
 OUTAGE_S = 10.0
 """Time without requests after the server or a webhook did not answer: each such request may take that long itself."""
 
+TICK_S = 20.0
+"""Longest time of all requests of one tick together: after it, effects wait as in an outage."""
+
 MOST_KEPT = 10_000
 """Outcomes of ended effects that are kept, for instructions that come twice."""
 
@@ -72,6 +75,8 @@ class KubernetesActuator:
     _epoch: int = -1
     _outage: str = ""
     _again_s: float = -inf  # before this time no effect is continued: the server or a webhook does not answer
+    _tick_s: float = -inf  # time of the present tick
+    _spent_s: float = 0.0  # that requests had taken when it began
 
     def __post_init__(self) -> None:
         """Connect the parts that levers use."""
@@ -99,6 +104,7 @@ class KubernetesActuator:
             reason = f"the instruction is of epoch {instruction.fence}, and epoch {self._epoch} acts already"
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, reason, cause=Cause.EPOCH)
         self._epoch = instruction.fence
+        self._count(now_s)
         located = self._located(instruction)
         if now_s >= instruction.deadline_s and instruction.id not in self._running:
             located = Ended(OutcomeKind.CONFLICT, "its deadline was over before it was sent", cause=Cause.LATE)
@@ -120,10 +126,12 @@ class KubernetesActuator:
             return ()
         self._epoch = fence
         wanted = {each.id: each for each in under_way}
+        self._count(now_s)
         for keep in self.upkeep if now_s >= self._again_s else ():
             keep.run(self._tools, fence, now_s, wanted.keys())
         outcomes = [lost for each in under_way if (lost := self._resume(each, now_s)) is not None]
         for effect in list(self._running.values()):
+            self._count(now_s)
             effect.epoch, due = fence, now_s >= effect.instruction.deadline_s
             located = self._located(effect.instruction)
             if now_s < self._again_s:  # nothing is asked now
@@ -144,6 +152,14 @@ class KubernetesActuator:
         return tuple(outcomes)
 
     # --- parts --------------------------------------------------------------------------------
+
+    def _count(self, now_s: float) -> None:
+        """A server that answers, but slowly, may not hold a tick up by all of its requests."""
+        if now_s != self._tick_s:
+            self._tick_s, self._spent_s = now_s, self.api.spent_s
+        took_s = self.api.spent_s - self._spent_s
+        if took_s > TICK_S and now_s >= self._again_s:
+            self._note_outage(Waiting(f"the requests of one tick took {took_s:.0f} s", outage=True), now_s)
 
     def _located(self, instruction: Instruction) -> Located | Ended:
         """The objects of the instruction in the view, if they are still those that it was decided on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -10,6 +11,8 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 import urllib3
+
+from autopilot.deadline import within
 
 Obj = dict[str, Any]
 
@@ -153,8 +156,15 @@ def path_of(kind: str, namespace: str = "", name: str = "") -> str:
 class Api:
     """Requests with the credentials of `access`. Safe for use from several threads."""
 
-    def __init__(self, access: Connections, timeout_s: float = ANSWER_S) -> None:
-        self._access, self._timeout_s = access, timeout_s
+    def __init__(
+        self,
+        access: Connections,
+        timeout_s: float = ANSWER_S,
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._access, self._timeout_s, self._steady_s = access, timeout_s, steady_s
+        self.spent_s = 0.0
+        """Time that all requests took together."""
         self.may_write: Callable[[], str] = lambda: ""
         """Why no write may leave now, "" while one may. It is asked immediately before each write."""
 
@@ -186,26 +196,30 @@ class Api:
     ) -> Answer:
         if method != "GET" and not (query or {}).get("dryRun") and (reason := self.may_write()):
             return Answer({}, Refusal.FENCED, f"not sent: {reason}", 0)
+        began_s = self._steady_s()
         try:
             pool, headers, generation = self._access.connection()
-            response = pool.request(
-                method,
-                f"{self._access.host}{path}" + (f"?{urlencode(query)}" if query else ""),
-                body=json.dumps(body).encode() if body is not None else None,
-                headers={**headers, "Accept": PLAIN, "Content-Type": media},
-                preload_content=False,
-                redirect=False,
-                retries=False,
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=self._timeout_s),
-            )
-            content = response.read(MOST_BYTES, decode_content=True)
-            response.release_conn()
+            with within(self._timeout_s):
+                response = pool.request(
+                    method,
+                    f"{self._access.host}{path}" + (f"?{urlencode(query)}" if query else ""),
+                    body=json.dumps(body).encode() if body is not None else None,
+                    headers={**headers, "Accept": PLAIN, "Content-Type": media},
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                    timeout=urllib3.Timeout(connect=CONNECT_S, read=self._timeout_s),
+                )
+                content = response.read(MOST_BYTES, decode_content=True)
+                response.release_conn()
             if response.status == 401 and again:
                 self._access.renew(generation)
                 return self._ask(method, path, query, body, media, again=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             reason = f"{type(error).__name__}: {error}".rpartition(">: ")[2][:300]
             return Answer({}, Refusal.UNREACHABLE, f"the API server does not answer: {reason}", 0)
+        finally:
+            self.spent_s += self._steady_s() - began_s if again else 0.0  # a repeated request is inside the first
         answer = answer_of(response.status, content, response.headers.get("retry-after", ""))
         if method == "GET" and answer.status >= 500:  # nothing in a read can be wrong: the server or its store is down
             return replace(answer, refusal=Refusal.UNREACHABLE, message=f"the API server fails: {answer.message}")

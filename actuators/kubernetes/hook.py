@@ -17,8 +17,11 @@ import urllib3
 from actuators.kubernetes.api import Obj
 from actuators.kubernetes.objects import annotation
 from autopilot.contract.annotations import CHECKPOINT_PATH, CHECKPOINT_PORT
+from autopilot.deadline import watched, within
 
 CONNECT_S, ANSWER_S = 1.0, 2.0
+MOST_BYTES = 4096
+"""Bytes of an answer that are read away; the rest is left with its connection."""
 TAKEN = frozenset({200, 202, 204})
 """Codes after which the program has the request. 409: it works on another one."""
 PATH = re.compile(r"/[A-Za-z0-9/_.~-]{0,200}")
@@ -31,7 +34,7 @@ def declares_hook(pod: Obj) -> bool:
 
 
 def _pool() -> urllib3.PoolManager:
-    return urllib3.PoolManager(num_pools=64, maxsize=1)
+    return watched(urllib3.PoolManager(num_pools=64, maxsize=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +60,19 @@ class Hooks:
         host = self.reach(address)
         host = f"[{host}]" if ":" in host else host
         try:
-            answer = self.pool.request(
-                "POST",
-                f"http://{host}:{port}{path}",
-                body=json.dumps({"id": request, "deadline": round(deadline_s, 3)}).encode(),
-                headers={"Content-Type": "application/json"},
-                preload_content=False,
-                redirect=False,
-                retries=False,
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S),
-            )
-            answer.drain_conn()
-            answer.release_conn()
+            with within(ANSWER_S):
+                answer = self.pool.request(
+                    "POST",
+                    f"http://{host}:{port}{path}",
+                    body=json.dumps({"id": request, "deadline": round(deadline_s, 3)}).encode(),
+                    headers={"Content-Type": "application/json"},
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                    timeout=urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S),
+                )
+                answer.read(MOST_BYTES)
+                answer.release_conn()
         except (urllib3.exceptions.HTTPError, OSError) as error:
             return f"{name}: port {port} does not answer: {type(error).__name__}"
         return "" if answer.status in TAKEN else f"{name}: port {port} answers {answer.status}"

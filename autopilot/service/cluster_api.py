@@ -9,9 +9,12 @@ from urllib.parse import urlencode
 
 import urllib3
 
+from autopilot.deadline import within
 from autopilot.readiness.line import Answer
 
 CONNECT_S = 3.0
+TICK_S = 3.0
+"""Longest time of a request that a tick waits for: policy, kill switch, mark, fence and memory, one after the other."""
 MOST_BYTES = 16 << 20
 UNAUTHORIZED = 401
 JSON, MERGE, PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
@@ -71,18 +74,19 @@ class ClusterApi:
     def _ask(self, method: str, target: str, body: bytes | None, *, media: str = JSON, again: bool = True) -> Answer:
         try:
             pool, headers, generation = self._access.connection()
-            response = pool.request(
-                method,
-                f"{self._access.host}{target}",
-                body=body,
-                headers={**headers, "Accept": "application/json", "Content-Type": media},
-                preload_content=False,
-                redirect=False,
-                retries=False,
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=self._timeout_s),
-            )
-            content = response.read(MOST_BYTES + 1, decode_content=True)
-            response.release_conn()
+            with within(self._timeout_s):
+                response = pool.request(
+                    method,
+                    f"{self._access.host}{target}",
+                    body=body,
+                    headers={**headers, "Accept": "application/json", "Content-Type": media},
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                    timeout=urllib3.Timeout(connect=CONNECT_S, read=self._timeout_s),
+                )
+                content = response.read(MOST_BYTES + 1, decode_content=True)
+                response.release_conn()
             if response.status == UNAUTHORIZED and again:
                 self._access.renew(generation)
                 return self._ask(method, target, body, media=media, again=False)

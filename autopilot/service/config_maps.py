@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,19 +46,23 @@ class MapName:
 class MapSwitch:
     """A kill switch in a ConfigMap. What cannot be read is on.
 
-    An answer counts for `KEPT_S`: a tick asks at its start and at its end, and ticks are a second apart.
+    An answer counts for `KEPT_S` from when it came: a tick asks at its start and at its end, and ticks are a second
+    apart.
     """
 
     def __init__(self, get: Get, name: MapName, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._get, self._name, self._monotonic_s = get, name, monotonic_s
         self._kept: tuple[float, str] | None = None
+        self._reading = threading.Lock()  # pages ask as well as ticks: one request for all
 
     def reason(self) -> str:
         """Why it is on; "" while its key `kill` says `off`."""
-        now_s = self._monotonic_s()
-        if self._kept is None or not 0.0 <= now_s - self._kept[0] < KEPT_S:
-            self._kept = (now_s, self._read())
-        return self._kept[1]
+        with self._reading:
+            now_s = self._monotonic_s()
+            if self._kept is None or not 0.0 <= now_s - self._kept[0] < KEPT_S:
+                said = self._read()
+                self._kept = (self._monotonic_s(), said)
+            return self._kept[1]
 
     def _read(self) -> str:
         try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autopilot.app.decisions.decision_rows import Fresh, Row
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.ports import Collector
+from autopilot.core.model.ports import Beginning, Collector, Recalling
 from autopilot.core.model.records import (
     About,
     Batch,
@@ -213,7 +213,18 @@ class WatchedCollector:
 
     def __init__(self, inner: Collector, wall_s: Callable[[], float]) -> None:
         self.name, self._inner, self._wall_s = inner.name, inner, wall_s
+        self.lists = getattr(inner, "lists", True)
         self.health = CollectorHealth(inner.name)
+
+    def begin(self, now_s: float) -> None:
+        """Begin to read a source that is read beside the tick."""
+        if isinstance(self._inner, Beginning):
+            self._inner.begin(now_s)
+
+    def recall(self, under_way: Sequence[Instruction]) -> None:
+        """Let a collector that counts restarts go on from these revisions."""
+        if isinstance(self._inner, Recalling):
+            self._inner.recall(under_way)
 
     def collect(self, now_s: float) -> Batch:
         """The batch of the collector."""

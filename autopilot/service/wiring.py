@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,7 +25,8 @@ from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import metering_folder
 from autopilot.registry import Registry
 from autopilot.service.acting import connect, lever_lines
-from autopilot.service.cluster_api import ClusterApi
+from autopilot.service.beside import BesideCollector
+from autopilot.service.cluster_api import TICK_S, ClusterApi
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject, PolicyPlace
 from autopilot.service.config_maps import MapName, MapSwitch
 from autopilot.service.consents import Consents
@@ -48,6 +49,7 @@ from autopilot.service.ticks import Stopwatch, Ticks
 from autopilot.settings import FilePolicySource, StaticPolicySource, policy_names, shipped_policy
 from autopilot.worker import BackgroundWorker
 from collectors import load
+from collectors.kubernetes.collector import KubernetesCollector
 from collectors.kubernetes.kinds import Kind as Listed
 from collectors.kubernetes.source import Cluster
 from simulator.serving.client import ServedCollector
@@ -135,27 +137,17 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             site.join(each)
         prometheus = settings.collectors.prometheus
         connect(site.actuator, policy, prometheus, secret(prometheus.token_file) if prometheus is not None else "")
-        ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in sources)
-        keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
-        ticks.meter = ServiceMeter(places.journal, site.start_s, site.speed, settings.loop.interval_s)
-        ticks.meter.counters = tuple(each for each in sources if isinstance(each, CountsEnergy))
-        ticks.meter.reports = tuple(each for each in sources if isinstance(each, ReportsFlops))
+        read = [_beside(each) for each in sources]
+        ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in read)
+        ticks.meter = _meter(settings, places, site, sources)
         opened.callback(ticks.meter.close)
         ticks.spending = DailySpend(metering_folder(places.journal), load_prices(settings.metering.prices))
+        keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
         controller = Controller(
-            Wiring(
-                collectors=ticks.collectors,
+            replace(
+                _ports(site, kept, policy, ticks, watch),
                 forecasters=_forecasters(settings, policy.current(), keep),
-                actuators=_actuators(site, kept),
-                journal=kept.journal,
-                memory=kept.memory,
-                inbox=kept.inbox,
-                policy=policy,
-                leadership=kept.leadership,
                 worker=BackgroundWorker(keep) if settings.forecasting.fit else None,
-                on_decision=ticks.on_decision,
-                on_stage=watch.enter,
-                lists=((INVENTORY, site.source), (WORK, site.source)),
             )
         )
         ticks.controller, ticks.concluded = controller, site.conclude
@@ -185,8 +177,37 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         health_of=ticks.health_of,
         waiting=kept.waiting,
         restraint=policy if isinstance(policy, RestrainedPolicy) else None,
-        closers=[end_watch, ticks.meter.close, ticks.spending.wait],
+        closers=[
+            *(each.close for each in read if isinstance(each, BesideCollector)),
+            end_watch,
+            ticks.meter.close,
+            ticks.spending.wait,
+        ],
     )
+
+
+def _ports(site: Site, kept: _Kept, policy: PolicySource, ticks: Ticks, watch: Stopwatch) -> Wiring:
+    """All ports but those of the models."""
+    return Wiring(
+        collectors=ticks.collectors,
+        forecasters=(),
+        actuators=_actuators(site, kept),
+        journal=kept.journal,
+        memory=kept.memory,
+        inbox=kept.inbox,
+        policy=policy,
+        leadership=kept.leadership,
+        on_decision=ticks.on_decision,
+        on_stage=watch.enter,
+        lists=((INVENTORY, site.source), (WORK, site.source)),
+    )
+
+
+def _meter(settings: Settings, places: Places, site: Site, sources: Sequence[Collector]) -> ServiceMeter:
+    meter = ServiceMeter(places.journal, site.start_s, site.speed, settings.loop.interval_s)
+    meter.counters = tuple(each for each in sources if isinstance(each, CountsEnergy))
+    meter.reports = tuple(each for each in sources if isinstance(each, ReportsFlops))
+    return meter
 
 
 def _loop(settings: Settings, site: Site, controller: Controller, ticks: Ticks, kept: _Kept) -> Loop:
@@ -242,7 +263,7 @@ def _policy_of(settings: Settings, places: Places, site: Site) -> PolicySource:
     place = policy_place(settings)
     if place is None or site.api is None:
         return policy_source(settings.policy_name)
-    return ClusterPolicySource(site.api.get, place, places.last_policy)
+    return ClusterPolicySource(site.api.within(TICK_S).get, place, places.last_policy)
 
 
 def policy_place(settings: Settings) -> PolicyPlace | None:
@@ -260,7 +281,7 @@ def _switch_of(settings: Settings, site: Site) -> Callable[[], str] | None:
     given = settings.kubernetes
     if given is None or given.kill_map is None or site.api is None:
         return None
-    return MapSwitch(site.api.get, MapName(given.namespace, given.kill_map)).reason
+    return MapSwitch(site.api.within(TICK_S).get, MapName(given.namespace, given.kill_map)).reason
 
 
 def _actuators(site: Site, kept: _Kept) -> dict[str, Actuator]:
@@ -307,6 +328,11 @@ def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
         yield load("nvml")(given.nvml.node, lists=False)  # one machine is not the cluster
     if given.slo is not None:
         yield _slo(given.slo, site.speed)
+
+
+def _beside(source: Collector) -> Collector:
+    """A source that asks somebody during its `collect` is read beside the tick; the lists of a cluster are kept."""
+    return source if isinstance(source, (KubernetesCollector, ServedCollector)) else BesideCollector(source)
 
 
 def _slo(given: Slo, speed: float) -> Collector:

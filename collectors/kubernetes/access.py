@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core.model.errors import InputError
+from autopilot.deadline import watched
 
 POOLED = 64
 """Connections kept open: one watch for each kind, and those that list."""
@@ -75,6 +76,7 @@ class Access:
         configuration.connection_pool_maxsize = POOLED
         configuration.retries = False
         client = ApiClient(configuration)
+        watched(client.rest_client.pool_manager)
         with self._lock:
             self._configuration, self._client = configuration, client
             self.generation += 1

@@ -17,6 +17,8 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
+from autopilot.deadline import within
+
 CONNECT_S = 5.0
 ANSWER_S = 60.0
 MOST_BYTES = 256 << 20
@@ -131,6 +133,13 @@ class Transport:
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """The body of a 200 answer within `ANSWER_S`. Raises `ApiError`."""
+        try:
+            with within(ANSWER_S):
+                return self._whole(path, query)
+        except TimeoutError as error:
+            raise ApiError(0, f"the answer was cut: {error}") from error
+
+    def _whole(self, path: str, query: Mapping[str, str]) -> bytes:
         response = self._open(path, query, ANSWER_S)
         parts, size = [], 0
         try:

@@ -19,6 +19,7 @@ import numpy as np
 
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.core.model.records import Batch, Gap, ServiceSignals
+from autopilot.deadline import carried
 from collectors import promql
 from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.promql import AnswerError
@@ -110,7 +111,7 @@ class SloCollector:
         columns: dict[str, dict[str, float]] = {}
         with ThreadPoolExecutor(self._workers, "slo") as pool:
             pending = {
-                (source.name, measure, window_s): pool.submit(self._query, source, measure, window_s)
+                (source.name, measure, window_s): pool.submit(carried(self._query, source, measure, window_s))
                 for source in self._sources
                 for measure in source.queries
                 for window_s in ((WINDOW_S, RECENT_S) if measure in {"within", "rate_rps"} else (WINDOW_S,))

@@ -15,10 +15,11 @@ import requests
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Batch, Gap, Instruction, Inventory, Outcome, OutcomeKind
+from autopilot.deadline import watched_session, within
 from simulator.serving.wire import MEDIA_TYPE, ClockReading, StateAnswer, decode, encode
 
 TIMEOUT_S = 10.0
-_FAILURES = (requests.RequestException, ValueError)
+_FAILURES = (requests.RequestException, TimeoutError, ValueError)
 
 
 class ServedClient:
@@ -35,7 +36,8 @@ class ServedClient:
     def clock(self) -> ClockReading:
         """The clock of the cluster. Raises `InputError` where nothing answers."""
         try:
-            answer = self._session.get(f"{self.url}/v1/clock", timeout=self._timeout_s)
+            with within(self._timeout_s):
+                answer = self._session.get(f"{self.url}/v1/clock", timeout=self._timeout_s)
             answer.raise_for_status()
             return ClockReading(**answer.json())
         except (*_FAILURES, TypeError) as error:
@@ -48,7 +50,8 @@ class ServedClient:
         if before is not None:
             params |= {"ended": str(self._concluded[0]), "deleted": str(self._concluded[1]), "run": before.run}
         try:
-            got = self._session.get(f"{self.url}/v1/state", params=params, timeout=self._timeout_s)
+            with within(self._timeout_s):
+                got = self._session.get(f"{self.url}/v1/state", params=params, timeout=self._timeout_s)
             got.raise_for_status()
             answer = decode(got.content, StateAnswer)
         except _FAILURES as error:
@@ -69,7 +72,8 @@ class ServedClient:
     def exporters(self) -> dict[str, str]:
         """Node -> address of its exporter. Raises `InputError` where the cluster does not answer."""
         try:
-            found = self._session.get(f"{self.url}/sd/exporters", timeout=self._timeout_s).json()
+            with within(self._timeout_s):
+                found = self._session.get(f"{self.url}/sd/exporters", timeout=self._timeout_s).json()
             return {
                 str(each["labels"]["node"]): f"http://{each['targets'][0]}{each['labels']['__metrics_path__']}"
                 for each in found
@@ -96,12 +100,13 @@ class ServedClient:
         """Send one instruction. Without an answer it may be sent again: it acts once per id."""
         now_s = self._answer.now_s if self._answer is not None else 0.0
         try:
-            got = self._session.post(
-                f"{self.url}/v1/effects",
-                data=encode(instruction),
-                headers={"Content-Type": MEDIA_TYPE},
-                timeout=self._timeout_s,
-            )
+            with within(self._timeout_s):
+                got = self._session.post(
+                    f"{self.url}/v1/effects",
+                    data=encode(instruction),
+                    headers={"Content-Type": MEDIA_TYPE},
+                    timeout=self._timeout_s,
+                )
             got.raise_for_status()
             return decode(got.content, Outcome)
         except _FAILURES as error:
@@ -164,4 +169,4 @@ class ChangeWatch:
 def _session() -> requests.Session:
     session = requests.Session()
     session.trust_env = False
-    return session
+    return watched_session(session)

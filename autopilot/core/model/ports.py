@@ -33,6 +33,15 @@ class Collector(Protocol):
 
 
 @runtime_checkable
+class Beginning(Protocol):
+    """A collector that reads its source beside the tick. `begin` is called before the first `collect` of a tick."""
+
+    def begin(self, now_s: float) -> None:
+        """Begin to read the source as of `now_s` and return at once; `collect` takes what is there."""
+        ...
+
+
+@runtime_checkable
 class Recalling(Protocol):
     """A collector that counts the restarts of work where no object of the cluster counts them."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from autopilot.explain.proposals import Answer, answer_of
@@ -52,12 +53,13 @@ async def _news(desk: Desk, cookie: str | None, streams: set[object]) -> AsyncIt
                 yield ServerSentEvent("{}", event="signed-out")
                 return
             alerts = desk.follower.revision if desk.follower is not None else 0
-            now = desk.publisher.latest, desk.kill_switch.reason(), alerts
+            reason = await run_in_threadpool(desk.kill_switch.reason)  # it may ask the API server
+            now = desk.publisher.latest, reason, alerts
             if shown is not None and now[0] is shown[0] and now[1:] == shown[1:]:
                 await asyncio.sleep(LOOKS_EVERY_S)
                 continue
             shown = now
-            body = msgspec.json.encode(summary_of(desk)).decode()
+            body = msgspec.json.encode(await run_in_threadpool(summary_of, desk)).decode()
             yield ServerSentEvent(body, event="tick", retry=TRIES_AGAIN_MS)
             await asyncio.sleep(AT_MOST_EVERY_S)
     finally:

@@ -14,7 +14,7 @@ from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
 from autopilot.service.capping import kinds_of
-from autopilot.service.cluster_api import ClusterApi
+from autopilot.service.cluster_api import TICK_S, ClusterApi
 from autopilot.service.settings import Kubernetes
 from autopilot.service.watchdog.marker import Marker
 
@@ -145,5 +145,5 @@ def restrained(given: Kubernetes | None, api: ClusterApi | None, source: PolicyS
     """The policy with its restraints, beside a cluster whose controllers elect their leader."""
     if given is None or given.lease is None or api is None:
         return source
-    marker = Marker(api, given.namespace)
+    marker = Marker(api.within(TICK_S), given.namespace)
     return RestrainedPolicy(source, marker.read, lambda: (UNKNOWN, False), unversioned(), marker.clear)

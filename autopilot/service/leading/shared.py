@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autopilot.memory_store import FileMemoryStore
-from autopilot.service.cluster_api import ClusterApi
+from autopilot.service.cluster_api import TICK_S, ClusterApi
 from autopilot.service.leading.elector import Elector, ElectorThread
 from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.inbox import ClusterInbox
@@ -42,9 +42,10 @@ def open_shared(
     if given is None or given.lease is None or api is None:
         return None
     terms = given.lease.terms()
-    memory = ClusterMemory(api, given.namespace, local)
+    prompt = api.within(TICK_S)
+    memory = ClusterMemory(prompt, given.namespace, local)
     name = LeaseName(given.namespace, given.lease.name)
-    epoch = ClusterEpoch(api, name)
+    epoch = ClusterEpoch(prompt, name)
     wakes: list[Callable[[], None]] = []
     elector = Elector(
         api.within(terms.renew_s / 3.0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from autopilot.contract.annotations import CONTROLLER, MANAGE
@@ -218,6 +220,25 @@ def test_what_is_late_is_taken_back_once_the_server_answers(acting: Acting) -> N
     assert acting.job("unheard")["spec"]["suspend"]
     assert acting.job("unheard")["spec"]["suspend"]
     acting.finish("unheard", "guest")
+
+
+def test_a_server_that_answers_slowly_holds_no_tick_up(acting: Acting) -> None:
+    """After twenty seconds of requests the other effects of the tick wait, and the next tick begins them."""
+    slow = Api(acting.rights.access("admit"), steady_s=itertools.count(0.0, 12.0).__next__)
+    actuator = KubernetesActuator(slow, acting)
+    nodes = {name: f"n{number}" for number, name in enumerate(("early", "later"), 1)}
+    instructions = {
+        name: acting.instruction(acting.plain_job(name, suspend=True, labels=OURS), admit(node))
+        for name, node in nodes.items()
+    }
+    first, second = (actuator.apply(each, acting.now_s) for each in instructions.values())
+    assert not acting.job("early")["spec"]["suspend"], first.reason
+    assert acting.job("later")["spec"]["suspend"]
+    assert (second.kind, "the requests of one tick took" in second.reason) == (OutcomeKind.ACCEPTED, True)
+    acting.run(11)
+    actuator.apply(instructions["later"], acting.now_s)
+    assert not acting.job("later")["spec"]["suspend"]
+    acting.finish("early", "later")
 
 
 def budget(acting: Acting, app: str, **amount: int) -> None:
