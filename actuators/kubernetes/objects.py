@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from math import nan
 from typing import Protocol
 
 from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal
@@ -85,6 +87,10 @@ class Objects(Protocol):
         """
         ...
 
+    def left_over(self) -> Iterable[Named]:
+        """Workloads of Kueue whose Retry of our check is left over, or was taken back (`levers.leftover`)."""
+        ...
+
 
 @dataclass(slots=True)
 class Target:
@@ -156,6 +162,23 @@ def conditions(found: Obj) -> dict[str, Obj]:
 def holds(found: Obj, kind: str) -> bool:
     """True where the condition of this type is True."""
     return conditions(found).get(kind, {}).get("status") == "True"
+
+
+def moment_s(condition: Obj) -> float:
+    """When a condition or a check changed last; NaN where that is not stated."""
+    try:
+        return datetime.fromisoformat(str(condition.get("lastTransitionTime"))).timestamp()
+    except ValueError:
+        return nan
+
+
+OVER = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
+"""Conditions of a Job that has ended, or is about to: its controller stops what is left of it."""
+
+
+def over(job: Obj) -> str:
+    """The condition by which a Job has ended or is about to; "" for none."""
+    return next((kind for kind in OVER if holds(job, kind)), "")
 
 
 def annotation(found: Obj, key: str) -> str:

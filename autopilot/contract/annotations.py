@@ -68,6 +68,8 @@ CONTROLLER = PREFIX + "admission"
 """`spec.controllerName` of our AdmissionCheck, the name of our scheduling gate, and our value of Kueue's gate."""
 CHECK = "gpu-autopilot"
 """Name of our AdmissionCheck."""
+REPAIR = "repair"
+"""In place of an instruction in the message of our check: a Retry that Kueue would not act on was taken back."""
 PLACEMENT = "placement.gpu-autopilot.io/"
 """Prefix of the node label that marks the nodes of one gang; the rest is 10 hex digits of the gang's uid."""
 

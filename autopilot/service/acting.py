@@ -12,6 +12,7 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api, Connections
 from actuators.kubernetes.levers import LEVERS
 from actuators.kubernetes.levers.base import Lever, Rule, Upkeep
+from actuators.kubernetes.levers.leftover import LeftoverRetries
 from actuators.kubernetes.objects import Objects
 from actuators.kubernetes.upkeep import (
     AbandonedRecuts,
@@ -44,6 +45,7 @@ def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     """What is kept in order: only what the rights of the levers suffice for."""
     kinds = frozenset(kind for lever in levers for kind in lever.kinds)
     kept: list[Upkeep] = [ActiveCheck(), OldPlacements()] if "admit" in kinds else []
+    kept += [LeftoverRetries()] if "evict" in kinds else []
     kept += [AbandonedRecuts()] if "recut" in kinds else []
     kept += [OldRequests()] if "provision" in kinds else []
     kept += [OldCeilings()] if "ceiling" in kinds else []

@@ -23,6 +23,10 @@ class End:
 
 
 NOT_ENDED = End()
+ENDS = (("Complete", False), ("Failed", True), ("SuccessCriteriaMet", False), ("FailureTarget", True))
+"""Conditions by which a Job has ended, and whether it failed. The controller of a Job that was suspended while it had
+one of the last two never states its end (measured on Kubernetes 1.36).
+"""
 
 
 def life_of(
@@ -97,7 +101,7 @@ def end_of(gang: Gang) -> End:
         if done is not None and done.status == "True":
             return End(seconds_of(done.last_transition_time), done.reason not in {"Succeeded", "JobFinished"})
     if gang.job is not None:
-        for kind, failed in (("Complete", False), ("Failed", True)):
+        for kind, failed in ENDS if gang.job.spec.suspend else ENDS[:2]:
             done = condition(gang.job.status.conditions, kind)
             if done is not None and done.status == "True":
                 return End(seconds_of(done.last_transition_time), failed)

@@ -14,7 +14,7 @@ from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.services import generation_of
 from collectors.kubernetes.wire import Meta
 from collectors.kubernetes.work import Gangs
-from collectors.kueue.state import waits_with_quota
+from collectors.kueue.state import left_over, waits_with_quota
 from collectors.kueue.wire import Workload
 
 
@@ -111,6 +111,12 @@ class ObjectsOfView:
         ]
         for each in sorted(found, key=lambda one: (_priority(one), -_made_s(one))):
             yield _identity("Workload", each.metadata)
+
+    def left_over(self) -> Iterator[Identity]:
+        """Workloads whose Retry of our check is left over, or was taken back."""
+        for gang in self._gangs.gangs.values():
+            if gang.workload is not None and left_over(gang.workload):
+                yield _identity("Workload", gang.workload.metadata)
 
 
 def _priority(workload: Workload) -> int:

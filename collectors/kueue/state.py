@@ -60,6 +60,15 @@ def evicted(workload: Workload | None) -> bool:
     return workload is not None and is_true(workload.status.conditions, "Evicted")
 
 
+def left_over(workload: Workload) -> bool:
+    """True where a Retry of our check may be left over, or was taken back and Kueue has not reserved quota since."""
+    retries = any(each.name == CHECK and each.state == "Retry" for each in workload.status.admission_checks or ())
+    if not retries and (workload.kept or not workload.repairs):
+        return False
+    known = workload.status.conditions
+    return is_true(known, "Evicted") or not is_true(known, "QuotaReserved")
+
+
 def evictions(workload: Workload | None) -> int:
     """How often it was evicted, as Kueue counts."""
     stats = workload.status.scheduling_stats if workload is not None else None

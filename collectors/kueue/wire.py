@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from autopilot.contract.annotations import STOPPED, may_return
+from autopilot.contract.annotations import CHECK, REPAIR, STOPPED, may_return
 from autopilot.contract.written import ACTIVE, only_ours
 from collectors.kubernetes.job_wire import WrittenMeta
 from collectors.kubernetes.wire import Condition, Count, Int32, Object, PodTemplate, Struct
@@ -35,6 +35,7 @@ class CheckState(Struct):
 
     name: str
     state: str
+    message: str = ""
 
 
 class Eviction(Struct):
@@ -93,9 +94,13 @@ class Workload(Object):
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
     kept: bool = False  # not of the server: somebody else has deactivated it, or its stop was not to end by itself
+    repairs: bool = False  # not of the server: our check says that a Retry was taken back
 
     def shrink(self) -> None:
-        """Also: who deactivated it is read now."""
+        """Also: who deactivated it, and the message of our check, are read now."""
+        for check in self.status.admission_checks or ():
+            self.repairs = self.repairs or (check.name == CHECK and f": {REPAIR}: " in check.message)
+            check.message = ""
         if not self.spec.active:
             meta = self.metadata
             mine = only_ours(meta.written()["managedFields"], ACTIVE)

@@ -268,6 +268,11 @@ class Acting:
         """No node is offered back."""
         yield from ()
 
+    def left_over(self) -> Iterator[Identity]:
+        """Every Workload: the upkeep reads what it says."""
+        for each in self.ask("GET", f"{SPACE}/workloads")["items"]:
+            yield Identity("Workload", "default", each["metadata"]["name"], each["metadata"]["uid"])
+
     def reservations(self, uid: str) -> Iterator[Identity]:
         """All other Workloads, the youngest first."""
         found = self.ask("GET", f"{SPACE}/workloads")["items"]

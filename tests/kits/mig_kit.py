@@ -200,6 +200,10 @@ class Scene:
         """No node is offered back."""
         yield from ()
 
+    def left_over(self) -> Iterator[Any]:
+        """No Retry is left over."""
+        yield from ()
+
     def reservations(self, uid: str) -> Iterator[Any]:
         """None."""
         yield from ()

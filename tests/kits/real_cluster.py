@@ -285,6 +285,10 @@ class RealCluster:
         """No node is offered back."""
         yield from ()
 
+    def left_over(self) -> Iterator[Identity]:
+        """No Retry is left over."""
+        yield from ()
+
     def reservations(self, uid: str) -> Iterator[Identity]:
         """No quota is given back."""
         yield from ()

@@ -57,6 +57,10 @@ class Scaling:
             if text:
                 yield Identity("Deployment", "default", meta["name"], meta["uid"]), text
 
+    def left_over(self) -> Iterator[Identity]:
+        """No Retry is left over."""
+        yield from ()
+
     def reservations(self, uid: str) -> Iterator[Identity]:
         """No quota."""
         yield from ()

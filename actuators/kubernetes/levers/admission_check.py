@@ -27,7 +27,7 @@ from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.mig_node import holds_gpu
-from actuators.kubernetes.objects import Target, holds
+from actuators.kubernetes.objects import Target, holds, over
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK
 from autopilot.core.model.operations import AdmitOperation
@@ -56,6 +56,8 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         return changed("its Workload has ended")
     if _evictions(workload) > effect.instruction.subject.revision:  # the view may not show it yet
         return changed("Kueue evicted it since the decision; it is decided again")
+    if over(target.job):
+        return changed(f"its Job ends: {over(target.job)}")
     check = our_check(workload)
     if check["state"] == READY:
         if said_by(check, effect.id):
@@ -65,6 +67,8 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         return Waiting(f"its check {CHECK} is {check['state']}, and Kueue resets it")
     if not holds(workload, "QuotaReserved"):
         return reservations.make_way(tools, effect, target, now_s)
+    if holds(workload, "Evicted"):  # Ready would count for the next reservation, which may have another flavor
+        return Waiting("its eviction is not over, and its quota is that of the earlier admission")
     updates = _updates(tools, effect, target, operation)
     if not isinstance(updates, list):
         return updates
@@ -75,9 +79,8 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         now = our_check(found)
         if now.get("state") == READY and said_by(now, effect.id):
             return Stop("it is Ready already", done=True)
-        same = found["status"].get("admission") == workload["status"].get("admission")
-        if now.get("state") != PENDING or not holds(found, "QuotaReserved") or not same:
-            return Stop("its reservation changed meanwhile", refusal=Refusal.BUSY)
+        if found["metadata"]["resourceVersion"] != workload["metadata"]["resourceVersion"]:
+            return Stop("it was written meanwhile; its place is checked again", refusal=Refusal.BUSY)
         return state_of(READY, text, now_s, podSetUpdates=updates)
 
     answer = tools.writer.apply_status(ref, decide, CHECK_MANAGER)
@@ -141,7 +144,7 @@ def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Pr
     Ready may be said only for the reservation that the decision saw. Else the next decision would find a Ready that is
     not its own, give that back as well, and so on.
     """
-    bound = placement.bound(tools.api, target)
+    bound = _bound(tools, target)
     if isinstance(bound, Answer):
         return ended_by(bound, "its pods")
     if bound:
@@ -152,15 +155,21 @@ def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Pr
     return Waiting("Kueue takes its earlier admission back") if answer.ok else ended_by(answer, f"check {CHECK} Retry")
 
 
+def _bound(tools: Tools, target: Target) -> bool | Answer:
+    """Whether pods of this admission have their nodes; while Kueue evicts it, they are those that leave."""
+    return False if holds(target.workload, "Evicted") else placement.bound(tools.api, target)
+
+
 def _retry(tools: Tools, effect: Effect, target: Target, now_s: float, why: str) -> Answer:
-    """Say Retry where our check still says what was read."""
+    """Say Retry where our check still says what was read; Pending while an eviction does the rest already."""
     ref, before = target.first("Workload"), our_check(target.workload).get("message", "")
 
     def decide(found: Obj) -> Obj | Stop:
         check = our_check(found)
         if check.get("state") != READY or check.get("message", "") != before:
             return Stop("its check changed meanwhile", done=True)
-        return state_of(RETRY, message(effect.epoch, effect.id, why), now_s)
+        state = PENDING if holds(found, "Evicted") else RETRY
+        return state_of(state, message(effect.epoch, effect.id, why), now_s)
 
     if ref is None:
         return Answer({}, Refusal.GONE, "its Workload is gone")
@@ -172,7 +181,7 @@ def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     check, why = our_check(target.workload), "its pods did not start at their place in time"
     if check.get("state") != READY or not said_by(check, effect.id):
         return late(f"not admitted in time: {effect.waits_for or 'no progress'}")
-    bound = placement.bound(tools.api, target)
+    bound = _bound(tools, target)
     if isinstance(bound, Answer):
         return ended_by(bound, f"{why}; its pods")
     if bound:

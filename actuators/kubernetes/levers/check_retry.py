@@ -1,6 +1,7 @@
 """Stop a gang of Kueue that is to start again: our AdmissionCheck says Retry, and the quota comes back to us.
 
-No `requeueAfterSeconds` is sent: it would delay the eviction itself.
+No `requeueAfterSeconds` is sent: it would delay the eviction itself. The check says Retry once, and never while an
+eviction runs: Kueue resets the checks when it begins an eviction, so a later Retry would stay for good (`leftover`).
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
 
     def decide(found: Obj) -> Obj | Stop:
         check = our_check(found)
-        if said_by(check, effect.id) or holds(found, "Evicted"):
+        if said_by(check, effect.id) or holds(found, "Evicted") or check.get("state") == RETRY:
             return Stop("it is on its way", done=True)
+        if holds(found, "Finished"):
+            return Stop("it has ended", refusal=Refusal.TAKEN)
         if not holds(found, "Admitted"):
             if effect.waits_for == STOPS:  # our Retry did it: Kueue resets the check, and reserves its quota anew
                 return Stop("it is stopped", done=True)

@@ -54,7 +54,7 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     return Waiting("Kueue stops it") if answer.ok else ended_by(answer, f"{ref.shown}: active false")
 
 
-def _our_mark(workload: Obj) -> Mark | None:
+def our_mark(workload: Obj) -> Mark | None:
     """The mark of our stop, while we were the last to write `active`.
 
     The mark stays where a person brings the work back, and does not count any more: a later stop is that person's.
@@ -69,7 +69,7 @@ def _suits_resume(_instruction: Instruction, target: Target) -> str:
         return "it is not in a queue of Kueue"
     if workload["spec"].get("active", True) is not False:
         return "its Workload is active"
-    mark = _our_mark(workload)
+    mark = our_mark(workload)
     if mark is None:
         return "a person has deactivated it"
     return "" if mark.returns else "it waits until its owner lets it continue"
@@ -83,7 +83,7 @@ def _resume(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progr
     def decide(found: Obj) -> Obj | Stop:
         if found["spec"].get("active", True) is not False:
             return Stop("it is active", done=True)
-        mark = _our_mark(found)
+        mark = our_mark(found)
         if mark is None or not mark.returns:
             return Stop("a person keeps it out", refusal=Refusal.TAKEN)
         notes = {**record_of(effect, "reactivated"), STOPPED: None}

@@ -9,15 +9,13 @@ again (measured: 0.1 s later) before it looks at work that did not fit.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
-from math import nan
 
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.levers.base import Effect, Tools, Waiting, ended_by
 from actuators.kubernetes.levers.check_state import PENDING, our_check
 from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.stopped import Mark
-from actuators.kubernetes.objects import Target, conditions, holds
+from actuators.kubernetes.objects import Target, conditions, holds, moment_s
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import STOPPED
 
@@ -73,15 +71,7 @@ def _idle(workload: Obj, now_s: float) -> bool:
         return False
     if of_pods(workload) or workload["spec"].get("active", True) is False:
         return False
-    return our_check(workload).get("state") == PENDING and now_s - _moment_s(reserved) >= PATIENCE_S
-
-
-def _moment_s(condition: Obj) -> float:
-    """When it changed last; NaN where that is not stated."""
-    try:
-        return datetime.fromisoformat(str(condition.get("lastTransitionTime"))).timestamp()
-    except ValueError:
-        return nan
+    return our_check(workload).get("state") == PENDING and now_s - moment_s(reserved) >= PATIENCE_S
 
 
 def _asked(workload: Obj) -> Counter[str]:

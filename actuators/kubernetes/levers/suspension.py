@@ -31,7 +31,7 @@ from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.stopped import mark_for, mark_of
 from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, merge
-from actuators.kubernetes.objects import Target, annotation, conditions, holds, label
+from actuators.kubernetes.objects import Target, annotation, holds, label, over
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MANAGER, STOPPED
 from autopilot.contract.written import SUSPEND, may_start, other_owner, writes
@@ -39,7 +39,6 @@ from autopilot.core.model.operations import AdmitOperation, EvictOperation, Stop
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 QUEUE = "kueue.x-k8s.io/queue-name"
-OVER = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 
 
 def _own_job(target: Target) -> str:
@@ -135,8 +134,8 @@ def _suits_stop(instruction: Instruction, target: Target) -> str:
     why_not = _own_job(target)
     if why_not:
         return why_not
-    over = [kind for kind in OVER if conditions(target.job).get(kind, {}).get("status") == "True"]
-    return f"its Job is {over[0]}" if over and instruction.kind == "evict" else ""
+    ends = over(target.job)
+    return f"its Job is {ends}" if ends and instruction.kind == "evict" else ""
 
 
 def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autopilot.core.model.snapshot import State
-from tests.kits.kube_objects import job, node, pod
+from tests.kits.kube_objects import done, job, node, pod
 from tests.unit.collectors.kubernetes.view import Seen, row
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": "uid-team-g", "controller": True}
@@ -45,3 +45,20 @@ def test_a_job_has_ended_when_as_many_pods_as_it_wants_ended_well(
 ) -> None:
     """Not before, and not where it states no number: then another pod may follow."""
     assert state_of(completions, *phases) == state
+
+
+@pytest.mark.parametrize(
+    ("kind", "suspended", "state"),
+    [
+        ("FailureTarget", True, State.FAILED),
+        ("SuccessCriteriaMet", True, State.SUCCEEDED),
+        ("FailureTarget", False, State.PENDING),  # its controller is about to say so itself
+    ],
+)
+def test_a_job_suspended_while_it_ended_has_ended(kind: str, *, suspended: bool, state: State) -> None:
+    """Its controller never says so, and it would wait for a start for ever."""
+    made = job("g", 8, suspend=suspended)
+    made["status"] = {"conditions": [done(kind)]}
+    work = Seen(node("n0"), made).batch().work
+    assert work is not None
+    assert State(row(work, "team/g")["state"]) == state

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from autopilot.contract.annotations import CHECK
 from autopilot.core.model.snapshot import Gate, State
 from tests.kits.kube_api import Json
@@ -107,3 +109,23 @@ def test_quota_is_taken_from_work_that_waits_for_our_check() -> None:
 def test_the_quota_of_work_that_opted_out_stays() -> None:
     """It is left alone, whatever waits for its quota."""
     assert _reservations(_waits("alone", "QuotaReserved", annotations={"gpu-autopilot.io/exclude": "true"})) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "conditions", "listed"),
+    [
+        ("Retry", "", [], True),
+        ("Retry", "", [done("Evicted"), done("QuotaReserved")], True),
+        ("Retry", "", [done("QuotaReserved"), done("Admitted")], False),  # Kueue is about to act on it
+        ("Pending", "epoch 1: repair: x", [done("Evicted")], True),
+        ("Pending", "epoch 1: repair: x", [done("QuotaReserved")], False),
+        ("Pending", "epoch 1: 1/p/w: x", [], False),
+    ],
+)
+def test_a_leftover_retry_is_listed(state: str, text: str, conditions: list[Json], *, listed: bool) -> None:
+    """Where no eviction begins for it, and until Kueue has reserved quota again."""
+    check = {"name": CHECK, "state": state, "message": text}
+    found = workload("job-a", 4, owner=OWNER, conditions=conditions, status={"admissionChecks": [check]})
+    seen = Seen(node("n1"), job("a", 4, suspend=True), *kueue(found))
+    seen.batch()
+    assert [each.name for each in seen.collector.objects.left_over()] == ["job-a"] * listed
