@@ -35,6 +35,9 @@ WORDS: Mapping[str, str] = {
     NoteCode.LIFT_REFUSED: "lift by {who} is refused: the action '{subject}' is not capped",
     NoteCode.EFFECT_WAITS: "{effect} {subject} of {proposal} is not sent yet: {why}",
     NoteCode.EFFECT_WITHDRAWN: "{effect} {subject} of {proposal} is withdrawn: {why}",
+    NoteCode.START_GIVEN_UP: "the start of {subject} is given up after {value}: "
+    "{leaving:gang that it waits for still holds GPUs|gangs that it waits for still hold GPUs}; GPUs that come free "
+    "later count for the next decision, and nothing more is stopped in their place",
     NoteCode.ADVANCE_HELD: "advance reservation {subject} holds {gpus:GPU}; what is not used is released in {value}",
     NoteCode.ADVANCE_NOT_FREE: "advance reservation {subject} holds {gpus:GPU}, {not_free} of them not free yet; what "
     "is not used is released in {value}",

@@ -27,6 +27,8 @@ ENDS = (("Complete", False), ("Failed", True), ("SuccessCriteriaMet", False), ("
 """Conditions by which a Job has ended, and whether it failed. The controller of a Job that was suspended while it had
 one of the last two never states its end (measured on Kubernetes 1.36).
 """
+FOREGROUND = "foregroundDeletion"
+"""Finalizer of an object whose dependents are deleted before it; with the finalizer `orphan` they stay."""
 
 
 def life_of(
@@ -44,7 +46,7 @@ def life_of(
     """
     state, gate = int(State.PENDING), int(Gate.OPEN)
     if holding:
-        if end.at_s is not None or all(each.leaving for each in holding) or kueue.evicted(gang.workload):
+        if end.at_s is not None or all(each.leaving for each in holding) or stops(gang):
             state = int(State.CHECKPOINTING)
         else:
             whole = len(holding) >= min(members, sum(not each.over for each in gang.pods.values()))
@@ -63,6 +65,21 @@ def life_of(
         "start_s": min((each.bound_s for each in holding), default=nan),
         "ended_s": end.at_s if end.at_s is not None and not holding else nan,
     }
+
+
+def stops(gang: Gang) -> bool:
+    """True where all its pods are to go, whoever decided that: nobody needs to stop it, and its GPUs come free.
+
+    Its Workload or its Job says so before its pods do. How long before depends on Kueue and on the Job controller, and
+    has no bound: the pods run on meanwhile, without a deletionTimestamp.
+    """
+    job = gang.job
+    if gang.workload is not None and kueue.stops(gang.workload):
+        return True
+    if job is None:
+        return False
+    deleted = job.metadata.deletion_timestamp is not None and FOREGROUND in (job.metadata.finalizers or ())
+    return bool(job.spec.suspend) or deleted
 
 
 def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: float) -> float:

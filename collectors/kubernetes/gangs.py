@@ -64,6 +64,7 @@ class Gang:
     workload: Workload | None = None
     incarnation: int = 0
     held: bool = False  # it held GPUs when it was last looked at
+    stops: bool = False  # all its pods are to go
     whole: bool = False  # it had all its members since it last began to hold GPUs
     lost: bool = False  # a member was taken from it while it was whole: evicted, deleted, or gone with its node
     short_since_s: float | None = None  # since when it has been too few members for that reason

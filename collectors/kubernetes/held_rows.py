@@ -8,6 +8,7 @@ from typing import Any
 
 from autopilot.contract import MOST_GPUS
 from autopilot.core.model.snapshot import SloClass, State
+from collectors.kubernetes.gang_life import stops
 from collectors.kubernetes.gang_rows import Cluster, identity
 from collectors.kubernetes.gangs import Gang, PodFacts
 
@@ -15,7 +16,7 @@ from collectors.kubernetes.gangs import Gang, PodFacts
 def held_values(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], last: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of running work that cannot be read: what it holds, else what it last stated. It is left alone."""
     units = min(sum(each.ask.units for each in holding), MOST_GPUS)
-    leaving = all(each.leaving for each in holding)
+    leaving = all(each.leaving for each in holding) or stops(gang)
     state = State.CHECKPOINTING if leaving else State.RUNNING
     size = {"gpus": units, "gpus_per_member": max(each.ask.units for each in holding), "min_gpus": units}
     return {

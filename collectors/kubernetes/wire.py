@@ -55,6 +55,7 @@ class Meta(Struct):
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
     owner_references: list[Owner] | None = None
 
     @property
@@ -76,7 +77,9 @@ class Meta(Struct):
         return self.note(SLO_CLASS) == "latency-critical" or bool(self.note(OBJECTIVE))
 
     def shrink(self) -> None:
-        """Keep only the annotations that are read, cut to `LONGEST_ANNOTATION`."""
+        """Keep only the annotations that are read, cut to `LONGEST_ANNOTATION`, and finalizers of what is deleted."""
+        if self.deletion_timestamp is None:
+            self.finalizers = None
         if self.annotations:
             kept = {
                 name: value if len(value) <= LONGEST_ANNOTATION else value[: LONGEST_ANNOTATION + 1]

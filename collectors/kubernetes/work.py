@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autopilot.core.model.records import Gap, Work
-from autopilot.core.model.snapshot import PlacementTable, WorkloadTable
+from autopilot.core.model.snapshot import PlacementTable, State, WorkloadTable
 from collectors.kubernetes import kinds
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.claims import Claims
@@ -367,6 +367,7 @@ class Gangs:
                 self._ended[key] = now_s + SHOWN_ENDED_S
             if not done or key in self._ended:
                 row = self._row(gang, holding, end, now_s)
+            self._mark_stops(gang, row)
         _keep(self._members, key, row.members if row is not None else ())
         _keep(self._approved, key, row.approved if row is not None else "")
         _keep(self._problems, key, (*row.problems, *row.notes) if row is not None else ())
@@ -385,6 +386,12 @@ class Gangs:
             values = held_values(gang, self.cluster, holding, self._rows.values(gang.key)) if holding else {}
             return GangRow(values, problems=(problem,))
 
+    def _mark_stops(self, gang: Gang, row: GangRow | None) -> None:
+        """Note whether all pods of a gang are to go: what they hold is leaving, also where they do not stop yet."""
+        stops = row is not None and row.values.get("state") == State.CHECKPOINTING
+        if stops != gang.stops:
+            gang.stops, self._placed = stops, None
+
     def _forget_ended(self, now_s: float) -> None:
         for key in [key for key, until_s in self._ended.items() if not now_s < until_s]:
             del self._ended[key]
@@ -394,7 +401,8 @@ class Gangs:
         """One row for each GPU, share or instance that a pod holds; built again only when that changes."""
         key = (self._rows.layout, self.nodes.version, self.nodes.given)
         if self._placed is None or self._placed[0] != key:
-            leaving = {uid: self.pods[uid].leaving for uid in self._holding}
+            stopping = {key for key, gang in self.gangs.items() if gang.stops}
+            leaving = {uid: self.pods[uid].leaving or key in stopping for uid, (key, _) in self._holding.items()}
             self._placed = (key, placement_table(self._holding, leaving, self.nodes, self._rows.row))
         return self._placed[1]
 

@@ -55,9 +55,16 @@ def waits_with_quota(workload: Workload) -> bool:
     return pending and workload.spec.active and _waits_for_checks(workload)
 
 
-def evicted(workload: Workload | None) -> bool:
-    """True while it is evicted: its pods, where there are some, are leaving."""
-    return workload is not None and is_true(workload.status.conditions, "Evicted")
+def stops(workload: Workload) -> bool:
+    """True while its pods are to go: it is evicted, deactivated, finished, or a check of it takes its admission back.
+
+    Kueue resets every check when it begins an eviction, and says Evicted=False when it reserves quota again.
+    """
+    known = workload.status.conditions
+    if is_true(known, "Evicted") or is_true(known, "Finished") or not workload.spec.active:
+        return True
+    taken_back = any(each.state in {"Retry", "Rejected"} for each in workload.status.admission_checks or ())
+    return taken_back and is_true(known, "Admitted")
 
 
 def left_over(workload: Workload) -> bool:

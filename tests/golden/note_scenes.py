@@ -76,6 +76,14 @@ def _retried(now_s: float, gpus: int) -> Step:
     return decide(world("1x8", [waits("a", gpus)], now_s, tick=1), held, memory)
 
 
+def _start_given_up() -> Step:
+    """The only victim has not left within `preemption.pipelined_timeout_s`."""
+    work = [holds("v", 8, queue=2), waits("w", 8, queue=1)]
+    play = Ticking("1x8", work, queues=tenants(("a", 0, 8), ("b", 0, 0)))
+    play.tick(100.0)
+    return play.tick(700.0)
+
+
 def _advance(work: Sequence[Item]) -> Step:
     columns = {"id": ["launch"], "queue": [1], "gpu_model": [0], "gpus": [8], "start_s": [1000.0], "grace_s": [1800.0]}
     snap = replace(
@@ -208,6 +216,7 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.LIFT_REFUSED: lambda: _commanded(CommandKind.LIFT, "defragment"),
     NoteCode.EFFECT_WAITS: lambda: _retried(1.0, 8),
     NoteCode.EFFECT_WITHDRAWN: lambda: _retried(1.0, 4),
+    NoteCode.START_GIVEN_UP: _start_given_up,
     NoteCode.ADVANCE_HELD: lambda: _advance([]),
     NoteCode.ADVANCE_NOT_FREE: lambda: _advance([holds("x", 3, queue=2, gpus_per_member=3)]),
     NoteCode.REPLICAS_HELD: _replicas_held,

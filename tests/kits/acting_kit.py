@@ -14,6 +14,7 @@ from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.writing import Writer
+from apiserver.actors.base import CONTROLLER_MANAGER
 from apiserver.http.faults import Faults
 from apiserver.http.serve import Running, serve
 from apiserver.requests import Response
@@ -109,6 +110,11 @@ class Acting:
         self._hold.close()
 
     # --- the cluster --------------------------------------------------------------------------
+
+    def stop_controllers(self, *, stopped: bool = True) -> None:
+        """Stop kube-controller-manager, which makes and deletes the pods of Jobs, or let it go on."""
+        process = self.kueue.server.process(CONTROLLER_MANAGER)
+        (process.stop if stopped else process.resume)()
 
     @property
     def now_s(self) -> float:

@@ -221,7 +221,7 @@ class Sender:
         for entry in entries:
             found = self._give(entry)
             if found is None:
-                code = Code.CHANGED
+                code = Code.CHANGED if entry in due else code  # another one has begun to leave
                 continue
             evictions.append(found[0])
             victims.append(found[1])

@@ -17,7 +17,18 @@ from autopilot.core.guards.base import Check
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
 from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Instruction, Note, Observation, Slot, Subject, SubjectKind
+from autopilot.core.model.records import (
+    About,
+    Code,
+    Evidence,
+    Instruction,
+    Note,
+    NoteCode,
+    Observation,
+    Slot,
+    Subject,
+    SubjectKind,
+)
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.placement.on_demand import profile_of
 from autopilot.core.placement.parts import find_places
@@ -63,9 +74,10 @@ def follow(
         if len(aside):
             whatif.set_aside(aside.astype(np.int32))
         busy = _apply_open_effects(memory, whatif, names)
-        followed = Followed((), (), (), frozenset())
+        followed = Followed((), (), (), (), frozenset())
         if memory.pipelined_starts:
             followed = follow_pipelined(memory.pipelined_starts, whatif, names, observation.now_s, may_start=not halted)
+            notes += tuple(_given_up(pipelined, count, observation.now_s) for pipelined, count in followed.late)
         starts = [
             (pipelined, part, _start(pipelined, part, memory, observation, policy))
             for pipelined, part in followed.starts
@@ -216,6 +228,12 @@ def _without_given_up(memory: ControllerMemory, followed: Followed, now_s: float
     cooled = {**memory.no_pipelined_until_s, **{pipelined.uid: until_s for pipelined in followed.given_up}}
     stays = tuple(pipelined for pipelined in memory.pipelined_starts if pipelined.proposal_id not in over)
     return replace(memory, no_pipelined_until_s=cooled, pipelined_starts=stays)
+
+
+def _given_up(pipelined: PipelinedStart, leaving: int, now_s: float) -> Note:
+    """A note on a start whose victims have not left in time."""
+    waited, facts = round(now_s - pipelined.since_s, 3), (Evidence("leaving", leaving, "gangs"),)
+    return Note(NoteCode.START_GIVEN_UP, About.WORKLOAD, pipelined.workload, waited, "s", facts=facts)
 
 
 def _held_back(followed: Followed, starts: list[_Start], codes: Mapping[str, Code | None]) -> Followed:

@@ -122,6 +122,7 @@ class NoteCode(StrEnum):
     LIFT_REFUSED = "lift_refused"
     EFFECT_WAITS = "effect_waits"
     EFFECT_WITHDRAWN = "effect_withdrawn"
+    START_GIVEN_UP = "start_given_up"
     ADVANCE_HELD = "advance_held"
     GPU_QUARANTINED = "gpu_quarantined"
     GPU_USED_AGAIN = "gpu_used_again"

@@ -78,6 +78,19 @@ def stoppable_mask(work: WorkloadTable) -> Bools:
     return np.asarray(active_mask(work) & ~work.stuck & ~work.excluded)
 
 
+def leaves_still(snapshot: ClusterSnapshot, row: int, incarnation: int, since_s: float) -> bool:
+    """True while the workload of a row holds GPUs from which it was told to leave at `since_s`, in `incarnation`.
+
+    A status or a counter that moved ends nothing: its pods may run on for as long as the cluster takes to stop them.
+    Only work that has started since then holds its GPUs anew.
+    """
+    work = snapshot.workloads
+    if not (snapshot.placements.workload == row).any():
+        return False
+    moved = int(work.incarnation[row]) != incarnation
+    return not (moved and work.state[row] != _CHECKPOINTING and float(work.start_s[row]) > since_s)
+
+
 def evicted_uids(memory: ControllerMemory) -> list[str]:
     """Workloads with an eviction under way."""
     effects = (entry.instruction for entry in memory.in_flight.values())

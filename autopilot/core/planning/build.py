@@ -117,6 +117,7 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
     mine = np.flatnonzero(np.isin(held.workload, rows) & ~held.leaving & holding_mask(work)[held.workload])
     mine = mine[np.argsort(held.workload[mine], kind="stable")]
     after = once_done(ctx.memory, ctx.whatif, busy_rows)
+    leaves = ctx.leaving_mask()  # not a victim whose eviction has failed: it leaves for nobody
     run_s, _, _ = run_times(ctx.observation, ctx.policy, ctx.outlook, rows)
     for row, length_s in zip(rows.tolist(), run_s.tolist(), strict=True):
         if row in after:
@@ -126,6 +127,8 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
             ctx.quota.book(row, after[row])
         if row in ctx.whatif.layouts:
             ctx.plan.foresee(ctx.whatif.layouts[row], ctx.now_s + length_s)
+            if leaves[row] and row in after and not set(after[row].places()) >= set(ctx.whatif.layouts[row].places()):
+                ctx.plan.leave(row, after[row] if len(after[row]) else None)  # what nobody has booked of it
 
 
 def leaving_rows(snapshot: ClusterSnapshot, busy_rows: frozenset[int]) -> dict[int, Layout | None]:

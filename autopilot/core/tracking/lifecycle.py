@@ -39,6 +39,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Cause, Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.units import counted
+from autopilot.core.model.work import leaves_still
 from autopilot.core.tracking.recuts import shows_geometry
 from autopilot.core.tracking.storms import count_failed, judge_storms, resume_all
 
@@ -173,6 +174,8 @@ def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Po
 def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> InFlight:
     """The effect after a fresh and complete view; `entry` is `before` after the answer of its actuator."""
     effect, now_s = entry.instruction, world.observation.now_s
+    if isinstance(effect.operation, EvictOperation):
+        return _evicted(before, entry, effect.operation, world, policy)
     if entry.state == "reported" and listed_s(world.observation) > entry.since_s:
         return step_to(entry, "done", now_s)
     if _seen(effect, world):
@@ -184,6 +187,29 @@ def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> 
     if now_s < effect.deadline_s or entry is not before or entry.state == "held":
         return entry  # not due yet, or its actuator has just answered
     return step_to(entry, "conflict", now_s) if entry.state == "withdrawn" else _again(entry, now_s, policy)
+
+
+def _evicted(before: InFlight, entry: InFlight, eviction: EvictOperation, world: _World, policy: Policy) -> InFlight:
+    """An eviction ends when its GPUs are seen free, whatever its actuator or a counter says.
+
+    One that has begun is not repeated. At its deadline it is left to the view, which shows what leaves.
+    """
+    effect, now_s, work = entry.instruction, world.observation.now_s, world.observation.snapshot.workloads
+    row, revision = world.rows.get(effect.subject.uid), effect.subject.revision
+    late, sent_s = now_s >= effect.deadline_s, effect.deadline_s - policy.limits.deadline_s - eviction.grace_s
+    if row is None or not leaves_still(world.observation.snapshot, row, revision, sent_s):
+        return entry if entry.state in ENDED - {"failed"} else step_to(before, "done", now_s)
+    if entry.state == "conflict":
+        return entry
+    if entry.state == "reported" or int(work.incarnation[row]) != revision:
+        open_entry = entry if entry.state == "reported" else step_to(before, "reported", now_s)
+        return step_to(open_entry, "done", now_s) if late else open_entry
+    if entry.state in ENDED or not late or entry is not before or entry.state == "held":
+        return entry
+    if entry.state == "withdrawn":
+        return step_to(entry, "conflict", now_s)
+    leaves = work.state[row] == State.CHECKPOINTING and not work.stuck[row]
+    return step_to(entry, "done", now_s) if leaves else _again(entry, now_s, policy)
 
 
 def _again(entry: InFlight, now_s: float, policy: Policy) -> InFlight:
@@ -249,10 +275,7 @@ def _seen(effect: Instruction, world: _World) -> bool:
         return row is not None and (
             int(work.incarnation[row]) > subject.revision or int(work.state[row]) != State.PENDING
         )
-    if row is None or int(work.incarnation[row]) != subject.revision:
-        return True
-    evicted = isinstance(effect.operation, EvictOperation)
-    return evicted and not State.STARTING <= int(work.state[row]) <= State.CHECKPOINTING
+    return row is None or int(work.incarnation[row]) != subject.revision
 
 
 def _floor_seen(service: Subject, floor: ScaleOperation, observation: Observation) -> bool:

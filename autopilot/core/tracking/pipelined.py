@@ -4,6 +4,8 @@
        │          │
        └──────────┴────> given up       its deadline passed, its room is lost, or the gang no longer exists
 
+A victim is gone when its GPUs are seen free (`leaves_still`), not when a status or a counter says that it is evicted.
+
 A pipelined start is kept in memory, so it survives a restart. At each tick it is first put on the what-if: its victims
 release their slots and its parts hold them, so that nothing else is planned there. A part starts when the snapshot
 shows its slots free. At the deadline, the parts that are ready start and the rest is given up. Giving up has no further
@@ -21,8 +23,9 @@ import numpy as np
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
 from autopilot.core.model.operations import EvictOperation
-from autopilot.core.model.records import Slot
+from autopilot.core.model.records import Slot, Victim
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, State
+from autopilot.core.model.work import leaves_still
 from autopilot.core.placement.on_demand import places_of, profile_of
 from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
@@ -35,6 +38,7 @@ class Followed:
     open: tuple[PipelinedStart, ...]
     starts: tuple[tuple[PipelinedStart, Part], ...]  # to start now
     given_up: tuple[PipelinedStart, ...]
+    late: tuple[tuple[PipelinedStart, int], ...]  # given up at the deadline, with the number of victims still there
     busy: frozenset[int]  # rows that are not planned
 
 
@@ -90,7 +94,7 @@ def follow_pipelined(
     Without `may_start` (everything is halted), nothing starts: parts that are ready wait until their deadline.
     """
     snapshot = whatif.snapshot
-    stays, starts, given_up = [], [], []
+    stays, starts, given_up, late = [], [], [], []
     busy: set[int] = set()
     held = _really_held(snapshot)
     leaving = np.unique(snapshot.placements.workload[snapshot.placements.leaving]).tolist()
@@ -108,13 +112,15 @@ def follow_pipelined(
         if lost or (pipelined.parts and not placed):
             whatif.rollback(mark)
             given_up.append(pipelined)
+            there = len(victims_of(pipelined, snapshot, names)) if now_s >= pipelined.deadline_s else 0
+            late += [(pipelined, there)] if there else []
             continue
         busy |= rows
         starts += [(pipelined, part) for part in ready]
         left = tuple(part for part in placed if part not in ready)
         if left:
             stays.append(replace(pipelined, parts=left))
-    return Followed(tuple(stays), tuple(starts), tuple(given_up), frozenset(busy))
+    return Followed(tuple(stays), tuple(starts), tuple(given_up), tuple(late), frozenset(busy))
 
 
 def _book(
@@ -124,12 +130,7 @@ def _book(
 
     A part that cannot take its slots claims none of them: their holders keep them on the what-if.
     """
-    work = whatif.snapshot.workloads
-    victims = {}
-    for victim in pipelined.victims:
-        row = names.workload.get(victim.uid)
-        if row is not None and int(work.incarnation[row]) == victim.incarnation and len(whatif.layout_of(row)):
-            victims[row] = victim
+    victims = set(victims_of(pipelined, whatif.snapshot, names))
     layouts: dict[int, Layout] = {}
     parts: dict[int, Part] = {}
     for part in pipelined.parts:
@@ -147,6 +148,21 @@ def _book(
         parts = {row: part for row, part in parts.items() if row not in homeless}
         layouts = {row: layouts[row] for row in parts}
     return list(parts.values()), {*victims, *parts}
+
+
+def victims_of(pipelined: PipelinedStart, snapshot: ClusterSnapshot, names: Lookup) -> dict[int, Victim]:
+    """The victims whose GPUs are not seen free yet, by row."""
+    found, held, work = {}, snapshot.placements, snapshot.workloads
+    for victim in pipelined.victims:
+        row = names.workload.get(victim.uid)
+        if row is None or not leaves_still(snapshot, row, victim.incarnation, pipelined.since_s):
+            continue
+        if victim.how == "shrink" and int(work.incarnation[row]) != victim.incarnation:  # it has a width of its own now
+            claimed = {slot.gpu for part in pipelined.parts if part.uid != victim.uid for slot in part.slots}
+            if claimed.isdisjoint(snapshot.gpus.uuid[held.gpu[held.workload == row]].tolist()):
+                continue
+        found[row] = victim
+    return found
 
 
 def _waits(part: Part, row: int, snapshot: ClusterSnapshot) -> bool:
@@ -211,9 +227,8 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
         leaves = isinstance(effect.operation, EvictOperation)
         note(effect.subject.uid, effect.operation.slots, leaves=leaves)
     for pipelined in memory.pipelined_starts:
-        for victim in pipelined.victims:
-            row = names.workload.get(victim.uid)
-            if row is not None and row not in after and int(work.incarnation[row]) == victim.incarnation:
+        for row, victim in victims_of(pipelined, whatif.snapshot, names).items():
+            if row not in after:
                 note(victim.uid, victim.keeps if victim.how == "shrink" else (), leaves=True)
         for part in pipelined.parts:
             note(part.uid, part.slots, leaves=False)

@@ -9,7 +9,19 @@ import pytest
 from autopilot.contract.annotations import CHECK
 from autopilot.core.model.snapshot import Gate, State
 from tests.kits.kube_api import Json
-from tests.kits.kube_objects import cluster_queue, done, flavor, job, kueue, local_queue, node, owner, pod, workload
+from tests.kits.kube_objects import (
+    cluster_queue,
+    done,
+    flavor,
+    job,
+    kueue,
+    local_queue,
+    node,
+    owner,
+    pod,
+    stamp,
+    workload,
+)
 from tests.unit.collectors.kubernetes.view import Seen, held, row
 
 OWNER = owner("Job", "a", "uid-team-a")
@@ -68,6 +80,52 @@ def test_gpus_are_held_until_the_pods_are_gone() -> None:
     found = row(seen[1], "team/a")
     assert (found["state"], found["gate"], found["incarnation"]) == (State.PENDING, Gate.REJECTED, 1)
     assert held(seen, "team/a") == []
+
+
+STOPS: dict[str, dict[str, Any]] = {
+    "evicted by Kueue": {"conditions": [done("Evicted", "Preempted"), done("QuotaReserved"), done("Admitted")]},
+    "deactivated, Kueue has not looked": {"active": False},
+    "our check says Retry, Kueue is down": {"check": "Retry"},
+    "another check says Rejected": {"check": "Rejected"},
+    "suspended by a person": {"suspend": True},
+    "deleted in the foreground": {"meta": {"deletionTimestamp": stamp(), "finalizers": ["foregroundDeletion"]}},
+    "about to fail": {"job": [done("FailureTarget", "BackoffLimitExceeded")]},
+}
+STAYS: dict[str, dict[str, Any]] = {
+    "it runs": {},
+    "evicted earlier": {"conditions": [done("Evicted", status="False"), done("QuotaReserved"), done("Admitted")]},
+    "deleted, and its pods stay": {"meta": {"deletionTimestamp": stamp(), "finalizers": ["orphan"]}},
+}
+
+
+@pytest.mark.parametrize(("why", "leaves"), [*((each, True) for each in STOPS), *((each, False) for each in STAYS)])
+def test_pods_leave_from_the_moment_that_something_stops_them(why: str, leaves: bool) -> None:
+    """Nothing needs to stop them a second time, though none of them has a deletionTimestamp yet (recording 35)."""
+    said = (STOPS | STAYS)[why]
+    checks = {"admissionChecks": [{"name": CHECK, "state": said.get("check", "Ready")}]}
+    conditions = said.get("conditions", [done("QuotaReserved"), done("Admitted")])
+    admitted = workload(
+        "job-a", 4, count=2, owner=OWNER, conditions=conditions, active=said.get("active", True), status=checks
+    )
+    made = job("a", 4, width=2, suspend=said.get("suspend", False), conditions=said.get("job", []))
+    made["metadata"] |= said.get("meta", {})
+    view = Seen(node("n1"), made, *kueue(admitted), *_pods(2))
+    _, work = view.tables()
+    assert row(work, "team/a")["state"] == (State.CHECKPOINTING if leaves else State.RUNNING)
+    assert work.placements.leaving.tolist() == [leaves] * 8
+
+
+def test_pods_stay_once_kueue_has_their_quota_again() -> None:
+    """The table of placements is made anew when an eviction begins, and when it has ended."""
+    view = Seen(node("n1"), job("a", 4, width=2), *kueue(_admitted()), *_pods(2))
+    for evicted in ("True", "False"):
+        _, work = view.tables(_admitted(done("Evicted", "Preempted", status=evicted)))
+        assert work.placements.leaving.all() == (evicted == "True")
+
+
+def _admitted(*more: Json) -> Json:
+    conditions = [done("QuotaReserved"), done("Admitted"), *more]
+    return workload("job-a", 4, count=2, owner=OWNER, conditions=conditions)
 
 
 def test_finished_work_is_shown_as_ended_for_a_minute() -> None:

@@ -133,10 +133,24 @@ def test_an_effect_that_is_not_due_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("state", [State.PENDING, State.SUCCEEDED, State.FAILED])
 def test_an_eviction_is_done_when_its_gang_holds_nothing(state: State) -> None:
-    """An eviction is seen when the gang no longer holds GPUs, has another incarnation, or is gone."""
-    for work in ([waits("a", state=state)], [holds("a", incarnation=1)], []):
+    """An eviction is seen when the gang no longer holds GPUs, has started again since, or is gone."""
+    for work in ([waits("a", state=state)], [holds("a", incarnation=1, start_s=50.0)], []):
         assert not after(entry(EVICT), observation=world("1x8", work)).in_flight
     assert after(entry(EVICT)).in_flight
+
+
+@pytest.mark.parametrize("state", [State.STARTING, State.RUNNING, State.CHECKPOINTING])
+def test_a_counter_that_moved_ends_no_eviction(state: State) -> None:
+    """Kueue counts it before the pods stop: it stays open while they hold their GPUs, and ends at its deadline.
+
+    It is not sent again, and its failure is not believed.
+    """
+    counted = world("1x8", [holds("a", incarnation=1, state=state, start_s=-1e6)], 10.0)
+    for kind in (OutcomeKind.FAILED, OutcomeKind.ACCEPTED, OutcomeKind.DONE):
+        told = after(entry(EVICT), outcome=said(kind, retryable=True, effect=EVICT), observation=counted)
+        (kept,) = told.in_flight.values()
+        assert kept.state == "reported"
+        assert not after(kept, 120.0, observation=counted).in_flight
 
 
 def test_the_next_deadline_leaves_out_what_is_done() -> None:

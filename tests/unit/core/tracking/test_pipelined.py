@@ -9,7 +9,7 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.records import Code, Slot, Victim
+from autopilot.core.model.records import Code, NoteCode, Slot, Victim
 from autopilot.core.model.snapshot import Gate, State
 from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
@@ -245,24 +245,23 @@ def test_the_landing_of_a_share_frees_no_more_of_its_gpu_than_it_needs() -> None
 
 
 def test_a_victim_that_never_leaves_ends_the_landing_and_nothing_is_lost() -> None:
-    """At its deadline the landing is given up and another victim is found; the late one has its turn again."""
+    """At its deadline the landing is given up, with a note; the next one waits for the same GPUs, and stops nobody."""
     play = reclaim()
     play.tick(100.0)
     play.tick(699.0)
     assert play.leaving() == ["v"]
-    play.tick(700.0)
+    step = play.tick(700.0)
+    assert [note.subject for note in step.decision.notes if note.code == NoteCode.START_GIVEN_UP] == ["w"]
     assert [(pipelined.since_s, pipelined.victims[0].workload) for pipelined in play.memory.pipelined_starts] == [
-        (700.0, "x")
+        (700.0, "v")
     ]
+    assert step.instructions == ()
     assert play.gangs["w"].state == State.PENDING
     assert play.gangs["v"].on == tuple(range(8))
     play.check_books()
     play.leave("v")
     play.tick(720.0)
-    assert play.running() == ["v"]
-    play.leave("x")
-    play.tick(730.0)
-    assert play.running() == ["v", "w"]
+    assert play.running() == ["w", "x"]
 
 
 def test_the_gang_goes_away_while_its_victim_leaves() -> None:

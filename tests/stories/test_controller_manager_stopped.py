@@ -1,0 +1,63 @@
+"""kube-controller-manager stands still after an eviction, and one start stops no more than it needs.
+
+Kueue writes the eviction on the Workload at once; the pods keep their GPUs until the Job controller deletes them, which
+takes as long as that stands still (recording 35).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.playground_acting import policy_of
+from tests.kits.acting_kit import CHECKED
+from tests.kits.deciding_kit import Deciding
+from tests.kits.kueue_kit import JOBS
+
+NODES = 8
+
+
+class Borrowed(Deciding):
+    """Eight nodes of eight GPUs that queue `owner` is guaranteed; eight gangs of queue `borrower` run on them."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, policy_of(), NODES)
+        cohort: dict[str, Any] = {"cohortName": "all", "admissionChecksStrategy": CHECKED}
+        self.kueue.queue("owner", 8 * NODES, preemption={"reclaimWithinCohort": "Any"}, **cohort)
+        self.kueue.queue("borrower", 0, **cohort)
+        for number in range(NODES):
+            self.submit(f"train-{number}", "borrower")
+        self.wait(60.0)
+        assert len({each for number in range(NODES) for each in self.hosts(f"train-{number}")}) == NODES
+
+    def submit(self, name: str, queue: str) -> None:
+        """A Job of eight GPUs."""
+        self.ask("POST", JOBS, self.kueue.job_of(name, queue, 8))
+
+    def stopped(self) -> list[str]:
+        """Gangs that Kueue has counted as evicted, or that are about to be."""
+        names = [f"train-{number}" for number in range(NODES)]
+        return [name for name in names if self.revision(self.job(name)["metadata"]["uid"]) > 0]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Borrowed]:
+    """That cluster."""
+    found = Borrowed(tmp_path)
+    yield found
+    found.close()
+
+
+def test_one_start_stops_one_gang(cluster: Borrowed) -> None:
+    """While it stands still nothing more is stopped, and the start follows once it goes on."""
+    cluster.stop_controllers()
+    cluster.submit("owed", "owner")
+    cluster.wait(120.0)
+    assert len(cluster.stopped()) == 1
+    cluster.stop_controllers(stopped=False)
+    cluster.wait(20.0)
+    assert cluster.hosts("owed")
+    assert len(cluster.stopped()) == 1
