@@ -10,7 +10,7 @@ from typing import Any
 from autopilot.contract.annotations import CONTROLLER
 from autopilot.core.model.snapshot import Gate, State
 from collectors.kubernetes.gangs import Gang, PodFacts, placed_by_us
-from collectors.kubernetes.wire import condition, seconds_of
+from collectors.kubernetes.wire import condition, is_true, seconds_of
 from collectors.kueue import state as kueue
 
 
@@ -79,7 +79,7 @@ def stops(gang: Gang) -> bool:
     if job is None:
         return False
     deleted = job.metadata.deletion_timestamp is not None and FOREGROUND in (job.metadata.finalizers or ())
-    return bool(job.spec.suspend) or deleted
+    return bool(job.spec.suspend) or deleted or any(is_true(job.status.conditions, kind) for kind, _ in ENDS)
 
 
 def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: float) -> float:
