@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 
 from actuators.kubernetes import placement
@@ -32,6 +33,8 @@ from actuators.kubernetes.levers.base import (
 )
 from actuators.kubernetes.objects import Located, Objects, Target, refs_of, target_of
 from actuators.kubernetes.writing import Writer
+from autopilot.contract.notes import failure_text
+from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
@@ -129,27 +132,13 @@ class KubernetesActuator:
         self._count(now_s)
         for keep in self.upkeep if now_s >= self._again_s else ():
             keep.run(self._tools, fence, now_s, wanted.keys())
-        outcomes = [lost for each in under_way if (lost := self._resume(each, now_s)) is not None]
+        outcomes = [self._contained(each, now_s, partial(self._resume, each, now_s)) for each in under_way]
         for effect in list(self._running.values()):
             self._count(now_s)
-            effect.epoch, due = fence, now_s >= effect.instruction.deadline_s
-            located = self._located(effect.instruction)
-            if now_s < self._again_s:  # nothing is asked now
-                outcomes += [self._decided_again(effect, now_s)] if due and effect.id in wanted else []
-            elif isinstance(located, Ended):  # the view has it already: the controller sees what became of it
-                self._running.pop(effect.id)
-                replaced = self._replaced(effect, now_s) if effect.id in wanted else None
-                outcomes += [replaced] if replaced is not None else []
-            elif effect.id not in wanted:
-                self._let_go(effect, located, now_s)
-            elif due:
-                ended = None if effect.outage else self._take_back(effect, located, now_s)
-                answer = self._answer(effect.instruction, ended, now_s) if ended is not None else None
-                outcomes.append(answer or self._decided_again(effect, now_s))
-            else:
-                outcome = self._continue(effect, located, now_s)
-                outcomes += [outcome] if outcome.kind != OutcomeKind.ACCEPTED else []
-        return tuple(outcomes)
+            effect.epoch = fence
+            step = partial(self._followed, effect, now_s, waited_for=effect.id in wanted)
+            outcomes.append(self._contained(effect.instruction, now_s, step))
+        return tuple(each for each in outcomes if each is not None and each.kind != OutcomeKind.ACCEPTED)
 
     # --- parts --------------------------------------------------------------------------------
 
@@ -160,6 +149,32 @@ class KubernetesActuator:
         took_s = self.api.spent_s - self._spent_s
         if took_s > TICK_S and now_s >= self._again_s:
             self._note_outage(Waiting(f"the requests of one tick took {took_s:.0f} s", outage=True), now_s)
+
+    def _contained(self, instruction: Instruction, now_s: float, step: Callable[[], Outcome | None]) -> Outcome | None:
+        """The outcome of a step; whatever the object of one effect says, the other effects go on."""
+        try:
+            return step()
+        except InvariantError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an object that is not what the API promises
+            return self._answer(instruction, Ended(OutcomeKind.FAILED, failure_text(error), cause=Cause.OTHER), now_s)
+
+    def _followed(self, effect: Effect, now_s: float, *, waited_for: bool) -> Outcome | None:
+        """Go on with one effect under way; its outcome. `waited_for`: by the controller."""
+        due, located = now_s >= effect.instruction.deadline_s, self._located(effect.instruction)
+        if now_s < self._again_s:  # nothing is asked now
+            return self._decided_again(effect, now_s) if due and waited_for else None
+        if isinstance(located, Ended):  # the view has it already: the controller sees what became of it
+            self._running.pop(effect.id)
+            return self._replaced(effect, now_s) if waited_for else None
+        if not waited_for:
+            self._let_go(effect, located, now_s)
+            return None
+        if not due:
+            return self._continue(effect, located, now_s)
+        ended = None if effect.outage else self._take_back(effect, located, now_s)
+        answer = self._answer(effect.instruction, ended, now_s) if ended is not None else None
+        return answer or self._decided_again(effect, now_s)
 
     def _located(self, instruction: Instruction) -> Located | Ended:
         """The objects of the instruction in the view, if they are still those that it was decided on."""

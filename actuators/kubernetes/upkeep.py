@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
@@ -15,13 +16,27 @@ from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.objects import annotation, conditions
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, REQUEST
+from autopilot.contract.notes import failure_text
 from autopilot.contract.scaling import read_ceiling
+from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.records import OutcomeKind
 
 EVERY_S = 60.0
 """Time between two looks."""
 GONE_S = 120.0
 """A label of a placement is removed once its gang was not in the view for this long."""
+
+
+@contextmanager
+def _contained(tools: Tools, ref: Ref, now_s: float) -> Iterator[None]:
+    """Whatever one object says, the others are kept in order: an Event on it says what failed."""
+    try:
+        yield
+    except InvariantError:
+        raise
+    except Exception as error:  # noqa: BLE001 - an object that is not what the API promises
+        text = failure_text(error)
+        tools.events.say(ref, "UpkeepFailed", "Upkeep", text, now_s, effect=f"upkeep/{text}", warning=True)
 
 
 @dataclass(slots=True)
@@ -100,11 +115,12 @@ class AbandonedRecuts:
             if record is None:
                 continue
             ref = Ref(node.kind, node.namespace, node.name, node.uid)
-            ended = mig_config.settle(tools, ref, epoch, late=now_s - GONE_S >= record.deadline)
-            if ended is not None:
-                done = ended.kind == OutcomeKind.DONE
-                reason = "RecutDone" if done else "RecutAbandoned"
-                tools.events.say(ref, reason, "Recut", ended.reason, now_s, effect=text, warning=not done)
+            with _contained(tools, ref, now_s):
+                ended = mig_config.settle(tools, ref, epoch, late=now_s - GONE_S >= record.deadline)
+                if ended is not None:
+                    done = ended.kind == OutcomeKind.DONE
+                    reason = "RecutDone" if done else "RecutAbandoned"
+                    tools.events.say(ref, reason, "Recut", ended.reason, now_s, effect=text, warning=not done)
 
 
 @dataclass(slots=True)
@@ -123,9 +139,10 @@ class OldOffers:
             return
         for node in offered:
             ref = Ref(node.kind, node.namespace, node.name, node.uid)
-            if offer_back.withdraw(tools, ref, epoch):
-                note = "its offer is taken back: offer_idle does not act any more"
-                tools.events.say(ref, "OfferWithdrawn", "Offer", note, now_s, effect=f"withdrawn/{epoch}/{now_s:.0f}")
+            with _contained(tools, ref, now_s):
+                if offer_back.withdraw(tools, ref, epoch):
+                    note, effect = "its offer is taken back: offer_idle does not act any more", f"{epoch}/{now_s:.0f}"
+                    tools.events.say(ref, "OfferWithdrawn", "Offer", note, now_s, effect=f"withdrawn/{effect}")
 
 
 @dataclass(slots=True)
@@ -148,11 +165,12 @@ class OldCeilings:
             if not ended and tools.acts("shrink_idle"):
                 continue
             ref = Ref(service.kind, service.namespace, service.name, service.uid)
-            answer = service_ceiling.give_back(tools, ref, epoch)
-            why = "it ended and was not renewed" if ended else "shrink_idle does not act any more"
-            if answer.ok:
-                note = f"{answer.message}: {why}"
-                tools.events.say(ref, "CeilingWithdrawn", "Ceiling", note, now_s, effect=f"withdrawn/{text}")
+            with _contained(tools, ref, now_s):
+                answer = service_ceiling.give_back(tools, ref, epoch)
+                why = "it ended and was not renewed" if ended else "shrink_idle does not act any more"
+                if answer.ok:
+                    note = f"{answer.message}: {why}"
+                    tools.events.say(ref, "CeilingWithdrawn", "Ceiling", note, now_s, effect=f"withdrawn/{text}")
 
 
 @dataclass(slots=True)

@@ -48,6 +48,13 @@ def shown(value: object, most: int = SHOWN) -> str:
     return f"{quoted}... ({len(text)} characters)" if len(text) > most else quoted
 
 
+def failure_text(error: Exception) -> str:
+    """An exception for a message: on one line, cut, control characters escaped."""
+    text = " ".join(str(error).split())[: 5 * SHOWN]
+    text = text if text.isprintable() else shown(text, 5 * SHOWN)
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+
+
 def _check_depth(text: str) -> None:
     """Raise where brackets nest too deeply. Those inside of strings count too: a record of ours has none."""
     depth = 0

@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
+from autopilot.contract.notes import failure_text
 from collectors.kubernetes.cache import Cache, version_of
 from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, CutError, Lines, Requests
-from collectors.kubernetes.unread import pruned, unread, unread_as, why
+from collectors.kubernetes.unread import pruned, unread, unread_as
 from collectors.kubernetes.wire import Meta, Object
 
 OnChange = Callable[[bool], None]
@@ -339,7 +340,7 @@ class Reflector:
     def _broken(self, error: Exception) -> float:
         """An exchange ended by an error that nobody expects: begin anew."""
         self.restarts += 1
-        return self._again(f"its watch ended by an error and was restarted: {why(error)}")
+        return self._again(f"its watch ended by an error and was restarted: {failure_text(error)}")
 
     def _wait_s(self, error: ApiError | None) -> float:
         """A growing, random delay; never less than the server asks for."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from autopilot.contract.notes import shown
+from autopilot.contract.notes import failure_text, shown
 from collectors.kubernetes.wire import Meta, Object, Owner
 
 MOST_DEPTH = 100
@@ -44,12 +44,6 @@ def named(meta: Meta) -> str:
     return text if text.isprintable() and len(text) <= 2 * LONGEST_TEXT else shown(text, 2 * LONGEST_TEXT)
 
 
-def why(error: Exception) -> str:
-    """What an exception says, for a message."""
-    text = " ".join(str(error).split())[:300]
-    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
-
-
 def unread(raw: Any, error: Exception) -> Unread:
     """What can be read of an object that its decoder refuses. `raw`: its JSON."""
     try:
@@ -72,7 +66,7 @@ def unread_as(found: Object, error: Exception) -> Unread:
     """An object that was decoded, and that cannot be made a row of."""
     spec, status = getattr(found, "spec", None), getattr(found, "status", None)
     over = getattr(status, "phase", "") in {"Succeeded", "Failed"}
-    return Unread(found.metadata, reason=why(error), node=getattr(spec, "node_name", "") or "", over=over)
+    return Unread(found.metadata, reason=failure_text(error), node=getattr(spec, "node_name", "") or "", over=over)
 
 
 def pruned(body: bytes) -> bytes:
@@ -97,7 +91,7 @@ def _reason(error: Exception, document: Any) -> str:
     text = str(error)
     place = _PLACE.search(text)
     if place is None:
-        return why(error)
+        return failure_text(error)
     value: Any = document
     for key, index in _STEP.findall(place[1]):
         try:

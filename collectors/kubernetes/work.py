@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autopilot.contract.notes import failure_text
 from autopilot.core.model.records import Gap, Work
 from autopilot.core.model.snapshot import PlacementTable, State, WorkloadTable
 from collectors.kubernetes import kinds
@@ -23,7 +24,7 @@ from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.rows import RowTable, member_table
 from collectors.kubernetes.service_work import Services
 from collectors.kubernetes.services import service_gaps
-from collectors.kubernetes.unread import Unread, why
+from collectors.kubernetes.unread import Unread
 from collectors.kubernetes.unreadable import Alone, Unreadable
 from collectors.kubernetes.wire import Pod
 from collectors.kueue import state as kueue
@@ -382,7 +383,7 @@ class Gangs:
         try:
             return row_of(gang, self.cluster, holding, end, now_s)
         except Exception as error:  # noqa: BLE001 - whatever an object says, the others are read
-            problem = ("unreadable", f"it cannot be read ({why(error)}); it is left alone")
+            problem = ("unreadable", f"it cannot be read ({failure_text(error)}); it is left alone")
             values = held_values(gang, self.cluster, holding, self._rows.values(gang.key)) if holding else {}
             return GangRow(values, problems=(problem,))
 

@@ -98,7 +98,7 @@ class Deciding(Acting):
     @property
     def failures(self) -> int:
         """Effects that count as failed; enough of them pause the controller."""
-        return len(self.controller.memory.failures)
+        return len(self.controller.memory.failed)
 
     @property
     def attempts(self) -> int:

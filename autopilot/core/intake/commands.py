@@ -109,7 +109,7 @@ def _obey_one(
         return memory, None
     if memory.killed and command.sequence <= memory.kill_sequence:
         return memory, _refused(NoteCode.RESUME_REFUSED, About.CONTROLLER, command)
-    return replace(memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failures=()), None
+    return replace(memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failed=()), None
 
 
 def _refused(code: NoteCode, about: About, command: Command) -> Note:

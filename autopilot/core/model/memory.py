@@ -31,6 +31,15 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed effect: its object, and the tenant of that; "" for an object of the cluster, a node or a GPU."""
+
+    at_s: float
+    uid: str
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
 class Disruption:
     """One entry of the budget ledger."""
 
@@ -269,7 +278,7 @@ class ControllerMemory:
     approvals: Mapping[str, Approval] = field(default_factory=dict)  # by proposal id
     rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by proposal id
     last_sequence: int = -1  # the highest sequence number of a command so far
-    failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
+    failed: tuple[Failure, ...] = ()  # effects that failed inside the pause window
     storms: Mapping[str, StormRecord] = field(default_factory=dict)  # by action
     touched: tuple[Touched, ...] = ()
     promises: tuple[Promise, ...] = ()  # of executed actions whose horizon is not over

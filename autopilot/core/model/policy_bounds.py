@@ -238,7 +238,9 @@ class Pause:
     """When the autopilot pauses itself."""
 
     failures: Annotated[
-        int, Interval(ge=1, le=1000), Doc("failed effects within the window that pause every action")
+        int,
+        Interval(ge=1, le=1000),
+        Doc("failed effects on three objects or more within the window that pause every action"),
     ] = 5
     window_s: Annotated[float, Interval(ge=60, le=DAY_S), Doc("length of that window")] = 900.0
     length_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends after this long")] = 1800.0

@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from autopilot.core.intake.sight import listed_s
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
-from autopilot.core.model.memory import ControllerMemory, InFlight
+from autopilot.core.model.memory import ControllerMemory, Failure, InFlight
+from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import (
     PLANNED_ANEW,
     AdmitOperation,
@@ -58,6 +59,9 @@ ENDED = frozenset(state for state, following in TRANSITIONS.items() if not follo
 """Final states."""
 
 
+LEAST_OBJECTS = 3
+"""So many objects must have failed effects before everything is paused: fewer say nothing of the cluster."""
+
 OF_ITS_OBJECT = frozenset({Cause.WEBHOOK, Cause.PLACE, Cause.HARM, Cause.CONFIG, Cause.LEVER})
 """Causes of the object of an effect, or of what the cluster is set up for: other effects may well come about."""
 
@@ -89,8 +93,8 @@ def absorb(
     if memory.in_flight or observation.outcomes:
         memory = _follow_effects(memory, observation, policy, blind=blind)
     if resumed:
-        memory = resume_all(replace(memory, failures=(), refused_until_s={}))
-    return memory if blind else _expire(memory, observation.now_s, policy)
+        memory = resume_all(replace(memory, failed=(), refused_until_s={}))
+    return memory if blind else _expire(memory, observation, policy)
 
 
 @dataclass(slots=True)
@@ -134,7 +138,8 @@ def _follow_effects(
     now_s = observation.now_s
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
     open_effects: dict[str, InFlight] = {}
-    failures, declined, failed = list(memory.failures), [], []
+    declined, failed, again = [], [], {each.uid for each in memory.failed}
+    failures = list(memory.failed)
     refused = dict(memory.refused_until_s)
     for after in followed(memory, observation, policy, blind=blind):
         key = after.instruction.id
@@ -143,14 +148,15 @@ def _follow_effects(
             declined.append(after.instruction)
         if after.state == "failed":
             failed.append(after)
-            if outcome is not None and outcome.cause in OF_ITS_OBJECT:
-                refused[after.instruction.subject.uid] = now_s + policy.pause.window_s
-            else:
-                failures.append(now_s)
+            uid = after.instruction.subject.uid
+            counts = outcome is None or outcome.cause not in OF_ITS_OBJECT
+            failures += [failure_of(after, now_s)] if counts else []
+            if not counts or uid in again:  # also what fails for its own sake, without saying so
+                refused[uid] = now_s + policy.pause.window_s
         if after.state not in ENDED:
             open_effects[key] = after
-    memory = replace(memory, in_flight=open_effects, failures=tuple(failures), refused_until_s=refused)
-    memory = count_failed(memory, failed, now_s)
+    memory = replace(memory, in_flight=open_effects, failed=tuple(failures), refused_until_s=refused)
+    memory = count_failed(memory, (each for each in failed if each.instruction.subject.uid not in again), now_s)
     return _without_declined(memory, declined, now_s, policy) if declined else memory
 
 
@@ -316,15 +322,36 @@ def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now
     )
 
 
-def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
+def failure_of(entry: InFlight, now_s: float) -> Failure:
+    """The failure of an effect, counted by its object."""
+    subject = entry.instruction.subject
+    of_cluster = subject.kind in {SubjectKind.NODE, SubjectKind.GPU}
+    return Failure(now_s, subject.uid, "" if of_cluster else entry.tenant)
+
+
+def _widespread(failed: tuple[Failure, ...], snapshot: ClusterSnapshot) -> bool:
+    """Whether failures say something of the cluster: they are of several objects, and not all of one tenant.
+
+    An object of the cluster is of no tenant. Where only one tenant has work, its failures alone count.
+    """
+    if len({each.uid for each in failed}) < LEAST_OBJECTS:
+        return False
+    tenants = {each.tenant for each in failed}
+    return "" in tenants or len(tenants) > 1 or len(set(snapshot.workloads.tenant.tolist())) < 2
+
+
+def _expire(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
     """Drop expired entries; pause after too many failures."""
+    now_s = observation.now_s
     pause, kept_s = policy.pause, max(policy.budget.window_s, policy.room.reversal_s)
-    failures = tuple(at for at in memory.failures if at + pause.window_s > now_s)
+    failed = tuple(each for each in memory.failed if each.at_s + pause.window_s > now_s)
     reason, since_s = memory.paused_reason, memory.paused_since_s
     if reason and not memory.paused_by and now_s >= since_s + pause.length_s:
-        reason, since_s, failures = "", float("nan"), ()
-    if not reason and len(failures) >= pause.failures:
-        reason, since_s = f"{counted(len(failures), 'effect')} failed within {pause.window_s:g} s", now_s
+        reason, since_s, failed = "", float("nan"), ()
+    if not reason and len(failed) >= pause.failures and _widespread(failed, observation.snapshot):
+        objects = counted(len({each.uid for each in failed}), "object")
+        reason = f"{counted(len(failed), 'effect')} on {objects} failed within {pause.window_s:g} s"
+        since_s = now_s
     memory = judge_storms(memory, now_s, policy)
     disrupted = tuple(entry for entry in memory.disrupted if entry.at_s + kept_s > now_s)
     cooled = {key: until for key, until in memory.cooled_until_s.items() if until > now_s}
@@ -333,7 +360,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
     rejections = {key: each for key, each in memory.rejections.items() if each.until_s > now_s}
     if (
         reason == memory.paused_reason
-        and len(failures) == len(memory.failures)
+        and len(failed) == len(memory.failed)
         and len(disrupted) == len(memory.disrupted)
         and len(cooled) == len(memory.cooled_until_s)
         and len(no_pipelined) == len(memory.no_pipelined_until_s)
@@ -343,7 +370,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         return memory  # as at most ticks: nothing has expired
     return replace(
         memory,
-        failures=failures,
+        failed=failed,
         paused_reason=reason,
         paused_since_s=since_s,
         disrupted=disrupted,

@@ -24,7 +24,7 @@ import numpy as np
 from autopilot.core.hardware import mig
 from autopilot.core.intake.sight import listed_s
 from autopilot.core.model.changes import DrainChange, RecutChange
-from autopilot.core.model.memory import ControllerMemory, InFlight, RecutRecord
+from autopilot.core.model.memory import ControllerMemory, Failure, InFlight, RecutRecord
 from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import About, Evidence, Geometry, Note, NoteCode, Observation, OutcomeKind
@@ -115,7 +115,8 @@ def follow_recuts(
         entry.instruction.subject.uid: entry for entry in memory.in_flight.values() if entry.instruction.kind == "recut"
     }
     refused = _refused(before, observation)
-    records, notes, over, failed = {}, [], set(), 0
+    records, notes, over = {}, [], set()
+    failed: list[Failure] = []
     changing: set[int] = set()  # nodes
     for uuid, record in sorted(found.items(), key=lambda item: item[1].state == "beside"):  # those wait for the others
         row = rows.get(uuid)
@@ -137,12 +138,13 @@ def follow_recuts(
         if after.state != record.state:
             notes += _notes(uuid, record, after)
             over.add(uuid)
-            failed += record.state == "changing" and after.state == "quarantined"
+            if record.state == "changing" and after.state == "quarantined":
+                failed.append(Failure(observation.now_s, uuid, ""))
         if not _forgotten(after, observation.now_s, policy):
             records[uuid] = after
     in_flight = {key: entry for key, entry in memory.in_flight.items() if entry.instruction.subject.uid not in over}
-    failures = (*memory.failures, *[observation.now_s] * failed)
-    return replace(memory, recuts=records, in_flight=in_flight, failures=failures), tuple(notes)
+    memory = replace(memory, recuts=records, in_flight=in_flight, failed=(*memory.failed, *failed))
+    return memory, tuple(notes)
 
 
 def _with_others(memory: ControllerMemory, observation: Observation, policy: Policy) -> dict[str, RecutRecord]:

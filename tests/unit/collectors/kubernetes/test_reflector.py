@@ -340,6 +340,12 @@ def test_an_object_that_can_no_longer_be_read_keeps_its_last_good_state() -> Non
         "metadata.creationTimestamp is 7: Expected datetime | null, got int"
     ]
     assert (view.names(), view.reflector.lists) == ({"a", "b"}, 1)
+    bad = pod("a")
+    bad["spec"]["priority"] = "high"
+    view.api.put(bad)
+    view.step(GONE)
+    view.step()
+    assert (view.names(), view.reflector.lists, view.changes().gone) == ({"a", "b"}, 2, [])
     view.step(changed(pod("a"), 32))
     assert (view.changes().unread, view.cache.health.bad) == ({}, ())
 

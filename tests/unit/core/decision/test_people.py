@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.model.memory import Approval, ControllerMemory, InFlight, OpenProposal, Step
+from autopilot.core.model.memory import Approval, ControllerMemory, Failure, InFlight, OpenProposal, Step
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import (
@@ -122,15 +122,17 @@ def test_a_resume_forgets_the_failures_of_its_own_tick() -> None:
     """Four effects failed before and one fails now: the person knows, and nothing pauses."""
     effect = instruct("a", AdmitOperation(slots=()), "0/p", deadline_s=50.0, fence=0)
     entry = InFlight(effect, "issued", 0.0, "admit_gang", "t", 0.0, contract=False, attempts=3)
-    memory = ControllerMemory(in_flight={"0/p": entry}, failures=(60.0, 70.0, 80.0, 90.0))
+    memory = ControllerMemory(
+        in_flight={"0/p": entry}, failed=tuple(Failure(60.0 + 10 * k, f"u{k}", f"t{k}") for k in range(4))
+    )
     outcomes = (Outcome("0/p", OutcomeKind.FAILED, 100.0, "refused"),)
 
     def at_once(*commands: Command) -> ControllerMemory:
         seen = world("1x8", [waits("a")], 100.0, commands=commands, outcomes=outcomes)
         return taken_in(memory, seen, AUTO)
 
-    assert at_once().paused_reason == "5 effects failed within 900 s"
-    assert (at_once(said(RESUME, 1)).paused_reason, at_once(said(RESUME, 1)).failures) == ("", ())
+    assert at_once().paused_reason == "5 effects on 5 objects failed within 900 s"
+    assert (at_once(said(RESUME, 1)).paused_reason, at_once(said(RESUME, 1)).failed) == ("", ())
 
 
 def test_numbers_give_the_order() -> None:

@@ -130,11 +130,12 @@ def test_a_kill_command_stops_retries_too() -> None:
 
 def test_failed_effects_pause_the_autopilot_until_the_pause_is_over() -> None:
     """K failures halt every action with the reason; at the end of the pause, which is a timer, work goes on."""
-    policy = with_policy(AUTO, pause={"failures": 2, "length_s": 600.0})
-    first = decide(halves(), policy)
+    policy = with_policy(AUTO, pause={"failures": 3, "length_s": 600.0})
+    thirds = [waits(name, 4) for name in "abc"]
+    first = decide(world("2x8", thirds), policy)
     failed = done(first.instructions, 1.0, OutcomeKind.FAILED, "no such node")
-    paused = decide(halves(1.0, 1, outcomes=failed), policy, first.memory)
-    assert paused.decision.halted.startswith("2 effects failed")
+    paused = decide(world("2x8", thirds, 1.0, tick=1, outcomes=failed), policy, first.memory)
+    assert paused.decision.halted.startswith("3 effects on 3 objects failed")
     assert not paused.instructions
     alone = decide(world("1x8", [holds("x", 8)], 2.0, tick=2), policy, paused.memory)
     assert alone.wake_at_s == 601.0

@@ -332,4 +332,4 @@ def test_outcomes_and_people_count_while_blind() -> None:
     )
     assert not lost.memory.in_flight
     assert step.memory.killed
-    assert ControllerMemory().failures == step.memory.failures
+    assert ControllerMemory().failed == step.memory.failed

@@ -26,6 +26,7 @@ from autopilot.core.model.memory import (
     Condition,
     ControllerMemory,
     Disruption,
+    Failure,
     InFlight,
     Noted,
     Step,
@@ -256,16 +257,16 @@ def test_a_moved_memory_comes_back() -> None:
         in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
         disrupted=(Disruption(80.0, "v", "t", (), False),),
         cooled_until_s={"v": 700.0},
-        failures=(60.0,),
+        failed=(Failure(60.0, "u", "t"),),
         spent_gpu_s={"t": ((0, 5.0),)},
         conditions=(Noted(Condition(ConditionKind.STUCK, "v", 0), 70.0),),
     )
     later = moved(memory, 10 * 86_400.0)
     assert later.in_flight["e"].instruction.deadline_s == 864_500.0
     assert asked(later.in_flight["e"].instruction, EvictOperation).grace_s == 120.0
-    assert (later.disrupted[0].at_s, later.failures, later.cooled_until_s) == (
+    assert (later.disrupted[0].at_s, later.failed, later.cooled_until_s) == (
         864_080.0,
-        (864_060.0,),
+        (Failure(864_060.0, "u", "t"),),
         {"v": 864_700.0},
     )
     assert later.spent_gpu_s == {"t": ((10, 5.0),)}

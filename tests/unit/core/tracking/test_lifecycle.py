@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
+from autopilot.core.model.memory import ControllerMemory, Disruption, Failure, InFlight
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Cause, Command, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
@@ -111,7 +111,7 @@ def test_every_legal_step_is_taken_for_its_reason(
 ) -> None:
     """Outcome, snapshot and deadline each move an effect; no attempt is counted before it is sent."""
     memory = after(entry(state=before, attempts=attempts), now_s, outcome, observation)
-    assert len(memory.failures) == (then == "failed")
+    assert len(memory.failed) == (then == "failed")
     if then in ENDED:
         assert not memory.in_flight
         return
@@ -186,7 +186,7 @@ def test_no_attempt_counts_while_everything_is_halted(how: str) -> None:
         step = decide(replace(observation, tick=number), AUTO, memory)
         assert not step.instructions
         memory = step.memory
-    assert not memory.failures
+    assert not memory.failed
     (kept,) = memory.in_flight.values()
     assert (kept.attempts, kept.instruction.deadline_s) == (1, 1320.0)
     freed = replace(memory, killed=False, paused_reason="", paused_by="")
@@ -216,7 +216,7 @@ def test_a_start_onto_a_lost_node_ends_at_once_and_is_planned_anew(nodes: dict[s
     lost = world("2x8", [waits("a", 8)], 5.0, tick=1, nodes=nodes)
     step = decide(lost, AUTO, first.memory)
     assert started(step) == {"a": ["node-1"] * 8}
-    assert not step.memory.failures
+    assert not step.memory.failed
     assert len(step.memory.in_flight) == 1
 
 
@@ -242,15 +242,20 @@ def obey(*commands: Command, memory: ControllerMemory | None = None, now_s: floa
     return taken_in(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
 
 
+def failures(*at_s: float, objects: int = 100, tenants: int = 100) -> tuple[Failure, ...]:
+    """Failed effects at these times, of so many objects and tenants."""
+    return tuple(Failure(each, f"u{k % objects}", f"t{k % tenants}") for k, each in enumerate(at_s))
+
+
 def test_what_time_has_ended_is_dropped() -> None:
     """Ledger entries, failures and cool-downs leave memory when their window is over."""
     old = ControllerMemory(
-        disrupted=(Disruption(0.0, "w", "t", (), contract=False),), failures=(0.0,), cooled_until_s={"w": 50.0}
+        disrupted=(Disruption(0.0, "w", "t", (), contract=False),), failed=failures(0.0), cooled_until_s={"w": 50.0}
     )
     kept = obey(memory=old, now_s=49.0)
-    assert (kept.disrupted, kept.failures, dict(kept.cooled_until_s)) == (old.disrupted, (0.0,), {"w": 50.0})
+    assert (kept.disrupted, kept.failed, dict(kept.cooled_until_s)) == (old.disrupted, failures(0.0), {"w": 50.0})
     late = obey(memory=old, now_s=3600.0)
-    assert (late.disrupted, late.failures, dict(late.cooled_until_s)) == ((), (), {})
+    assert (late.disrupted, late.failed, dict(late.cooled_until_s)) == ((), (), {})
 
 
 @pytest.mark.parametrize(
@@ -272,22 +277,55 @@ def test_a_refusal_for_the_sake_of_its_object_pauses_nothing_else(cause: Cause, 
     failed = Outcome(EFFECT.id, OutcomeKind.FAILED, 10.0, "no", cause=cause)
     memory = after(entry(state="issued"), 10.0, failed)
     assert memory.refused_until_s == ({EFFECT.subject.uid: 910.0} if alone else {})
-    assert len(memory.failures) == (not alone)
+    assert len(memory.failed) == (not alone)
     assert obey(memory=memory, now_s=909.0).refused_until_s == memory.refused_until_s
     assert obey(memory=memory, now_s=910.0).refused_until_s == {}
 
 
 def test_too_many_failures_pause_everything_for_a_while() -> None:
     """K failures inside the window pause with a reason; the pause ends by itself, and its failures are forgotten."""
-    failed = ControllerMemory(failures=(10.0, 20.0, 30.0, 40.0))
+    failed = ControllerMemory(failed=failures(10.0, 20.0, 30.0, 40.0))
     assert not obey(memory=failed).paused_reason
-    paused = obey(memory=replace(failed, failures=(*failed.failures, 50.0)))
-    assert paused.paused_reason == "5 effects failed within 900 s"
+    paused = obey(memory=replace(failed, failed=failures(10.0, 20.0, 30.0, 40.0, 50.0)))
+    assert paused.paused_reason == "5 effects on 5 objects failed within 900 s"
     assert paused.paused_since_s == 100.0
     over = obey(memory=paused, now_s=1900.0)
-    assert (over.paused_reason, over.failures) == ("", ())
-    spread = ControllerMemory(failures=(0.0, 20.0, 30.0, 40.0, 50.0))
+    assert (over.paused_reason, over.failed) == ("", ())
+    spread = ControllerMemory(failed=failures(0.0, 20.0, 30.0, 40.0, 50.0))
     assert not obey(memory=spread, now_s=900.0).paused_reason
+
+
+@pytest.mark.parametrize(
+    ("objects", "tenants", "shared", "pauses"),
+    [(1, 1, True, False), (2, 2, True, False), (3, 1, True, False), (3, 2, True, True), (3, 1, False, True)],
+)
+def test_failures_of_few_objects_or_of_one_tenant_pause_nothing(
+    objects: int, tenants: int, shared: bool, pauses: bool
+) -> None:
+    """Whatever one tenant does, the others are served. Where there is one tenant alone, three objects are enough."""
+    memory = ControllerMemory(failed=failures(*range(10, 40), objects=objects, tenants=tenants))
+    work = [waits("a", 8, tenant=0), waits("b", 8, tenant=int(shared))]
+    assert bool(taken_in(memory, world("1x8", work, 100.0), AUTO).paused_reason) == pauses
+
+
+def test_failures_of_gpus_and_nodes_are_of_no_tenant() -> None:
+    """Three broken nodes say something of the cluster."""
+    memory = ControllerMemory(failed=tuple(Failure(10.0 + k, f"n{k % 3}", "") for k in range(5)))
+    work = [waits("a", 8, tenant=0), waits("b", 8, tenant=1)]
+    assert taken_in(memory, world("1x8", work, 100.0), AUTO).paused_reason
+
+
+def test_an_object_that_fails_again_waits_and_counts_once_for_its_action() -> None:
+    """Two failures of one object inside the window: no new effect on it before the window is over."""
+    failed = Outcome(EFFECT.id, OutcomeKind.FAILED, 10.0, "no", cause=Cause.INVALID)
+    first = after(entry(state="issued"), 10.0, failed)
+    assert (len(first.failed), first.refused_until_s) == (1, {})
+    again = replace(first, in_flight={EFFECT.id: entry(state="issued")})
+    twice = absorb(again, replace(world("1x8", [waits("a", 8)], 20.0), outcomes=(failed,)), AUTO)
+    assert (len(twice.failed), twice.refused_until_s) == (2, {EFFECT.subject.uid: 920.0})
+    assert {name: each.minutes for name, each in twice.storms.items()} == {
+        name: each.minutes for name, each in first.storms.items()
+    }
 
 
 # --- crashes --------------------------------------------------------------------------------------
@@ -324,7 +362,7 @@ def test_an_outcome_of_an_effect_that_nobody_knows_is_ignored() -> None:
     late = (Outcome("77/old", OutcomeKind.FAILED, 1.0),)
     step = decide(world("1x8", [waits("a", 8)], outcomes=late))
     assert list(started(step)) == ["a"]
-    assert step.memory.failures == ()
+    assert step.memory.failed == ()
 
 
 def test_an_effect_whose_gang_is_gone_ends_with_the_first_view_that_shows_it() -> None:
@@ -333,4 +371,4 @@ def test_an_effect_whose_gang_is_gone_ends_with_the_first_view_that_shows_it() -
     gone = decide(world("1x8", [waits("b", 8)], 1.0, tick=1), AUTO, memory)
     assert list(started(gone)) == ["b"]
     assert "a" not in {item.instruction.subject.name for item in gone.memory.in_flight.values()}
-    assert not gone.memory.failures
+    assert not gone.memory.failed

@@ -13,7 +13,7 @@ import pytest
 from apiserver.server import Server
 from apiserver.users import ADMIN
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.memory import ControllerMemory, Touched
+from autopilot.core.model.memory import ControllerMemory, Failure, Touched
 from autopilot.core.model.records import Command, CommandKind, Reservation
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.service.leading import inbox as inbox_module
@@ -24,6 +24,7 @@ from autopilot.service.leading.memory import INDEX, ClusterMemory
 from tests.kits.apiserver_kit import small_cluster
 from tests.kits.lead_kit import NAME, InProcess, with_namespace
 
+FAILED = (Failure(1.0, "u", "t"),)
 MEMORY = ControllerMemory(tick=7, now_s=100.0, fence=3, last_sequence=4, paused_since_s=0.0)
 
 
@@ -65,7 +66,7 @@ def test_an_earlier_leader_can_not_write_any_more(server: Server) -> None:
     one.claim(3)
     one.save(MEMORY)
     two.claim(4)
-    one.save(replace(MEMORY, tick=8, failures=(1.0,)))
+    one.save(replace(MEMORY, tick=8, failed=FAILED))
     assert "cannot be written" in one.problem
     two.save(replace(MEMORY, tick=9, fence=4))
     assert two.problem == ""
@@ -146,10 +147,10 @@ def test_a_label_set_by_a_person_and_a_deleted_map_do_not_stop_the_leader(server
     one.save(MEMORY)
     client = server.client(ADMIN, "test")
     client.patch("configmaps", NAME.namespace, INDEX, {"metadata": {"labels": {"seen": "yes"}}})
-    one.save(replace(MEMORY, tick=8, failures=(1.0,)))
+    one.save(replace(MEMORY, tick=8, failed=FAILED))
     assert one.problem == ""
     client.delete("configmaps", NAME.namespace, INDEX)
-    one.save(replace(MEMORY, tick=9, failures=(1.0, 2.0)))
+    one.save(replace(MEMORY, tick=9, failed=FAILED * 2))
     assert one.problem == ""
 
 
