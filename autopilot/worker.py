@@ -158,8 +158,16 @@ def _why_it_ended(status: int | None, rules: Forecasting) -> str:
     return f"its process exited with {status} and no result"
 
 
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _fit_alone(sender: Connection, work: FitWork, cpu_s: float) -> None:
-    """The body of the process."""
+    """The body of the process. It ends with the controller, also where that is killed."""
+    threading.Thread(target=_end_with_parent, name="tied", daemon=True).start()
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hardest = resource.getrlimit(resource.RLIMIT_CPU)

@@ -40,6 +40,7 @@ class Desk:
     when: When = field(default_factory=When)
     wall_s: Callable[[], float] = time
     waiting: Callable[[], str] = lambda: ""  # why another controller decides, "" while this one does
+    hangs: Callable[[], str] = lambda: ""  # why this process ends itself, "" while it ticks
     rearm: Callable[[], str] | None = None  # ends what the watchdog imposed; why it could not, "" where it did
     follower: Follower | None = None  # follows alerts
     history: History = field(default_factory=History)

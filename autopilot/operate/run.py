@@ -68,13 +68,15 @@ def run_site(
         if keeper is not None:
             stack.callback(keeper.close)
         stack.callback(service.publisher.close)  # before the listeners: open requests end by themselves
+        service.pulse.start()  # and never ended: the end of the process must not hang either
         stack.enter_context(_stopped_by_signals(service.loop.stop))
-        if cluster is not None:
-            cluster.owned = True
         log.info("running", api=url, state=str(own.folder), fence=service.leadership.fence(), **_about(cluster, site))
         if ready is not None:
             ready(url)
-        service.loop.run()
+        try:
+            service.loop.run()
+        finally:
+            service.pulse.ending()
         log.info("stopping", tick=service.controller.memory.tick)
 
 
@@ -120,6 +122,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         settings.http.answer_s,
         when=when,
         waiting=service.waiting,
+        hangs=lambda: service.pulse.problem,
         rearm=service.restraint.rearm if service.restraint is not None else None,
         follower=follower,
         history=History(own.history),

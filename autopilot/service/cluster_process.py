@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
+from typing import BinaryIO
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.telemetry_feed import TelemetryFeed
@@ -107,6 +108,16 @@ def serve_cluster(scenario: str, speed: float, listen: str, seed: int | None = N
     listener.close()
 
 
+def end_with(pipe: BinaryIO) -> None:
+    """End this process at once when the other end of `pipe` is closed: the process that started it is gone."""
+
+    def wait() -> None:
+        pipe.read()
+        os._exit(0)
+
+    threading.Thread(target=wait, name="tied", daemon=True).start()
+
+
 def main() -> None:
     """The command line of the process; `autopilot cluster` has the same options."""
     parser = argparse.ArgumentParser(prog="autopilot cluster")
@@ -115,7 +126,10 @@ def main() -> None:
     parser.add_argument("--listen", default="127.0.0.1:0")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--ready", type=Path)
+    parser.add_argument("--tied", action="store_true", help="end when the standard input does")
     given = parser.parse_args()
+    if given.tied:
+        end_with(sys.stdin.buffer)
     try:
         serve_cluster(given.scenario, given.speed, given.listen, given.seed, given.ready)
     except InputError as error:

@@ -15,6 +15,7 @@ from autopilot.service.exposed import Exposed
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.metered import ServiceMeter
 from autopilot.service.published import CollectorHealth, Published, Publisher, WatchedCollector
+from autopilot.service.pulse import Pulse
 from autopilot.service.record import Record
 from autopilot.service.spending import DailySpend
 from autopilot.service.tick_log import TickLog
@@ -60,6 +61,7 @@ class Ticks:
         self.concluded: Callable[[], None] | None = None
         self.consents: Callable[[Published], None] | None = None  # of owners, by annotation
         self.led: Callable[[], None] | None = None  # called after each tick of a leader
+        self.pulse: Pulse | None = None  # told of each tick that ended
         self.controller: Controller | None = None
         self.meter: ServiceMeter | None = None
         self.spending: DailySpend | None = None
@@ -76,6 +78,12 @@ class Ticks:
 
     def after_tick(self, step: Step | None, took_s: float) -> None:
         """Publish the tick; while another controller leads, the last one of this process stays."""
+        self._publish(step, took_s)
+        if self.pulse is not None:
+            views = self._shown[0].views if self._shown is not None else ()
+            self.pulse.beat(listed=bool(views) and all(view.complete for view in views))
+
+    def _publish(self, step: Step | None, took_s: float) -> None:
         if step is None or self._shown is None or self.controller is None:
             latest = self._publisher.latest
             if latest is not None and latest.leads:

@@ -40,6 +40,7 @@ from autopilot.service.leading.shared import Shared, open_shared
 from autopilot.service.loop import Loop
 from autopilot.service.metered import CountsEnergy, ReportsFlops, ServiceMeter
 from autopilot.service.published import CollectorHealth, Publisher, WatchedCollector
+from autopilot.service.pulse import Pulse
 from autopilot.service.record import Record, RecordedActuator, RecordedFollower
 from autopilot.service.settings import Settings, Slo, Telemetry
 from autopilot.service.site import Site
@@ -64,6 +65,7 @@ class Service:
     settings: Settings
     controller: Controller
     loop: Loop
+    pulse: Pulse
     publisher: Publisher
     exposed: Exposed
     inbox: CommandInbox
@@ -156,13 +158,16 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             exposed.counts.append(kept.shared.elector.counts)
         opened.pop_all()
     loop = _loop(settings, site, controller, ticks, kept)
+    ticks.pulse = Pulse(settings.loop.interval_s / site.speed, loop.stop)
     end_watch = site.watch(loop.wake)
     if kept.shared is not None:
+        kept.shared.elector.halted = lambda: ticks.pulse.problem if ticks.pulse is not None else ""
         kept.shared.start(lambda: loop.wake(hurry=True))
     return Service(
         settings=settings,
         controller=controller,
         loop=loop,
+        pulse=ticks.pulse,
         publisher=publisher,
         exposed=exposed,
         inbox=kept.inbox,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -33,6 +34,19 @@ class Spins:
 
     def run(self) -> Any:
         """Go round."""
+        while True:
+            pass
+
+
+@dataclass(frozen=True)
+class Tells:
+    """A fit that says its process in a file, and never ends."""
+
+    path: str
+
+    def run(self) -> Any:
+        """Say it, and go round."""
+        Path(self.path).write_text(str(os.getpid()), "utf-8")
         while True:
             pass
 

@@ -118,18 +118,26 @@ def cli(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def service(folder: Path, content: dict[str, Any]) -> Iterator[Running]:
-    """A service that is ended with the test, and its cluster with it."""
+    """A service that is ended with the test."""
     running = start(folder, content)
     try:
         yield running
     finally:
         if running.process.poll() is None:
             running.end()
-        end_cluster(running.state)
 
 
-def end_cluster(state: Path) -> None:
-    """End the simulated cluster that a killed service left behind."""
-    note = read_note(state / "cluster.json")
-    if note:
-        os.kill(int(note["pid"]), signal.SIGKILL)
+@contextmanager
+def cluster(folder: Path, scenario: str, speed: float) -> Iterator[dict[str, Any]]:
+    """A simulated cluster that belongs to the test; yields its note, with address and run."""
+    note = folder / "own-cluster.json"
+    command = [sys.executable, "-m", "autopilot.service.cluster_process", scenario, "--tied"]
+    with subprocess.Popen(
+        [*command, "--speed", repr(speed), "--ready", str(note)],
+        stdin=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    ) as process:
+        try:
+            yield poll(lambda: read_note(note), "the cluster answers")
+        finally:
+            process.terminate()

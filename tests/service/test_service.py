@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -17,7 +19,7 @@ from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import open_store
 from autopilot.metering.showback import showback
 from autopilot.service.state_folder import read_note
-from tests.service.kit import APPROVE, Running, cli, poll, service, settings, start, write_yaml
+from tests.service.kit import APPROVE, Running, cli, cluster, poll, service, settings, start, write_yaml
 
 ROLES = (("ada", "approver"), ("eve", "viewer"))
 
@@ -49,12 +51,18 @@ def _accepted(running: Running) -> list[dict[str, object]]:
     return found
 
 
+def _content(shared: dict[str, Any], folder: Path, policy: Path) -> dict[str, Any]:
+    return settings(folder / "state", policy=str(policy), simulation={"attach": shared["url"]})
+
+
+def _beside(shared: dict[str, Any], folder: Path, policy: Path) -> AbstractContextManager[Running]:
+    return service(folder, _content(shared, folder, policy))
+
+
 def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_on(tmp_path: Path) -> None:
-    """A person approves what waits; the service is killed and started again beside its cluster; Ctrl-C ends both."""
+    """A person approves what waits; the service is killed and started again beside the cluster that lives on."""
     policy = write_yaml(tmp_path / "policy.yaml", APPROVE)
-    simulation = {"scenario": "quickstart", "speed": 30}
-    content = settings(tmp_path / "state", policy=str(policy), simulation=simulation)
-    with service(tmp_path, content) as running:
+    with cluster(tmp_path, "quickstart", 30) as shared, _beside(shared, tmp_path, policy) as running:
         shown = poll(lambda: _open(running), "a recommendation waits")[0]
         listed = _cli(tmp_path, "recommendations")
         assert str(shown["id"]) in listed.stdout, listed.stderr
@@ -63,16 +71,14 @@ def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_
         assert str(shown["id"]) in {each["id"] for each in _accepted(running)}
         again = running.ask(f"/api/v1/recommendations/{shown['id']}/approve", "POST")
         assert (again.status_code, "is no longer what was shown" in again.json()["detail"]) == (409, True), again.text
-        cluster, tick = read_note(running.state / "cluster.json"), running.tick()
+        tick = running.tick()
         assert running.end(signal.SIGKILL) == -signal.SIGKILL
-        assert requests.get(f"{cluster['url']}/v1/clock", timeout=5).json()["run"] == cluster["run"]
-        second = start(tmp_path, content)
+        assert requests.get(f"{shared['url']}/v1/clock", timeout=5).json()["run"] == shared["run"]
+        second = start(tmp_path, _content(shared, tmp_path, policy))
         assert poll(second.tick, "it decides again") >= tick
         poll(lambda: second.ask("/api/v1/state").json()["now_s"] > 1.1 * INTERVAL_S, "an interval of metering ends")
-        assert read_note(running.state / "cluster.json")["pid"] == cluster["pid"]
         assert second.end(signal.SIGINT) == 0, second.log.read_text("utf-8")
-        with pytest.raises(requests.ConnectionError):
-            requests.get(f"{cluster['url']}/healthz", timeout=5)
+        assert requests.get(f"{shared['url']}/v1/clock", timeout=5).json()["run"] == shared["run"]
         assert not list(running.state.glob("*.json")), "the notes of what runs are gone"
         assert "Traceback" not in second.log.read_text("utf-8")
         metered = open_store(next(running.state.rglob("*.metering")))

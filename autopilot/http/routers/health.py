@@ -10,14 +10,20 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz")
-def healthz() -> dict[str, str]:
-    """The process answers."""
-    return {"status": "ok"}
+async def healthz(desk: Asked, response: Response) -> dict[str, str]:
+    """The process answers, and its loop ticks; 503 with the reason where the loop hangs."""
+    hangs = desk.hangs()
+    if hangs:
+        response.status_code = 503
+    return {"status": hangs or "ok"}
 
 
 @router.get("/readyz")
-def readyz(desk: Asked, response: Response) -> dict[str, str]:
+async def readyz(desk: Asked, response: Response) -> dict[str, str]:
     """The controller decides and its last tick is recent, or it stands by."""
+    if hangs := desk.hangs():
+        response.status_code = 503
+        return {"status": hangs}
     latest, waits = desk.publisher.latest, desk.waiting()
     if waits:
         return {"status": "stands by: another controller leads"}

@@ -103,6 +103,7 @@ class Elector:
         self._highest = 0  # the highest fence that was ever seen
         self._uid = ""  # of the Lease, as it was last read
         self._outdone: int | None = None  # a fence that the cluster knows a later one than
+        self.halted: Callable[[], str] = lambda: ""  # why this process renews and takes nothing any more
         self.impostors = 0  # times that another process wrote the Lease under our identity
 
     def fence(self) -> int | None:
@@ -125,7 +126,9 @@ class Elector:
             self._end("the cluster knows a later fence")
         if self._term is not None and before is None:
             self._end("the Lease could not be renewed in time")
-        if self._term is not None and self._version:
+        if halted := self.halted():
+            self.problem = halted
+        elif self._term is not None and self._version:
             self._renew()
         else:
             self._look()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -17,7 +20,10 @@ from autopilot.worker import BackgroundWorker, FitError, InlineWorker, in_proces
 from models.bursts import Bursts
 from tests.kits.core_world import AUTO
 from tests.kits.fit_works import Dies, Fails, Spins, Square, Threads
+from tests.kits.processes import gone
 from tests.properties.strategies import Held as PolicyHeld
+from tests.service.kit import poll
+from tests.tidy.tree import ROOT
 from tests.unit.models.test_bursts import calm, seen
 from tests.unit.shell.test_controller import World, built
 
@@ -191,3 +197,16 @@ def test_ticks_go_on_while_a_fit_is_held_up() -> None:
     assert chosen == [("last-value",) * 2] * 70
     assert all(bound > 0.0 for bound in bounds)
     held.release.set()
+
+
+def test_the_process_of_a_fit_ends_with_its_controller(tmp_path: Path) -> None:
+    """Also where the controller is killed, and can tell nobody."""
+    told = tmp_path / "pid"
+    code = "import sys; from tests.kits.fit_works import Tells; from autopilot.worker import in_process; "
+    code += "from autopilot.core.model.policy_bounds import Forecasting; in_process(Tells(sys.argv[1]), Forecasting())"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(told)], env=os.environ | {"PYTHONPATH": str(ROOT)}
+    ) as parent:
+        pid = int(poll(lambda: told.read_text("utf-8") if told.exists() else "", "the fit begins"))
+        parent.kill()
+    poll(lambda: gone(pid), "the fit ends")

@@ -86,6 +86,17 @@ def test_a_leader_without_the_server_stops_before_its_lease_can_expire(server: S
     assert (one.elector.fence(), two.elector.fence()) == (None, 2)
 
 
+def test_a_leader_that_hangs_renews_nothing_and_is_followed(server: Server) -> None:
+    """Its term lapses by itself, and it takes the Lease no more, also when nobody else does."""
+    one, two = (Candidate(server, name, TERMS) for name in ("one", "two"))
+    run(server, [one], 15)
+    one.elector.halted = lambda: "the loop hangs"
+    run(server, [one], 30)
+    assert (one.elector.fence(), one.elector.problem) == (None, "the loop hangs")
+    run(server, [one, two], 15)
+    assert two.elector.fence() == 2
+
+
 def test_a_fence_that_lapsed_never_comes_back(server: Server) -> None:
     """Nobody else led meanwhile, but writes of the lapsed term may still be on their way."""
     one = Candidate(server, "one", TERMS)
