@@ -17,8 +17,14 @@ MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 DAY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 ZONE = re.compile(r"(Z|[+-]\d\d:\d\d)")
-WORDS = {str: "string", bool: "bool", dict: "object", list: "array"}
-GO_TYPES = {"int": "int32", "number": "float64"}
+WORDS = {str: "string", bool: "bool", dict: "object", list: "array", type(None): "null"}
+GO_TYPES = {
+    "int": "int32",
+    "number": "float64",
+    "time": "string",
+    "microtime": "string",
+    "quantity": "resource.Quantity",
+}
 
 
 class ConformError(ValueError):
@@ -32,16 +38,16 @@ class Conformer:
         self.kind = kind
         self.unknown: list[str] = []
 
-    def conform(self, schema: Schema, value: Any, path: str = "") -> Any:
-        """The value as its type has it. Raises ConformError."""
+    def conform(self, schema: Schema, value: Any, path: str = "", struct: str = "") -> Any:
+        """The value as its type has it; `struct` is the type that has it as a field. Raises ConformError."""
         if schema.shape == "scalar":
-            return self._scalar(schema, value, path)
+            return self._scalar(schema, value, path, struct)
         if schema.shape == "list":
-            return self._list(schema, value, path)
+            return self._list(schema, value, path, struct)
         if not isinstance(value, dict):
             if schema.open:
                 return value
-            raise self._wrong(value, path, schema.shape)
+            raise self._wrong(schema, value, path, struct)
         found: Obj = {}
         for name, each in value.items():
             inside = f"{path}.{name}" if path else name
@@ -52,51 +58,68 @@ class Conformer:
                     found[name] = None
             elif schema.open and schema.shape == "object" and name not in schema.fields:
                 found[name] = each
+            elif schema.shape == "map":
+                found[name] = self.conform(schema.child(name), each, path, struct)
             else:
-                found[name] = self.conform(schema.child(name), each, inside)
+                found[name] = self.conform(schema.child(name), each, inside, schema.name)
         return found
 
-    def _list(self, schema: Schema, value: Any, path: str) -> Any:
+    def _list(self, schema: Schema, value: Any, path: str, struct: str) -> Any:
         if not isinstance(value, list) or schema.items is None:
-            raise self._wrong(value, path, "list")
-        return [self.conform(schema.items, each, f"{path}[{at}]") for at, each in enumerate(value)]
+            raise self._wrong(schema, value, path, struct)
+        return [self.conform(schema.items, each, f"{path}[{at}]", struct) for at, each in enumerate(value)]
 
-    def _scalar(self, schema: Schema, value: Any, path: str) -> Any:
+    def _scalar(self, schema: Schema, value: Any, path: str, struct: str) -> Any:
         if schema.type == "quantity":
             try:
                 return canonical(value)
             except ValueError:
                 raise ConformError(QUANTITY_TEXT) from None
-        if schema.type in {"time", "microtime"}:
+        if schema.type in {"time", "microtime"} and isinstance(value, str):
             return check_time(value, micro=schema.type == "microtime")
         fits = {
             "string": isinstance(value, str),
             "bool": isinstance(value, bool),
-            "int": isinstance(value, int) and not isinstance(value, bool),
+            "int": _is_whole(value, 32),
+            "int64": _is_whole(value, 64),
             "number": isinstance(value, (int, float)) and not isinstance(value, bool),
+            "time": False,
+            "microtime": False,
         }.get(schema.type, True)
         if not fits:
-            raise self._wrong(value, path, schema.type)
+            raise self._wrong(schema, value, path, struct)
         return value
 
-    def _wrong(self, value: Any, path: str, wanted: str) -> ConformError:
-        word = WORDS.get(type(value), "number")
-        wanted = GO_TYPES.get(wanted, wanted)
+    def _wrong(self, schema: Schema, value: Any, path: str, struct: str) -> ConformError:
+        wanted = go_type(schema)
+        word = WORDS.get(type(value), f"number {value}" if wanted.startswith("int") else "number")
         field = re.sub(r"\[\d+\]", "", path)
-        return ConformError(f"json: cannot unmarshal {word} into Go struct field {self.kind}.{field} of type {wanted}")
+        where = f"Go struct field {struct or self.kind}.{field}" if field else "Go value"
+        return ConformError(f"json: cannot unmarshal {word} into {where} of type {wanted}")
 
 
-def check_time(text: Any, *, micro: bool) -> Any:
+def go_type(schema: Schema) -> str:
+    """The type of a field as Go names it."""
+    if schema.shape == "list" and schema.items is not None:
+        return f"[]{go_type(schema.items)}"
+    if schema.shape == "map" and schema.items is not None:
+        return f"map[string]{go_type(schema.items)}"
+    return GO_TYPES.get(schema.type, schema.type) if schema.shape == "scalar" else f"v1.{schema.name}"
+
+
+def _is_whole(value: Any, bits: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+
+
+def check_time(text: str, *, micro: bool) -> str:
     """A time, as it is stored. Raises ConformError with the text of Go's parser."""
     layout = MICRO_LAYOUT if micro else TIME_LAYOUT
-    if not isinstance(text, str):
-        raise ConformError("json: cannot unmarshal into a time")
     head = DAY.match(text)
     if head is None:
         raise ConformError(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
     rest = text[head.end() :]
     if micro:
-        if re.match(r"\.\d{6}(?!\d)", rest) is None:
+        if re.match(r"\.\d{6}", rest) is None:
             raise ConformError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as ".000000"')
         rest = rest[7:]
     else:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from apiserver import protobuf
-from apiserver.conform import Conformer, ConformError
+from apiserver.conform import WORDS, Conformer, ConformError
 from apiserver.errors import StatusError, bad_request, quoted
+from apiserver.go_json import duplicates, load_yaml, why_no_json
 from apiserver.plain_json import clone
 from apiserver.requests import JSON, PATCHES, Call, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from apiserver.kinds.base import Kind
+from apiserver.kinds.base import REGISTERED, Kind
 
 Obj = dict[str, Any]
 BODY_LIMIT = 3 * 1024 * 1024
@@ -46,7 +47,7 @@ def body_value(request: Request) -> Any:
         return DECODERS[media](raw)
     if media == YAML or PATCHES.get(media) == "apply":
         try:
-            return yaml.load(raw, yaml.CSafeLoader)
+            return load_yaml(raw)
         except yaml.YAMLError as error:
             raise bad_request(f"error decoding YAML: {error}") from None
     return json.loads(raw)
@@ -68,17 +69,12 @@ def decode_object(call: Call, kind: Kind) -> Obj:
             "the body of the request was in an unknown format - accepted media types include: "
             f"{JSON}, {YAML}, {PROTOBUF}",
         )
-    try:
-        obj = body_value(request)
-    except json.JSONDecodeError as error:
-        text = request.body if isinstance(request.body, str) else request.body.decode(errors="replace")
-        why = "unexpected end of JSON input" if error.pos >= len(text) or "delimiter" not in error.msg else error.msg
-        raise bad_request(
-            f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get version/kind; "
-            f"json parse error: {why} ({text})"
-        ) from None
+    obj = recognized(request, kind.kind)
+    if obj is None:
+        obj = {}
     if not isinstance(obj, dict):
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
+        raise no_object(request, obj, kind.kind)
+    check_duplicates(call, kind)
     check_kind(obj, kind)
     try:
         return conformed(kind, obj, call)
@@ -86,6 +82,41 @@ def decode_object(call: Call, kind: Kind) -> Obj:
         raise bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}'
         ) from None
+
+
+def recognized(request: Request, kind: str) -> Any:
+    """The body as a JSON value. Raises StatusError 400 for what is none."""
+    try:
+        return json.loads("") if request.body in (None, b"", "") else body_value(request)
+    except json.JSONDecodeError as error:
+        body = request.body or ""
+        text = body if isinstance(body, str) else body.decode(errors="replace")
+        raise unrecognized(kind, why_no_json(text, error), text) from None
+
+
+def no_object(request: Request, value: Any, kind: str) -> StatusError:
+    """400 for a body that is JSON but no object."""
+    fields = 'APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\""'
+    why = f"json: cannot unmarshal {WORDS.get(type(value), 'number')} into Go value of type struct {{ {fields} }}"
+    raw = request.body if isinstance(request.body, bytes) else str(request.body).encode()
+    return unrecognized(kind, why, raw.hex())
+
+
+def check_duplicates(call: Call, kind: Kind) -> None:
+    """A field that a JSON body has twice: refused or told by fieldValidation. Raises StatusError 400."""
+    body = call.request.body
+    if not isinstance(body, (bytes, str)) or call.request.content_type != JSON:
+        return
+    found = duplicates(body if isinstance(body, str) else body.decode())
+    report(call, kind, [f"duplicate field {quoted(name)}" for name in found])
+
+
+def unrecognized(kind: str, why: str, text: str) -> StatusError:
+    """400 for a body that does not say what it is."""
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+        f"json parse error: {why} ({text or '<empty>'})"
+    )
 
 
 def conformed(kind: Kind, obj: Obj, call: Call) -> Obj:
@@ -100,44 +131,36 @@ def conformed(kind: Kind, obj: Obj, call: Call) -> Obj:
 
 
 def report_unknown(call: Call, kind: Kind, unknown: list[str]) -> None:
+    """Fields that the type does not have, as `report` says. Raises StatusError 400."""
+    report(call, kind, [f"unknown field {quoted(name)}" for name in unknown])
+
+
+def report(call: Call, kind: Kind, faults: list[str]) -> None:
     """By the parameter fieldValidation: Strict refuses, Warn (the default) warns. Raises StatusError 400."""
     how = call.option("fieldValidation") or "Warn"
-    if unknown and how == "Strict":
-        fields = ", ".join(f"unknown field {quoted(name)}" for name in unknown)
-        prefix = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
-        raise bad_request(f"{prefix}: strict decoding error: {fields}")
+    if faults and how == "Strict":
+        why = f"strict decoding error: {', '.join(faults)}"
+        if call.verb == "patch":
+            raise ConformError(why)
+        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
     if how == "Warn":
-        call.warnings += [f"unknown field {quoted(name)}" for name in unknown]
+        call.warnings += faults
 
 
 def check_kind(obj: Obj, kind: Kind) -> None:
     """An object states what the path says, or nothing. Raises StatusError 400."""
     stated_version, stated_kind = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
-    group, _, version = stated_version.rpartition("/")
-    if group == kind.group and stated_version != kind.api_version:
+    if (stated_version, stated_kind) == (kind.api_version, kind.kind):
+        obj["apiVersion"], obj["kind"] = stated_version, stated_kind
+        return
+    version = str(stated_version).rpartition("/")[2]
+    refused = f'{stated_kind} in version "{version}" cannot be handled as a {kind.kind}: '
+    if (stated_version, stated_kind) in REGISTERED:
+        internal = kind.group.partition(".")[0] or "core"
         raise bad_request(
-            f'{stated_kind} in version "{version}" cannot be handled as a {kind.kind}: no kind '
-            f'{quoted(stated_kind)} is registered for version "{stated_version}" in scheme '
-            '"k8s/pkg/api/legacyscheme/scheme.go:30"'
+            f"{refused}converting ({version}.{stated_kind}) to ({internal}.{kind.kind}): unknown conversion"
         )
-    if group != kind.group or stated_kind != kind.kind:
-        internal = group or "core"
-        raise bad_request(
-            f'{stated_kind} in version "{version}" cannot be handled as a {kind.kind}: converting '
-            f"({version}.{stated_kind}) to ({internal}.{kind.kind}): unknown conversion"
-        )
-    obj["apiVersion"], obj["kind"] = kind.api_version, kind.kind
-
-
-def decode_options(call: Call) -> Obj:
-    """DeleteOptions of a delete: from the body, or from the query. Raises StatusError."""
-    body = call.request.body
-    options: Obj = {}
-    if body not in (None, b"", ""):
-        value = body_value(call.request)
-        options = value if isinstance(value, dict) else {}
-    for name in ("gracePeriodSeconds", "propagationPolicy", "orphanDependents"):
-        if name in call.request.query and name not in options:
-            given = call.request.query[name]
-            options[name] = int(given) if name == "gracePeriodSeconds" else given
-    return options
+    raise bad_request(
+        f'{refused}no kind {quoted(stated_kind)} is registered for version "{stated_version}" in scheme '
+        '"k8s/pkg/api/legacyscheme/scheme.go:30"'
+    )

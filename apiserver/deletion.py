@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from apiserver.server import Server
 
 Obj = dict[str, Any]
+LEAST_GRACE_S = 1  # what stands for a negative grace
 
 
 class Deletion:
@@ -83,7 +84,10 @@ class Deletion:
         if kind.grace is None:
             return 0
         given = options.get("gracePeriodSeconds")
-        return kind.grace(stored) if given is None else kind.grace(stored) and max(int(given), 0)
+        usual_s = kind.grace(stored)
+        if given is None or not usual_s:
+            return usual_s
+        return int(given) if given >= 0 else LEAST_GRACE_S
 
 
 def check_preconditions(kind: Kind, stored: Obj, preconditions: Obj) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from apiserver.conform import WORDS
 from apiserver.errors import (
     FieldError,
     StatusError,
@@ -17,12 +18,17 @@ from apiserver.errors import (
     required,
     too_long,
     unexpected,
+    unsupported,
 )
+from apiserver.kinds.base import Kind
 from apiserver.requests import Call
 from apiserver.schemas import Schema
 
 Obj = dict[str, Any]
 MANAGER_LIMIT = 128
+VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+OPERATIONS = "[]handlers.jsonPatchOp"
+MOST_OPERATIONS = 10_000
 
 
 def options_error(kind: str, errors: list[FieldError]) -> StatusError:
@@ -31,24 +37,53 @@ def options_error(kind: str, errors: list[FieldError]) -> StatusError:
     return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {joined(errors)}', details)
 
 
+def check_write_options(kind: str, query: Mapping[str, str]) -> None:
+    """The options that creates, updates and patches have in common. Raises StatusError 422."""
+    errors = []
+    dry_run, validation = query.get("dryRun", ""), query.get("fieldValidation", "")
+    if dry_run not in {"", "All"}:
+        errors.append(unsupported("dryRun", [dry_run], ("All",)))
+    if validation not in VALIDATIONS:
+        errors.append(unsupported("fieldValidation", validation, VALIDATIONS))
+    if len(query.get("fieldManager", "")) > MANAGER_LIMIT:
+        errors.append(too_long("fieldManager", MANAGER_LIMIT))
+    if errors:
+        raise options_error(kind, errors)
+
+
 def check_patch_options(call: Call, how: str) -> None:
     """Raises StatusError 422."""
-    manager = call.option("fieldManager")
     errors = []
     if how == "apply":
-        if not manager:
+        if not call.option("fieldManager"):
             errors.append(required("fieldManager", "is required for apply patch"))
     elif "force" in call.request.query:
         errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
-    if len(manager) > MANAGER_LIMIT:
-        errors.append(too_long("fieldManager", MANAGER_LIMIT))
     if errors:
         raise options_error("PatchOptions", errors)
 
 
-def check_apply(call: Call, config: Any) -> None:
-    """Refuse a body that cannot be applied. Raises StatusError."""
-    kind = call.kind
+def checked_patch(how: str, patch: Any) -> Any:
+    """A patch of the shape that its type has. Raises StatusError 400, 413."""
+    word = WORDS.get(type(patch), "number")
+    if how == "json":
+        if patch is not None and not isinstance(patch, list):
+            raise bad_request(f"error decoding patch: json: cannot unmarshal {word} into Go value of type {OPERATIONS}")
+        operations = patch or []
+        if len(operations) > MOST_OPERATIONS:
+            most = f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {len(operations)}"
+            raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {most}")
+        return operations
+    if patch is None and how == "merge":
+        raise bad_request("Invalid JSON Patch")
+    if patch is not None and not isinstance(patch, dict):
+        wanted = "map[string]interface {}"
+        raise bad_request(f"error decoding patch: json: cannot unmarshal {word} into Go value of type {wanted}")
+    return patch or {}
+
+
+def check_apply(call: Call, kind: Kind, config: Any) -> None:
+    """Refuse a body that cannot be applied as an object of a kind. Raises StatusError."""
     if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
         raise bad_request("error unmarshaling apply patch: apiVersion and kind are required")
     metadata = config.setdefault("metadata", {})

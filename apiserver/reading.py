@@ -7,7 +7,8 @@ import binascii
 import json
 from typing import TYPE_CHECKING, Any
 
-from apiserver.errors import FieldError, StatusError, bad_request, forbidden_field, joined, not_found
+from apiserver import options
+from apiserver.errors import FieldError, StatusError, bad_request, forbidden_field, joined, not_found, unsupported
 from apiserver.requests import Call, Response, WatchStream
 from apiserver.selectors import Match, everything, field_selector, label_selector
 from apiserver.store import Entry, key_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - of the format of a continue token
+MATCHES = ("Exact", "NotOlderThan")
 FUTURE_WAIT_S = 3.0  # how long a real server waits for a version that has not come
 
 
@@ -43,13 +45,14 @@ class Reading:
         """A collection, whole or a page of it."""
         store, kind = self._server.store, call.kind
         namespace = call.namespace if kind.namespaced and call.namespace else None
+        limit = max(options.whole(call.request.query, "limit"), 0)
+        options.whole(call.request.query, "timeoutSeconds")
         match = self.match(call)
         check_list_options(call)
         version = self._version(call)
         exact = call.option("resourceVersionMatch") == "Exact"
         token = call.option("continue")
         start = ""
-        limit = int(call.option("limit") or 0)
         if token:
             if version:
                 raise bad_request("specifying resource version is not allowed when using continue")
@@ -105,14 +108,12 @@ class Reading:
 
     def _version(self, call: Call, *, watch: bool = False) -> int:
         """The resourceVersion asked for; 0 if none. A version of the future is a timeout."""
-        text = call.option("resourceVersion")
         try:
-            version = int(text or 0)
-        except ValueError:
-            raise bad_request(
-                f'invalid resource version: resourceVersion: Invalid value: "{text}": '
-                f'strconv.ParseUint: parsing "{text}": invalid syntax'
-            ) from None
+            version = options.version(call.option("resourceVersion"))
+        except StatusError as error:
+            if call.verb in {"list", "deletecollection"}:
+                raise bad_request(f"invalid resource version: {error}") from None
+            raise
         current = self._server.store.version
         if version > current and not watch:
             raise too_large(version, current)
@@ -146,12 +147,13 @@ def write_token(version: int, start: str) -> str:
 def read_token(token: str) -> tuple[int, str]:
     """Version and start of a continue token; version -1 is the newest. Raises StatusError 400."""
     try:
-        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode(errors="replace")
+        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("latin-1")
         state = json.loads(text)
         start = str(state["start"])
         return int(state["rv"]), start if start.startswith("/") else "/" + start
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         first = text[0] if isinstance(error, json.JSONDecodeError) and text else "?"
+        first = first if first.isprintable() else f"\\u{ord(first):04x}"
         why = f"continue key is not valid: invalid character '{first}' looking for beginning of value"
         raise bad_request(f"invalid continue token: {why}") from None
 
@@ -186,6 +188,8 @@ def check_list_options(call: Call) -> None:
         raise _list_options([forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")])
     if not match:
         return
+    if match not in MATCHES:
+        raise _list_options([unsupported("resourceVersionMatch", match, (*MATCHES, ""))])
     if call.option("continue"):
         why = "resourceVersionMatch is forbidden when continue is provided"
     elif not version:
@@ -206,7 +210,7 @@ def check_watch_options(call: Call) -> None:
     elif match and not initial:
         why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         errors.append(forbidden_field("resourceVersionMatch", why))
-    if initial and call.option("allowWatchBookmarks") not in {"1", "true"}:
+    if initial and not options.is_set(call.request.query, "allowWatchBookmarks"):
         why = "sendInitialEvents is forbidden for watch unless allowWatchBookmarks is true"
         errors.append(forbidden_field("sendInitialEvents", why))
     if errors:

@@ -23,7 +23,7 @@ class Schema:
     """
 
     shape: Shape
-    type: str = "any"  # of a scalar: string, int, bool, number, time, microtime, quantity, int-or-string, any
+    type: str = "any"  # of a scalar: string, int, int64, bool, number, time, microtime, quantity, int-or-string, any
     fields: dict[str, Schema] = field(default_factory=dict)
     items: Schema | None = None  # of a list or a map
     keys: tuple[str, ...] = ()
@@ -31,6 +31,7 @@ class Schema:
     atomic: bool = False
     open: bool = False
     merge_key: str = ""
+    name: str = ""  # of a declared type
 
     def child(self, name: str) -> Schema:
         """The type of a field or of a value of a map; ANY for what is not declared."""
@@ -50,6 +51,16 @@ class Schema:
 ANY = Schema("object", open=True)  # as a free-form object: its fields have owners of their own
 
 
+# The published types do not say how wide a number is: these are int64, the others int32.
+LONG = {
+    "activeDeadlineSeconds", "capacity", "deletionGracePeriodSeconds", "expirationSeconds", "fsGroup", "generation",
+    "gid", "gracePeriodSeconds", "int", "observedGeneration", "resourceSliceCount", "revision", "runAsGroup",
+    "runAsUser", "seconds", "sizeBytes", "startingDeadlineSeconds", "terminationGracePeriodSeconds",
+    "tolerationSeconds", "uid",
+}  # fmt: skip
+LONG_OF = {("DeviceSubRequest", "count"), ("ExactDeviceRequest", "count")}
+
+
 @cache
 def _declared() -> dict[str, Obj]:
     found: dict[str, Obj] = json.loads(TYPES.read_text(encoding="utf-8"))
@@ -62,9 +73,12 @@ def schema(name: str) -> Schema:
     if not name:
         return ANY
     declared = _declared()[name]
-    made = Schema("object", atomic=declared.get("atomic", False), open=declared.get("open", False))
+    made = Schema("object", atomic=declared.get("atomic", False), open=declared.get("open", False), name=name)
     _made[name] = made
-    made.fields = {each: _of(value) for each, value in declared["fields"].items()}
+    made.fields = {
+        each: SCALARS["int64"] if value == "int" and (each in LONG or (name, each) in LONG_OF) else _of(value)
+        for each, value in declared["fields"].items()
+    }
     return made
 
 
@@ -89,5 +103,5 @@ def _of(declared: Any) -> Schema:
 
 SCALARS = {
     name: Schema("scalar", name)
-    for name in ("string", "int", "bool", "number", "time", "microtime", "quantity", "int-or-string")
+    for name in ("string", "int", "int64", "bool", "number", "time", "microtime", "quantity", "int-or-string")
 }

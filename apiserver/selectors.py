@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 Match = Callable[[Obj], bool]
 Labels = dict[str, str]
+WHOLE = re.compile(r"[+-]?[0-9]+")
 TOKEN = re.compile(r"\s*(==|!=|=|,|\(|\)|!|<|>|[^\s,()=!<>]+)")
 
 
@@ -49,8 +50,10 @@ class _Parser:
     def requirement(self) -> Callable[[Labels], bool]:
         if self.peek() == "!":
             self.next()
-            key = self.next()
-            return lambda labels: key not in labels
+            absent = self.next()
+            if not absent:
+                raise _unparsable("found '', expected: identifier")
+            return lambda labels: absent not in labels
         key = self.next()
         operator = self.peek()
         if operator in {"", ","}:
@@ -68,9 +71,7 @@ class _Parser:
                 return lambda labels: labels.get(key) in values
             return lambda labels: labels.get(key) not in values
         if operator in {"<", ">"}:
-            limit = int(self.value())
-            sign = 1 if operator == ">" else -1
-            return lambda labels: key in labels and sign * (int(labels[key]) - limit) > 0
+            return _beyond(key, self.value(), 1 if operator == ">" else -1)
         raise _unparsable(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
 
     def value(self) -> str:
@@ -81,12 +82,23 @@ class _Parser:
             raise _unparsable(f"found '{self.tokens[self.at - 1]}', expected: '('")
         found = set()
         while True:
+            if not self.peek():
+                raise _unparsable("found '', expected: ',', ')' or identifier")
             found.add(self.value() if self.peek() != ")" else "")
             after = self.next()
             if after == ")":
                 return found
             if after != ",":
                 raise _unparsable(f"found '{after}', expected: ',' or ')'")
+
+
+def _beyond(key: str, text: str, sign: int) -> Callable[[Labels], bool]:
+    """A label whose number is above (sign 1) or below (-1) a limit."""
+    if WHOLE.fullmatch(text) is None:
+        why = "for 'Gt', 'Lt' operators, the value must be an integer"
+        raise _unparsable(f'values[0]: Invalid value: "{text}": {why}')
+    limit = int(text)
+    return lambda labels: bool(WHOLE.fullmatch(labels.get(key, ""))) and sign * (int(labels[key]) - limit) > 0
 
 
 def _unparsable(why: str) -> StatusError:
@@ -128,7 +140,7 @@ def field_selector(kind: Kind, text: str) -> Match:
     for part in filter(None, text.split(",")):
         found = re.fullmatch(r"([^=!]+)(==|!=|=)(.*)", part)
         if found is None:
-            raise bad_request(f"invalid field selector: {text}; can't understand '{part}'")
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         path, operator, value = found.groups()
         if path not in {"metadata.name", "metadata.namespace", *kind.fields}:
             if kind.custom or not kind.group or kind.fields:

@@ -11,23 +11,25 @@ from uuid import UUID
 from apiserver.admission.base import Admission
 from apiserver.audit import AuditLog
 from apiserver.client import Client
-from apiserver.errors import Named, StatusError, WebhookError, bad_request, no_such_path, page_not_found, unsupported
+from apiserver.errors import Named, StatusError, WebhookError, bad_request, no_such_path, page_not_found
 from apiserver.kinds import KINDS
 from apiserver.kinds.base import Kind, Kinds
-from apiserver.patching import options_error
+from apiserver.options import is_watch
+from apiserver.patching import check_write_options
 from apiserver.reading import Reading
 from apiserver.requests import Call, Request, Response, WatchStream
 from apiserver.routing import Route, route, verb
 from apiserver.store import Store
 from apiserver.timeline import Process, Timeline
 from apiserver.users import ADMIN, User
+from apiserver.views import check_accept
 from apiserver.writing import Writing
 
 if TYPE_CHECKING:
     from apiserver.actors.base import Actor
 
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernetes' rand.String
-OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}
+OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 RETRY_S = 1.0  # after which a controller tries again what an absent webhook refused
 NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
 NameSuffix = Callable[[str], str]  # what ends a name that begins so; "" if the server is to draw it
@@ -112,15 +114,14 @@ class Server:
         except StatusError as error:
             if self.audit is not None:
                 self.audit.note(call, self.timeline.now_s, error.code)
-            if call.kind.deprecation:
-                error.headers["warning"] = f'299 - "{call.kind.deprecation}"'
+            if call.warnings:
+                error.headers["warning"] = _warning(call.warnings)
             raise
         if self.audit is not None:
             self.audit.note(call, self.timeline.now_s, response.status)
         response.headers.setdefault("content-type", "application/json")
         if call.warnings:
-            escaped = [text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(call.warnings)]
-            response.headers["warning"] = ", ".join(f'299 - "{text}"' for text in escaped)
+            response.headers["warning"] = _warning(call.warnings)
         return response
 
     def _other(self, request: Request, user: User) -> Response:
@@ -137,18 +138,18 @@ class Server:
         kind = self.kinds.find(path.group, path.version, path.plural)
         if kind is None or (path.namespace and not kind.namespaced):
             raise no_such_path() if self.kinds.has_builtin(path.group, path.version) else page_not_found()
-        watch = request.query.get("watch") in {"1", "true"}
+        watch = is_watch(request.query)
         if not watch:
             check_timeout(request.query.get("timeout", ""))
         name = verb(request.method, path.name, watch=watch)
         if name is None:
             raise method_not_allowed()
-        dry_run = request.query.get("dryRun", "")
-        if dry_run not in {"", "All"}:
-            raise options_error(OPTIONS.get(name, "PatchOptions"), [unsupported("dryRun", [dry_run], ("All",))])
+        if name in OPTIONS:
+            check_write_options(OPTIONS[name], request.query)
+        dry_run = name in OPTIONS and request.query.get("dryRun") == "All"
         agent = request.headers.get("user-agent", "").partition("/")[0]
         manager = request.query.get("fieldManager") or agent or "unknown"
-        return Call(request, user, name, kind, path.namespace, path.name, path.subresource, dry_run == "All", manager)
+        return Call(request, user, name, kind, path.namespace, path.name, path.subresource, dry_run, manager)
 
     def _serve(self, call: Call) -> Response | WatchStream:
         kind = call.kind
@@ -164,6 +165,9 @@ class Server:
             raise method_not_allowed()
         if call.verb in {"update", "patch"} and not call.name:
             raise method_not_allowed()
+        if call.verb == "create" and call.name and not call.subresource:
+            raise method_not_allowed()
+        check_accept(call.request.accept)
         if kind.answer is not None:
             return kind.answer(self, call)
         if call.verb in {"create", "update", "patch", "delete"} and kind.namespaced and not call.namespace:
@@ -215,6 +219,12 @@ class Server:
     def named(self, call: Call) -> Named:
         """The object of a call, for messages."""
         return call.kind.named(call.name)
+
+
+def _warning(texts: list[str]) -> str:
+    """The header for some warnings, each once."""
+    escaped = [text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(texts)]
+    return ", ".join(f'299 - "{text}"' for text in escaped)
 
 
 def check_timeout(text: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from apiserver.errors import StatusError
 from apiserver.kinds.base import Kind
 from apiserver.requests import Items, WatchEvent, dumped
 from apiserver.store import Entry
@@ -14,6 +15,7 @@ from apiserver.tables import table
 
 Obj = dict[str, Any]
 META = "meta.k8s.io/v1"
+SERVED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +100,12 @@ def view_of(kind: Kind, accept: str, include: str = "") -> View:
         if not form:
             break
     return View(kind)
+
+
+def check_accept(accept: str) -> None:
+    """Refuse a client that reads none of the forms that are served. Raises StatusError 406."""
+    wanted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    if any(each in {"", "*/*", "application/*", *SERVED} for each in wanted):
+        return
+    text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(SERVED)}"
+    raise StatusError(406, "NotAcceptable", text, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from apiserver.options import is_set, whole
 from apiserver.requests import Call, WatchEvent, WatchStream, dumped
 from apiserver.selectors import Match
 from apiserver.store import Entry, Event
@@ -84,7 +85,7 @@ def start_watch(server: Server, call: Call, match: Match, version: int, view: Vi
     """Start a watch from a version (0: with everything there is as ADDED)."""
     watcher = Watcher(server, call, match, view)
     store, storage = server.store, call.kind.storage
-    initial = call.option("sendInitialEvents") in {"1", "true"}
+    initial = is_set(call.request.query, "sendInitialEvents")
     if version and not initial:
         missed = store.since(storage, version)
         if missed is None:
@@ -107,10 +108,10 @@ def start_watch(server: Server, call: Call, match: Match, version: int, view: Vi
 def _schedule(watcher: Watcher, call: Call) -> None:
     """Bookmarks, and the end after timeoutSeconds."""
     timeline, stream = watcher.server.timeline, watcher.stream
-    timeout_s = float(call.option("timeoutSeconds") or DEFAULT_TIMEOUT_S)
+    timeout_s = max(whole(call.request.query, "timeoutSeconds") or DEFAULT_TIMEOUT_S, 0.0)
     end_us = timeline.now_us + round(timeout_s * US)
     timers = [timeline.at_us(end_us, stream.close)]
-    if call.option("allowWatchBookmarks") in {"1", "true"}:
+    if is_set(call.request.query, "allowWatchBookmarks"):
         if timeout_s > BOOKMARK_BEFORE_END_S:
             timers.append(timeline.at_us(end_us - round(BOOKMARK_BEFORE_END_S * US), watcher.bookmark))
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from apiserver.admission.base import Attributes, Operation
 from apiserver.conform import ConformError, go_map
-from apiserver.decoding import body_value, check_kind, conformed, decode_object, decode_options
+from apiserver.decoding import body_value, check_kind, conformed, decode_object
+from apiserver.delete_options import decode_options
 from apiserver.deletion import Deletion
 from apiserver.errors import (
     FieldError,
@@ -22,13 +23,25 @@ from apiserver.errors import (
     not_found,
     unexpected,
 )
+from apiserver.go_json import why_no_json
 from apiserver.kinds.base import Kind, Subresource
+from apiserver.kinds.scale import scale_errors
 from apiserver.managed import Writer, applied, blank, track_update
 from apiserver.metadata import drop_empty, metadata_errors, metadata_update_errors
+from apiserver.options import is_set
 from apiserver.patches import apply_patch
-from apiserver.patching import bad_patch, check_apply, check_patch_options, same_but_times, sorted_text, uid_of_nothing
+from apiserver.patching import (
+    bad_patch,
+    check_apply,
+    check_patch_options,
+    checked_patch,
+    same_but_times,
+    sorted_text,
+    uid_of_nothing,
+)
 from apiserver.plain_json import clone
 from apiserver.requests import PATCHES, Call, Response
+from apiserver.schemas import schema
 from apiserver.timeline import stamp
 from apiserver.views import view_of
 
@@ -81,10 +94,13 @@ class Writing:
         try:
             patch = body_value(call.request)
         except json.JSONDecodeError as error:
-            raise bad_request(f"error decoding patch: {error}") from None
+            body = call.request.body
+            text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+            raise bad_request(f"error decoding patch: {why_no_json(text, error)}") from None
         check_patch_options(call, how)
         if how == "apply":
             return self._apply(call, patch)
+        patch = checked_patch(how, patch)
         kind = self._body_kind(call)
 
         def change(old: Obj) -> Obj:
@@ -97,32 +113,34 @@ class Writing:
         return Response(200, self._shown(call, self.update_object(call, self._through(call, change))))
 
     def _apply(self, call: Call, config: Obj) -> Response:
-        kind, server = call.kind, self._server
-        check_apply(call, config)
-        stored = server.store.get(kind.storage, call.namespace, call.name)
-        writer = Writer(
-            call.manager,
-            kind.api_version,
-            call.subresource,
-            stamp(server.timeline.now),
-            "status" in call.kind.subresources,
-        )
-        force = call.option("force") in {"1", "true"}
+        kind, server = self._body_kind(call), self._server
+        check_apply(call, kind, config)
+        stored = server.store.get(call.kind.storage, call.namespace, call.name)
+        writer = self._writer(call)
+        force = is_set(call.request.query, "force")
         if stored is None:
             if config["metadata"].get("uid"):
                 raise uid_of_nothing(call, config["metadata"]["uid"])
             if call.subresource:
-                raise not_found(kind.named(call.name))
+                raise not_found(call.kind.named(call.name))
             fresh: Obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": call.name}}
             if kind.namespaced:
                 fresh["metadata"]["namespace"] = call.namespace
             obj = applied(kind.schema, fresh, config, writer, force=force)
             return Response(201, self._shown(call, self.create_object(call, obj, owned=True)))
+        subresource = call.kind.subresources.get(call.subresource)
+        apply = subresource.apply if subresource is not None else None
 
         def change(old: Obj) -> Obj:
-            return applied(kind.schema, old, config, writer, force=force)
+            if apply is None:
+                return applied(kind.schema, old, config, writer, force=force)
+            return self._through(call, lambda shown: apply(shown, old, config, writer, force), owned=True)(old)
 
         return Response(200, self._shown(call, self.update_object(call, change, owned=True)))
+
+    def _writer(self, call: Call) -> Writer:
+        kind, now = call.kind, stamp(self._server.timeline.now)
+        return Writer(call.manager, kind.api_version, call.subresource, now, "status" in kind.subresources)
 
     def delete(self, call: Call) -> Response:
         """DELETE of one object."""
@@ -130,13 +148,13 @@ class Writing:
         if call.kind.deletion is not None:
             options, warnings = call.kind.deletion(options)
             call.warnings += warnings
-        dry_run = call.dry_run or options.get("dryRun") == ["All"]
+        call = replace(call, dry_run=bool(options.get("dryRun")))
         stored = self._server.store.get(call.kind.storage, call.namespace, call.name)
         if stored is None:
             raise not_found(call.kind.named(call.name))
         attributes = self._attributes(call, "DELETE", {}, stored, options)
         self._server.admission.validate(attributes, self._server)
-        last, gone = self._deletion.delete(call.kind, stored, options, dry_run=dry_run)
+        last, gone = self._deletion.delete(call.kind, stored, options, dry_run=call.dry_run)
         if gone and call.kind.grace is None:
             named = call.kind.named(call.name, stored["metadata"]["uid"])
             details = named.details(call.kind.plural)
@@ -148,6 +166,7 @@ class Writing:
     def delete_collection(self, call: Call) -> Response:
         """DELETE of all that the selectors match; the list of what was deleted."""
         options = decode_options(call)
+        call = replace(call, dry_run=bool(options.get("dryRun")))
         match = self._server.reading.match(call)
         store = self._server.store
         namespace = call.namespace if call.kind.namespaced and call.namespace else None
@@ -196,6 +215,7 @@ class Writing:
         if taken is not None:
             deleting = "object is being deleted: " if "deletionTimestamp" in taken["metadata"] else ""
             raise already_exists(kind.named(metadata["name"]), deleting)
+        kind.finish_create(obj)
         self._finish(call, attributes, owned=owned)
         return obj if call.dry_run else server.store.put(kind.storage, self._stored(kind, obj))
 
@@ -217,6 +237,8 @@ class Writing:
         for name in ("name", "namespace", "uid", "creationTimestamp"):
             if name in old["metadata"] and not metadata.get(name):
                 metadata[name] = old["metadata"][name]
+        self._check_names(call, metadata)
+        given_uid = metadata.get("uid")
         given = metadata.get("resourceVersion")
         if given and given != old["metadata"]["resourceVersion"]:
             raise modified(kind.named(call.name))
@@ -229,11 +251,12 @@ class Writing:
             server.admission.mutate(attributes, server)
             obj = attributes.obj
         self._prepare_update(kind, subresource, obj, old)
-        if obj["metadata"].get("uid") != old["metadata"]["uid"] and call.verb == "update":
-            raise self._uid_conflict(call, obj["metadata"]["uid"], old["metadata"]["uid"])
+        if given_uid != old["metadata"]["uid"] and call.verb == "update":
+            raise self._uid_conflict(call, given_uid, old["metadata"]["uid"])
         # the generic update and the kind's own strategy look at the metadata: each mistake is a cause twice
-        errors = 2 * metadata_update_errors(obj["metadata"], old["metadata"])
-        self._check(kind, obj, errors + self._update_errors(kind, subresource, obj, old))
+        errors = metadata_update_errors(obj["metadata"], old["metadata"])
+        again = kind.validate_again(obj) if subresource is None else []
+        self._check(kind, obj, errors + again + errors + self._update_errors(kind, subresource, obj, old))
         if admit:
             server.admission.validate(attributes, server)
         self._finish(call, attributes, owned=owned)
@@ -245,6 +268,18 @@ class Writing:
         return self._deletion.settle(kind, self._stored(kind, obj)) or server.store.put(
             kind.storage, self._stored(kind, obj)
         )
+
+    @staticmethod
+    def _check_names(call: Call, metadata: Obj) -> None:
+        """A patch leaves the name and the namespace as they are. Raises StatusError 400."""
+        if call.verb != "patch" or not call.name:
+            return
+        if metadata.get("name") != call.name:
+            raise bad_request(
+                f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({call.name})"
+            )
+        if metadata.get("namespace", "") != call.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
     def _prepare_update(self, kind: Kind, subresource: Subresource | None, obj: Obj, old: Obj) -> None:
         if subresource is not None:
@@ -279,12 +314,10 @@ class Writing:
         if call.kind.warnings is not None:
             call.warnings += call.kind.warnings(attributes.obj, attributes.old)
         if not owned:
-            api_version, now = call.kind.api_version, stamp(self._server.timeline.now)
-            writer = Writer(call.manager, api_version, call.subresource, now, "status" in call.kind.subresources)
             old = attributes.old
             if old is None and not call.kind.custom:
                 old = blank(attributes.obj)
-            track_update(call.kind.schema, old, attributes.obj, writer)
+            track_update(call.kind.schema, old, attributes.obj, self._writer(call))
 
     def _stored(self, kind: Kind, obj: Obj) -> Obj:
         return kind.to_storage(obj) if kind.to_storage is not None else obj
@@ -327,14 +360,7 @@ class Writing:
         if stored is None:
             raise not_found(kind.named(call.name))
         obj = change(clone(stored))
-        writer = Writer(
-            call.manager,
-            kind.api_version,
-            call.subresource,
-            stamp(server.timeline.now),
-            "status" in call.kind.subresources,
-        )
-        track_update(kind.schema, stored, obj, writer)
+        track_update(kind.schema, stored, obj, self._writer(call))
         return obj if call.dry_run else server.store.put(kind.storage, obj)
 
     def _uid_conflict(self, call: Call, given: str, held: str) -> StatusError:
@@ -353,10 +379,13 @@ class Writing:
         if subresource is None or subresource.put is None or subresource.kind is None:
             return call.kind
         group, version, kind = subresource.kind
-        return Kind(group, version, call.kind.plural, kind)
+        return Kind(group, version, call.kind.plural, kind, call.kind.namespaced, schema=schema(kind))
 
-    def _through(self, call: Call, change: Callable[[Obj], Obj]) -> Callable[[Obj], Obj]:
-        """A change of what a subresource shows (a Scale) as a change of the object behind it."""
+    def _through(self, call: Call, change: Callable[[Obj], Obj], *, owned: bool = False) -> Callable[[Obj], Obj]:
+        """A change of what a subresource shows (a Scale) as a change of the object behind it.
+
+        `owned`: what comes back states the owners of the fields of that object.
+        """
         subresource = call.kind.subresources.get(call.subresource)
         if subresource is None or subresource.get is None or subresource.put is None:
             return change
@@ -364,11 +393,26 @@ class Writing:
 
         def changed(old: Obj) -> Obj:
             shown = change(read(self._server, call.kind, old))
+            self._check_shown(call, shown, old)
             obj = write(self._server, call.kind, old, shown)
             obj["metadata"]["resourceVersion"] = (shown.get("metadata") or {}).get("resourceVersion", "")
+            if owned:
+                obj["metadata"]["managedFields"] = shown["metadata"].get("managedFields", [])
             return obj
 
         return changed
+
+    def _check_shown(self, call: Call, shown: Obj, old: Obj) -> None:
+        """Refuse a Scale of another object, or one that no object can have. Raises StatusError 409, 422."""
+        kind, metadata = self._body_kind(call), shown.get("metadata") or {}
+        self._check_names(replace(call, verb="patch"), metadata)
+        uid, held = metadata.get("uid"), old["metadata"]["uid"]
+        if uid and uid != held:
+            named = replace(call.kind.named(call.name), resource=f"{call.kind.plural}/{call.subresource}")
+            raise conflict(named, f"Precondition failed: UID in precondition: {uid}, UID in object meta: {held}")
+        errors = scale_errors(shown)
+        if errors:
+            raise invalid(kind.named(call.name), errors)
 
     def _shown(self, call: Call, obj: Obj) -> Obj:
         subresource = call.kind.subresources.get(call.subresource)

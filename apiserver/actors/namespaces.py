@@ -11,6 +11,11 @@ from apiserver.users import service_account
 
 Obj = dict[str, Any]
 BUNDLE = "kube-root-ca.crt"
+DESCRIPTION = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
+    "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes "
+    "clusters."
+)
 FILL_S = 0.01  # the account and the bundle of certificates appear a moment after the namespace
 EMPTY_S = 0.1  # from the deletion of a namespace to that of its content
 LOOK_S = 1.0  # between two looks at content that is slow to go
@@ -41,7 +46,8 @@ class Namespaces(Actor):
     def _fill(self, namespace: str) -> None:
         metadata: Obj = {"namespace": namespace}
         account: Obj = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata | {"name": "default"}}
-        bundle: Obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata | {"name": BUNDLE}}
+        described = {"name": BUNDLE, "annotations": {"kubernetes.io/description": DESCRIPTION}}
+        bundle: Obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata | described}
         bundle["data"] = {"ca.crt": CERTIFICATE}
         for resource, obj in (("serviceaccounts", account), ("configmaps", bundle)):
             if self.server.store.get(resource, namespace, obj["metadata"]["name"]) is None:

@@ -115,6 +115,9 @@ def _told(error: CELEvalError) -> str:
 
 def _syntax_error(source: str, error: CELParseError) -> str:
     line, column = error.line or 1, error.column or len(source) + 1
+    cut = source.rstrip()
+    if cut.endswith(".") and column >= len(cut):
+        return message_at(1, len(cut) + 1, "Syntax error: no viable alternative at input '.'", cut)
     shown = (source.splitlines() or [""])[min(line, len(source.splitlines()) or 1) - 1]
     return message_at(line, column, f"Syntax error: mismatched input near column {column}", shown)
 

@@ -153,3 +153,19 @@ def unbounded_text(program: Program, types: Types) -> bool:
         for call in node.find_data("ident_arg")
         if str(call.children[0]) == "string" and len(call.children) > 1
     )
+
+
+LITERALS = {
+    "INT_LIT": "int", "UINT_LIT": "uint", "FLOAT_LIT": "double", "STRING_LIT": "string", "MLSTRING_LIT": "string",
+    "BYTES_LIT": "bytes", "BOOL_LIT": "bool", "NULL_LIT": "null_type",
+}  # fmt: skip
+
+
+def literal_type(program: Program) -> str:
+    """Type of an expression that is a literal; "" for others."""
+    node = program.tree
+    while hasattr(node, "data"):
+        if len(node.children) != 1:
+            return ""
+        node = node.children[0]
+    return LITERALS.get(getattr(node, "type", ""), "")

@@ -31,7 +31,7 @@ def fill(crd: Obj) -> None:
     names.setdefault("listKind", f"{kind}List")
     spec.setdefault("conversion", {"strategy": "None"})
     stored = [each["name"] for each in spec.get("versions") or [] if each.get("storage")]
-    crd["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+    crd["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored[:1]}
 
 
 def problems(crd: Obj) -> list[FieldError]:
@@ -48,27 +48,47 @@ def problems(crd: Obj) -> list[FieldError]:
     errors += [required(f"spec.names.{field}") for field in ("plural", "kind") if not names.get(field)]
     if spec.get("scope") not in {"Cluster", "Namespaced"}:
         errors.append(unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"]))
-    if len([each for each in versions if each.get("storage")]) != 1:
-        errors.append(
-            FieldError(
-                "spec.versions",
-                "FieldValueInvalid",
-                "Invalid value: must have exactly one version marked as storage version",
-            )
-        )
+    stored = [each["name"] for each in versions if each.get("storage")]
+    if len(stored) != 1:
+        why = "must have exactly one version marked as storage version"
+        errors.append(invalid_value("spec.versions", None, why, raw=_versions_as_go(versions)))
     for path, schema in _schemas(versions):
         if schema is None:
-            errors.append(required(path, "schemas are required"))
+            errors.append(required(path))
             continue
         found = list(_structure(schema, path, "root"))
         errors += found or _rule_errors(schema, path)
+    held = (crd.get("status") or {}).get("storedVersions") or []
+    if stored and stored[-1] not in held:
+        why = f"must have the storage version {stored[-1]}"
+        errors.append(invalid_value("status.storedVersions", held, why))
     return errors
+
+
+def _versions_as_go(versions: list[Obj]) -> str:
+    """Versions as Go's JSON encoder writes their structs. A schema that all have is not theirs any more."""
+    given = [(each.get("schema") or {}).get("openAPIV3Schema") for each in versions]
+    shown = [
+        {
+            "Name": each.get("name", ""),
+            "Served": bool(each.get("served")),
+            "Storage": bool(each.get("storage")),
+            "Deprecated": bool(each.get("deprecated")),
+            "DeprecationWarning": each.get("deprecationWarning"),
+            "Schema": None if all(schema == given[0] for schema in given) else each.get("schema"),
+            "Subresources": each.get("subresources"),
+            "AdditionalPrinterColumns": each.get("additionalPrinterColumns"),
+            "SelectableFields": each.get("selectableFields"),
+        }
+        for each in versions
+    ]
+    return json.dumps(shown, separators=(",", ":"), ensure_ascii=False)
 
 
 def _schemas(versions: list[Obj]) -> Iterator[tuple[str, Schema | None]]:
     """Each schema with its path; versions that all have the same one show it at the top."""
     given = [(each.get("schema") or {}).get("openAPIV3Schema") for each in versions]
-    if given and all(each == given[0] for each in given):
+    if given and given[0] is not None and all(each == given[0] for each in given):
         yield "spec.validation.openAPIV3Schema", given[0]
         return
     for number, schema in enumerate(given):

@@ -13,7 +13,7 @@ from apiserver.crd.shape import fill_defaults, prune
 from apiserver.crd.typed import typed_resource
 from apiserver.crd.validation import validate
 from apiserver.errors import FieldError
-from apiserver.kinds.base import Kind, Subresource, keep_status, only_status
+from apiserver.kinds.base import Kind, Subresource, keep_status, only_custom_status
 from apiserver.kinds.scale import scale
 from apiserver.tables.columns import custom_printer
 
@@ -44,7 +44,7 @@ def _kind(spec: Obj, version: Obj, stored: str, *, convert: bool) -> Kind:
     subresources = {}
     if "status" in parts:
         check = partial(_problems, held, field="status")
-        subresources["status"] = Subresource("status", prepare=only_status, validate=check)
+        subresources["status"] = Subresource("status", prepare=only_custom_status, validate=check)
     if parts.get("scale"):
         subresources["scale"] = scale(parts["scale"])
     return Kind(

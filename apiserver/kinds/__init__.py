@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from apiserver.kinds.base import STATUS, Kind, Kinds, Subresource
+from apiserver.kinds.base import REGISTERED, STATUS, Kind, Kinds, Subresource
 from apiserver.kinds.core import CORE
 from apiserver.kinds.dra import DRA
 from apiserver.kinds.system import SYSTEM
@@ -16,5 +16,6 @@ KINDS: tuple[Kind, ...] = tuple(
     replace(kind, schema=schema(TYPES.get(kind.kind, kind.kind))) if kind.schema is ANY else kind
     for kind in (*CORE, *WORKLOADS, *SYSTEM, *DRA)
 )
+REGISTERED.update((kind.api_version, kind.kind) for kind in KINDS)
 
 __all__ = ["KINDS", "STATUS", "Kind", "Kinds", "Subresource"]

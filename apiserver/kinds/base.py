@@ -11,10 +11,12 @@ from apiserver.metadata import subdomain_errors
 from apiserver.schemas import ANY, Schema
 
 if TYPE_CHECKING:
+    from apiserver.managed import Writer
     from apiserver.requests import Call, Response
     from apiserver.server import Server
 
 Obj = dict[str, Any]
+REGISTERED: set[tuple[str, str]] = set()  # apiVersion and kind of the built-in types
 Fill = Callable[[Obj], None]  # changes the object that it is given
 Prepare = Callable[[Obj, Obj], None]  # the new object, changed in place; the stored one
 Check = Callable[[Obj], list[FieldError]]
@@ -74,6 +76,16 @@ class Subresource:
     kind: tuple[str, str, str] | None = None  # group, version and kind of the body, if not those of the object
     get: Callable[[Server, Kind, Obj], Obj] | None = None  # what is read, if not the object (scale)
     put: Callable[[Server, Kind, Obj, Obj], Obj] | None = None  # the object after a write of what is read
+    apply: Callable[[Obj, Obj, Obj, Writer, bool], Obj] | None = None  # what is read, after an apply
+
+
+def only_custom_status(obj: Obj, old: Obj) -> None:
+    """The status subresource of a custom resource writes the status alone: its metadata stays as it is stored."""
+    only_status(obj, old)
+    owners = obj["metadata"].get("managedFields")
+    obj["metadata"] = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
+    if owners:
+        obj["metadata"]["managedFields"] = owners
 
 
 STATUS = Subresource("status")
@@ -98,10 +110,12 @@ class Kind:
     prune: Callable[[Obj], list[str]] | None = None  # of custom kinds: drops unknown fields; their paths
     default: Fill = nothing
     prepare_create: Fill = nothing
+    finish_create: Fill = nothing  # after the checks
     prepare_update: Prepare = keep_status
     held: Callable[[Obj], bool] = lambda _obj: False  # whether something beside finalizers keeps a deleted object
     prepare_delete: Callable[[Obj, str], None] | None = None  # changes what is to be deleted, at the time given
     validate: Check = valid
+    validate_again: Check = valid  # what an update asks of the whole object, before `validate_update`
     validate_update: CheckUpdate = valid_update
     name_errors: Callable[[str], list[str]] = subdomain_errors
     generation: bool = False  # metadata.generation counts changes of the spec

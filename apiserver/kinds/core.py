@@ -17,7 +17,7 @@ from apiserver.kinds.plain import (
 )
 from apiserver.kinds.pod_actions import bind, evict
 from apiserver.kinds.pod_updates import pod_update_errors, prepare_pod_status, prepare_pod_update
-from apiserver.kinds.pods import default_pod, pod_errors, prepare_pod
+from apiserver.kinds.pods import default_pod, pod_errors, pod_metadata_again, prepare_pod
 
 Obj = dict[str, Any]
 
@@ -38,7 +38,7 @@ PODS = Kind(
     "", "v1", "pods", "Pod",
     short_names=("po",), categories=("all",), subresources=POD_SUBRESOURCES, generation=True, grace=_grace_s,
     default=default_pod, prepare_create=prepare_pod, prepare_update=prepare_pod_update,
-    validate=pod_errors, validate_update=pod_update_errors,
+    validate=pod_errors, validate_again=pod_metadata_again, validate_update=pod_update_errors,
     fields=(
         "spec.nodeName", "status.phase", "spec.schedulerName", "spec.restartPolicy", "spec.serviceAccountName",
         "status.podIP", "status.nominatedNodeName", "spec.hostNetwork",

@@ -58,11 +58,21 @@ def default_new(event: Obj) -> None:
     event.setdefault("reportingInstance", "")
 
 
+def core_errors(event: Obj) -> list[FieldError]:
+    """An event is about something in its namespace; one about what has no namespace is in `default`."""
+    about, own = (event.get("involvedObject") or {}).get("namespace", ""), event["metadata"].get("namespace", "")
+    if about == own or (not about and own == "default"):
+        return []
+    return [invalid_value("involvedObject.namespace", about, "does not match event.namespace")]
+
+
 def new_errors(event: Obj) -> list[FieldError]:
     """What is wrong with a new event of events.k8s.io."""
-    errors = []
     if not event.get("eventTime"):
-        errors.append(required("eventTime"))
+        return [required("eventTime")]
+    errors = []
+    if not (event.get("regarding") or {}).get("namespace"):  # another namespace is let through
+        errors = core_errors({"metadata": event["metadata"]})
     controller = event.get("reportingController", "")
     if not controller:
         errors.append(required("reportingController"))
@@ -108,7 +118,7 @@ def _fields(about: str) -> tuple[str, ...]:
 EVENTS = (
     Kind(
         "", "v1", "events", "Event",
-        short_names=("ev",), schema=schema("CoreV1Event"), default=default_core,
+        short_names=("ev",), schema=schema("CoreV1Event"), default=default_core, validate=core_errors,
         fields=_fields("involvedObject"), field_value=event_field,
     ),
     Kind(

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from apiserver.errors import FieldError, invalid_value, required, unsupported
+from apiserver.errors import FieldError, invalid_value, required
 from apiserver.kinds.internal import compact, internal, internal_template
-from apiserver.kinds.pods import pod_spec_errors
+from apiserver.kinds.pods import template_errors
+from apiserver.kinds.workload_defaults import JOB_NAME, JOB_UID
+from apiserver.selectors import matches_labels
 
 Obj = dict[str, Any]
 IMMUTABLE = "field is immutable"
+NOT_NEGATIVE = (
+    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex", "maxFailedIndexes",
+)  # fmt: skip
 DIRECTIVES = ("nodeSelector", "affinity", "tolerations", "schedulingGates")  # of a suspended Job's template
 WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
@@ -18,31 +24,51 @@ WARNING = (
 
 
 def job_errors(job: Obj) -> list[FieldError]:
-    """What is wrong with a new Job."""
-    spec = job["spec"]
+    """What is wrong with a Job as such: its selector, then its spec."""
+    return _selector_errors(job) + _spec_errors(job["spec"])
+
+
+def _selector_errors(job: Obj) -> list[FieldError]:
+    """A selector that the server made selects the labels that it gave the template: those of name and uid."""
+    spec, metadata = job["spec"], job["metadata"]
+    if spec.get("manualSelector") or not spec.get("selector"):
+        return []
+    labels = spec["template"].get("metadata", {}).get("labels") or {}
+    wanted = dict.fromkeys(JOB_UID[::-1], metadata.get("uid")) | dict.fromkeys(JOB_NAME[::-1], metadata.get("name", ""))
+    order = (JOB_UID[1], JOB_NAME[1], JOB_UID[0], JOB_NAME[0])
+    errors = [
+        invalid_value(f"spec.template.metadata.labels[{key}]", labels, f"must be '{wanted[key]}'")
+        for key in order
+        if labels.get(key) != wanted[key]
+    ]
+    if not matches_labels(spec["selector"], wanted):
+        errors.append(invalid_value("spec.selector", spec["selector"], "`selector` not auto-generated"))
+    return errors
+
+
+def _spec_errors(spec: Obj) -> list[FieldError]:
     errors = [
         invalid_value(f"spec.{name}", spec[name], "must be greater than or equal to 0")
-        for name in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+        for name in NOT_NEGATIVE
         if (spec.get(name) or 0) < 0
     ]
     if spec.get("completionMode") == "Indexed" and spec.get("completions") is None:
         errors.append(required("spec.completions", "when completion mode is Indexed"))
-    template = spec["template"]["spec"]
-    errors += pod_spec_errors(template, "spec.template.spec")
-    if template.get("restartPolicy") not in {"OnFailure", "Never"}:
-        shown = template.get("restartPolicy")
-        if shown == "Always":
-            why = "spec.template.spec.restartPolicy"
-            errors.append(unsupported(why, shown, ("OnFailure", "Never")))
-        else:
-            errors.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    template = spec["template"]
+    labels = template.get("metadata", {}).get("labels") or {}
+    if spec.get("selector") and not matches_labels(spec["selector"], labels):
+        why = "`selector` does not match template `labels`"
+        errors.append(invalid_value("spec.template.metadata.labels", labels, why))
+    errors += template_errors(template)
+    if template["spec"].get("restartPolicy") not in {"OnFailure", "Never"}:
+        errors.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
     return errors
 
 
 def job_update_errors(job: Obj, old: Obj) -> list[FieldError]:
-    """What is wrong with an update of a Job."""
+    """What is wrong with an update of a Job, besides what is wrong with the Job."""
     new, held = job["spec"], old["spec"]
-    errors = pod_spec_errors(new["template"]["spec"], "spec.template.spec")
+    errors = _spec_errors(new)
     if new.get("completions") != held.get("completions") and not _elastic(new, held):
         errors.append(invalid_value("spec.completions", new.get("completions"), IMMUTABLE))
     for name in (

@@ -62,6 +62,9 @@ def node_errors(node: Obj) -> list[FieldError]:
         seen.add((key, effect))
     for name in ("capacity", "allocatable"):
         for resource, amount in sorted((node["status"].get(name) or {}).items()):
+            if parse(amount) < 0:
+                why = "must be greater than or equal to 0"
+                errors.append(invalid_value(f"status.{name}.{resource}", amount, why))
             if is_extended(resource) and parse(amount).denominator != 1:
                 errors.append(invalid_value(f"status.{name}.{resource}", amount, "must be an integer"))
     return errors

@@ -50,8 +50,10 @@ def lease_update_errors(lease: Obj, _old: Obj) -> list[FieldError]:
 
 
 def default_lease(lease: Obj) -> None:
-    """A lease always has a spec."""
-    lease.setdefault("spec", {})
+    """A lease always has a spec. What belongs to coordinated leader election, a gate that is off, is dropped."""
+    spec = lease.setdefault("spec", {})
+    for name in ("strategy", "preferredHolder"):
+        spec.pop(name, None)
 
 
 def default_namespace(namespace: Obj) -> None:

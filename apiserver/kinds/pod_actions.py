@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from apiserver.decoding import body_value
+from apiserver.decoding import recognized
 from apiserver.deletion import check_preconditions
 from apiserver.errors import Named, StatusError, bad_request, conflict, not_found, unexpected
 from apiserver.requests import Call, Response
@@ -27,7 +27,7 @@ def bind(server: Server, call: Call) -> Response:
         raise StatusError(
             405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
         )
-    binding = body_value(call.request) or {}
+    binding = recognized(call.request, "Binding") or {}
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if not target.get("name"):
         raise unexpected("target.name: Required value")
@@ -85,7 +85,7 @@ def evict(server: Server, call: Call) -> Response:
         raise StatusError(
             405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
         )
-    eviction = body_value(call.request) or {}
+    eviction = recognized(call.request, "Eviction") or {}
     if (eviction.get("metadata") or {}).get("name", call.name) != call.name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = eviction.get("deleteOptions") or {}

@@ -13,7 +13,7 @@ from apiserver.errors import (
     required,
     unsupported,
 )
-from apiserver.metadata import qualified_name_errors
+from apiserver.metadata import annotation_errors, label_errors, qualified_name_errors
 from apiserver.quantity import parse
 
 Obj = dict[str, Any]
@@ -39,6 +39,8 @@ def default_pod_spec(spec: Obj) -> None:
         _default_container(container)
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("securityContext", {})
     spec.setdefault("schedulerName", "default-scheduler")
@@ -122,6 +124,21 @@ def pod_errors(pod: Obj) -> list[FieldError]:
     return pod_spec_errors(pod.get("spec") or {}, "spec")
 
 
+def template_errors(template: Obj) -> list[FieldError]:
+    """What is wrong with the template of pods of a controller."""
+    metadata = template.get("metadata") or {}
+    errors = label_errors(metadata.get("labels") or {}, "spec.template.labels")
+    errors += annotation_errors(metadata.get("annotations") or {}, "spec.template.annotations")
+    return errors + pod_spec_errors(template["spec"], "spec.template.spec")
+
+
+def pod_metadata_again(pod: Obj) -> list[FieldError]:
+    """An update looks twice more at labels and annotations: as at those of a new pod, and of a changed one."""
+    metadata = pod["metadata"]
+    errors = label_errors(metadata.get("labels") or {}, "metadata.labels")
+    return 2 * (errors + annotation_errors(metadata.get("annotations") or {}, "metadata.annotations"))
+
+
 def pod_spec_errors(spec: Obj, path: str) -> list[FieldError]:
     """What is wrong with the spec of a pod or a template."""
     errors = []
@@ -143,6 +160,7 @@ def pod_spec_errors(spec: Obj, path: str) -> list[FieldError]:
             errors += resource_errors(container.get("resources") or {}, f"{where}.resources")
     if spec.get("restartPolicy") not in {"Always", "OnFailure", "Never", None}:
         errors.append(unsupported(f"{path}.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never")))
+    errors += label_errors(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
     errors += _gate_errors(spec, path)
     for at, toleration in enumerate(spec.get("tolerations") or []):
         errors += _toleration_errors(toleration, f"{path}.tolerations[{at}]")

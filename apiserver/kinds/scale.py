@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from apiserver.errors import FieldError, invalid_value
+from apiserver.errors import FieldError, internal, invalid_value
 from apiserver.kinds.base import Kind, Subresource
+from apiserver.managed import Owner, Writer, applied, read_owners, write_owners
+from apiserver.schemas import schema
 
 if TYPE_CHECKING:
     from apiserver.server import Server
 
 Obj = dict[str, Any]
+VERSION = "autoscaling/v1"
+REPLICAS = ("f:spec", "f:replicas")  # in a Scale
 PATHS = {
     "specReplicasPath": ".spec.replicas",
     "statusReplicasPath": ".status.replicas",
@@ -29,8 +34,8 @@ def scale(paths: Mapping[str, str] = PATHS) -> Subresource:
         kind=("autoscaling", "v1", "Scale"),
         get=partial(_shown, paths),
         put=partial(_written, paths),
+        apply=partial(_applied, paths),
         prepare=_as_given,
-        validate=partial(_problems, paths),
     )
 
 
@@ -38,21 +43,25 @@ def _as_given(_obj: Obj, _old: Obj) -> None:
     """Only the replicas differ from what is stored."""
 
 
-def _problems(paths: Mapping[str, str], obj: Obj, _old: Obj) -> list[FieldError]:
-    replicas = _at(obj, paths["specReplicasPath"]) or 0
+def scale_errors(shown: Obj) -> list[FieldError]:
+    """What is wrong with a Scale."""
+    replicas = (shown.get("spec") or {}).get("replicas") or 0
     if replicas < 0:
         return [invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")]
     return []
 
 
-def _shown(paths: Mapping[str, str], _server: Server, _kind: Kind, obj: Obj) -> Obj:
+def _shown(paths: Mapping[str, str], _server: Server, kind: Kind, obj: Obj) -> Obj:
     metadata = obj["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    replicas = _at(obj, paths["specReplicasPath"])
+    if replicas is None and kind.custom:
+        raise internal(f'the spec replicas field "{paths["specReplicasPath"]}" does not exist')
     found: Obj = {
         "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
+        "apiVersion": VERSION,
         "metadata": {name: metadata[name] for name in names if name in metadata},
-        "spec": {"replicas": _at(obj, paths["specReplicasPath"]) or 0},
+        "spec": {"replicas": replicas} if replicas else {},
         "status": {"replicas": _at(obj, paths["statusReplicasPath"]) or 0},
     }
     if paths.get("labelSelectorPath"):
@@ -74,6 +83,30 @@ def _written(paths: Mapping[str, str], _server: Server, _kind: Kind, obj: Obj, s
         value = value.setdefault(part, {})
     value[last] = (shown.get("spec") or {}).get("replicas", 0)
     return changed
+
+
+def _applied(paths: Mapping[str, str], shown: Obj, old: Obj, config: Obj, writer: Writer, force: bool) -> Obj:
+    """The Scale after an apply of `config`; it states who owns the replicas in the object `old` from then on."""
+    place = tuple(f"f:{part}" for part in paths["specReplicasPath"].strip(".").split("."))
+    owners = read_owners(old)
+    theirs = [each for each in owners if place in each.fields]
+    live = copy.deepcopy(shown)
+    write_owners(live, [replace(each, api_version=VERSION, fields=frozenset({REPLICAS})) for each in theirs])
+    result = applied(schema("Scale"), live, config, replace(writer, api_version=VERSION), force=force)
+    found = {_identity(each): each for each in read_owners(result) if REPLICAS in each.fields}
+    kept = []
+    for each in owners:
+        held = found.pop(_identity(each), None)
+        fields = each.fields - {place} | ({place} if held is not None else set())
+        kept.append(replace(each, fields=fields))
+    kept += [replace(each, api_version=writer.api_version, fields=frozenset({place})) for each in found.values()]
+    result["metadata"].pop("managedFields", None)
+    write_owners(result, kept)
+    return result
+
+
+def _identity(owner: Owner) -> tuple[str, str, str]:
+    return owner.manager, owner.operation, owner.subresource
 
 
 def _at(obj: Obj, path: str) -> Any:

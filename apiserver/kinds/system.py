@@ -5,6 +5,8 @@ from __future__ import annotations
 from apiserver.kinds.base import STATUS, Kind
 from apiserver.kinds.plain import default_lease, lease_errors, lease_update_errors
 from apiserver.kinds.policies import (
+    binding_changes,
+    binding_problems,
     fill_binding,
     fill_policy,
     fill_priority_class,
@@ -38,7 +40,7 @@ SYSTEM = (
     ),
     Kind(
         ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False,
-        generation=True, default=fill_binding,
+        generation=True, default=fill_binding, validate=binding_problems, validate_update=binding_changes,
     ),
     Kind(
         ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False,

@@ -33,8 +33,6 @@ def default_job(job: Obj) -> None:
         spec["manualSelector"] = False
     spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
     default_template(spec.setdefault("template", {}))
-    if not job.setdefault("metadata", {}).get("labels") and spec["template"]["metadata"].get("labels"):
-        job["metadata"]["labels"] = dict(spec["template"]["metadata"]["labels"])
     job.setdefault("status", {})
 
 
@@ -43,14 +41,19 @@ def select_job(job: Obj) -> None:
     job["status"] = {}
     if job["spec"].get("manualSelector"):
         return
-    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    name, uid = job["metadata"].get("name", ""), job["metadata"]["uid"]
     made = dict.fromkeys(JOB_NAME, name) | dict.fromkeys(JOB_UID, uid)
     template = job["spec"]["template"]["metadata"]
-    given = (job["metadata"].get("labels") or {}).items() - (template.get("labels") or {}).items()
     template["labels"] = (template.get("labels") or {}) | made
-    if not given:
-        job["metadata"]["labels"] = dict(template["labels"])
-    job["spec"]["selector"] = {"matchLabels": {JOB_UID[0]: uid}}
+    selector = job["spec"].setdefault("selector", {})
+    selector["matchLabels"] = (selector.get("matchLabels") or {}) | {JOB_UID[0]: uid}
+
+
+def label_job(job: Obj) -> None:
+    """A Job without labels has those of its template, as the server reads it back."""
+    metadata = job["metadata"]
+    if not metadata.get("labels") and job["spec"]["template"]["metadata"].get("labels"):
+        metadata["labels"] = dict(job["spec"]["template"]["metadata"]["labels"])
 
 
 def default_replicas(obj: Obj) -> None:

@@ -10,6 +10,7 @@ from apiserver.kinds.workload_defaults import (
     default_job,
     default_replica_set,
     default_stateful_set,
+    label_job,
     select_job,
 )
 
@@ -37,7 +38,8 @@ CONTROLLER_REVISIONS = Kind("apps", "v1", "controllerrevisions", "ControllerRevi
 JOBS = Kind(
     "batch", "v1", "jobs", "Job", categories=ALL, subresources={"status": STATUS}, generation=True,
     fields=("status.successful",), default=default_job, prepare_create=select_job,
-    validate=job_errors, validate_update=job_update_errors, deletion=job_deletion,
+    finish_create=label_job, validate=job_errors, validate_again=job_errors, validate_update=job_update_errors,
+    deletion=job_deletion,
 )  # fmt: skip
 CRON_JOBS = Kind(
     "batch", "v1", "cronjobs", "CronJob", short_names=("cj",), categories=ALL, subresources={"status": STATUS},

@@ -19,6 +19,9 @@ from apiserver.kueue.names import (
     annotations_of,
     key_of,
     labels_of,
+    pod_sets_of,
+    spec_of,
+    target_of,
 )
 from apiserver.kueue.pending import PendingQueue
 from apiserver.kueue.preemption import Target, message
@@ -64,10 +67,10 @@ class AdmissionLoop:
         if queue is None or queue["metadata"].get("deletionTimestamp"):
             self.withdraw(key_of(workload))
             return
-        if queue["spec"].get("stopPolicy", "None") != "None":
+        if spec_of(queue).get("stopPolicy", "None") != "None":
             self.withdraw(key_of(workload))
             return
-        name = queue["spec"]["clusterQueue"]
+        name = target_of(queue)
         if name not in context.state.queues:
             return
         info = info_of(workload, boosts=context.config.priority_boost)
@@ -83,7 +86,7 @@ class AdmissionLoop:
     def _queues_of(self, key: Key) -> Iterable[PendingQueue]:
         local = self.context.queue_of.get(key)
         found = self.context.store.get(LOCAL_QUEUES, *local) if local else None
-        name = found["spec"]["clusterQueue"] if found else None
+        name = target_of(found) if found else None
         queue = self.context.pending.get(name) if name else None
         return self.context.pending.values() if queue is None else (queue,)
 
@@ -262,11 +265,11 @@ class AdmissionLoop:
         """Give a place to each pod set whose flavor has a topology; which one finds none, and why."""
         for number, each in enumerate(assignment.pod_sets):
             for flavor in dict.fromkeys(each.flavors.values()):
-                topology = self.context.state.flavors[flavor]["spec"].get("topologyName")
+                topology = spec_of(self.context.state.flavors[flavor]).get("topologyName")
                 if not topology:
                     continue
                 tree = self._tree(flavor, topology)
-                found, why = tree.place(info.obj["spec"]["podSets"][number], each.count)
+                found, why = tree.place(pod_sets_of(info.obj)[number], each.count)
                 if found is None:
                     return number, why
                 each.topology = found
@@ -278,7 +281,7 @@ class AdmissionLoop:
             return self._trees[flavor]
         context = self.context
         spec = (context.store.get(TOPOLOGIES, "", topology) or {"spec": {"levels": []}})["spec"]
-        labels = context.state.flavors[flavor]["spec"].get("nodeLabels") or {}
+        labels = spec_of(context.state.flavors[flavor]).get("nodeLabels") or {}
         tree = Tree(topology, [level["nodeLabel"] for level in spec["levels"]], labels)
         inside = []
         placed: set[str] = set()
@@ -294,7 +297,7 @@ class AdmissionLoop:
         for node, free in free_on(context.store.objects(NODES), others):
             tree.add_node(node, free)
         for info, row in inside:
-            single = next(each for each in info.obj["spec"]["podSets"] if each["name"] == row["name"])
+            single = next(each for each in pod_sets_of(info.obj) if each["name"] == row["name"])
             for values, count in domains_of(row["topologyAssignment"]):
                 tree.take(values, pod_requests(single["template"]["spec"]), count)
         self._trees[flavor] = tree

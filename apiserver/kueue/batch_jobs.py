@@ -16,6 +16,8 @@ from apiserver.kueue.names import (
     STOPPING,
     annotations_of,
     key_of,
+    pod_sets_of,
+    spec_of,
 )
 from apiserver.kueue.podsets import Addition
 from apiserver.kueue.webhook_rules import pods_count, suspended
@@ -113,7 +115,7 @@ class BatchJob(Job):
                 patch = {"metadata": {"annotations": {STOPPING: "true"}}, "spec": {"suspend": True}}
                 was = self.obj
                 self.obj = self._client().patch(JOBS, *key, patch)
-                if not was["spec"].get("suspend") or STOPPING not in annotations_of(was):
+                if not spec_of(was).get("suspend") or STOPPING not in annotations_of(was):
                     stopped.append(self.obj)
                     return stopped  # the rest follows the event of this write, while the Job controller stops the pods
             if self._status().get("startTime"):
@@ -136,11 +138,11 @@ class BatchJob(Job):
             template = self.obj["spec"]["template"]
             metadata, spec = template.get("metadata") or {}, template["spec"]
             managed = {name: value for name, value in (metadata.get("labels") or {}).items() if name in MANAGED_LABELS}
-            pod_set = workload["spec"]["podSets"][0]
+            pod_set = pod_sets_of(workload)[0]
             change = podsets.template_patch(metadata, spec, podsets.as_created(pod_set, managed))
             if change:
                 patch.setdefault("spec", {})["template"] = change
-            if self._least() is not None and self.obj["spec"].get("parallelism") != pod_set.get("count", 1):
+            if self._least() is not None and spec_of(self.obj).get("parallelism") != pod_set.get("count", 1):
                 patch.setdefault("spec", {})["parallelism"] = pod_set.get("count", 1)
         if patch:
             self.obj = self._client().patch(JOBS, *key, patch)

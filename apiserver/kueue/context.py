@@ -19,6 +19,8 @@ from apiserver.kueue.names import (
     WORKLOADS,
     group_name,
     key_of,
+    spec_of,
+    target_of,
 )
 from apiserver.kueue.pending import PendingQueue
 from apiserver.kueue.queue_state import State
@@ -78,18 +80,18 @@ class Context:
 
     def local_queue(self, workload: Obj) -> Obj | None:
         """The LocalQueue of a Workload."""
-        return self.store.get(LOCAL_QUEUES, workload["metadata"]["namespace"], workload["spec"].get("queueName", ""))
+        return self.store.get(LOCAL_QUEUES, workload["metadata"]["namespace"], spec_of(workload).get("queueName", ""))
 
     def cluster_queue(self, workload: Obj) -> Obj | None:
         """The ClusterQueue of a Workload, through its LocalQueue."""
         queue = self.local_queue(workload)
-        return None if queue is None else self.store.get(CLUSTER_QUEUES, "", queue["spec"]["clusterQueue"])
+        return None if queue is None else self.store.get(CLUSTER_QUEUES, "", target_of(queue))
 
     def index(self, workload: Obj) -> None:
         """Note the queue and the owners of a Workload."""
         key = key_of(workload)
         self.unindex(key)
-        queue = (key[0], workload["spec"].get("queueName", ""))
+        queue = (key[0], spec_of(workload).get("queueName", ""))
         owners = tuple(each["uid"] for each in workload["metadata"].get("ownerReferences") or [])
         self.queue_of[key], self.owners_of[key] = queue, owners
         self.by_queue[queue].add(key)

@@ -10,6 +10,7 @@ from typing import Any
 from apiserver.kueue.amounts import FlavorResource, quantity
 from apiserver.kueue.info import Info, PodSet
 from apiserver.kueue.matching import untolerated, wants_flavor
+from apiserver.kueue.names import pod_sets_of, spec_of
 from apiserver.kueue.queue_state import Queue
 from apiserver.kueue.quota import lowest_that_fits
 
@@ -219,11 +220,11 @@ class Assigner:
         flavor = self.flavors.get(name)
         if flavor is None:
             return f"flavor {name} not found"
-        pod_set = self.info.obj["spec"]["podSets"][number]
+        pod_set = pod_sets_of(self.info.obj)[number]
         topology = self._topology_refusal(pod_set, flavor, group)
         if topology:
             return topology
-        spec, flavor_spec = pod_set["template"]["spec"], flavor["spec"]
+        spec, flavor_spec = pod_set["template"]["spec"], spec_of(flavor)
         tolerations = [*(spec.get("tolerations") or []), *(flavor_spec.get("tolerations") or [])]
         taint = untolerated(flavor_spec.get("nodeTaints") or [], tolerations)
         if taint is not None:
@@ -237,11 +238,11 @@ class Assigner:
         asked = pod_set.get("topologyRequest") or {}
         explicit = any(asked.get(key) for key in ("required", "preferred", "unconstrained"))
         name = flavor["metadata"]["name"]
-        if explicit and not flavor["spec"].get("topologyName"):
+        if explicit and not spec_of(flavor).get("topologyName"):
             return f'Flavor "{name}" does not support TopologyAwareScheduling'
-        if not explicit and flavor["spec"].get("topologyName"):
+        if not explicit and spec_of(flavor).get("topologyName"):
             others = [self.flavors.get(each["name"]) for each in group["flavors"]]
-            if not all(each is not None and each["spec"].get("topologyName") for each in others):
+            if not all(each is not None and spec_of(each).get("topologyName") for each in others):
                 return f'Flavor "{name}" supports only TopologyAwareScheduling'
         return ""
 

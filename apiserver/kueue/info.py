@@ -9,7 +9,7 @@ from typing import Any
 
 from apiserver.kueue import workloads
 from apiserver.kueue.amounts import FlavorResource, amount, exact
-from apiserver.kueue.names import key_of
+from apiserver.kueue.names import key_of, pod_sets_of
 from apiserver.pod_requests import pod_requests
 
 Obj = dict[str, Any]
@@ -72,7 +72,7 @@ class Info:
                         for name in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
                     },
                 )
-                for each, asked in zip(self.obj["spec"]["podSets"], self.pod_sets, strict=True)
+                for each, asked in zip(pod_sets_of(self.obj), self.pod_sets, strict=True)
             ]
             self._shape = json.dumps([self.priority, sets], sort_keys=True)
         return self._shape
@@ -89,7 +89,7 @@ class Info:
 
     def can_shrink(self) -> bool:
         """It may be admitted with fewer pods."""
-        return any(each.get("minCount") for each in self.obj["spec"]["podSets"])
+        return any(each.get("minCount") for each in pod_sets_of(self.obj))
 
 
 def info_of(workload: Obj, *, boosts: bool = False) -> Info:
@@ -104,7 +104,7 @@ def info_of(workload: Obj, *, boosts: bool = False) -> Info:
 def _asked(workload: Obj) -> list[PodSet]:
     reclaimed = _reclaimed(workload)
     found = []
-    for each in workload["spec"]["podSets"]:
+    for each in pod_sets_of(workload):
         count = max(0, int(each.get("count", 1)) - reclaimed.get(each["name"], 0))
         found.append(PodSet(each["name"], count, single_pod(each, count)))
     return found
@@ -118,7 +118,7 @@ def single_pod(pod_set: Obj, count: int = 1) -> dict[str, int]:
 
 def _admitted(workload: Obj, admission: Obj) -> list[PodSet]:
     reclaimed = _reclaimed(workload)
-    counts = {each["name"]: int(each.get("count", 1)) for each in workload["spec"]["podSets"]}
+    counts = {each["name"]: int(each.get("count", 1)) for each in pod_sets_of(workload)}
     found = []
     for each in admission["podSetAssignments"]:
         count = int(each.get("count", counts.get(each["name"], 1)))

@@ -8,6 +8,7 @@ from typing import Any
 from apiserver.errors import StatusError
 from apiserver.kueue import conditions, podsets, workloads
 from apiserver.kueue.context import Context
+from apiserver.kueue.ends import finalize_orphan, finish, remove_finalizer
 from apiserver.kueue.names import (
     API_VERSION,
     GATED_BY,
@@ -22,11 +23,12 @@ from apiserver.kueue.names import (
     key_of,
     labels_of,
     owner_reference,
+    pod_sets_of,
     queue_name,
+    spec_of,
     workload_name,
 )
 from apiserver.kueue.podsets import Addition
-from apiserver.kueue.workload_controller import finalize_orphan, finish, remove_finalizer
 
 Obj = dict[str, Any]
 NOT_READY = ("WaitForStart", "Not all pods are ready or succeeded")
@@ -104,9 +106,9 @@ class Job(ABC):
 
     def equivalent(self, workload: Obj) -> bool:
         """Whether a Workload states what it asks for."""
-        if workload["spec"].get("maximumExecutionTimeSeconds") != max_execution_s(self.obj):
+        if spec_of(workload).get("maximumExecutionTimeSeconds") != max_execution_s(self.obj):
             return False
-        mine, stated = self.pod_sets(), workload["spec"]["podSets"]
+        mine, stated = self.pod_sets(), pod_sets_of(workload)
         tolerations = not workloads.is_admitted(workload)
         if workloads.has_reservation(workload):
             running = self._running(workload, stated)
@@ -277,7 +279,7 @@ class JobReconciler:
         fresh = job.construct()
         if fresh is None:
             return None
-        spec = fresh["spec"] | {"active": workload["spec"].get("active", True)}
+        spec = fresh["spec"] | {"active": spec_of(workload).get("active", True)}
         written = self.context.update(workload | {"spec": spec})
         text = f"Updated not matching Workload for suspended job: {'/'.join(key_of(workload))}"
         self._event(job.obj, "UpdatedWorkload", text, job)
@@ -295,13 +297,13 @@ class JobReconciler:
                 raise Busy(str(error)) from error
             self._event(job.obj, "UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{mine}"', job)
         name = labels_of(job.obj).get(PRIORITY_LABEL, "")
-        reference = workload["spec"].get("priorityClassRef") or {}
+        reference = spec_of(workload).get("priorityClassRef") or {}
         if reference.get("kind") == "PriorityClass" or (not reference and workloads.has_reservation(workload)):
             return workload
         if reference.get("name", "") == name:
             return workload
-        fresh, value = priority_of(context, job.obj, workload["spec"]["podSets"])
-        spec = {key: each for key, each in workload["spec"].items() if key != "priorityClassRef"} | {"priority": value}
+        fresh, value = priority_of(context, job.obj, pod_sets_of(workload))
+        spec = {key: each for key, each in spec_of(workload).items() if key != "priorityClassRef"} | {"priority": value}
         written = context.update(workload | {"spec": spec | ({"priorityClassRef": fresh} if fresh else {})})
         text = f"Updated workload priority class: {'/'.join(key_of(workload))}"
         self._event(job.obj, "UpdatedWorkload", text, job)
@@ -375,8 +377,8 @@ class JobReconciler:
             for obj in job.told() if told else ():
                 self._event(obj, "UpdatedAdmissionCheck", "; ".join(told), job)
         queue = queue_name(job.obj)
-        if queue and workload["spec"].get("queueName") != queue:
-            self.context.update(workload | {"spec": workload["spec"] | {"queueName": queue}})
+        if queue and spec_of(workload).get("queueName") != queue:
+            self.context.update(workload | {"spec": spec_of(workload) | {"queueName": queue}})
 
     def _start(self, job: Job, workload: Obj) -> None:
         try:

@@ -35,6 +35,8 @@ from apiserver.kueue.names import (
     key_of,
     labels_of,
     queue_name,
+    spec_of,
+    target_of,
 )
 from apiserver.kueue.pod_jobs import PodGroup, SinglePod, terminated
 from apiserver.kueue.queue_status import QueueStatus
@@ -182,7 +184,7 @@ class Kueue(Actor):
                 self._release()
             return
         name = new["metadata"]["name"]
-        spec_changed = old is None or old["spec"] != new["spec"]
+        spec_changed = old is None or spec_of(old) != spec_of(new)
         if spec_changed:
             state.put_queue(new)
             self.loop.pending(name)
@@ -194,9 +196,9 @@ class Kueue(Actor):
         self.status.queues.add(name)
         if old is None or (old.get("status") or {}).get("conditions") != (new.get("status") or {}).get("conditions"):
             self._tell_local_queues(name)
-        before = old["spec"] if old is not None else {}
+        before = spec_of(old) if old is not None else {}
         watched = ("admissionChecksStrategy", "stopPolicy")
-        if old is None or any(before.get(key) != new["spec"].get(key) for key in watched):
+        if old is None or any(before.get(key) != spec_of(new).get(key) for key in watched):
             self._tell_workloads(name)
         self._release()
 
@@ -233,9 +235,9 @@ class Kueue(Actor):
         if queue is None:
             return
         key = key_of(queue)
-        members = self.context.local_queues[queue["spec"]["clusterQueue"]]
+        members = self.context.local_queues[target_of(queue)]
         (members.discard if new is None else members.add)(key)
-        if new is not None and old is not None and old["spec"] == new["spec"]:
+        if new is not None and old is not None and spec_of(old) == spec_of(new):
             return
         self.status.local.add(key)
         for each in sorted(self.context.by_queue.get(key, ())):
@@ -255,7 +257,7 @@ class Kueue(Actor):
         else:
             flavors[name] = new
             self.status.flavors.add(name)
-        if new is None or old is None or old["spec"] != new["spec"]:
+        if new is None or old is None or spec_of(old) != spec_of(new):
             self._tell_queues(lambda queue: name in queue.flavor_names())
 
     def _check(self, old: Obj | None, new: Obj | None) -> None:
@@ -284,7 +286,7 @@ class Kueue(Actor):
             if old is not None:
                 self.context.state.drop_cohort(old["metadata"]["name"])
             return
-        if old is None or old["spec"] != new["spec"]:
+        if old is None or spec_of(old) != spec_of(new):
             self.context.state.put_cohort(new)
             node = self.context.state.cohorts[new["metadata"]["name"]]
             if not node.in_cycle():
@@ -303,7 +305,7 @@ class Kueue(Actor):
 
     def _retry_topologies(self) -> None:
         flavors = self.context.state.flavors
-        placed = {name for name, flavor in flavors.items() if flavor["spec"].get("topologyName")}
+        placed = {name for name, flavor in flavors.items() if spec_of(flavor).get("topologyName")}
         if placed:
             self._tell_queues(lambda queue: placed & set(queue.flavor_names()))
 
@@ -313,9 +315,9 @@ class Kueue(Actor):
             return
         name = new["metadata"]["name"]
         for workload in self.context.store.objects(WORKLOADS):
-            reference = workload["spec"].get("priorityClassRef") or {}
+            reference = spec_of(workload).get("priorityClassRef") or {}
             if (reference.get("kind"), reference.get("name")) == ("WorkloadPriorityClass", name):
-                self.context.update(workload | {"spec": workload["spec"] | {"priority": new["value"]}})
+                self.context.update(workload | {"spec": spec_of(workload) | {"priority": new["value"]}})
 
     def _job(self, old: Obj | None, new: Obj | None) -> None:
         job = new or old
@@ -362,7 +364,7 @@ class Kueue(Actor):
 
     @staticmethod
     def _frees_a_place(old: Obj | None, new: Obj | None) -> bool:
-        held = old is not None and bool(old["spec"].get("nodeName")) and not terminated(old)
+        held = old is not None and bool(spec_of(old).get("nodeName")) and not terminated(old)
         return held and (new is None or terminated(new))
 
     def _stateful_set(self, old: Obj | None, new: Obj | None) -> None:

@@ -86,6 +86,21 @@ def annotations_of(obj: Obj) -> dict[str, str]:
     return obj["metadata"].get("annotations") or {}
 
 
+def spec_of(obj: Obj) -> Obj:
+    """The spec, not to be changed: nothing obliges a client to write one."""
+    return obj.get("spec") or {}
+
+
+def target_of(local_queue: Obj) -> str:
+    """The ClusterQueue of a LocalQueue; "" for none."""
+    return str(spec_of(local_queue).get("clusterQueue", ""))
+
+
+def pod_sets_of(workload: Obj) -> list[Obj]:
+    """The pod sets of a Workload."""
+    return spec_of(workload).get("podSets") or []
+
+
 def queue_name(obj: Obj) -> str:
     """The LocalQueue that an object names; "" for none."""
     return labels_of(obj).get(QUEUE_LABEL, "")

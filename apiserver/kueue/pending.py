@@ -8,7 +8,7 @@ from typing import Any
 
 from apiserver.kueue import conditions, workloads
 from apiserver.kueue.info import Info, Key
-from apiserver.kueue.names import PRIORITY_BOOST, annotations_of
+from apiserver.kueue.names import PRIORITY_BOOST, annotations_of, spec_of
 
 Obj = dict[str, Any]
 STRICT = "StrictFIFO"
@@ -141,7 +141,7 @@ def backoff_over(workload: Obj, now: datetime) -> bool:
 def _same(old: Obj, new: Obj) -> bool:
     """Nothing changed that could make a workload fit."""
     return bool(
-        old["spec"] == new["spec"]
+        spec_of(old) == spec_of(new)
         and annotations_of(old).get(PRIORITY_BOOST) == annotations_of(new).get(PRIORITY_BOOST)
         and workloads.status_of(old).get("reclaimablePods") == workloads.status_of(new).get("reclaimablePods")
         and all(

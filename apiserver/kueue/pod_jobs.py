@@ -30,7 +30,9 @@ from apiserver.kueue.names import (
     key_of,
     labels_of,
     owner_reference,
+    pod_sets_of,
     queue_name,
+    spec_of,
 )
 from apiserver.kueue.podsets import Addition
 from apiserver.kueue.roles import role_hash
@@ -209,9 +211,9 @@ class SinglePod(Pods):
 
     def equivalent(self, workload: Obj) -> bool:
         """The spec of a pod does not change in what counts, but for tolerations that admission adds."""
-        if workload["spec"].get("maximumExecutionTimeSeconds") is None and not workloads.has_reservation(workload):
+        if spec_of(workload).get("maximumExecutionTimeSeconds") is None and not workloads.has_reservation(workload):
             return super().equivalent(workload)
-        return podsets.same(self.pod_sets(), workload["spec"]["podSets"], tolerations=False)
+        return podsets.same(self.pod_sets(), pod_sets_of(workload), tolerations=False)
 
 
 class PodGroup(Pods):
@@ -314,7 +316,7 @@ class PodGroup(Pods):
         excess: list[Obj] = []
         replaced: list[Obj] = []
         self.absent = 0
-        for pod_set in workload["spec"]["podSets"]:
+        for pod_set in pod_sets_of(workload):
             count = int(pod_set.get("count", 1))
             mine = [pod for pod in self.pods if role_of(pod) == pod_set["name"]]
             running, gone = [pod for pod in mine if runnable(pod)], [pod for pod in mine if not runnable(pod)]
@@ -353,7 +355,7 @@ class PodGroup(Pods):
 
     @staticmethod
     def _covers(workload: Obj, mine: list[Obj]) -> bool:
-        counts = {each["name"]: each.get("count", 1) for each in workload["spec"]["podSets"]}
+        counts = {each["name"]: each.get("count", 1) for each in pod_sets_of(workload)}
         if workloads.is_finished(workload):
             return all(each["name"] in counts for each in mine)
         return all(counts.get(each["name"], 0) >= each["count"] for each in mine)

@@ -15,6 +15,8 @@ from apiserver.kueue.names import (
     TOPOLOGY_GATE,
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
+    pod_sets_of,
+    spec_of,
 )
 
 Obj = dict[str, Any]
@@ -60,13 +62,13 @@ class Addition:
 def additions(workload: Obj, flavors: dict[str, Obj]) -> list[Addition]:
     """What the admission of a workload and its checks add to each pod set. Raises Conflict."""
     status = workloads.status_of(workload)
-    specs = {each["name"]: each for each in workload["spec"]["podSets"]}
+    specs = {each["name"]: each for each in pod_sets_of(workload)}
     found = []
     for assigned in (status.get("admission") or {}).get("podSetAssignments") or []:
         each = _of_flavors(assigned, specs.get(assigned["name"], {}), flavors)
         each.annotations[WORKLOAD_ANNOTATION] = workload["metadata"]["name"]
         each.labels[POD_SET_LABEL] = assigned["name"]
-        each.labels[LOCAL_QUEUE_LABEL] = workload["spec"].get("queueName", "")
+        each.labels[LOCAL_QUEUE_LABEL] = spec_of(workload).get("queueName", "")
         if len(status["admission"]["clusterQueue"]) <= LABEL_LENGTH:
             each.labels[CLUSTER_QUEUE_LABEL] = status["admission"]["clusterQueue"]
         for check in status.get("admissionChecks") or []:

@@ -9,6 +9,7 @@ from typing import Any
 from apiserver.kueue import conditions, workloads
 from apiserver.kueue.amounts import FlavorResource, quantity
 from apiserver.kueue.info import Info, Key
+from apiserver.kueue.names import spec_of
 from apiserver.kueue.quota import Node, Usage, quotas_of, rebuild
 
 Obj = dict[str, Any]
@@ -32,7 +33,7 @@ class Queue:
     def update(self, obj: Obj) -> None:
         """Take a new spec."""
         self.obj = obj
-        self.groups = obj["spec"].get("resourceGroups") or []
+        self.groups = spec_of(obj).get("resourceGroups") or []
         self.group_of = {name: group for group in self.groups for name in group["coveredResources"]}
         self.node.quotas = quotas_of(self.groups)
 
@@ -44,7 +45,7 @@ class Queue:
     @property
     def spec(self) -> Obj:
         """Of the ClusterQueue."""
-        found: Obj = self.obj["spec"]
+        found: Obj = spec_of(self.obj)
         return found
 
     def policy(self, name: str) -> str:
@@ -132,7 +133,7 @@ class State:
             queue = self.queues[name] = Queue(obj)
         else:
             queue.update(obj)
-        self._attach(queue.node, obj["spec"].get("cohortName") or "")
+        self._attach(queue.node, spec_of(obj).get("cohortName") or "")
         return queue
 
     def drop_queue(self, name: str) -> None:
@@ -146,8 +147,8 @@ class State:
         name = obj["metadata"]["name"]
         self.cohort_objects[name] = obj
         node = self.cohorts.setdefault(name, Node(name))
-        node.quotas = quotas_of(obj["spec"].get("resourceGroups"))
-        self._attach(node, obj["spec"].get("parentName") or "")
+        node.quotas = quotas_of(spec_of(obj).get("resourceGroups"))
+        self._attach(node, spec_of(obj).get("parentName") or "")
 
     def drop_cohort(self, name: str) -> None:
         """A Cohort is gone; it stays as a name while queues belong to it."""

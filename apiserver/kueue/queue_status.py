@@ -8,7 +8,7 @@ from apiserver.errors import StatusError
 from apiserver.kueue import conditions, workloads
 from apiserver.kueue.context import Context
 from apiserver.kueue.info import Key
-from apiserver.kueue.names import CHECKS, CLUSTER_QUEUES, FLAVORS, IN_USE, LOCAL_QUEUES, key_of
+from apiserver.kueue.names import CHECKS, CLUSTER_QUEUES, FLAVORS, IN_USE, LOCAL_QUEUES, key_of, spec_of, target_of
 from apiserver.kueue.quota import Usage
 from apiserver.kueue.workqueue import WorkQueue
 
@@ -38,11 +38,11 @@ class QueueStatus:
         for each in versions:
             if each is None:
                 continue
-            queue = (each["metadata"]["namespace"], each["spec"].get("queueName", ""))
+            queue = (each["metadata"]["namespace"], spec_of(each).get("queueName", ""))
             self.local.add(queue, batch_s)
             admission = workloads.status_of(each).get("admission")
             found = self.context.store.get(LOCAL_QUEUES, *queue)
-            for name in {(admission or {}).get("clusterQueue"), found["spec"]["clusterQueue"] if found else None}:
+            for name in {(admission or {}).get("clusterQueue"), target_of(found) if found else None}:
                 if name:
                     self.queues.add(name, batch_s)
 
@@ -79,9 +79,9 @@ class QueueStatus:
         obj = context.store.get(LOCAL_QUEUES, *key)
         if obj is None:
             return
-        target = obj["spec"]["clusterQueue"]
+        target = target_of(obj)
         cluster_queue = context.store.get(CLUSTER_QUEUES, "", target)
-        if obj["spec"].get("stopPolicy", "None") != "None":
+        if spec_of(obj).get("stopPolicy", "None") != "None":
             condition = (False, "Stopped", "LocalQueue is stopped")
         elif cluster_queue is None:
             condition = (False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")

@@ -11,6 +11,7 @@ from apiserver.kueue import workloads
 from apiserver.kueue.amounts import FlavorResource
 from apiserver.kueue.flavors import Assigner, Assignment, Grade
 from apiserver.kueue.info import Info
+from apiserver.kueue.names import pod_sets_of
 from apiserver.kueue.preemption import Preemption, Target, possibility
 from apiserver.kueue.queue_state import Queue, State
 
@@ -120,7 +121,7 @@ class Cycle:
 
     def _shrunk(self, info: Info, assigner: Assigner) -> tuple[Assignment, list[Target]] | None:
         """The most pods that fit, by bisection between the full and the least number."""
-        specs = info.obj["spec"]["podSets"]
+        specs = pod_sets_of(info.obj)
         full = [each.count for each in info.pod_sets]
         slack = [count - int(spec.get("minCount") or count) for count, spec in zip(full, specs, strict=True)]
         total = sum(slack)

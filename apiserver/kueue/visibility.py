@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from apiserver.errors import Named, StatusError, bad_request, not_found
 from apiserver.kinds.base import Kind, Subresource
 from apiserver.kueue.info import Info, Key
-from apiserver.kueue.names import CLUSTER_QUEUES, GROUP, LOCAL_QUEUES
+from apiserver.kueue.names import CLUSTER_QUEUES, GROUP, LOCAL_QUEUES, spec_of, target_of
 from apiserver.kueue.pending import PendingQueue
 from apiserver.requests import Call, Response
 
@@ -61,7 +61,7 @@ class Visibility:
             name, local = call.name, None
         else:
             queue = self._kueue.context.store.get(LOCAL_QUEUES, call.namespace, call.name)
-            name, local = (queue["spec"]["clusterQueue"] if queue else ""), (call.namespace, call.name)
+            name, local = (target_of(queue) if queue else ""), (call.namespace, call.name)
         if self._kueue.context.store.get(CLUSTER_QUEUES, "", name) is None:
             kind = call.kind.singular
             raise not_found(Named(VISIBILITY_GROUP, kind, kind, call.name))
@@ -89,7 +89,7 @@ def pending_workloads(queue: PendingQueue | None, local: Key | None) -> Iterable
     """Items for the workloads of a ClusterQueue, or (`local`) of one of its LocalQueues."""
     places: dict[Key, int] = {}
     for place, info in enumerate(queue.ordered() if queue is not None else ()):
-        own = (info.key[0], info.obj["spec"].get("queueName", ""))
+        own = (info.key[0], spec_of(info.obj).get("queueName", ""))
         places[own] = places.get(own, -1) + 1
         if local is None or own == local:
             yield _item(info, place, places[own])
@@ -106,7 +106,7 @@ def _item(info: Info, place: int, place_in_local_queue: int) -> Obj:
     return {
         "metadata": shown,
         "priority": info.priority,
-        "localQueueName": info.obj["spec"].get("queueName", ""),
+        "localQueueName": spec_of(info.obj).get("queueName", ""),
         "positionInClusterQueue": place,
         "positionInLocalQueue": place_in_local_queue,
     }

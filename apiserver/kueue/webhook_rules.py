@@ -33,9 +33,12 @@ from apiserver.kueue.names import (
     annotations_of,
     group_name,
     labels_of,
+    pod_sets_of,
     queue_name,
+    spec_of,
 )
 from apiserver.kueue.schemas import SUBDOMAIN
+from apiserver.metadata import label_errors
 from apiserver.quantity import parse
 
 Obj = dict[str, Any]
@@ -162,8 +165,8 @@ def job(obj: Obj, old: Obj | None) -> Errors:
     errors += priority_class(suspended=suspended(obj), obj=obj, old=old)
     known = {str(error) for error in errors}
     errors += [error for error in gates(obj, old) if str(error) not in known]
-    partial = MIN_PARALLELISM in annotations_of(old) and not old["spec"].get("suspend")
-    if partial and old["spec"].get("parallelism", 1) != obj["spec"].get("parallelism", 1):
+    partial = MIN_PARALLELISM in annotations_of(old) and not spec_of(old).get("suspend")
+    if partial and spec_of(old).get("parallelism", 1) != spec_of(obj).get("parallelism", 1):
         why = "cannot change when partial admission is enabled and the job is not suspended"
         errors.append(forbidden_field("spec.parallelism", why))
     return errors
@@ -171,8 +174,8 @@ def job(obj: Obj, old: Obj | None) -> Errors:
 
 def pods_count(obj: Obj) -> int:
     """How many pods of a Job run at once."""
-    parallelism = int(obj["spec"].get("parallelism", 1))
-    completions = obj["spec"].get("completions")
+    parallelism = int(spec_of(obj).get("parallelism", 1))
+    completions = spec_of(obj).get("completions")
     return parallelism if completions is None else min(parallelism, int(completions))
 
 
@@ -191,10 +194,10 @@ def _completions_equal(obj: Obj) -> Errors:
     text = annotations_of(obj).get(COMPLETIONS_EQUAL)
     if text is None or text.lower() not in {"true", "1", "t"}:
         return []
-    if obj["spec"].get("completionMode", "NonIndexed") == "NonIndexed":
+    if spec_of(obj).get("completionMode", "NonIndexed") == "NonIndexed":
         return [invalid_value(_annotation(COMPLETIONS_EQUAL), text, "should not be enabled for NonIndexed jobs")]
-    completions = obj["spec"].get("completions", 1)
-    if obj["spec"].get("parallelism", 1) == completions:
+    completions = spec_of(obj).get("completions", 1)
+    if spec_of(obj).get("parallelism", 1) == completions:
         return []
     why = f"should be equal to parallelism when {COMPLETIONS_EQUAL} annotation is true"
     return [invalid_value("spec.completions", completions, why)]
@@ -216,7 +219,7 @@ def stateful_set(obj: Obj, old: Obj | None) -> Errors:
     errors = serving(obj, old)
     if old is None or not queue_name(obj):
         return errors
-    before, after = (each["spec"].get("replicas", 1) for each in (old, obj))
+    before, after = (spec_of(each).get("replicas", 1) for each in (old, obj))
     if before and after:
         errors += _immutable(after, before, "spec.replicas")
     if not before and after and (obj.get("status") or {}).get("replicas"):
@@ -258,7 +261,7 @@ def _total(text: str) -> Errors:
 def workload(obj: Obj, old: Obj | None, *, boosts: bool) -> Errors:
     """A Workload, its status included."""
     errors: Errors = []
-    flexible = sum(1 for each in obj["spec"]["podSets"] if each.get("minCount") is not None)
+    flexible = sum(1 for each in pod_sets_of(obj) if each.get("minCount") is not None)
     if flexible > 1:
         errors.append(invalid_value("spec.podSets", flexible, "at most one podSet can use minCount"))
     status = workloads.status_of(obj)
@@ -278,7 +281,7 @@ def workload(obj: Obj, old: Obj | None, *, boosts: bool) -> Errors:
 def _admission(obj: Obj, admission: Obj | None) -> Errors:
     if admission is None:
         return [required("status.admission", "must be set while the QuotaReserved condition is true")]
-    names = {each["name"] for each in obj["spec"]["podSets"]}
+    names = {each["name"] for each in pod_sets_of(obj)}
     errors: Errors = []
     for number, each in enumerate(admission.get("podSetAssignments") or []):
         path = f"status.admission.podSetAssignments[{number}]"
@@ -292,7 +295,7 @@ def _admission(obj: Obj, admission: Obj | None) -> Errors:
 
 
 def _reclaimable(obj: Obj, status: Obj) -> Errors:
-    counts = {each["name"]: each.get("count", 1) for each in obj["spec"]["podSets"]}
+    counts = {each["name"]: each.get("count", 1) for each in pod_sets_of(obj)}
     errors: Errors = []
     for each in status.get("reclaimablePods") or []:
         path = f"status.reclaimablePods[{each['name']}]"
@@ -305,7 +308,7 @@ def _reclaimable(obj: Obj, status: Obj) -> Errors:
 
 
 def _updates(check: Obj, obj: Obj, path: str) -> Errors:
-    names = sorted(each["name"] for each in obj["spec"]["podSets"])
+    names = sorted(each["name"] for each in pod_sets_of(obj))
     return [
         unsupported(f"{path}[{number}].name", each["name"], names)
         for number, each in enumerate(check.get("podSetUpdates") or [])
@@ -323,7 +326,7 @@ def _boost(text: str) -> Errors:
 def _workload_update(obj: Obj, old: Obj) -> Errors:
     errors: Errors = []
     if workloads.has_reservation(old):
-        errors += _pod_sets(obj["spec"]["podSets"], old["spec"]["podSets"])
+        errors += _pod_sets(pod_sets_of(obj), pod_sets_of(old))
     new, before = (workloads.status_of(each).get("admission") for each in (obj, old))
     if new is not None and before is not None and _placeless(new) != _placeless(before):
         shown = _ordered(new, ADMISSION)
@@ -419,7 +422,7 @@ def _quotas(flavor: Obj, covered: list[str], path: str, *, has_parent: bool, par
 
 def cluster_queue(obj: Obj) -> Errors:
     """A ClusterQueue."""
-    spec = obj["spec"]
+    spec = spec_of(obj)
     errors = resource_groups(spec.get("resourceGroups"), has_parent=bool(spec.get("cohortName")), parent="cohort")
     flavors = {flavor["name"] for group in spec.get("resourceGroups") or [] for flavor in group["flavors"]}
     checks = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []
@@ -433,5 +436,10 @@ def cluster_queue(obj: Obj) -> Errors:
 
 def cohort(obj: Obj) -> Errors:
     """A Cohort."""
-    spec = obj["spec"]
+    spec = spec_of(obj)
     return resource_groups(spec.get("resourceGroups"), has_parent=bool(spec.get("parentName")), parent="parent")
+
+
+def flavor(obj: Obj) -> Errors:
+    """A ResourceFlavor: its labels are those of nodes."""
+    return label_errors(spec_of(obj).get("nodeLabels") or {}, "spec.nodeLabels")

@@ -116,6 +116,8 @@ class KueueWebhooks:
             return rules.cluster_queue(obj)
         if resource == COHORTS:
             return rules.cohort(obj)
+        if resource == FLAVORS:
+            return rules.flavor(obj)
         checks = {JOBS: rules.job, PODS: rules.pod, DEPLOYMENTS: rules.serving, STATEFUL_SETS: rules.stateful_set}
         check = checks.get(resource)
         return check(obj, old) if check is not None else []

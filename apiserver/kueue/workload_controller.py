@@ -5,12 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from apiserver.errors import StatusError
 from apiserver.kueue import conditions, workloads
 from apiserver.kueue.admission_loop import AdmissionLoop
 from apiserver.kueue.context import Context
+from apiserver.kueue.ends import finalize_orphan
 from apiserver.kueue.info import Key, info_of
-from apiserver.kueue.names import GATED_BY, IN_USE, JOB_UID_LABEL, WORKLOADS, annotations_of, key_of, labels_of
+from apiserver.kueue.names import (
+    GATED_BY,
+    JOB_UID_LABEL,
+    annotations_of,
+    key_of,
+    labels_of,
+    spec_of,
+    target_of,
+)
 from apiserver.kueue.workqueue import WorkQueue
 from apiserver.timeline import stamp
 
@@ -116,7 +124,7 @@ class WorkloadController:
     def _active(self, workload: Obj) -> bool:
         context = self.context
         if conditions.is_true(workload, workloads.DEACTIVATION):
-            context.update(workload | {"spec": workload["spec"] | {"active": False}})
+            context.update(workload | {"spec": spec_of(workload) | {"active": False}})
             return True
         moment = workloads.requeue_at(workload)
         if moment is not None:
@@ -193,7 +201,11 @@ class WorkloadController:
             ("LocalQueueStopped", "LocalQueue", self.context.local_queue(workload)),
             ("ClusterQueueStopped", "ClusterQueue", self.context.cluster_queue(workload)),
         ):
-            if requeued["reason"] == reason and queue is not None and queue["spec"].get("stopPolicy", "None") == "None":
+            if (
+                requeued["reason"] == reason
+                and queue is not None
+                and spec_of(queue).get("stopPolicy", "None") == "None"
+            ):
                 message = f"The {kind} was restarted after being stopped"
                 return self._requeue(workload, f"{kind}Restarted", message)
         return False
@@ -241,12 +253,12 @@ class WorkloadController:
     def _blocker(self, workload: Obj) -> str:
         """What is wrong with its queues; "" if nothing is."""
         local = self.context.local_queue(workload)
-        name = workload["spec"].get("queueName", "")
+        name = spec_of(workload).get("queueName", "")
         if local is None:
             return f"LocalQueue {name} doesn't exist"
-        if local["spec"].get("stopPolicy", "None") != "None":
+        if spec_of(local).get("stopPolicy", "None") != "None":
             return f"LocalQueue {name} is inactive"
-        queue = local["spec"]["clusterQueue"]
+        queue = target_of(local)
         if queue not in self.context.state.queues:
             return f"ClusterQueue {queue} doesn't exist"
         return "" if self.context.state.is_active(queue) else f"ClusterQueue {queue} is inactive"
@@ -309,13 +321,13 @@ class WorkloadController:
         return False
 
     def _stopped(self, workload: Obj, kind: str, queue: Obj | None) -> bool:
-        policy = queue["spec"].get("stopPolicy", "None") if queue is not None else "None"
+        policy = spec_of(queue).get("stopPolicy", "None") if queue is not None else "None"
         if workloads.is_admitted(workload):
             if policy != "HoldAndDrain" or workloads.is_evicted(workload):
                 return False
             self.evict(workload, f"{kind}Stopped", f"The {kind} is stopped")
             return True
-        name = workload["spec"].get("queueName", "")
+        name = spec_of(workload).get("queueName", "")
         if kind == "ClusterQueue":
             name = workloads.status_of(workload).get("admission", {}).get("clusterQueue", "")
         if queue is None or "deletionTimestamp" in queue["metadata"]:
@@ -370,7 +382,7 @@ class WorkloadController:
 
     def _too_long(self, workload: Obj) -> float:
         """Seconds until its maximum execution time is over; deactivates it if it is."""
-        limit_s = workload["spec"].get("maximumExecutionTimeSeconds")
+        limit_s = spec_of(workload).get("maximumExecutionTimeSeconds")
         admitted = conditions.find(workload, workloads.ADMITTED)
         if limit_s is None or admitted is None or admitted["status"] != "True":
             return 0.0
@@ -412,34 +424,3 @@ def _clear_backoff(status: Obj) -> bool:
     else:
         del status["requeueState"]
     return True
-
-
-def finalize_orphan(context: Context, workload: Obj, *, may_finish: bool) -> None:
-    """A Workload whose owner is gone: finish it, or let a deleted one go."""
-    if may_finish and "deletionTimestamp" not in workload["metadata"]:
-        finish(context, workload, "OwnerNotFound", "The workload's owner no longer exists")
-        return
-    remove_finalizer(context, workload)
-
-
-def finish(context: Context, workload: Obj, reason: str, message: str) -> None:
-    """Finished=True, unless it is already."""
-    if workloads.is_finished(workload):
-        return
-    generation = workloads.generation(workload)
-    context.edit(
-        workload,
-        lambda status: conditions.put(status, workloads.FINISHED, True, reason, message, context.now, generation),
-    )
-
-
-def remove_finalizer(context: Context, workload: Obj) -> None:
-    """Let the Workload go when it is deleted."""
-    held = workload["metadata"].get("finalizers") or []
-    if IN_USE not in held:
-        return
-    kept = [each for each in held if each != IN_USE]
-    try:
-        context.client().patch(WORKLOADS, *key_of(workload), {"metadata": {"finalizers": kept or None}})
-    except StatusError:
-        return

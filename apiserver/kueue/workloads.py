@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apiserver.kueue import conditions
-from apiserver.kueue.names import GATED_BY, PRIORITY_BOOST, annotations_of
+from apiserver.kueue.names import GATED_BY, PRIORITY_BOOST, annotations_of, spec_of
 from apiserver.timeline import parse_stamp, stamp
 
 Obj = dict[str, Any]
@@ -74,7 +74,7 @@ def is_evicted(workload: Obj) -> bool:
 
 def is_active(workload: Obj) -> bool:
     """spec.active, which is true where it is not given."""
-    return bool(workload["spec"].get("active", True))
+    return bool(spec_of(workload).get("active", True))
 
 
 def is_gated(workload: Obj) -> bool:
@@ -116,7 +116,7 @@ def is_admissible(workload: Obj) -> bool:
 
 def priority(workload: Obj) -> int:
     """spec.priority."""
-    return int(workload["spec"].get("priority") or 0)
+    return int(spec_of(workload).get("priority") or 0)
 
 
 def boost(workload: Obj) -> int:

@@ -118,7 +118,7 @@ def _entry(kind: str, raw: bytes) -> tuple[str, Any]:
         else:
             value = _value(kind, wire, part)
     if value is None:
-        value = {"string": "", "bytes": "", "quantity": "0", "int": 0}.get(kind, {})
+        value = {"string": "", "bytes": "", "quantity": "0", "int": 0, "int64": 0}.get(kind, {})
     return key, value
 
 
@@ -126,7 +126,7 @@ def _value(kind: str, wire: int, raw: Any) -> Any:
     match kind:
         case "string":
             return raw.decode()
-        case "int":
+        case "int" | "int64":
             return raw - (1 << 64) if raw >= 1 << 63 else raw
         case "bool":
             return bool(raw)

@@ -24,6 +24,12 @@ def described(text: str, step: Step) -> Any:
         return json.dumps(_config_map(name, data={"x": "x" * 3 * KIB * KIB}))
     if re.fullmatch(r"merge patch of 3 MiB", text):
         return json.dumps({"data": {"x": "x" * 3 * KIB * KIB}})
+    annotation = re.fullmatch(r'merge patch: annotation "(\w+)" of (\d+) bytes', text)
+    if annotation:
+        return json.dumps({"metadata": {"annotations": {annotation[1]: "x" * int(annotation[2])}}})
+    repeated = re.fullmatch(r"(\d+) times (\{.*\}) in a list", text)
+    if repeated:
+        return f"[{','.join([repeated[2]] * int(repeated[1]))}]"
     return text
 
 
