@@ -64,6 +64,7 @@ soak: export AUTOPILOT_SOAK_SEEDS ?= 500
 soak: export HYPOTHESIS_PROFILE ?= soak
 soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SEEDS)
 	@$(PY) -m pytest -n $(WORKERS) -m "not e2e" tests/simulation tests/properties
+	@$(PY) -m pytest -n $(WORKERS) -m soak --ignore tests/simulation --ignore tests/properties
 	@AUTOPILOT_SOAK_FAULTS_S=600 $(PY) -m pytest tests/unit/collectors/kubernetes/test_over_http.py
 	@$(PY) scripts/soak_hostile.py --workers $(WORKERS)
 	@$(PY) scripts/soak_hostile.py --world cuts --runs 1000 --workers $(WORKERS)

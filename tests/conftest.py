@@ -2,7 +2,7 @@
 
 Environment:
     AUTOPILOT_SHARED_DATA     folder of real traces; default `../shared/data` beside the checkout
-    AUTOPILOT_SOAK_SEEDS      how many seeds `soak_seed` runs through; default 2
+    AUTOPILOT_SOAK_SEEDS      how many seeds `soak_seed` runs through; default 1
     AUTOPILOT_TOOLS_REQUIRED  set in CI: a missing tool fails the test instead of skipping it
     HYPOTHESIS_PROFILE        `quick` (default) or `soak`
 """
@@ -20,6 +20,8 @@ from pathlib import Path
 for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_pool, "1")  # before numpy is loaded: threads that wait for each other only cost time
 
+gc.disable()  # what is imported and collected is kept; `pytest_collection_finish` enables it
+
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
@@ -27,7 +29,7 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 from tests.kits.tools import MissingToolError, find_tool  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "2"))
+SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "1"))
 
 settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
@@ -146,6 +148,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: the garbage collector need not go through it each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 # --- seeds --------------------------------------------------------------------------------------

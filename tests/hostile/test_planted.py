@@ -85,10 +85,11 @@ def approves_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
+@pytest.mark.soak
 def test_a_planted_defect_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], words: str, first: int, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them shows as the violation that it is."""
+    """The search finds each as the violation that it is; tests/mutants/ has each for `make test`."""
     plant(monkeypatch)
     assert found(words, first, runs)
 

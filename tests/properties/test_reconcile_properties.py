@@ -19,7 +19,7 @@ from tests.kits.ticking_world import ALL_AUTO, tenants
 from tests.kits.tries import tries
 from tests.properties.strategies import Case, Held, Loop, cases, loop_of
 
-few = tries(5, soak=320)
+few = tries(3, soak=320)
 
 
 def played(case: Case, store: Held | None = None) -> Loop:

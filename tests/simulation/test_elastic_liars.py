@@ -81,7 +81,7 @@ def held_gpu_s(lie: str) -> float:
     return held
 
 
-@pytest.mark.parametrize("lie", ["split", "names", "restart"])
+@pytest.mark.parametrize("lie", [pytest.param("split", marks=pytest.mark.soak), "names", "restart"])
 def test_a_liar_gains_a_tenth_at_most(lie: str) -> None:
     """Jobs split into pieces of ten minutes, names drawn at random, and pieces sent one by one to look young."""
     assert held_gpu_s(lie) <= GAIN_RATIO * held_gpu_s("honest")

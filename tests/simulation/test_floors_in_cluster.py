@@ -166,6 +166,7 @@ def kept_for_ever(self: Service, _now_s: float) -> tuple[int, float]:
     return self._floor, self._floor_until_s
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("place", "name", "bug"),
     [(Autoscaler, "decide", never_more_than_foreseen), (Service, "floor", kept_for_ever)],

@@ -198,9 +198,13 @@ def test_with_the_guard_nothing_is_violated(plant: Plant) -> None:
     assert plant.codes <= verdict_codes(ran.tape.moments, plant.guard)
 
 
+@pytest.mark.soak
 @by_guard
 def test_without_the_guard_its_checker_finds_the_harm(plant: Plant) -> None:
-    """The same run with that guard allowing everything is caught, by the checker that is there for it."""
+    """The same run with that guard allowing everything is caught, by the checker that is there for it.
+
+    `make test` has the checkers (test_checkers.py) and the guards (tests/mutants/guards.toml) one by one.
+    """
     ran = run(plant.world(), setup(plant, guards=without(plant.guard)))
     assert plant.caught_by in ran.violated, ran.simulated.found.violations
     assert verdict_codes(ran.tape.moments, plant.guard) == set()
