@@ -238,14 +238,14 @@ DASK = """
 import sys
 from distributed import LocalCluster
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
 """
 
 
-def test_the_workers_of_a_dask_cluster_give_the_same_records(tmp_path: Path) -> None:
-    """Two workers in another folder run it; what was kept is not run again; an address without a scheduler says so."""
+def test_the_worker_of_a_dask_cluster_gives_the_same_records(tmp_path: Path) -> None:
+    """A worker in another folder runs it; what was kept is not run again; an address without a scheduler says so."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "cluster.py").write_text(DASK)

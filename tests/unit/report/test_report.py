@@ -83,6 +83,12 @@ def small() -> ReportData:
     return make_report(("autopilot",), services=False, span_s=7200.0, nodes=2)
 
 
+@pytest.fixture(scope="module")
+def small_page(small: ReportData) -> str:
+    """The page of `small`."""
+    return render_page(small)
+
+
 # --- the page -----------------------------------------------------------------------------------
 
 
@@ -155,9 +161,9 @@ def test_every_colour_of_a_picture_has_a_light_and_a_dark_value(page: str) -> No
         assert f"--{name}: #" in dark.split("}", 1)[0]
 
 
-def test_the_same_result_gives_the_same_page(small: ReportData) -> None:
+def test_the_same_result_gives_the_same_page(small: ReportData, small_page: str) -> None:
     """A page holds no time and no random id."""
-    assert render_page(small) == render_page(small)
+    assert render_page(small) == small_page
 
 
 def test_every_text_of_the_data_is_shown_and_never_read_as_html() -> None:
@@ -305,7 +311,9 @@ def _pictures(small: ReportData) -> tuple[Picture, ...]:
     return draw_all(plots_of(small), files=True)
 
 
-def test_each_picture_is_written_as_svg_and_png_beside_the_page(small: ReportData, tmp_path: Path) -> None:
+def test_each_picture_is_written_as_svg_and_png_beside_the_page(
+    small: ReportData, small_page: str, tmp_path: Path
+) -> None:
     """The folder holds the page and its pictures, all of them readable, and nothing else."""
     page = write_report(small, tmp_path / "new" / "report")
     folder = page.parent
@@ -316,7 +324,7 @@ def test_each_picture_is_written_as_svg_and_png_beside_the_page(small: ReportDat
     for name in names:
         assert ET.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert page.read_text(encoding="utf-8") == render_page(small)
+    assert page.read_text(encoding="utf-8") == small_page
 
 
 @pytest.mark.usefixtures("drawn_once")
