@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from autopilot.deadline import within
+from autopilot.starting import Starting, names_a_right
 
 Obj = dict[str, Any]
 
@@ -59,6 +60,7 @@ TWO_BUDGETS = "more than one PodDisruptionBudget"
 """What the eviction of a pod says that two budgets select: a 500, for as long as both are there."""
 TERMINATES = "because it is being terminated"
 """What a 403 says where the namespace goes."""
+TOO_MANY = 429
 
 FENCE_POLICY = "gpu-autopilot-fence"
 """Name of the shipped ValidatingAdmissionPolicy that refuses writes of an older epoch."""
@@ -163,6 +165,7 @@ class Api:
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access, self._timeout_s, self._steady_s = access, timeout_s, steady_s
+        self._starting = Starting(access, steady_s)
         self.spent_s = 0.0
         """Time that all requests took together."""
         self.may_write: Callable[[], str] = lambda: ""
@@ -214,6 +217,10 @@ class Api:
                 response.release_conn()
             if response.status == 401 and again:
                 self._access.renew(generation)
+                return self._ask(method, path, query, body, media, again=False)
+            if again and names_a_right(response.status, content.decode("utf-8", "replace")):
+                if reason := self._starting.why():
+                    return Answer({}, Refusal.BUSY, reason, TOO_MANY)
                 return self._ask(method, path, query, body, media, again=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             reason = f"{type(error).__name__}: {error}".rpartition(">: ")[2][:300]

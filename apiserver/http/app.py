@@ -51,7 +51,8 @@ class Shell:
     async def endpoint(self, http: HttpRequest) -> HttpResponse:
         """Any request."""
         asked = http.query_params
-        fault = self.faults.draw(http.method, watch=asked.get("watch") in {"1", "true"}, dry="dryRun" in asked)
+        watch, dry = asked.get("watch") in {"1", "true"}, "dryRun" in asked
+        fault = self.faults.draw(http.method, http.url.path, watch=watch, dry=dry)
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
         if fault.answer is not None and not fault.carried_out:

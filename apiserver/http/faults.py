@@ -24,7 +24,17 @@ class FaultPlan:
     reordered: float = 0.0
     store: float = 0.0  # 500 of etcd, of writes that are no trial
     stored: float = 0.5  # of these writes: carried out all the same
+    starting: float = 0.0  # as by a server whose roles are not loaded yet: 403, 503; and /readyz answers 500
 
+
+HEALTH = ("/readyz", "/livez", "/healthz")
+_UNKNOWN = 'forbidden: User "x" cannot get resource "x" in API group "" at the cluster scope'
+STARTING = (
+    (403, "Forbidden", _UNKNOWN),
+    (403, "Forbidden", f'{_UNKNOWN}: RBAC: [clusterrole.rbac.authorization.k8s.io "x" not found]'),
+    (503, "ServiceUnavailable", "the request has been made before all known HTTP paths have been installed"),
+)
+"""Answers of Kubernetes 1.36 in its first seconds."""
 
 QUIET = FaultPlan()
 ALL = FaultPlan(0.05, 0.5, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05)
@@ -48,11 +58,16 @@ class Faults:
         self.plan = plan
         self._rng = random.Random(seed)  # noqa: S311 - faults are no secret
 
-    def draw(self, method: str, *, watch: bool, dry: bool = False) -> Fault:
+    def draw(self, method: str, path: str = "", *, watch: bool, dry: bool = False) -> Fault:
         """The fault of one request; mostly none. `dry`: the server only tries it (dryRun)."""
         plan, rng = self.plan, self._rng
         if plan == QUIET:
             return Fault()
+        if plan.starting and path in HEALTH:
+            text = "[+]ping ok\n[-]informer-sync failed: reason withheld\nreadyz check failed\n"
+            return Fault(answer=Response(500, text, {"content-type": "text/plain; charset=utf-8"}))
+        if rng.random() < plan.starting:
+            return Fault(answer=_failure(*rng.choice(STARTING)))
         fault = Fault(delay_s=plan.slow_s if rng.random() < plan.slow else 0.0)
         if rng.random() < plan.too_many:
             headers = {"content-type": "text/plain; charset=utf-8", "retry-after": "1"}

@@ -10,12 +10,18 @@ from autopilot.readiness.line import Answer, Asked, Line, Status
 
 OLDEST_MINOR = 29
 """Oldest Kubernetes 1.x whose served versions (batch/v1, policy/v1, watch bookmarks) were looked at."""
+SERVER_FAILS = 500
 SKEW_WARNING_S, SKEW_FAILED_S = 3.0, 60.0
 """A `Date` header has whole seconds; a policy distrusts times more than `clock.max_skew_s` in the future."""
 
 
 def reachable(asked: Asked) -> Iterator[Line]:
     """The version of the server; the first check, without which no other one can answer."""
+    ready = asked.cluster.get("/readyz")
+    if ready.status >= SERVER_FAILS:
+        text = f"the API server starts, and does not know all rights yet: /readyz answers {ready.status}"
+        yield Line("api-server", "connection", Status.FAILED, text, "run it again when `/readyz` answers 200")
+        return
     answer = asked.cluster.get("/version")
     if answer.status == 0:
         fix = "check the address in the kubeconfig, the network and the certificate"

@@ -11,12 +11,13 @@ import urllib3
 
 from autopilot.deadline import within
 from autopilot.readiness.line import Answer
+from autopilot.starting import Starting, names_a_right
 
 CONNECT_S = 3.0
 TICK_S = 3.0
 """Longest time of a request that a tick waits for: policy, kill switch, mark, fence and memory, one after the other."""
 MOST_BYTES = 16 << 20
-UNAUTHORIZED = 401
+UNAUTHORIZED, UNAVAILABLE = 401, 503
 JSON, MERGE, PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
 
 
@@ -41,7 +42,7 @@ class ClusterApi:
     """Requests whose failure is an `Answer` with status 0. Safe for use from several threads."""
 
     def __init__(self, access: Connections, timeout_s: float = 10.0) -> None:
-        self._access, self._timeout_s = access, timeout_s
+        self._access, self._timeout_s, self._starting = access, timeout_s, Starting(access)
 
     def within(self, timeout_s: float) -> ClusterApi:
         """The same with another limit for each request."""
@@ -89,6 +90,10 @@ class ClusterApi:
                 response.release_conn()
             if response.status == UNAUTHORIZED and again:
                 self._access.renew(generation)
+                return self._ask(method, target, body, media=media, again=False)
+            if again and names_a_right(response.status, content[:4096].decode("utf-8", "replace")):
+                if reason := self._starting.why():
+                    return Answer(UNAVAILABLE, reason)
                 return self._ask(method, target, body, media=media, again=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             return Answer(0, f"{type(error).__name__}: {error}"[:300])

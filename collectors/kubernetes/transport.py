@@ -18,6 +18,7 @@ import msgspec
 import urllib3
 
 from autopilot.deadline import within
+from autopilot.starting import Starting, names_a_right
 
 CONNECT_S = 5.0
 ANSWER_S = 60.0
@@ -26,7 +27,9 @@ MOST_BYTES = 256 << 20
 MOST_LINE_BYTES = 8 << 20
 CHUNK = 1 << 16
 
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_MANY = 401, 403, 404, 410, 429
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_MANY, UNAVAILABLE = 401, 403, 404, 410, 429, 503
+STARTS_S = 1.0
+"""Time without requests of a kind while the server starts; it needs 1 to 3 s."""
 
 
 class ApiError(Exception):
@@ -128,7 +131,7 @@ class Transport:
     """Requests over HTTP (`Requests`). `skew_s` is how far the server's clock is ahead of ours; NaN: unknown."""
 
     def __init__(self, access: Connections, wall_s: Callable[[], float] = time.time) -> None:
-        self._access, self._wall_s = access, wall_s
+        self._access, self._wall_s, self._starting = access, wall_s, Starting(access)
         self.skew_s = float("nan")
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
@@ -183,7 +186,12 @@ class Transport:
                 raise ApiError(UNAUTHORIZED, f"the credentials are refused, and {error}") from error
             return self._open(path, query, read_s, again=False)
         if response.status != 200:
-            raise _error_of(response)
+            failed = _error_of(response)
+            if not again or not names_a_right(failed.status, failed.message):
+                raise failed
+            if reason := self._starting.why():
+                raise ApiError(UNAVAILABLE, reason, STARTS_S)
+            return self._open(path, query, read_s, again=False)
         return response
 
     def _measure_skew(self, date: str) -> None:

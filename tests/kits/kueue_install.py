@@ -20,7 +20,7 @@ import yaml
 
 from actuators.kubernetes.api import Api, Refusal
 from collectors.kubernetes.access import Access, Address
-from tests.kits.real_cluster import E2E, KUEUE, LOOK_S, Obj
+from tests.kits.real_cluster import E2E, KUEUE, LOOK_S, Obj, Patient
 from tests.kits.tools import MissingToolError, find_tool
 
 VARIABLE, VERSION = "AUTOPILOT_E2E_KUEUE", "v0.19.2"
@@ -43,7 +43,7 @@ def installed_kueue(kubeconfig: Path, run: str, ready_s: float = READY_S) -> Ite
 
     `run`: the label of what is applied.
     """
-    api = Api(Access(Address(kubeconfig)))
+    api = Patient(Access(Address(kubeconfig)))
     if api.get(KUEUE).ok:
         yield
         return

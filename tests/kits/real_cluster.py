@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import MERGE, Api, Refusal
+from actuators.kubernetes.api import MERGE, Answer, Api, Refusal
 from autopilot.contract.annotations import CHECK, CONTROLLER, PLACEMENT
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.operations import Operation
@@ -39,6 +39,16 @@ LOOK_S, BEAT_S, LONGEST_S = 0.3, 10.0, 60.0
 """Time between two looks at the cluster, between two heartbeats of a node, and the longest wait for anything."""
 
 
+class Patient(Api):
+    """Asks again where the server says so: a kind that has just been defined answers 429 for a moment."""
+
+    def _ask(self, *words: Any, **more: Any) -> Answer:
+        end_s = time.monotonic() + LONGEST_S
+        while (answer := super()._ask(*words, **more)).refusal == Refusal.BUSY and time.monotonic() < end_s:
+            time.sleep(LOOK_S)
+        return answer
+
+
 class RealCluster:
     """The objects of one run; the port `Objects` of the actuator that acts on them."""
 
@@ -47,7 +57,7 @@ class RealCluster:
         self.run = uuid4().hex[:8]
         self.space = f"gpu-autopilot-e2e-{self.run}"
         self.kubeconfig = kubeconfig
-        self.api = Api(Access(Address(kubeconfig)))
+        self.api = Patient(Access(Address(kubeconfig)))
         self.nodes = tuple(f"{self.space}-{number}" for number in range(nodes))
         self.cut = f"{self.space}-cut"
         """Name of a node of MIG instances, which a story may add."""
@@ -253,7 +263,7 @@ class RealCluster:
 
     def actuator(self, **more: Any) -> KubernetesActuator:
         """The actuator that ships; it finds objects of the run only."""
-        return KubernetesActuator(self.api, self, **more)
+        return KubernetesActuator(Api(Access(Address(self.kubeconfig))), self, **more)
 
     def instruction(self, uid: str, operation: Operation, number: str) -> Instruction:
         """An instruction about work of the run, due in a minute."""

@@ -12,6 +12,7 @@ import pytest
 from actuators.kubernetes.api import MERGE, Api, Refusal
 from apiserver.actors.kubelet import KubeletOptions
 from apiserver.cluster import cluster
+from apiserver.http.faults import FaultPlan, Faults
 from apiserver.http.serve import serve
 from apiserver.server import Server
 from apiserver.timeline import Timeline
@@ -81,6 +82,22 @@ def test_a_story_that_fails_leaves_nothing_either(server: Server, kubeconfig: Pa
     found = RealCluster(kubeconfig, nodes=1)
     with pytest.raises(AssertionError, match="pods/one cannot be created"):
         fail_in_the_middle(found)
+    assert left(server) == []
+
+
+def test_a_server_that_asks_to_try_again_is_waited_for(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kind that has just been defined answers 429 for a moment; the set-up goes on after it."""
+    monkeypatch.setattr("tests.kits.real_cluster.LOOK_S", 0.0)
+    with serve(server, faults=Faults(FaultPlan(too_many=0.5))) as running:
+        (tmp_path / "kubeconfig").write_text(running.kubeconfig(), "utf-8")
+        found = RealCluster(tmp_path / "kubeconfig", nodes=1)
+        try:
+            assert define_recommendations(found) == ""
+            found.queue("gangs", 8)
+        finally:
+            found.close()
     assert left(server) == []
 
 
