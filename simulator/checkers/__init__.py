@@ -23,6 +23,7 @@ from simulator.checkers.limits import Limits
 from simulator.checkers.min_runtime import MinRuntime
 from simulator.checkers.modes import Modes
 from simulator.checkers.moves_ahead import MovesAhead
+from simulator.checkers.needed import Needed
 from simulator.checkers.nodes import Nodes
 from simulator.checkers.notices import Notices
 from simulator.checkers.order import Order
@@ -48,6 +49,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Budgets,
         PreemptionRate,
         BlastRadius,
+        Needed,
         Flapping,
         Slo,
         Limits,

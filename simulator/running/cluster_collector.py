@@ -200,7 +200,7 @@ class ClusterCollector:
             slo_class=static["slo_class"],
             priority=static["priority"],
             state=np.array(pick(cluster.state), np.int8),
-            incarnation=np.array(pick(cluster.incarnation), np.int32),
+            incarnation=(np.array(pick(cluster.incarnation)) + np.isin(rows, list(cluster.counted))).astype(np.int32),
             submit_s=static["submit_s"],
             start_s=np.array(pick(cluster.start_s), float),
             runs_since_s=np.array(pick(cluster.since_s), float),

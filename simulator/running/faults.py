@@ -50,6 +50,9 @@ class FaultOptions:
     member_hang_s: float = 600.0  # until the others notice: PyTorch's default timeout of an NCCL collective
     stuck_ratio: float = 0.0  # evictions whose pods do not terminate within the grace period
     stuck_s: float = 900.0  # mean time from the end of the grace period until they do
+    # Evictions that are counted at once, while nobody stops the pods for `runs_on_s`: the Job controller stands still.
+    runs_on_ratio: float = 0.0
+    runs_on_s: float = 30.0
     spot_mtbr_s: float = 0.0  # mean time between reclaims of one spot node
     spot_at_s: float = 0.0  # all spot nodes are reclaimed at this time
     spot_notice_s: float = 120.0
@@ -150,7 +153,7 @@ class Faults:
                 self._later(child_generator(self.seed, f"gpu/{uuid}"), options.gpu_mtbf_s, 0.0, self._fail_gpu, gpu)
         if options.member_mtbf_s:
             cluster.observe(self)
-        if options.stuck_ratio:
+        if options.stuck_ratio or options.runs_on_ratio:
             cluster.linger_s = self._linger_s
         if options.recut_failure_ratio or options.recut_stuck_ratio or options.recut_ignored_ratio:
             cluster.recuts.fate = self._recut_fate
@@ -247,16 +250,25 @@ class Faults:
             self._engine.at(at_s, die, essential=False)
 
     def _linger_s(self, job: int, incarnation: int, now_s: float) -> float:
-        """How long past its grace period this work stays when it is evicted now; 0 for most."""
-        options = self.options
-        rng = child_generator(self.seed, f"stuck/{self._cluster.jobs.id[job]}/{incarnation}")
-        if now_s >= options.until_s or float(rng.random()) >= options.stuck_ratio:
+        """How long this work stays when it is evicted now: past its grace period, or as long as it is not stopped.
+
+        0 for most.
+        """
+        options, name = self.options, f"{self._cluster.jobs.id[job]}/{incarnation}"
+        rng = child_generator(self.seed, f"stuck/{name}")
+        if now_s >= options.until_s:
+            return 0.0
+        if float(rng.random()) < options.stuck_ratio:
+            self.injected += 1
+            # The first instant past the grace period is one at which a scheduler can see that it is stuck.
+            past_s = now_s + self._cluster.physics.grace_s + 1 / TICKS_PER_S
+            self._engine.at(past_s, lambda _now_s: None, essential=False)
+            return self._cluster.physics.grace_s + max(1.0, float(rng.exponential(options.stuck_s)))
+        if float(child_generator(self.seed, f"runs-on/{name}").random()) >= options.runs_on_ratio:
             return 0.0
         self.injected += 1
-        # The first instant past the grace period is one at which a scheduler can see that it is stuck.
-        past_s = now_s + self._cluster.physics.grace_s + 1 / TICKS_PER_S
-        self._engine.at(past_s, lambda _now_s: None, essential=False)
-        return max(1.0, float(rng.exponential(options.stuck_s)))
+        self._cluster.counted.add(job)
+        return options.runs_on_s
 
     def _recut_fate(self, gpu: int, now_s: float) -> tuple[Ending, float]:
         """How a change of a MIG geometry ends, and the time until it is repaired."""

@@ -53,7 +53,7 @@ class Cluster(Breakable):
 
     `schedule` is called with (time, READY | END | VACATE | GIVE_UP, job, incarnation) and must call `ready`, `finish`,
     `vacate` or `give_up` then; a call for a past incarnation does nothing. `linger_s(job, incarnation, now)` returns
-    how long past its grace period work that is evicted now stays on its GPUs; 0: it leaves in time.
+    how long work that is evicted now stays on its GPUs; 0: it leaves in time.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Cluster(Breakable):
         super().__init__(jobs, Hardware(inventory, gpu_memory_mib))
         self.inventory, self.physics = inventory, physics
         self.linger_s: Callable[[int, int, float], float] = _no_linger
+        self.counted: set[int] = set()  # work that runs on after its eviction was counted
         self.checkpoints = Checkpoints(jobs, physics)
         self._startups = Startups(jobs, physics, self.checkpoints)
         self.recuts = Recuts(self)
@@ -242,7 +243,7 @@ class Cluster(Breakable):
             linger_s = self.linger_s(job, number, now_s)
             self.leaving[job] = Leaving(why, now_s, write)
             if linger_s or write.done_s < inf:
-                gone_s = up_to_grid(now_s + self.physics.grace_s + linger_s) if linger_s else write.done_s
+                gone_s = max(up_to_grid(now_s + linger_s), write.done_s if write.done_s < inf else now_s)
                 self.state[job] = _CHECKPOINTING
                 self.schedule(gone_s, VACATE, job, number)
                 return None
@@ -268,7 +269,8 @@ class Cluster(Breakable):
 
     def stuck(self, job: int, now_s: float) -> bool:
         """Whether a job was evicted, has exceeded its grace period, and still holds GPUs."""
-        return job in self.leaving and now_s > self.leaving[job].since_s + self.physics.grace_s
+        told = job in self.leaving and job not in self.counted  # nobody stops the pods of what is counted only
+        return told and now_s > self.leaving[job].since_s + self.physics.grace_s
 
     def vacate(self, job: int, now_s: float, incarnation: int) -> bool:
         """Evicted work has left; False when it was stopped meanwhile."""
@@ -339,6 +341,7 @@ class Cluster(Breakable):
             self.stale.pop(job, None)
             self.hung.discard(job)
         self.held[job] = None
+        self.counted.discard(job)
         del self.holding[job]
         self.state[job] = state
         self.outlived_s[job] = max(self.outlived_s[job], self.served_s[job] + gain_s)

@@ -223,10 +223,10 @@ class Hostile(RuleBasedStateMachine):
         """What becomes of the next effects."""
         self.ports.fates, self.ports.late_s = fates, late_s
 
-    @happens(slow=st.booleans())
-    def evictions_take_time(self, *, slow: bool) -> None:
-        """Whether evicted work leaves at once."""
-        self.cluster.slow = slow
+    @happens(slow=st.booleans(), counts_first=st.booleans())
+    def evictions_take_time(self, *, slow: bool, counts_first: bool) -> None:
+        """Whether evicted work leaves at once, and whether its eviction is counted before it leaves."""
+        self.cluster.slow, self.cluster.counts_first = slow, counts_first
 
     @happens()
     def leave(self) -> None:

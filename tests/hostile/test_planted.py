@@ -13,11 +13,14 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from autopilot.core.actions import regeometry
-from autopilot.core.decision import planner, reconciler, sending
+from autopilot.core.decision import planner, reconciler, sending, underway
 from autopilot.core.guards import mode
 from autopilot.core.guards import regeometry as regeometry_guard
 from autopilot.core.intake import sight
-from autopilot.core.planning import cuttable, idle_work
+from autopilot.core.model.memory import PipelinedStart
+from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.planning import build, cuttable, idle_work
+from autopilot.core.tracking import lifecycle
 from tests.hostile.cut_machine import HostileCuts
 from tests.hostile.machine import Hostile
 from tests.hostile.ports import Sight
@@ -121,6 +124,26 @@ def suspends_without_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_work, "may_take", lambda _ctx, rung: not rung.advice)
 
 
+def forgets_who_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A victim is gone when its eviction is counted: its start is given up, and its GPUs leave for nobody."""
+    follow = underway.follow_pipelined  # type: ignore[attr-defined]
+
+    def counted(snapshot: ClusterSnapshot, row: int | None, incarnation: int, *_: float) -> bool:
+        return row is None or int(snapshot.workloads.incarnation[row]) == incarnation
+
+    def gives_up(starts: tuple[PipelinedStart, ...], whatif: Any, names: Any, *rest: Any, **more: Any) -> Any:
+        def stands(start: PipelinedStart) -> bool:
+            rows = [(names.workload.get(each.uid), each.incarnation) for each in start.victims]
+            return all(counted(whatif.snapshot, *each) for each in rows)
+
+        found = follow(tuple(filter(stands, starts)), whatif, names, *rest, **more)
+        return replace(found, given_up=(*found.given_up, *(each for each in starts if not stands(each))))
+
+    monkeypatch.setattr(underway, "follow_pipelined", gives_up)
+    monkeypatch.setattr(lifecycle, "leaves_still", counted)
+    monkeypatch.setattr(build, "leaving_rows", lambda *_: {})
+
+
 def lists_a_third(machine: HostileCuts) -> None:
     """Work holds all whole GPUs, some waits, and the list of work lacks two thirds of it."""
     for number in range(26):
@@ -150,6 +173,31 @@ def rests_while_others_wait(machine: HostileCuts) -> None:
     machine.tick_after(60.0)
     machine.cluster.gangs["rests"].hangs = True
     machine.cluster.submit("waits", gpus=4, queue=1, tenant=1)
+
+
+def asks_for_its_guarantee(machine: Hostile) -> None:
+    """Queue b holds all, evictions are counted before they end, and work of queue a comes for a part of its half."""
+    for number in range(4):
+        machine.cluster.submit(f"lent{number}", gpus=4, queue=2, tenant=1)
+    machine.tick_after(60.0)
+    machine.cluster.slow = machine.cluster.counts_first = True
+    machine.cluster.submit("owed", gpus=4, queue=1)
+
+
+@pytest.mark.parametrize("planted", [True, False])
+def test_a_start_stops_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch, *, planted: bool) -> None:
+    """One gang leaves for it, however long that takes; a controller that forgets who leaves stops another one."""
+    if planted:
+        forgets_who_leaves(monkeypatch)
+    machine = Hostile()
+    asks_for_its_guarantee(machine)
+    found: list[str] = []
+    for _ in range(TICKS):
+        machine.tick_after(40.0)
+        found += machine.watch.problems()
+    stopped = [sent for sent in machine.ports.sent if sent.instruction.kind == "evict"]
+    assert any("that it is for leave without it" in each for each in found) == planted, found
+    assert planted or (len(stopped), found) == (1, [])
 
 
 @pytest.mark.parametrize(

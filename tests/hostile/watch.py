@@ -58,6 +58,7 @@ class Watch:
                 *self._people(),
                 *self._contract(sent, entry),
                 *self._size(sent),
+                *self._needed(sent),
             ]
             found += [f"{order.id} ({order.kind} {order.subject.name}, {entry.action}): {what}" for what in wrong]
             self._count(sent, entry)
@@ -147,6 +148,27 @@ class Watch:
         if not int(work.min_gpus[row]) <= got <= int(work.gpus[row]):
             return [f"{got} GPUs for a gang of {int(work.min_gpus[row])} to {int(work.gpus[row])}"]
         return []
+
+    def _needed(self, sent: Sent) -> list[str]:
+        """Nothing is stopped for a start that fits without it, on what leaves and is booked for no other start."""
+        name = sent.instruction.proposal_id
+        made = next((each for each in sent.decision.plan.proposals if each.id == name and each.accepted), None)
+        if made is None or made.kind != "pipeline" or any(victim.how == "move" for victim in made.victims):
+            return []
+        view, mine = sent.observation.snapshot, {victim.workload for victim in made.victims}
+        booked = {
+            slot.gpu
+            for start in sent.memory.pipelined_starts
+            if start.proposal_id != name
+            for part in start.parts
+            for slot in part.slots
+        }
+        booked |= {slot.gpu for entry in sent.memory.in_flight.values() for slot in entry.instruction.operation.slots}
+        usable = view.nodes.ready[view.gpus.node] & ~np.isin(view.gpus.uuid, sorted(booked))
+        held, names = view.placements, view.workloads.id[view.placements.workload]
+        others = held.leaving | np.isin(names, sorted(mine - {sent.instruction.subject.name}))
+        enough = len(np.unique(held.gpu[others & usable[held.gpu]]))
+        return [f"{enough} of the {len(made.slots)} GPUs that it is for leave without it"] * (enough >= len(made.slots))
 
     def _count(self, sent: Sent, entry: InFlight) -> None:
         if targets(sent.instruction) and not entry.contract:

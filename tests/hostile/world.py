@@ -44,6 +44,7 @@ class Gang:
     on: tuple[int, ...] = ()
     incarnation: int = 0
     hangs: bool = False
+    counted: bool = False  # its eviction is counted, and it holds its GPUs still
 
     def item(self) -> Item:
         """As the builders of tests/kits/core_world.py take it."""
@@ -72,6 +73,7 @@ class Cluster:
     limit: int = -1
     late: list[Late] = field(default_factory=list)
     slow: bool = False  # evictions take until `leave`
+    counts_first: bool = False  # slow evictions are counted when they begin, as Kueue does
     made: int = 0
     ended: list[Gang] = field(default_factory=list)  # finished since the last view; shown once more
     deleted: list[str] = field(default_factory=list)  # uids deleted by their owners since the last view
@@ -127,7 +129,8 @@ class Cluster:
                 self.carry_out(each.instruction)
 
     def _stop(self, gang: Gang) -> None:
-        gang.state, gang.on, gang.incarnation, gang.hangs = State.PENDING, (), gang.incarnation + 1, False
+        gang.incarnation += not gang.counted
+        gang.state, gang.on, gang.hangs, gang.counted = State.PENDING, (), False, False
 
     # --- effects --------------------------------------------------------------------------------
 
@@ -153,7 +156,8 @@ class Cluster:
         if order.kind == "evict":
             self.stopped.append((self.true_s, gang.uid))
             if self.slow:
-                gang.state = State.CHECKPOINTING
+                gang.state, gang.counted = State.CHECKPOINTING, self.counts_first
+                gang.incarnation += gang.counted
             else:
                 self._stop(gang)
             return ""

@@ -74,6 +74,8 @@ faults:
   failure_ratio: 0.05
   delay_ratio: 0.05
   delay: 20s
+  runs_on_ratio: 0.3
+  runs_on: 40s
 physics: {physics}
 telemetry: {telemetry}
 durations: {durations}

@@ -6,8 +6,10 @@ from math import inf
 import pytest
 
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.snapshot import State
 from simulator.baselines import BASELINES
 from simulator.baselines.textbook import Textbook, by_submit
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.engine import Engine
 from simulator.running.faults import FateKind, FaultOptions, Faults, child_generator
 from simulator.running.simulation import Simulated, Simulation
@@ -16,6 +18,7 @@ from simulator.world.facts import GpuChanged, NodeChanged, Started, Stopped, Why
 from simulator.world.physics import CHARGED, REAL, TICKS_PER_S, up_to_grid
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import cluster_of, gang, inventory, make_jobs, pool, pools
+from tests.kits.core_world import queue_tree
 
 
 class Watch:
@@ -187,6 +190,31 @@ def test_a_scheduler_is_asked_when_a_pod_is_stuck() -> None:
     engine.run()
     assert looks == [(5000.0, False), (5000.0 + REAL.grace_s + 1 / TICKS_PER_S, True)]
     assert cluster.hardware.free[0] == 7
+
+
+def test_an_eviction_is_counted_while_its_pods_run_on() -> None:
+    """Nobody stops them for ten minutes, longer than their grace: their work is not stuck, and then it is gone."""
+    cluster = cluster_of(make_jobs([(0, 50_000.0, 1)]), physics=REAL)
+    seen: list[tuple[int, int, bool, bool]] = []
+
+    class Looking(Textbook):
+        def on_change(self, now_s: float) -> None:
+            work = ClusterCollector(cluster, queue_tree(("t", 0, -1)), {"t": 1}).collect(now_s).work
+            assert work is not None
+            table, held = work.workloads, work.placements.leaving
+            seen.append((int(table.incarnation[0]), int(table.state[0]), bool(held.all()), bool(table.stuck[0])))
+
+    engine = Engine(cluster, Looking("looking", by_submit, skip=False), horizon_s=7000.0)
+    Faults(FaultOptions(runs_on_ratio=1.0, runs_on_s=600.0), 0).arm(engine, cluster)
+
+    def evict(now_s: float) -> None:
+        assert cluster.evict(0, now_s) is None
+
+    for at_s, what in ((5000.0, evict), (5599.0, lambda _: None)):
+        engine.at(at_s, what)
+    engine.run()
+    assert seen[:2] == [(1, State.CHECKPOINTING, True, False)] * 2
+    assert seen[2][:2] == (1, State.PENDING)
 
 
 def test_stuck_pods_hold_their_gpus_and_go_in_the_end() -> None:
