@@ -15,7 +15,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from actuators.kubernetes.levers import LEVERS, rules_for  # noqa: E402  # the checkout first, not an installed copy
+from actuators.kubernetes.field_policy import field_policies  # noqa: E402  # the checkout first, not an installed copy
+from actuators.kubernetes.levers import LEVERS, rules_for  # noqa: E402
 from autopilot.alerts.rules import yaml_text  # noqa: E402
 from autopilot.crds.roles import APPROVER_RULES, SERVICE_RULES  # noqa: E402
 from autopilot.readiness.fence import fence_policy  # noqa: E402
@@ -65,6 +66,8 @@ def files() -> dict[str, str]:
     """Path in the chart -> text of each generated file."""
     found = {"files/rights.yaml": HEAD + yaml_text(rights())}
     found["files/fence.yaml"] = HEAD + "---\n".join(yaml_text(each) for each in fence_policy(NAMESPACE))
+    policies = field_policies(NAMESPACE, protected="protected-namespaces")
+    found["files/fields.yaml"] = HEAD + "---\n".join(yaml_text(each) for each in policies)
     found["files/watchdog.yaml"] = HEAD + "---\n".join(yaml_text(each) for each in watchdog_account(NAMESPACE))
     for name in ("autopilotpolicies", "epochs", "recommendations"):
         found[f"crds/{name}.yaml"] = (DEPLOY / "crds" / f"{name}.yaml").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from actuators.kubernetes.api import Obj
 from actuators.kubernetes.mig_file import Cuts
 from autopilot.core.model.objects import Geometry
 
+CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 DEPLOY, PAUSED = "nvidia.com/gpu.deploy.", "paused-for-mig-change"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from actuators.kubernetes.field_policy import field_policies
 from actuators.kubernetes.levers import LEVERS, rules_for
 from actuators.kubernetes.levers.base import Rule
 
@@ -27,6 +28,11 @@ def kube_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
         for rule in rules
         if not rule.own_namespace
     ]
+
+
+def fields_manifest() -> list[dict[str, Any]]:
+    """The policies of the fields that the accounts may change, as `deploy/fields.yaml` has them."""
+    return field_policies(NAMESPACE, [NAME])
 
 
 def kinds() -> list[str]:

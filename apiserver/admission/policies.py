@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from celpy import celtypes
+
+from apiserver.access.rules import Attributes as Wanted
+from apiserver.access.rules import decide
 from apiserver.admission.base import Attributes
 from apiserver.admission.params import Parameters
+from apiserver.cel.authorizer import Authorizer, Decides
 from apiserver.cel.program import CompileError, EvaluationError, compiled
 from apiserver.cel.values import plain_text, to_cel
 from apiserver.errors import StatusError, quoted
 from apiserver.selectors import matches_labels
+from apiserver.users import User
 
 if TYPE_CHECKING:
     from apiserver.server import Server
@@ -108,7 +114,8 @@ class Policies:
             self._act(policy, binding, attributes, failed, "Invalid")
         if not applies:
             return
-        bindings = self._values(policy, given)
+        bindings = {name: to_cel(value) for name, value in given.items()}
+        bindings["variables"] = _Variables(spec.get("variables") or (), bindings)
         for validation in spec.get("validations") or ():
             text = _broken(validation, bindings, spec.get("failurePolicy", "Fail"))
             if text:
@@ -132,20 +139,16 @@ class Policies:
             "request": request,
             "namespaceObject": namespace,
             "params": params,
+            "authorizer": Authorizer(self._decider(user)),
             "variables": {},
         }
 
-    def _values(self, policy: Obj, given: Obj) -> Obj:
-        """Everything that a validation may read, with the variables of the policy."""
-        values = {name: to_cel(value) for name, value in given.items()}
-        for variable in policy["spec"].get("variables") or ():
-            try:
-                found = compiled(variable["expression"]).value(values)
-            except (CompileError, EvaluationError):
-                continue  # an expression that uses it fails with `no such key`
-            held = dict(values["variables"])
-            values["variables"] = type(values["variables"])({**held, to_cel(variable["name"]): found})
-        return values
+    def _decider(self, user: User) -> Decides:
+        def decides(verb: str, group: str, resource: str, subresource: str, namespace: str, name: str) -> bool:
+            wanted = Wanted(verb, group, resource, subresource, namespace, name)
+            return decide(self._server.store, user, wanted)[0]
+
+        return decides
 
     def _misconfigured(self, policy: Obj, attributes: Attributes, text: str) -> None:
         """A policy that cannot be set up refuses the writes of everybody, whatever its conditions and actions say."""
@@ -161,6 +164,32 @@ class Policies:
             attributes.warnings.append(f"Validation failed for ValidatingAdmissionPolicy {names}: {text}")
         if "Deny" in actions:
             raise _refusal(attributes, f"ValidatingAdmissionPolicy {names} denied request: {text}", reason)
+
+
+class _Variables(celtypes.MapType):
+    """The variables of a policy by name. Each is computed when an expression reads it first."""
+
+    def __init__(self, stated: Iterable[Mapping[str, str]], bindings: Obj) -> None:
+        super().__init__()
+        self._sources = {each["name"]: each["expression"] for each in stated}
+        self._bindings = bindings
+        self._found: Obj = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        name = str(key)
+        if name not in self._found:
+            try:
+                self._found[name] = compiled(self._sources[name]).value(self._bindings)
+            except (CompileError, EvaluationError) as error:
+                raise KeyError(f"no such member in mapping: {name!r}") from error
+        return self._found[name]
+
+    def get(self, key: Any, _default: Any = None) -> Any:
+        """The value of a variable. Raises KeyError for one that has none."""
+        return self[key]
+
+    def __contains__(self, key: Any) -> bool:
+        return str(key) in self._sources
 
 
 def _refusal(attributes: Attributes, message: str, reason: str) -> StatusError:

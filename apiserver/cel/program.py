@@ -14,6 +14,7 @@ from celpy import celtypes
 from celpy.celparser import CELParseError
 from celpy.evaluation import CELEvalError, Evaluator
 
+from apiserver.cel import authorizer
 from apiserver.cel.values import to_cel
 from apiserver.quantity import parse
 
@@ -54,7 +55,28 @@ class Program:
 
 
 class ShortEvaluator(Evaluator):
-    """Calls the method of a node at once: that of the library looks for a wrapper first, which it has nowhere."""
+    """Calls the method of a node at once: that of the library looks for a wrapper first, which it has nowhere.
+
+    The right side of `&&` and `||` is left out where the left one decides.
+    """
+
+    def conditionalor(self, tree: Any) -> Any:
+        """`left || right`."""
+        return self._joined(tree, "_||_", decisive=True)
+
+    def conditionaland(self, tree: Any) -> Any:
+        """`left && right`."""
+        return self._joined(tree, "_&&_", decisive=False)
+
+    def _joined(self, tree: Any, function: str, *, decisive: bool) -> Any:
+        left = self.visit(tree.children[0])
+        if len(tree.children) == 1 or (isinstance(left, celtypes.BoolType) and bool(left) is decisive):
+            return left
+        right = self.visit(tree.children[1])
+        try:
+            return self.activation.resolve_function(function)(left, right)
+        except TypeError as error:
+            return CELEvalError("found no matching overload", TypeError, error.args, tree=tree)
 
     def visit(self, tree: Any) -> Any:
         """The value of a node."""
@@ -194,4 +216,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isInteger": lambda one: celtypes.BoolType(Decimal(float(one)) % 1 == 0),
     "asInteger": lambda one: celtypes.IntType(int(one)),
     "asApproximateFloat": lambda one: celtypes.DoubleType(float(one)),
+    **authorizer.FUNCTIONS,
 }

@@ -8,6 +8,8 @@ from typing import Any
 
 from celpy import celtypes
 
+from apiserver.cel.authorizer import Authorizer
+
 Schema = Mapping[str, Any]
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -31,8 +33,8 @@ def to_cel(value: Any, schema: Schema | None = None) -> Any:
     """A value of CEL. With a schema, numbers, times and byte strings get the type that it gives them; without one a
     whole number is an int, and every string a string.
     """
-    if value is None:
-        return None
+    if value is None or isinstance(value, Authorizer):
+        return value
     if isinstance(value, bool):
         return celtypes.BoolType(value)
     if isinstance(value, str):

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from autopilot.contract import own
 from autopilot.readiness.line import Answer
 
 NAME = "gpu-autopilot-fence"
 EPOCH = "gpu-autopilot.io/epoch"
 CHECK = "gpu-autopilot"
 """Name of our AdmissionCheck: the `message` of its entries in a Workload begins with `epoch N: `."""
-PROBE = "gpu-autopilot-fence-probe"
+PROBE = own.PROBE
 """Name of a ConfigMap that exists only in dry runs."""
 EPOCH_GROUP, EPOCH_VERSION, EPOCH_KIND, EPOCHS = "gpu-autopilot.io", "v1alpha1", "Epoch", "epochs"
 """The kind of the parameter."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autopilot.contract import own
 from autopilot.readiness.fence import EPOCH_GROUP, EPOCHS
 from autopilot.readiness.rights import RIGHTS, Right
 from autopilot.readiness.watchdog import WATCHDOG, rule_of
@@ -11,7 +12,7 @@ from autopilot.readiness.watchdog import WATCHDOG, rule_of
 NAMESPACE = NAME = "gpu-autopilot"
 RBAC = "rbac.authorization.k8s.io"
 POLICY_MAP, SWITCH_MAP = "gpu-autopilot-policy", "gpu-autopilot-kill-switch"
-INBOX_MAP, MEMORY_MAP = "gpu-autopilot-inbox", "gpu-autopilot-memory"
+INBOX_MAP, MEMORY_MAP = own.INBOX_MAP, own.MEMORY_MAP
 MEMORY_SETS, MEMORY_PARTS = ("a", "b"), 16
 """Most ConfigMaps that hold one memory which is too large for a single one. Two such sets are used in turn."""
 POLICY = """\

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from autopilot.contract import own
+
 RBAC = "rbac.authorization.k8s.io"
 LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
 KUEUE = "kueue.x-k8s.io"
-WATCHDOG = "gpu-autopilot-watchdog"
+WATCHDOG = own.WATCHDOG
 """Name of the service account of the watchdog, of its roles, and of the ConfigMap of its mark."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from actuators.kubernetes.levers.kueue_gate import GATED_BY
+from actuators.kubernetes.changes import GATED_BY
 from autopilot.contract.annotations import CONTROLLER
 from autopilot.core.model.operations import EvictOperation
 from tests.hostile.api_watch import EXCLUDE, PREEMPTIBLE, SLO

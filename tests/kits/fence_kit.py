@@ -1,10 +1,11 @@
-"""The fence in a cluster of the tests: the kind Epoch, the policy with its binding, and the present epoch."""
+"""The admission policies in a cluster of the tests: the fence with its kind Epoch, and those of the fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from actuators.kubernetes.field_policy import field_policies
 from apiserver.server import Server
 from apiserver.users import ADMIN
 from autopilot.crds.definitions import epoch_definition
@@ -26,6 +27,13 @@ def install_fence(server: Server, policy: Callable[[], list[dict[str, Any]]] = f
     for path, each in zip((POLICIES, BINDINGS), policy(), strict=True):
         ask("POST", path, each)
     server.timeline.run_for(1.0)
+
+
+def install_fields(server: Server, policies: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Apply the policies of the fields, those of `deploy/` by default; they are in force when a second has passed."""
+    ask = Asker(server)
+    for each in policies or field_policies():
+        ask("POST", POLICIES if each["kind"].endswith("Policy") else BINDINGS, each)
 
 
 def set_epoch(server: Server, epoch: int) -> None:

@@ -12,7 +12,7 @@ from actuators.kubernetes.api import Api
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP
-from actuators.kubernetes.levers.mig_record import CONFIG, STATE
+from actuators.kubernetes.mig_node import CONFIG, STATE
 from actuators.kubernetes.writing import Writer
 from apiserver.actors.kubelet import KubeletOptions
 from apiserver.actors.mig_manager import CLIENTS, DEPLOY, MigManager, MigOptions

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP
-from actuators.kubernetes.levers.mig_record import CONFIG, STATE
 from actuators.kubernetes.mig_file import Cuts, entry_of, layouts_of, resources_of
-from actuators.kubernetes.mig_node import DEPLOY, PAUSED
+from actuators.kubernetes.mig_node import CONFIG, DEPLOY, PAUSED, STATE
 from apiserver.actors.mig_manager import CLIENTS
 from autopilot.playground.gpu_operator import DEFINITION, operator_objects
 from tests.kits.mig_kit import labels_of_small

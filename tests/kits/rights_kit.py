@@ -1,4 +1,7 @@
-"""An account for each kind of instruction, with exactly the rights of the kind, and what each account asks for."""
+"""An account for each kind of instruction, with exactly the rights of the kind, and what each account asks for.
+
+The policies of the fields are in force for these accounts, so every test of a lever is one of the policies too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.levers import rules_for
+from actuators.kubernetes.field_policy import field_policies
+from actuators.kubernetes.levers import ACTIONS, GROUP, rules_for
 from actuators.kubernetes.rights import NAME, NAMESPACE, RBAC, kinds, manifest
 from apiserver.errors import StatusError
 from apiserver.http.serve import Running
@@ -17,6 +21,7 @@ from apiserver.server import Server
 from autopilot.core.model.records import Instruction, Outcome
 from collectors.kubernetes.access import Access, Address
 from tests.kits.apiserver_kit import Asker
+from tests.kits.fence_kit import install_fields
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}-"
 ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
@@ -43,9 +48,11 @@ class Rights:
         meta = {"name": NAMESPACE}
         ask("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
         self._accesses = {kind: Access(Address(_kubeconfig(ask, running, folder, kind))) for kind in kinds()}
-        self.used: dict[str, set[Right]] = {kind: set() for kind in kinds()}
+        # the admission policy asks for the first one, in the name of the account
+        self.used = {kind: {Right(GROUP, ACTIONS, "use", kind)} for kind in kinds()}
         self.refused: dict[str, set[Right]] = {kind: set() for kind in kinds()}
         self.unversioned: dict[str, set[Right]] = {kind: set() for kind in kinds()}
+        install_fields(server, field_policies(NAMESPACE, [f"{NAME}-{kind}" for kind in kinds()]))
         self._authorize, server.authorize = server.authorize, self._record
 
     def access(self, kind: str) -> Access:

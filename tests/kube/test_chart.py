@@ -136,7 +136,8 @@ def test_every_object_meets_its_schema(
 @pytest.mark.parametrize("version", ["1.29", "1.30", "1.36"])
 def test_a_second_judge_agrees(render: Callable[..., list[Obj]], version: str) -> None:
     """The strict schemas of kubernetes-validate, for older versions too; custom resources have none there."""
-    values = [*EVERYTHING, "fence.enabled=false"] if version == "1.29" else EVERYTHING
+    off = ["fence.enabled=false", "fields.enabled=false"]
+    values = [*EVERYTHING, *off] if version == "1.29" else EVERYTHING
     objects = {(each["apiVersion"], each["kind"]): each for each in render(*values, crds=True, version=version)}
     judged = set()
     for (group, kind), each in objects.items():
@@ -306,6 +307,8 @@ def test_a_server_takes_all_of_it_and_nothing_is_left_of_it(render: Callable[...
     ):
         assert kubectl("auth", "can-i", *refused, account).stdout.strip() == "no", refused
     assert kubectl.done("get", "autopilotpolicy", "gpu-autopilot", "-o", "jsonpath={.spec.base}") == "recommend"
+    made = kubectl("create", "configmap", "any", "--namespace=gpu-autopilot", account)
+    assert "ValidatingAdmissionPolicy 'gpu-autopilot-fields'" in made.stderr
     assert "gpu-autopilot" in _left(kubectl)
     kubectl.done("delete", "-f", "-", stdin=yaml.safe_dump_all(rest))
     kubectl.done("delete", "-f", "-", stdin=yaml.safe_dump_all(definitions))

@@ -156,6 +156,19 @@ def test_an_account_that_exists_gets_the_rights_and_the_fence(render: Render) ->
     assert pods(objects)[0]["spec"]["serviceAccountName"] == "mine"
     (condition, *_) = named(objects, "ValidatingAdmissionPolicy", "gpu-autopilot-fence")["spec"]["matchConditions"]
     assert condition["expression"].endswith("'system:serviceaccount:elsewhere:mine'")
+    for name, account in (("", "mine"), ("-watchdog", "gpu-autopilot-watchdog")):
+        spec = named(objects, "ValidatingAdmissionPolicy", f"gpu-autopilot-fields{name}")["spec"]
+        assert spec["matchConditions"][0]["expression"].endswith(f"['system:serviceaccount:elsewhere:{account}']")
+        assert "release-namespace" not in str(spec)
+
+
+def test_the_namespaces_that_are_protected_are_those_of_the_values(render: Render) -> None:
+    """`kube-system` by default; both accounts write in none of them."""
+    for given, listed in (({}, "kube-system"), ({"fields": {"protectedNamespaces": ["a", "b-c"]}}, "a,b-c")):
+        objects = render(given)
+        for name in ("gpu-autopilot-fields", "gpu-autopilot-fields-watchdog"):
+            first = named(objects, "ValidatingAdmissionPolicy", name)["spec"]["validations"][0]["expression"]
+            assert f"in '{listed}'.split(',')" in first
 
 
 def test_a_release_may_have_a_number_for_a_name(render: Render) -> None:
@@ -221,6 +234,7 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Callable[..., str], given: O
     [
         ({}, ("rollout status", "In force must be True", "No Prometheus is named", "docs/install.md")),
         ({"act": {"evict": True}, "fence": {"enabled": False}}, ("The fence is off",)),
+        ({"act": {"evict": True}, "fields": {"enabled": False}}, ("The policies of the fields are off",)),
     ],
 )
 def test_the_notes_say_what_comes_next(helm: Callable[..., str], given: Obj, said: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from actuators.kubernetes.levers.kueue_gate import GATED_BY
+from actuators.kubernetes.changes import GATED_BY
 from autopilot.contract.annotations import CONTROLLER
 from benchmarks.playground_acting import policy_of
 from tests.kits.deciding_kit import Deciding

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP
-from actuators.kubernetes.levers.mig_record import CONFIG, STATE
+from actuators.kubernetes.mig_node import CONFIG, STATE
 from apiserver.actors.mig_manager import MigOptions
 from autopilot.contract.annotations import MANAGE, MIG_GEOMETRY
 from benchmarks.playground_acting import policy_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actuators.kubernetes.levers.mig_record import CONFIG, STATE
+from actuators.kubernetes.mig_node import CONFIG, STATE
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import State
 from benchmarks.playground_acting import policy_of

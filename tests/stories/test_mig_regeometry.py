@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP
-from actuators.kubernetes.levers.mig_record import CONFIG, STATE
+from actuators.kubernetes.mig_node import CONFIG, STATE
 from apiserver.actors.mig_manager import MigOptions
 from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.records import OutcomeKind

@@ -47,6 +47,9 @@ LEVERS: tuple[Lever, ...] = (
     offer_back.LEVER,
 )
 
+GROUP, ACTIONS = "gpu-autopilot.io", "actions"
+"""A resource that does not exist. The right to `use` one by the name of a kind of instructions tells the admission
+policy of the fields that the kind is enabled."""
 EVENTS = Rule("events.k8s.io", "events", ("create",))
 """Every lever says on its objects what it does."""
 
@@ -55,10 +58,18 @@ def rules_for(kinds: Iterable[str], levers: Iterable[Lever] = LEVERS) -> tuple[R
     """The rights that instructions of these kinds need, merged by resource; none where no kind is enabled."""
     enabled = set(kinds)
     used = [lever for lever in levers if lever.kinds & enabled]
-    merged: dict[tuple[str, str, tuple[str, ...], bool], set[str]] = {}
-    for rule in [*(rule for lever in used for rule in lever.rules), *([EVENTS] if used else [])]:
-        merged.setdefault((rule.group, rule.resource, rule.names, rule.own_namespace), set()).update(rule.verbs)
+    asked = [rule for lever in used for rule in lever.rules] + ([EVENTS] if used else [])
+    asked += [
+        Rule(GROUP, ACTIONS, ("use",), (kind,))
+        for kind in sorted({each for lever in used for each in lever.kinds & enabled})
+    ]
+    merged: dict[tuple[str, str, tuple[str, ...], bool], tuple[set[str], set[str]]] = {}
+    for rule in asked:
+        key = (rule.group, rule.resource, rule.names, rule.own_namespace)
+        verbs, changes = merged.setdefault(key, (set(), set()))
+        verbs.update(rule.verbs)
+        changes.update(rule.changes)
     return tuple(
-        Rule(group, resource, tuple(sorted(verbs)), names, own)
-        for (group, resource, names, own), verbs in sorted(merged.items())
+        Rule(group, resource, tuple(sorted(verbs)), names, own, tuple(sorted(changes)))
+        for (group, resource, names, own), (verbs, changes) in sorted(merged.items())
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
+from actuators.kubernetes.changes import ACTIVE, CONDITIONS, OUR_STATE, PLACEMENT_LABEL
 from actuators.kubernetes.levers import reservations
 from actuators.kubernetes.levers.base import (
     Effect,
@@ -29,7 +30,7 @@ from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.mig_node import holds_gpu
 from actuators.kubernetes.objects import Target, holds, over
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
-from autopilot.contract.annotations import CHECK
+from autopilot.contract.annotations import CHECK, STOPPED
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
@@ -198,12 +199,12 @@ LEVER = Lever(
     frozenset({"admit"}),
     "set the AdmissionCheck to Ready, with the placement for each pod set",
     (
-        Rule(KUEUE, "workloads", ("get", "patch")),
-        Rule(KUEUE, "workloads/status", ("patch",)),
+        Rule(KUEUE, "workloads", ("get", "patch"), changes=(STOPPED, ACTIVE)),
+        Rule(KUEUE, "workloads/status", ("patch",), changes=(OUR_STATE,)),
         Rule(KUEUE, "admissionchecks", ("get",), (CHECK,)),
-        Rule(KUEUE, "admissionchecks/status", ("patch",), (CHECK,)),
+        Rule(KUEUE, "admissionchecks/status", ("patch",), (CHECK,), changes=(CONDITIONS,)),
         Rule(KUEUE, "resourceflavors", ("get",)),
-        Rule("", "nodes", ("get", "list", "patch")),
+        Rule("", "nodes", ("get", "list", "patch"), changes=(PLACEMENT_LABEL,)),
         Rule("", "pods", ("get",)),
     ),
     suits,

@@ -22,13 +22,18 @@ from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A right that a lever needs, as RBAC writes it. `names`: only these objects; () for all."""
+    """A right that a lever needs, as RBAC writes it. `names`: only these objects; () for all.
+
+    `changes`: what it may change in such an object (keys of `actuators.kubernetes.changes.CHANGES`). RBAC cannot say
+    that; the shipped admission policy does.
+    """
 
     group: str
     resource: str  # "workloads/status" for a subresource
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
     own_namespace: bool = False  # in the namespace of the service only
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

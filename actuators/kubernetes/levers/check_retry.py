@@ -7,10 +7,12 @@ eviction runs: Kueue resets the checks when it begins an eviction, so a later Re
 from __future__ import annotations
 
 from actuators.kubernetes.api import Obj, Refusal
+from actuators.kubernetes.changes import OUR_STATE
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
 from actuators.kubernetes.levers.check_state import KUEUE, RETRY, message, our_check, said_by, state_of, stopped_for
 from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.evicting import after_saving, take_back
+from actuators.kubernetes.levers.saving import ASKED
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.core.model.operations import EvictOperation
@@ -63,8 +65,8 @@ LEVER = Lever(
     "set the AdmissionCheck to Retry; Kueue stops the gang, and the quota returns to the check",
     (
         Rule(KUEUE, "workloads", ("get",)),
-        Rule(KUEUE, "workloads/status", ("patch",)),
-        Rule("", "pods", ("get", "patch")),
+        Rule(KUEUE, "workloads/status", ("patch",), changes=(OUR_STATE,)),
+        ASKED,
     ),
     suits,
     after_saving(_stop),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from actuators.kubernetes.api import Obj, Refusal
+from actuators.kubernetes.changes import ACTIVE as ACTIVATION
 from actuators.kubernetes.effects import record_of
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by, gone
 from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.levers.evicting import after_saving, take_back
+from actuators.kubernetes.levers.saving import ASKED
 from actuators.kubernetes.levers.stopped import Mark, mark_for, mark_of
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import Stop
-from autopilot.contract.annotations import STOPPED
+from autopilot.contract.annotations import EFFECT, STOPPED
 from autopilot.contract.written import ACTIVE, only_ours
 from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Instruction
 
-RULES = (Rule(KUEUE, "workloads", ("get", "patch")),)
+RULES = (Rule(KUEUE, "workloads", ("get", "patch"), changes=(EFFECT, STOPPED, ACTIVATION)),)
 
 
 def of_pods(workload: Obj) -> bool:
@@ -97,7 +99,7 @@ STOP = Lever(
     "deactivate",
     frozenset({"evict"}),
     "set active to false on the Workload; Kueue stops the gang, and it stays out",
-    (*RULES, Rule("", "pods", ("get", "patch"))),
+    (*RULES, ASKED),
     _suits_stop,
     after_saving(_stop),
     take_back,

@@ -13,6 +13,7 @@ from actuators.kubernetes.api import Api, Obj, Ref, unread
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, Waiting, ended_by
 from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.evicting import after_saving, evict_all, take_back
+from actuators.kubernetes.levers.saving import ASKED
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import each
 from autopilot.core.model.operations import EvictOperation, Save, StopReason
@@ -129,7 +130,7 @@ LEVER = Lever(
     frozenset({"evict"}),
     "evict pods by the Eviction API, under disruption budgets",
     (
-        Rule("", "pods", ("get", "patch")),
+        ASKED,
         Rule("", "pods/eviction", ("create",)),
         Rule("batch", "jobs", ("get",)),
     ),

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.changes import OUR_STATE, PLACEMENT_LABEL, WIDTH
 from actuators.kubernetes.effects import fields_of, record_of, wrote
 from actuators.kubernetes.levers.base import (
     Effect,
@@ -287,7 +288,7 @@ START = Lever(
     "job-width",
     frozenset({"admit"}),
     "set the number of pods with which an elastic Job is to start",
-    (Rule("batch", "jobs", ("get", "patch")),),
+    (Rule("batch", "jobs", ("get", "patch"), changes=(EFFECT, WIDTH)),),
     _suits_start,
     _set_width,
 )
@@ -296,12 +297,12 @@ RESIZE = Lever(
     frozenset({"resize"}),
     "change the number of pods of an elastic Job while it runs",
     (
-        Rule("batch", "jobs", ("get", "patch")),
+        Rule("batch", "jobs", ("get", "patch"), changes=(EFFECT, WIDTH)),
         Rule("", "pods", ("get",)),
         Rule("", "pods/eviction", ("create",)),
-        Rule("", "nodes", ("get", "list", "patch")),
+        Rule("", "nodes", ("get", "list", "patch"), changes=(PLACEMENT_LABEL,)),
         Rule(KUEUE, "workloads", ("get", "list")),
-        Rule(KUEUE, "workloads/status", ("patch",)),
+        Rule(KUEUE, "workloads/status", ("patch",), changes=(OUR_STATE,)),
     ),
     _suits,
     _step,

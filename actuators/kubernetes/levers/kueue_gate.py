@@ -7,15 +7,14 @@ our value is removed, on the Job and on its Workload.
 from __future__ import annotations
 
 from actuators.kubernetes.api import Obj
+from actuators.kubernetes.changes import GATE, GATED_BY
 from actuators.kubernetes.effects import record_of
 from actuators.kubernetes.levers.base import Effect, Lever, Progress, Rule, Tools, Waiting, ended_by
 from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
-from autopilot.contract.annotations import CONTROLLER
+from autopilot.contract.annotations import CONTROLLER, EFFECT
 from autopilot.core.model.records import Instruction
-
-GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 
 
 def gates_of(found: Obj) -> list[str]:
@@ -53,7 +52,10 @@ LEVER = Lever(
     "kueue-gate",
     frozenset({"admit"}),
     "remove our value of the annotation admission-gated-by",
-    (Rule(KUEUE, "workloads", ("get", "patch")), Rule("batch", "jobs", ("get", "patch"))),
+    (
+        Rule(KUEUE, "workloads", ("get", "patch"), changes=(EFFECT, GATE)),
+        Rule("batch", "jobs", ("get", "patch"), changes=(EFFECT, GATE)),
+    ),
     suits,
     step,
 )

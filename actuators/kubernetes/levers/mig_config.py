@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from actuators.kubernetes import mig_file
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
+from actuators.kubernetes.changes import MIG_CLIENTS, MIG_FILE, UNSCHEDULABLE
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
@@ -30,9 +31,9 @@ from actuators.kubernetes.levers.base import (
     gone,
     not_set_up,
 )
-from actuators.kubernetes.levers.mig_record import CONFIG, NAME, STATE, Record, back, record_of
+from actuators.kubernetes.levers.mig_record import NAME, Record, back, record_of
 from actuators.kubernetes.mig_file import BadFileError, Cuts, Layout
-from actuators.kubernetes.mig_node import counts_gpus, cuts_of, holds_gpu, offered, paused_clients, shown
+from actuators.kubernetes.mig_node import CONFIG, STATE, counts_gpus, cuts_of, holds_gpu, offered, paused_clients, shown
 from actuators.kubernetes.objects import Target, annotation, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
@@ -394,9 +395,14 @@ LEVER = Lever(
     frozenset({"recut"}),
     "set the label nvidia.com/mig.config of a cordoned node without GPU pods, and follow the MIG manager",
     (
-        Rule("", "nodes", ("get", "list", "patch")),
+        Rule(
+            "",
+            "nodes",
+            ("get", "list", "patch"),
+            changes=(EFFECT, MIG_GEOMETRY, CONFIG, STATE, MIG_CLIENTS, UNSCHEDULABLE),
+        ),
         Rule("", "pods", ("list",)),
-        Rule("", "configmaps", ("get", "patch"), (CONFIG_MAP,)),
+        Rule("", "configmaps", ("get", "patch"), (CONFIG_MAP,), changes=(MIG_FILE,)),
         Rule("nvidia.com", "clusterpolicies", ("list",)),
     ),
     suits,

@@ -9,7 +9,7 @@ import msgspec
 
 from actuators.kubernetes.api import Obj, Ref
 from actuators.kubernetes.levers.base import Ended, Tools
-from actuators.kubernetes.mig_node import DEPLOY, paused_clients
+from actuators.kubernetes.mig_node import CONFIG, DEPLOY, STATE, paused_clients
 from actuators.kubernetes.objects import annotation, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT
@@ -18,7 +18,6 @@ from autopilot.core.model.records import Cause, OutcomeKind
 
 NAME = "mig-config"
 """The lever that writes these records."""
-CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from actuators.kubernetes.api import Obj, Refusal
+from actuators.kubernetes.changes import TAINTS, UNSCHEDULABLE
 from actuators.kubernetes.effects import fields_of
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, ended_by, gone
 from actuators.kubernetes.objects import Target, annotation
@@ -73,7 +74,7 @@ LEVER = Lever(
     "node-cordon",
     frozenset({"cordon"}),
     "cordon and taint a node that must be restarted, or take that back",
-    (Rule("", "nodes", ("get", "patch")),),
+    (Rule("", "nodes", ("get", "patch"), changes=(CORDONED, UNSCHEDULABLE, TAINTS)),),
     suits,
     step,
 )

@@ -53,7 +53,7 @@ LEVER = Lever(
     "offer-back",
     frozenset({"offer"}),
     "annotate a node that may be removed, or take that back",
-    (Rule("", "nodes", ("get", "patch")),),
+    (Rule("", "nodes", ("get", "patch"), changes=(OFFERED,)),),
     suits,
     step,
 )

@@ -12,7 +12,7 @@ import json
 from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal, unread
 from actuators.kubernetes.effects import fields_of, id_in
 from actuators.kubernetes.hook import declares_hook
-from actuators.kubernetes.levers.base import Effect, Ended, Tools, Waiting, ended_by
+from actuators.kubernetes.levers.base import Effect, Ended, Rule, Tools, Waiting, ended_by
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop, each
 from autopilot.contract import PREFIX
@@ -21,6 +21,8 @@ from autopilot.core.model.operations import EvictOperation, Save
 from autopilot.core.model.records import Cause, OutcomeKind
 from autopilot.core.model.units import parse_duration_s
 
+ASKED = Rule("", "pods", ("get", "patch"), changes=(CHECKPOINT_REQUEST, CHECKPOINT_ACK))
+"""The right to ask pods for a checkpoint."""
 LEAST_S = 180.0
 """Least grace for a request by annotation: the kubelet's refresh of downward-API files, with room to write."""
 TERM_S = 30.0

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Ref, Refusal
+from actuators.kubernetes.changes import POD_GATES, POD_PLACE
 from actuators.kubernetes.effects import record_of, wrote
 from actuators.kubernetes.levers.base import (
     Effect,
@@ -25,7 +26,7 @@ from actuators.kubernetes.levers.base import (
 )
 from actuators.kubernetes.objects import Target
 from actuators.kubernetes.writing import Decide, Stop, each
-from autopilot.contract.annotations import CONTROLLER
+from autopilot.contract.annotations import CONTROLLER, EFFECT
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
@@ -161,7 +162,7 @@ LEVER = Lever(
     "scheduling-gates",
     frozenset({"admit"}),
     "select the node of each pod and remove our scheduling gate",
-    (Rule("", "pods", ("get", "patch")), Rule("", "nodes", ("get",))),
+    (Rule("", "pods", ("get", "patch"), changes=(EFFECT, POD_GATES, POD_PLACE)), Rule("", "nodes", ("get",))),
     suits,
     step,
 )

@@ -8,6 +8,7 @@ changed: it leaves a service without a replica alone, and would undo any other n
 from __future__ import annotations
 
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.changes import CEILING_NOTE, REPLICAS
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, changed, ended_by, gone
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
@@ -189,10 +190,10 @@ LEVER = Lever(
     frozenset({"ceiling"}),
     "scale an idle service down by its scale subresource, and give its replicas back",
     (
-        Rule("apps", "deployments", ("get", "patch")),
-        Rule("apps", "statefulsets", ("get", "patch")),
-        Rule("apps", "deployments/scale", ("patch",)),
-        Rule("apps", "statefulsets/scale", ("patch",)),
+        Rule("apps", "deployments", ("get", "patch"), changes=(CEILING_NOTE,)),
+        Rule("apps", "statefulsets", ("get", "patch"), changes=(CEILING_NOTE,)),
+        Rule("apps", "deployments/scale", ("patch",), changes=(REPLICAS,)),
+        Rule("apps", "statefulsets/scale", ("patch",), changes=(REPLICAS,)),
         Rule("autoscaling", "horizontalpodautoscalers", ("list",)),
     ),
     suits,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.changes import CEILING_NOTE, FLOOR_NOTE, MIN_REPLICAS, REPLICAS
 from actuators.kubernetes.levers import service_ceiling
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, changed, ended_by, gone
 from actuators.kubernetes.objects import Target, annotation
@@ -229,11 +230,11 @@ LEVER = Lever(
     frozenset({"scale"}),
     "set the floor of a service: as a metric, as minReplicas of its HPA, or by its scale subresource",
     (
-        Rule("apps", "deployments", ("get", "patch")),
-        Rule("apps", "statefulsets", ("get", "patch")),
-        Rule("apps", "deployments/scale", ("patch",)),
-        Rule("apps", "statefulsets/scale", ("patch",)),
-        Rule("autoscaling", "horizontalpodautoscalers", ("get", "list", "patch")),
+        Rule("apps", "deployments", ("get", "patch"), changes=(FLOOR_NOTE, CEILING_NOTE)),
+        Rule("apps", "statefulsets", ("get", "patch"), changes=(FLOOR_NOTE, CEILING_NOTE)),
+        Rule("apps", "deployments/scale", ("patch",), changes=(REPLICAS,)),
+        Rule("apps", "statefulsets/scale", ("patch",), changes=(REPLICAS,)),
+        Rule("autoscaling", "horizontalpodautoscalers", ("get", "list", "patch"), changes=(MIN_REPLICAS,)),
     ),
     suits,
     step,

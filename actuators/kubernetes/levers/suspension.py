@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
+from actuators.kubernetes.changes import PLACEMENT_LABEL, SUSPENDED, TEMPLATE_PLACE
 from actuators.kubernetes.effects import fields_of, record_of, wrote
 from actuators.kubernetes.levers.base import (
     Effect,
@@ -28,6 +29,7 @@ from actuators.kubernetes.levers.base import (
     no_place,
 )
 from actuators.kubernetes.levers.evicting import after_saving, take_back
+from actuators.kubernetes.levers.saving import ASKED
 from actuators.kubernetes.levers.stopped import mark_for, mark_of
 from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, merge
@@ -180,7 +182,11 @@ START = Lever(
     "unsuspend",
     frozenset({"admit"}),
     "start a suspended Job with its placement, in one write",
-    (Rule("batch", "jobs", ("get", "patch")), Rule("", "nodes", ("get", "list", "patch")), Rule("", "pods", ("get",))),
+    (
+        Rule("batch", "jobs", ("get", "patch"), changes=(EFFECT, STOPPED, SUSPENDED, TEMPLATE_PLACE)),
+        Rule("", "nodes", ("get", "list", "patch"), changes=(PLACEMENT_LABEL,)),
+        Rule("", "pods", ("get",)),
+    ),
     suits_start,
     _start,
     _undo_start,
@@ -189,7 +195,7 @@ STOP = Lever(
     "suspend",
     frozenset({"evict"}),
     "suspend a Job; its pods get their grace",
-    (Rule("batch", "jobs", ("get", "patch")), Rule("", "pods", ("get", "patch"))),
+    (Rule("batch", "jobs", ("get", "patch"), changes=(STOPPED, SUSPENDED)), ASKED),
     _suits_stop,
     after_saving(_stop),
     take_back,

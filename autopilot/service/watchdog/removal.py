@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from actuators.kubernetes.changes import GATED_BY
 from actuators.kubernetes.effects import fields_of
-from actuators.kubernetes.levers.kueue_gate import GATED_BY, gates_of
+from actuators.kubernetes.levers.kueue_gate import gates_of
 from actuators.kubernetes.levers.service_ceiling import replicas_of
 from actuators.kubernetes.objects import annotation
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT, STOPPED, may_return

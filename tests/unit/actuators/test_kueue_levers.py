@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from actuators.kubernetes.changes import GATED_BY
 from actuators.kubernetes.levers.check_state import our_check
-from actuators.kubernetes.levers.kueue_gate import GATED_BY
 from apiserver.http.faults import QUIET, FaultPlan
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
 from autopilot.core.model.operations import StopReason

@@ -11,7 +11,8 @@ import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP, SPREAD_S, STUCK_S
-from actuators.kubernetes.levers.mig_record import CONFIG, STATE, Record, unclaimed
+from actuators.kubernetes.levers.mig_record import Record, unclaimed
+from actuators.kubernetes.mig_node import CONFIG, STATE
 from actuators.kubernetes.upkeep import GONE_S, AbandonedRecuts
 from apiserver.actors.mig_manager import CLIENTS, PAUSED
 from autopilot.contract.annotations import MIG_GEOMETRY

@@ -104,7 +104,8 @@ def written_on(cluster: Acting, shell: Shell) -> dict[str, str]:
     kueue.queue("a", 24, admissionChecksStrategy=CHECKED)
     shell("kubectl apply -f deploy/observe.yaml")
     shell(
-        "kubectl apply -f deploy/crds/ -f deploy/act/ -f deploy/fence.yaml -f deploy/lead.yaml -f deploy/watchdog.yaml"
+        "kubectl apply -f deploy/crds/ -f deploy/act/ -f deploy/fence.yaml -f deploy/fields.yaml -f deploy/lead.yaml"
+        " -f deploy/watchdog.yaml"
     )
     shell("kubectl create clusterrolebinding gpu-approvers --clusterrole gpu-autopilot-approver --group gpu-oncall")
     names = {"Deployment": scaling.service(), "StatefulSet": scaling.service(plural="statefulsets"), "Node": "n1"}

@@ -12,7 +12,7 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal, answer_of
 from actuators.kubernetes.upkeep import EVERY_S, GONE_S, ActiveCheck, OldPlacements
 from actuators.kubernetes.writing import Stop, Writer
-from autopilot.contract.annotations import CHECK, EPOCH
+from autopilot.contract.annotations import CHECK, EFFECT, EPOCH
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import OutcomeKind
 from tests.kits.acting_kit import Acting, admit, evict
@@ -79,12 +79,12 @@ def test_a_write_of_somebody_else_in_between_is_noticed(acting: Acting) -> None:
         seen.append(found["metadata"].get("labels", {}).get("theirs", ""))
         if len(seen) == 1:
             acting.ask("PATCH", f"{JOBS}/shared", {"metadata": {"labels": {"theirs": "1"}}})
-        return {"metadata": {"labels": {"ours": str(len(seen))}}}
+        return {"metadata": {"annotations": {EFFECT: str(len(seen))}}}
 
     answer = Writer(Api(acting.rights.access("admit"))).change(job_ref(acting, "shared"), decide, 3)
     assert (answer.ok, seen) == (True, ["", "1"])
     meta = acting.job("shared")["metadata"]
-    assert (meta["labels"]["theirs"], meta["labels"]["ours"], meta["annotations"][EPOCH]) == ("1", "2", "3")
+    assert (meta["labels"]["theirs"], meta["annotations"][EFFECT], meta["annotations"][EPOCH]) == ("1", "2", "3")
     acting.finish("shared")
 
 
@@ -92,7 +92,9 @@ def test_a_trial_writes_nothing_and_neither_does_a_stop(acting: Acting) -> None:
     """`dry` only asks the server; a `Stop` does not even ask."""
     acting.plain_job("kept", suspend=True)
     writer, version = Writer(Api(acting.rights.access("admit"))), acting.job("kept")["metadata"]["resourceVersion"]
-    assert writer.change(job_ref(acting, "kept"), lambda _: {"metadata": {"labels": {"a": "b"}}}, 1, dry=True).ok
+    assert writer.change(
+        job_ref(acting, "kept"), lambda _: {"metadata": {"annotations": {EFFECT: "b"}}}, 1, dry=True
+    ).ok
     assert writer.change(job_ref(acting, "kept"), lambda _: Stop("nothing to do", done=True), 1).ok
     stopped = writer.change(job_ref(acting, "kept"), lambda _: Stop("no", refusal=Refusal.GONE), 1)
     assert (stopped.refusal, stopped.message) == (Refusal.GONE, "no")

@@ -7,7 +7,7 @@ from math import isfinite
 
 import pytest
 
-from actuators.kubernetes.levers.mig_record import CONFIG, STATE
+from actuators.kubernetes.mig_node import CONFIG, STATE
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import simulate
 from autopilot.core.model.errors import InputError

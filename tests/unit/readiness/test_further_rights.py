@@ -42,7 +42,7 @@ def test_the_rights_of_each_kind_that_is_on_are_checked() -> None:
     acts = {"act": True, "act_kinds": ["cordon"]}
     assert missing(acts, *manifest("cordon")) == {}
     found = missing(acts)
-    assert set(found) == {"nodes", "events.events.k8s.io"}
+    assert set(found) == {"nodes", "events.events.k8s.io", "actions.gpu-autopilot.io"}
     assert set(found.values()) == {"apply deploy/act/cordon.yaml, or set act.cordon of the chart"}
     assert missing({}) == {}
 

@@ -46,7 +46,7 @@ from collectors.kubernetes.transport import ApiError, Transport
 from tests.hostile.api_wire import Stream, Wire
 from tests.kits.apiserver_kit import START, Asker
 from tests.kits.core_world import waits
-from tests.kits.fence_kit import install_fence
+from tests.kits.fence_kit import install_fence, install_fields
 from tests.kits.lead_kit import NAME, Candidate, InProcess, with_namespace
 from tests.kits.recommendations_kit import Desk
 from tests.kits.rights_kit import Right
@@ -175,6 +175,8 @@ def test_leading_uses_each_of_its_rights(monkeypatch: pytest.MonkeyPatch) -> Non
     """Election, memory, commands and takeover, the fence, and the mark of the watchdog that a person takes away."""
     server = empty()
     install_fence(server)
+    install_fields(server)
+    server.timeline.run_for(1.0)
     seen, api = granted(server, leading_rules()), InProcess(server, OURS)
     Marker(InProcess(server), NAME.namespace).write("removed", "now", "it was away", {})
     monkeypatch.setattr(memory_module, "SHARD_BYTES", 1500)

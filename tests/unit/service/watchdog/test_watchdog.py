@@ -21,6 +21,7 @@ from autopilot.service.watchdog.marker import Marker
 from autopilot.service.watchdog.process import Watchdog
 from autopilot.service.watchdog.watch import LeaseWatch
 from tests.kits.apiserver_kit import START, Asker
+from tests.kits.fence_kit import install_fields
 from tests.kits.lead_kit import NAME, Candidate, InProcess, with_namespace
 
 DOG = service_account("gpu-autopilot", "gpu-autopilot-watchdog")
@@ -39,13 +40,15 @@ def server() -> Server:
 
 
 def watched() -> Server:
-    """A cluster with Kueue, a queue with two checks, and the account of the watchdog."""
+    """A cluster with Kueue, a queue with two checks, and the account of the watchdog, whose fields are limited."""
     made = with_namespace(cluster(Timeline(START), random.Random(1), kueue=True))
     ask = Asker(made)
     for each in watchdog_account():
         kind, space = each["kind"], each["metadata"].get("namespace")
         path = PLURAL.get(kind) or f"{RBAC}/{f'namespaces/{space}/' if space else ''}{kind.lower()}s"
         ask("POST", path, each)
+    install_fields(made)
+    made.timeline.run_for(1.0)
     ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     for name, controller in ((CHECK, CONTROLLER), ("budget", "example.com/budget")):
         ask("POST", f"{KUEUE}/admissionchecks", {"metadata": {"name": name}, "spec": {"controllerName": controller}})

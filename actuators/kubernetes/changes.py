@@ -1,0 +1,187 @@
+"""What the levers and the watchdog may change in objects of others, piece by piece, as the API server checks it.
+
+A piece is an annotation, a label, or one field of `spec`, `status` or `data`. `free` is the condition in CEL under
+which a key `k` of that map may differ at all; `holds` is what must be true of the change. Both are written for
+Kubernetes 1.30 and later: `object` and `oldObject` are untyped there, and the variables are those of `field_policy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from actuators.kubernetes.mig_node import CONFIG, DEPLOY, STATE
+from actuators.kubernetes.placement import HOSTNAME
+from autopilot.contract.annotations import (
+    CHECK,
+    CHECKPOINT_ACK,
+    CHECKPOINT_REQUEST,
+    CONDEMNED,
+    CONTROLLER,
+    CORDONED,
+    EFFECT,
+    EPOCH,
+    MANAGE,
+    MIG_GEOMETRY,
+    OFFERED,
+    PLACEMENT,
+    STOPPED,
+)
+from autopilot.contract.scaling import CEILING, FLOOR, MOST_REPLICAS
+from autopilot.contract.tree import PREFIX
+
+Part = Literal["annotations", "labels", "spec", "status", "data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One piece of an object that may change."""
+
+    part: Part
+    free: str
+    holds: str = "true"
+    key: str = ""  # where `free` is about one key
+
+
+def _of(whose: str, path: str, otherwise: str) -> str:
+    """A part of an object, where it and all that is around it are there."""
+    steps = path.split(".")
+    there = [f"has({whose}.{'.'.join(steps[: count + 1])})" for count in range(len(steps))]
+    return f"{' && '.join(there)} ? {whose}.{path} : {otherwise}"
+
+
+PATHS: Mapping[str, tuple[str, str]] = {
+    "Notes": ("metadata.annotations", "{}"),
+    "Labels": ("metadata.labels", "{}"),
+    "TemplateNotes": ("spec.template.metadata.annotations", "{}"),
+    "TemplateLabels": ("spec.template.metadata.labels", "{}"),
+    "TemplatePlace": ("spec.template.spec.nodeSelector", "{}"),
+    "Place": ("spec.nodeSelector", "{}"),
+    "Gates": ("spec.schedulingGates", "[]"),
+    "Taints": ("spec.taints", "[]"),
+    "Checks": ("status.admissionChecks", "[]"),
+    "QueueChecks": ("spec.admissionChecksStrategy.admissionChecks", "[]"),
+    "Strategy": ("spec.admissionChecksStrategy", "{}"),
+    "Replicas": ("spec.replicas", "0"),
+    "Suspend": ("spec.suspend", "false"),
+}
+VARIABLES: Mapping[str, str] = {
+    f"{age}{name}": _of(whose, path, otherwise)
+    for name, (path, otherwise) in PATHS.items()
+    for age, whose in (("old", "oldObject"), ("new", "object"))
+}
+"""Parts of the object before and after the write, for the expressions of `CHANGES`."""
+
+
+def same_but(free: str, old: str, new: str) -> str:
+    """Two maps are equal but for the keys `k` that are free."""
+    return f"{new}.all(k, ({free}) || (k in {old} && {new}[k] == {old}[k])) && {old}.all(k, ({free}) || k in {new})"
+
+
+def _maps(name: str, free: str) -> str:
+    return same_but(free, f"variables.old{name}", f"variables.new{name}")
+
+
+def _fewer(name: str, ours: str) -> str:
+    """Of a list of named entries, ours may go, and nothing else changes."""
+    old, new = f"variables.old{name}", f"variables.new{name}"
+    return f"{new}.all(n, {old}.exists(o, o == n)) && {old}.all(o, o.name == '{ours}' || {new}.exists(n, n == o))"
+
+
+def _key(part: Part, key: str, holds: str = "true") -> Change:
+    return Change(part, f"k == '{key}'", holds, key)
+
+
+GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+_OURS_GOES = (
+    f"k == '{GATED_BY}' && k in variables.oldNotes"
+    " && (!(k in variables.newNotes) || variables.newNotes[k].split(',').all(n,"
+    " variables.oldNotes[k].split(',').exists(o, o.trim() == n.trim())))"
+    f" && variables.oldNotes[k].split(',').all(o, o.trim() == '' || o.trim() == '{CONTROLLER}'"
+    " || (k in variables.newNotes && variables.newNotes[k].split(',').exists(n, n.trim() == o.trim())))"
+)
+"""Our name is taken out of a list of names; those of others stay."""
+
+_PLACE = f"k.startsWith('{PLACEMENT}')"
+_OUR_HOST = (  # a host that an earlier placement of ours put there, by its record
+    f"(k == '{HOSTNAME}' && (!(k in variables.oldTemplatePlace) || ('{EFFECT}' in variables.oldNotes"
+    f" && variables.oldNotes['{EFFECT}'].contains('\"{HOSTNAME}\": \"' + variables.oldTemplatePlace[k] + '\"'))))"
+)
+_PLACED_TEMPLATE = " && ".join(
+    (
+        same_but("k == 'spec'", "dyn(oldObject.spec.template)", "dyn(object.spec.template)"),
+        same_but("k == 'nodeSelector'", "dyn(oldObject.spec.template.spec)", "dyn(object.spec.template.spec)"),
+        _maps("TemplatePlace", f"{_PLACE} || {_OUR_HOST}"),
+    )
+)
+"""Only the place of a template changes: selectors of others stay, so the pods may run on no other nodes than before."""
+
+_HANDED_OVER = (
+    f"variables.newSuspend || (variables.admit && ('{STOPPED}' in variables.oldNotes"
+    f" || ('{MANAGE}' in variables.oldLabels && variables.oldLabels['{MANAGE}'] == 'true')))"
+)
+_TAINTS = (
+    f"variables.newTaints.all(n, (n.key == '{CONDEMNED}' && n.effect == 'NoSchedule')"
+    " || variables.oldTaints.exists(o, o == n))"
+    f" && variables.oldTaints.all(o, o.key == '{CONDEMNED}' || variables.newTaints.exists(n, n == o))"
+)
+_OUR_STATE = (
+    "variables.newChecks.all(n, variables.oldChecks.exists(o, o == n || (o.name == n.name"
+    f" && n.name == '{CHECK}' && n.state in ['Ready', 'Retry', 'Pending']"
+    " && (!has(n.podSetUpdates) || n.podSetUpdates.all(u, dyn(u).all(f, f in ['name', 'nodeSelector'])"
+    f" && (!has(u.nodeSelector) || u.nodeSelector.all(s, s == '{HOSTNAME}' || s.startsWith('{PLACEMENT}'))))))))"
+    " && variables.oldChecks.all(o, variables.newChecks.exists(n, n.name == o.name))"
+)
+_WIDTH = (
+    "object.spec.parallelism >= 1 && (object.spec.parallelism <= oldObject.spec.parallelism"
+    " || [variables.oldNotes, variables.oldLabels, variables.oldTemplateNotes, variables.oldTemplateLabels].exists(m,"
+    f" '{PREFIX}members' in m && m['{PREFIX}members'].matches('^[0-9]{{1,6}}$')"
+    f" && object.spec.parallelism <= int(m['{PREFIX}members'])))"
+)
+_OWN_REPLICAS = f"variables.newReplicas >= 0 && variables.newReplicas <= {MOST_REPLICAS}"
+
+GATE, SUSPENDED, RESUMED, WIDTH = "our admission gate", "suspend", "suspend of what we stopped", "parallelism"
+ACTIVE, REACTIVATED, UNMARKED = "active", "active of what we stopped", "our mark of a stop"
+TEMPLATE_PLACE, POD_GATES, POD_PLACE = "place of the template", "our scheduling gate", "place of the pod"
+OUR_STATE, CONDITIONS, QUEUE_CHECK = "state of our check", "conditions of our check", "our check in a queue"
+PLACEMENT_LABEL, MIG_CLIENTS = "placement label", "paused MIG clients"
+UNSCHEDULABLE, TAINTS, MIG_FILE = "unschedulable", "our taint", "MIG file"
+REPLICAS, MORE_REPLICAS, MIN_REPLICAS = "replicas", "replicas upwards", "minReplicas"
+FLOOR_NOTE, CEILING_NOTE = PREFIX + FLOOR, PREFIX + CEILING
+NOTES = (EPOCH, EFFECT, STOPPED, CHECKPOINT_REQUEST, CORDONED, MIG_GEOMETRY, OFFERED, FLOOR_NOTE, CEILING_NOTE)
+
+CHANGES: Mapping[str, Change] = {
+    **{note: _key("annotations", note) for note in NOTES},
+    CHECKPOINT_ACK: Change("annotations", f"k == '{CHECKPOINT_ACK}' && !(k in variables.newNotes)"),
+    UNMARKED: Change("annotations", f"k == '{STOPPED}' && !(k in variables.newNotes)"),
+    GATE: Change("annotations", _OURS_GOES),
+    PLACEMENT_LABEL: Change("labels", f"{_PLACE} && (!(k in variables.newLabels) || variables.newLabels[k] == 'true')"),
+    CONFIG: _key("labels", CONFIG),
+    STATE: Change("labels", f"k == '{STATE}' && !(k in variables.newLabels)"),
+    MIG_CLIENTS: Change(
+        "labels", f"k.startsWith('{DEPLOY}') && k in variables.newLabels && variables.newLabels[k] == 'true'"
+    ),
+    SUSPENDED: _key("spec", "suspend", _HANDED_OVER),
+    RESUMED: _key("spec", "suspend", f"!variables.newSuspend && '{STOPPED}' in variables.oldNotes"),
+    WIDTH: _key("spec", "parallelism", _WIDTH),
+    TEMPLATE_PLACE: _key("spec", "template", _PLACED_TEMPLATE),
+    ACTIVE: _key("spec", "active"),
+    REACTIVATED: _key("spec", "active", f"object.spec.active && '{STOPPED}' in variables.oldNotes"),
+    POD_GATES: _key("spec", "schedulingGates", _fewer("Gates", CONTROLLER)),
+    POD_PLACE: _key("spec", "nodeSelector", _maps("Place", f"k == '{HOSTNAME}' && !(k in variables.oldPlace)")),
+    UNSCHEDULABLE: _key("spec", "unschedulable"),
+    TAINTS: _key("spec", "taints", _TAINTS),
+    REPLICAS: _key("spec", "replicas", _OWN_REPLICAS),
+    MORE_REPLICAS: _key("spec", "replicas", f"{_OWN_REPLICAS} && variables.newReplicas >= variables.oldReplicas"),
+    MIN_REPLICAS: _key("spec", "minReplicas", "object.spec.minReplicas <= oldObject.spec.maxReplicas"),
+    QUEUE_CHECK: _key(
+        "spec",
+        "admissionChecksStrategy",
+        _maps("Strategy", "k == 'admissionChecks'") + " && " + _fewer("QueueChecks", CHECK),
+    ),
+    OUR_STATE: _key("status", "admissionChecks", _OUR_STATE),
+    CONDITIONS: _key("status", "conditions"),
+    MIG_FILE: _key("data", "config.yaml"),
+}
+"""By the name that rules state."""
