@@ -48,8 +48,9 @@ class Deletion:
                 grace_s = held_s
         elif grace_s or held or kind.grace is not None:
             metadata["deletionTimestamp"] = stamp(self._server.timeline.now + timedelta(seconds=grace_s))
-            metadata["deletionGracePeriodSeconds"] = grace_s
-            if metadata.get("generation"):
+            if kind.marks_grace:
+                metadata["deletionGracePeriodSeconds"] = grace_s
+            if kind.marks_grace and metadata.get("generation"):
                 metadata["generation"] += 1
         obj = stored | {"metadata": metadata}
         if not grace_s and not held:

@@ -47,6 +47,7 @@ class Reading:
         namespace = call.namespace if kind.namespaced and call.namespace else None
         limit = max(options.whole(call.request.query, "limit"), 0)
         options.whole(call.request.query, "timeoutSeconds")
+        self._server.uptime.check_cache(call.kind)
         match = self.match(call)
         check_list_options(call)
         version = self._version(call)
@@ -87,6 +88,7 @@ class Reading:
 
     def watch(self, call: Call) -> WatchStream:
         """A stream of changes."""
+        self._server.uptime.check_cache(call.kind)
         match = self.match(call)
         check_watch_options(call)
         version = self._version(call, watch=True)

@@ -21,6 +21,7 @@ from apiserver.requests import Call, Request, Response, WatchStream
 from apiserver.routing import Route, route, verb
 from apiserver.store import Store
 from apiserver.timeline import Process, Timeline
+from apiserver.uptime import Uptime, no_answer
 from apiserver.users import ADMIN, User
 from apiserver.views import check_accept
 from apiserver.writing import Writing
@@ -70,6 +71,7 @@ class Server:
         self.audit: AuditLog | None = None  # where writes are noted
         self.actors: list[Actor] = []
         self.restarts: list[Callable[[], None]] = []  # what loses its memory when the process is started again
+        self.uptime = Uptime(self)
         self.processes: dict[str, Process] = {}  # the programs that the actors are part of, by name
         self.authenticate: Authenticate = lambda _request: ADMIN
         self.authorize: Authorize = lambda _call: None
@@ -92,12 +94,18 @@ class Server:
         return Client(self, user, manager)
 
     def handle(self, request: Request) -> Response | WatchStream:
-        """Answer a request. Never raises for what the request says."""
+        """Answer a request, with status 0 while the server is down. Never raises for what the request says."""
+        if self.uptime.down:
+            return no_answer()
+        wait_s = self.uptime.wait_s()
         try:
-            return self.answer(request)
+            found = self.answer(request)
         except StatusError as error:
             headers = {"content-type": "application/json"} | error.headers
-            return Response(error.code, error.body, headers, error.delay_s)
+            return Response(error.code, error.body, headers, max(error.delay_s, wait_s))
+        if isinstance(found, Response):
+            found.delay_s = max(found.delay_s, wait_s)
+        return found
 
     def answer(self, request: Request) -> Response | WatchStream:
         """Answer a request; a refusal is raised. Raises StatusError."""
@@ -183,11 +191,6 @@ class Server:
             "deletecollection": self._writing.delete_collection,
         }
         return verbs[call.verb](call)
-
-    def restarted(self) -> None:
-        """The process was started again: what it had in memory is made anew from the store."""
-        for lose in self.restarts:
-            lose()
 
     @property
     def writing(self) -> Writing:

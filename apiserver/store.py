@@ -95,6 +95,8 @@ class Store:
         self.timeline = timeline
         self.version = first_version
         self._first_version = first_version
+        self._compacted = 0  # versions before it are gone from the database, but not from memory
+        self.began = 0  # what was before is not in the memory of the process
         self._shelves: dict[str, Shelf] = {}
 
     def shelf(self, resource: str) -> Shelf:
@@ -162,6 +164,18 @@ class Store:
         for shelf in [self.shelf(resource)] if resource else self._shelves.values():
             shelf.history.clear()
             shelf.oldest = self.version
+
+    def compact_database(self) -> None:
+        """Etcd compacts: what memory still has is served until the process is started again."""
+        self._compacted = self.version
+
+    def restart(self) -> None:
+        """The process loses its memory: no watch goes on from before, and what was compacted is gone."""
+        self.began = self.version
+        for shelf in self._shelves.values():
+            while shelf.history and shelf.history[0].rv <= self._compacted:
+                shelf.oldest = shelf.history.popleft().rv
+            shelf.oldest = max(shelf.oldest, self._compacted)
 
     def since(self, resource: str, version: int) -> list[Event] | None:
         """The changes after a version, oldest first; None if some of them are forgotten."""

@@ -126,12 +126,13 @@ class Timeline(Clock):
 
 
 class Process(Clock):
-    """A program that runs on a timeline. While it is stopped its callbacks wait, as after SIGSTOP."""
+    """A program that runs on a timeline. While it is stopped, or cut off from the server, its callbacks wait."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._held: list[Timer] = []
         self.stopped = False
+        self.is_cut = False
 
     @property
     def now_us(self) -> int:
@@ -145,7 +146,7 @@ class Process(Clock):
         return timer
 
     def _due(self, timer: Timer) -> None:
-        if self.stopped:
+        if self.stopped or self.is_cut:
             self._held.append(timer)
         elif timer.callback is not None:
             timer.callback()
@@ -157,6 +158,18 @@ class Process(Clock):
     def resume(self) -> None:
         """SIGCONT: what became due meanwhile is called now, in its order."""
         self.stopped = False
+        self._go_on()
+
+    def cut(self) -> None:
+        """The server is down."""
+        self.is_cut = True
+
+    def reconnect(self) -> None:
+        """The server is back: what became due meanwhile is called now, in its order."""
+        self.is_cut = False
+        self._go_on()
+
+    def _go_on(self) -> None:
         held, self._held = self._held, []
         for timer in held:
             self._timeline.at(0.0, partial(self._due, timer))

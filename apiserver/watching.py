@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from apiserver.options import is_set, whole
+from apiserver.options import is_set
+from apiserver.options import whole as whole_number
 from apiserver.requests import Call, WatchEvent, WatchStream, dumped
 from apiserver.selectors import Match
 from apiserver.store import Entry, Event
@@ -86,16 +87,17 @@ def start_watch(server: Server, call: Call, match: Match, version: int, view: Vi
     watcher = Watcher(server, call, match, view)
     store, storage = server.store, call.kind.storage
     initial = is_set(call.request.query, "sendInitialEvents")
+    whole = not version and not call.option("sendInitialEvents")  # such a watch marks the end of what there was, too
     if version and not initial:
-        missed = store.since(storage, version)
+        missed = store.since(storage, version) if version >= store.began else None
         if missed is None:
-            watcher.refuse(version, store.shelf(storage).oldest + 1)
+            watcher.refuse(version, max(store.shelf(storage).oldest, store.began) + 1)
             return watcher.stream
         for event in missed:
             watcher.change(event)
     elif initial or not call.option("sendInitialEvents"):
         watcher.first(list(store.shelf(storage).entries(watcher.namespace)))
-    if initial:
+    if initial or (whole and is_set(call.request.query, "allowWatchBookmarks")):
         watcher.bookmark(initial_end=True)
     watcher.stream.at_end(store.listen(storage, watcher.change))
     open_streams = server.streams.setdefault(f"{storage}/{call.kind.version}", [])
@@ -108,7 +110,7 @@ def start_watch(server: Server, call: Call, match: Match, version: int, view: Vi
 def _schedule(watcher: Watcher, call: Call) -> None:
     """Bookmarks, and the end after timeoutSeconds."""
     timeline, stream = watcher.server.timeline, watcher.stream
-    timeout_s = max(whole(call.request.query, "timeoutSeconds") or DEFAULT_TIMEOUT_S, 0.0)
+    timeout_s = max(whole_number(call.request.query, "timeoutSeconds") or DEFAULT_TIMEOUT_S, 0.0)
     end_us = timeline.now_us + round(timeout_s * US)
     timers = [timeline.at_us(end_us, stream.close)]
     if is_set(call.request.query, "allowWatchBookmarks"):

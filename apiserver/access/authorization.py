@@ -13,6 +13,7 @@ from apiserver.access.rules import (
     Attributes,
     Rule,
     decide,
+    missing_roles,
     role_rules,
     uncovered,
 )
@@ -40,14 +41,21 @@ class Authorization:
         if call.verb in {"list", "watch"} and not name:
             name = named_by_selector(call.option("fieldSelector"))
         wanted = Attributes(call.verb, kind.group, kind.plural, call.subresource, call.namespace, name)
-        if not decide(self._server.store, call.user, wanted)[0]:
-            raise forbidden_request(call.user, wanted, named=call.name)
+        if not self._allows(call.user, wanted):
+            raise forbidden_request(call.user, wanted, named=call.name, missing=self._missing(call.user, wanted))
 
     def path(self, request: Request, user: User) -> None:
         """The same for a path that is no resource. Raises StatusError 403."""
         wanted = Attributes(request.method.lower(), path=request.path)
-        if not decide(self._server.store, user, wanted)[0]:
-            raise forbidden_request(user, wanted)
+        if not self._allows(user, wanted):
+            raise forbidden_request(user, wanted, missing=self._missing(user, wanted))
+
+    def _missing(self, user: User, wanted: Attributes) -> list[str]:
+        unknown = not self._server.uptime.knows_rights(user)
+        return missing_roles(self._server.store, user, wanted.namespace, none_known=unknown)
+
+    def _allows(self, user: User, wanted: Attributes) -> bool:
+        return self._server.uptime.knows_rights(user) and decide(self._server.store, user, wanted)[0]
 
 
 def named_by_selector(text: str) -> str:

@@ -63,6 +63,22 @@ def decide(objects: Objects, user: User, wanted: Attributes) -> tuple[bool, str]
     return False, ""
 
 
+def missing_roles(objects: Objects, user: User, namespace: str, *, none_known: bool = False) -> list[str]:
+    """The roles that the bindings of a user name and that are not there. `none_known`: none is read yet."""
+    bindings = [(each, "") for each in objects.objects(CLUSTER_ROLE_BINDINGS)]
+    bindings += [(each, namespace) for each in (objects.objects(ROLE_BINDINGS, namespace) if namespace else ())]
+    found: dict[str, None] = {}
+    for binding, where in bindings:
+        reference = binding["roleRef"]
+        resource, home = (ROLES, where) if reference["kind"] == "Role" else (CLUSTER_ROLES, "")
+        if _subject(binding, user, where) is None:
+            continue
+        if none_known or objects.get(resource, home, reference["name"]) is None:
+            kind = reference["kind"].lower()
+            found[f'{kind}.rbac.authorization.k8s.io "{reference["name"]}" not found'] = None
+    return list(found)
+
+
 def grants(objects: Objects, user: User, namespace: str) -> Iterator[Grant]:
     """The rules of a user in a namespace ("": in the cluster as a whole), cluster-wide ones first."""
     for binding in objects.objects(CLUSTER_ROLE_BINDINGS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from apiserver.access.rules import Attributes
@@ -16,17 +17,24 @@ def unauthorized() -> StatusError:
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden_request(user: User, wanted: Attributes, *, verb_shown: str = "", named: str = "") -> StatusError:
-    """403: the user lacks a right. `named` is the object in the path, which `wanted.name` need not be."""
+def forbidden_request(
+    user: User, wanted: Attributes, *, verb_shown: str = "", named: str = "", missing: Sequence[str] = ()
+) -> StatusError:
+    """403: the user lacks a right. `named` is the object in the path, which `wanted.name` need not be.
+
+    `missing` tells which roles that the bindings of the user name are not there.
+    """
     verb = verb_shown or wanted.verb
+    why = f": RBAC: {missing[0] if len(missing) == 1 else '[' + ', '.join(missing) + ']'}" if missing else ""
     if wanted.path:
-        return StatusError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {verb} path "{wanted.path}"', {})
+        text = f'forbidden: User "{user.name}" cannot {verb} path "{wanted.path}"{why}'
+        return StatusError(403, "Forbidden", text, {})
     qualified = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
     shown = f"{qualified} {quoted(named)}" if named else qualified
     where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
     message = (
         f'{shown} is forbidden: User "{user.name}" cannot {verb} resource "{wanted.full_resource}" in API group '
-        f'"{wanted.group}" {where}'
+        f'"{wanted.group}" {where}{why}'
     )
     details: Obj = {"name": named} if named else {}
     if wanted.group:

@@ -56,6 +56,7 @@ DEFINITIONS = Kind(
     validate=problems,
     validate_update=changed_problems,
     generation=True,
+    marks_grace=False,
 )
 
 

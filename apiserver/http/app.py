@@ -63,6 +63,8 @@ class Shell:
         body = await http.body()
         request = Request(http.method, http.url.path, dict(http.query_params), headers, body or None)
         answer = self.handle(request)
+        if answer.status == 0:
+            raise DroppedError("the server is down")
         if isinstance(answer, WatchStream):
             return self._stream(answer, fault)
         if answer.delay_s:

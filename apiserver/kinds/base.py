@@ -119,6 +119,7 @@ class Kind:
     validate_update: CheckUpdate = valid_update
     name_errors: Callable[[str], list[str]] = subdomain_errors
     generation: bool = False  # metadata.generation counts changes of the spec
+    marks_grace: bool = True  # one that is deleted states a grace of 0 s while finalizers hold it, and a new generation
     grace: Callable[[Obj], int] | None = None  # seconds of graceful deletion; None: deleted at once
     deletion: Callable[[Obj], tuple[Obj, list[str]]] | None = None  # DeleteOptions as they count, and warnings
     fields: tuple[str, ...] = ()  # field selectors besides metadata.name and metadata.namespace

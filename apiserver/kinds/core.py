@@ -53,7 +53,7 @@ NODES = Kind(
 NAMESPACES = Kind(
     "", "v1", "namespaces", "Namespace",
     namespaced=False, short_names=("ns",), default=default_namespace, prepare_update=keep_namespace,
-    held=namespace_held, prepare_delete=end_namespace,
+    held=namespace_held, prepare_delete=end_namespace, marks_grace=False,
     fields=("status.phase",),
     subresources={"status": STATUS, "finalize": Subresource("finalize", ("update",), prepare=keep_status)},
 )  # fmt: skip

@@ -12,7 +12,7 @@ from apiserver.server import Server
 from tests.kube.replay.recording import Action, Recording
 
 API_SERVER = "kube-apiserver"
-RESTART_S = 4.0  # of Kueue: from the signal to its first reconciliation
+RESTARTS_S = {KUEUE: 4.0, API_SERVER: 1.0}  # from the signal to the process that was started
 WORD = re.compile(r"SIGSTOP|SIGCONT|SIGKILL|SIGTERM|\bstart")
 
 
@@ -21,8 +21,10 @@ def actions_agenda(
 ) -> Iterator[tuple[float, int, Callable[[], None]]]:
     """The actions as things to do at a time; what is no signal and no start is a remark."""
     for action in recording.actions:
+        if "has ended" in action.what:
+            continue
         for number, what in enumerate(WORD.findall(action.what)):
-            later_s = RESTART_S if number and action.process == KUEUE else 0.0
+            later_s = RESTARTS_S.get(action.process, 0.0) if number else 0.0
             yield action.t_s + later_s, -3, partial(_act, action, what, server, kueue)
 
 
@@ -32,7 +34,7 @@ def _act(action: Action, what: str, server: Server, kueue: Kueue | None) -> None
         process.stop()
     elif what == "SIGCONT":
         process.resume()
-    elif action.process == API_SERVER and what == "start":
-        server.restarted()
+    elif action.process == API_SERVER:
+        {"SIGKILL": server.uptime.kill, "SIGTERM": server.uptime.end, "start": server.uptime.start}[what]()
     elif action.process == KUEUE and kueue is not None:
         (kueue.restart if what == "start" else kueue.stop)()

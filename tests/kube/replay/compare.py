@@ -6,6 +6,7 @@ Left out of every comparison, each for a reason:
 - metadata.managedFields where the recording left it out.
 - names that the server generates (`aliases`): the same generated name must stand wherever the recording has it.
 - what the step lists as volatile.
+- the order of the roles that a refusal misses: that of a hash map of the server.
 - one second of a duration between two times: where within a second the topic began is only estimated.
 - items beyond those of a cut list: a list is cut when its step says so, or when its items lack their uid.
 - the order of conditions: they are a map by type, and the order is that of the writers' race on that day.
@@ -23,6 +24,7 @@ UNORDERED = {"resourceRules", "nonResourceRules"}  # in the order of a hash map 
 SERVER_SET = {"uid", "resourceVersion", "creationTimestamp", "selfLink"}
 DURATIONS = {"accumulatedPastExecutionTimeSeconds"}
 NUMBERED = re.compile(r"(?<=current: )\d+|(?<=in record \()\d+(?=\))|(?<=version: )\d+ \(\d+\)|\b\d+(\.\d+)?m?s\b")
+ROLES = re.compile(r"RBAC: \[([^\]]*)\]")
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -120,6 +122,7 @@ class Comparison:
         if alias:
             for name, other in self.aliases.items():
                 text = text.replace(name, other)
+        text = ROLES.sub(lambda found: f"RBAC: {sorted(found[1].split(', '))}", text)
         return NUMBERED.sub("#", TIME.sub("TIME", UID.sub("UID", text)))
 
     def _ignored(self, path: tuple[str, ...]) -> bool:

@@ -31,6 +31,12 @@ BEFORE_S = -4.0  # when accounts were made that the topic used from its start
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
+def asked_by(request: Obj) -> str:
+    """Who asked: the administrator where nothing is said, nobody (`none`) where the name is empty."""
+    who = request.get("as")
+    return "admin" if who is None else str(who) or "none"
+
+
 class People:
     """The users of one recording."""
 
@@ -41,10 +47,10 @@ class People:
         self._names = {who: self._name_of(who) for who in self._all() if who not in self._tokens}
 
     def _all(self) -> list[str]:
-        return list(dict.fromkeys(step.request.get("as") or "admin" for step in self._recording.steps))
+        return list(dict.fromkeys(asked_by(step.request) for step in self._recording.steps))
 
     def _steps(self, who: str) -> list[Step]:
-        return [step for step in self._recording.steps if (step.request.get("as") or "admin") == who]
+        return [step for step in self._recording.steps if asked_by(step.request) == who]
 
     def _name_of(self, who: str) -> str:
         """The user name that the server saw; "" for a token that it never accepted."""
@@ -56,7 +62,7 @@ class People:
                 return str(info["username"])
             if found:
                 return found[1]
-        return "" if all(step.status == 401 for step in self._steps(who)) else who
+        return "" if {step.status for step in self._steps(who)} <= {0, 401} else who
 
     def headers(self, who: str) -> dict[str, str]:
         """What a request of this user carries."""

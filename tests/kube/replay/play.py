@@ -7,7 +7,7 @@ import copy
 import json
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from apiserver.errors import StatusError
 from apiserver.requests import Response, WatchStream
 from apiserver.timeline import US
 from apiserver.users import ADMIN
-from tests.kube.replay.actions import actions_agenda
+from tests.kube.replay.actions import API_SERVER, actions_agenda
 from tests.kube.replay.aliases import Aliases
 from tests.kube.replay.commands import play as play_command
 from tests.kube.replay.commands import prepare, requests_of
@@ -25,6 +25,7 @@ from tests.kube.replay.hidden import HiddenWrite, hidden_writes
 from tests.kube.replay.kueue_play import kueue_agenda
 from tests.kube.replay.people import People
 from tests.kube.replay.recording import Recording, Step, sightings
+from tests.kube.replay.repeated import moved, repetitions
 from tests.kube.replay.world import BEFORE_S, kueue_of, send, world
 from tests.kube.replay.worlds import PreparedWrite, prepared
 
@@ -84,6 +85,10 @@ class Player:
                 self._row(step, step.broken)
             elif step.request.get("method"):
                 agenda.append((step.t_s, step.index, partial(self._try, step)))
+                agenda += [
+                    (step.t_s + passed_s, step.index, partial(self._again, step, passed_s))
+                    for passed_s in repetitions(step)
+                ]
             elif not requests_of(step):
                 self._row(step, "is no single request: this file format is not replayed")
         if any(requests_of(step) for step in self.recording.steps):
@@ -163,6 +168,9 @@ class Player:
             self._row(step, f"not played: {error!r}")
 
     def _step(self, step: Step) -> None:
+        if self._is_cut_off(step):
+            self._row(step, "" if step.status == 0 else f"status: expected {step.status}, got no answer")
+            return
         request = send(self.people, self._translated(step))
         answer = self.server.handle(request)
         if step.events is not None:
@@ -175,6 +183,9 @@ class Player:
             shown = json.dumps(answer.plain())[:600]
             self._row(step, f"status: expected {step.status}, got {answer.status} {shown}")
             return
+        if not answer.status:
+            self._row(step, "")
+            return
         got = json.loads(b"".join(answer.chunks())) if not isinstance(answer.body, str) else answer.body
         if step.trimmed and isinstance(got, dict) and _is_part(step.body, got):
             got = got["status"]
@@ -186,6 +197,21 @@ class Player:
             if not difference and step.headers.get(name) != answer.headers.get(name):
                 difference = f"header {name}: expected {step.headers.get(name)}, got {answer.headers.get(name)}"
         self._row(step, difference)
+
+    def _is_cut_off(self, step: Step) -> bool:
+        """Whether the server was killed while it worked on a request."""
+        kills = [each for each in self.recording.actions if each.process == API_SERVER and "SIGKILL" in each.what]
+        return step.events is None and any(step.t_s <= each.t_s < step.t_s + step.latency_s for each in kills)
+
+    def _again(self, step: Step, passed_s: float) -> None:
+        """Send the request of a step once more, with the times in it moved on; its answer has the same status."""
+        if step.index in self.rows and not self.rows[step.index].passed:
+            return
+        body = moved(step.request.get("body"), passed_s)
+        request = send(self.people, self._translated(replace(step, request=step.request | {"body": body})))
+        answer = self.server.handle(request)
+        if answer.status != step.status:
+            self._row(step, f"status {passed_s:.3f} s later: expected {step.status}, got {answer.status}")
 
     def _comparison(self, step: Step, volatile: tuple[str, ...]) -> Comparison:
         return Comparison(volatile, self.aliases, trimmed=step.trimmed, keeps_managed_fields=step.keeps_managed_fields)

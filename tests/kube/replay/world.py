@@ -20,7 +20,7 @@ from apiserver.requests import Request
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from tests.kube.replay.aliases import family_of
-from tests.kube.replay.people import People
+from tests.kube.replay.people import People, asked_by
 from tests.kube.replay.recording import Recording, Step, owners, sightings, start_of
 
 BEFORE_S = 30.0  # the clock starts this long before the topic, for what was there already
@@ -207,7 +207,7 @@ def send(people: People, request: Obj) -> Request:
     """A recorded request as one for the server, with a token of its user."""
     request = people.with_tokens(request)
     headers = {name.lower(): value for name, value in (request.get("headers") or {}).items()}
-    headers |= people.headers(request.get("as") or "admin")
+    headers |= people.headers(asked_by(request))
     headers.setdefault("user-agent", "recorder/1.0")
     query = {name: str(value) for name, value in (request.get("query") or {}).items()}
     return Request(request["method"], request["path"], query, headers, request.get("body"))

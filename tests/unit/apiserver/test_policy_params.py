@@ -126,7 +126,7 @@ def test_a_built_in_kind_freezes_with_its_last_binding(gone: str) -> None:
     assert world.least() == 4, "one that came later does not exist"
     world.bind("other", "strict", to="fresh", absent="Deny")
     assert world.least() == 10
-    world.server.restarted()
+    world.server.uptime.start()
     assert world.least() == 8
 
 
