@@ -405,7 +405,7 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
         cordoned=no,
         spot=no,
         reclaim_at_s=np.full(1, np.nan),
-        labels=np.zeros(1, np.int64),
+        labels=np.empty((1, 0), np.uint8),
         hints=np.zeros(1, np.int64),
         mig_fixed=np.zeros(1, np.bool_),
     )

@@ -34,7 +34,7 @@ from autopilot.journal.alerts import AlertStep, write_steps
 from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
 from autopilot.journal.observations import ObservationEncoder
 
-SCHEMA = "gpu-autopilot/journal/3"
+SCHEMA = "gpu-autopilot/journal/4"
 APPLICATION_ID = 0x67706A31
 """SQLite's application id, which marks the file as ours."""
 

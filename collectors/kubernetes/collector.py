@@ -185,6 +185,7 @@ class KubernetesCollector:
     def _update(self, now_s: float) -> None:
         """Take in the changes of all kinds, those first on which others depend."""
         gangs, drain = self._gangs, self._drain
+        gangs.forget_constraints()
         self._update_topology(drain(kinds.TOPOLOGIES))
         nodes_changed = self._nodes.update(drain(kinds.NODES))
         queues_changed = self._update_queues(drain) or nodes_changed

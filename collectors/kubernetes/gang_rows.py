@@ -18,7 +18,7 @@ from autopilot.contract.annotations import WINDOW
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import UNCLAIMED
-from collectors.kubernetes.constraints import Constraints, Meets
+from collectors.kubernetes.constraints import Constraints, Meets, asked_by
 from collectors.kubernetes.gang_life import End, life_of, short_since_s
 from collectors.kubernetes.gangs import Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
@@ -233,15 +233,13 @@ def _state(
     first = shapes[0]
     contract = _contract(gang, shapes, declared, cluster, problems)
     kinds = _node_kinds(first, cluster)
-    selector = cluster.constraints.of_pod(first.spec, cluster.taints, contract.place.node_selector, kinds)
-    if selector is None:
-        problems.append(("selector", "there are more than 63 different constraints on nodes; it is left alone"))
+    asked = asked_by(first.spec, cluster.taints, contract.place.node_selector, kinds)
     topology, preferred = _topology(gang, first, contract, cluster)
     values = {
         **_shape(shapes, contract, offers, cluster, elastic=_elastic(gang, shapes, declared, contract)),
         "slo_class": int(contract.service.slo_class),
         "priority": _clip(contract.service.priority),
-        "selector": selector or 0,
+        "selector": cluster.constraints.number(asked.items()),
         "topology": topology,
         "preferred": preferred,
         "excluded": contract.preemption.exclude,
@@ -361,7 +359,8 @@ def _members(gang: Gang, shapes: list[PodShape], cluster: Cluster) -> tuple[dict
         return ()
     rows = []
     for number, each in enumerate(shapes):
-        selector = cluster.constraints.of_pod(each.spec, cluster.taints, kinds=_node_kinds(each, cluster)) or 0
+        asked = asked_by(each.spec, cluster.taints, kinds=_node_kinds(each, cluster))
+        selector = cluster.constraints.number(asked.items())
         for k in range(min(each.count, 4096)):
             pod = f"{gang.name}/{each.name or number}/{k}"
             parts = [(each.ask.gpus, -1)] if each.ask.gpus else []

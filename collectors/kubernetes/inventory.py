@@ -17,7 +17,7 @@ from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTa
 from collectors.kubernetes import devices, kinds, nodes
 from collectors.kubernetes.asks import Ask
 from collectors.kubernetes.cache import Changes
-from collectors.kubernetes.constraints import Constraints, restricting
+from collectors.kubernetes.constraints import Constraints, NodeIndex, restricting
 from collectors.kubernetes.devices import Gpu, Part
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.nodes import NodeFacts
@@ -55,6 +55,7 @@ class Nodes:
     _plain: dict[str, Node] = field(default_factory=dict)  # nodes without GPUs, as far as is known
     _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes that are not known (yet)
     _built: tuple[tuple[int, ...], Inventory] | None = None
+    _index: tuple[int, NodeIndex] | None = None
 
     # --- changes --------------------------------------------------------------------------
 
@@ -207,7 +208,8 @@ class Nodes:
         offered = {part.profile for each in ordered for gpu in each.gpus for part in gpu.parts}
         known = [p.name for model in MODELS if model.name in self.models for p in model.profiles]
         profiles = tuple(dict.fromkeys([*known, *sorted(offered)]))
-        names = Names(self.models, pools, (), profiles, tuple(self.constraints.names))
+        asked = self.constraints
+        names = Names(self.models, pools, (), profiles, tuple(asked.labels), tuple(asked.selectors))
         self.gaps = tuple(self._find_gaps(ordered))
         sizes = [len(each.gpus) for each in ordered]
         firsts = [0, *accumulate(sizes)]
@@ -239,11 +241,17 @@ class Nodes:
             cordoned=[each.cordoned or each.name in self._twice or each.name in self.alone for each in facts],
             spot=[each.spot for each in facts],
             reclaim_at_s=[each.reclaim_at_s for each in facts],
-            labels=[self.constraints.of_node(self.objects[each.name]) for each in facts],
+            labels=self.constraints.of_nodes(self._indexed(facts)),
             hints=[self.hints.of_node(self.objects[each.name]) for each in facts],
             mig_fixed=[each.mig_fixed or each.name in self.alone for each in facts],
         )
         return table
+
+    def _indexed(self, ordered: list[NodeFacts]) -> NodeIndex:
+        """The index of these nodes; the same object as long as no fact of a node changes."""
+        if self._index is None or self._index[0] != self.version:
+            self._index = (self.version, NodeIndex([self.objects[each.name] for each in ordered]))
+        return self._index[1]
 
     def _hardware(self, ordered: list[Slots], profiles: tuple[str, ...]) -> tuple[GpuTable, InstanceTable]:
         rows = [(row, slots, gpu) for row, slots in enumerate(ordered) for gpu in slots.gpus]

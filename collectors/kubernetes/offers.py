@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from autopilot.core.model.identity import OF_NODES
 from collectors.kubernetes.asks import ask_of, is_gpu
-from collectors.kubernetes.constraints import Meets
+from collectors.kubernetes.constraints import Meets, on_nodes
 from collectors.kubernetes.dra_wire import DeviceClass
 from collectors.kubernetes.shapes import PodShape
 from collectors.kubernetes.wire import Node
@@ -35,9 +35,9 @@ def asked_of_nodes(shape: PodShape, *, claims_for_resources: bool) -> tuple[tupl
     own = ask_of(shape.spec)
     found: list[tuple[str, Meets]] = []
     if own.any_gpu and not claims_for_resources:
-        found.append((AS_RESOURCES, offers_resources))
+        found.append((AS_RESOURCES, on_nodes(offers_resources)))
     if shape.ask.units > own.units:
-        found.append((BY_CLAIMS, _offers_claims))
+        found.append((BY_CLAIMS, on_nodes(_offers_claims)))
     return tuple(found)
 
 

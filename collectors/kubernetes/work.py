@@ -33,6 +33,9 @@ from collectors.kueue.wire import Workload
 SHOWN_ENDED_S = 60.0
 """Work that has ended is shown for this long, so that its run time is learned."""
 
+MOST_UNUSED = 256
+"""Selectors of work that is gone, beside as many as the present work has, before they are forgotten."""
+
 NO_LEVEL = 0
 
 
@@ -55,6 +58,7 @@ class Gangs:
     queue_left: Callable[[Gang], str] = lambda _: ""  # why the queue of a gang takes no new decision
     version: int = 0
     _alone_version: int = 0
+    _most_selectors: int = 0  # see `forget_constraints`
     _aliases: dict[tuple[str, str], str] = field(default_factory=dict)  # Workload -> key of its gang
     _named: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     _holding: dict[str, tuple[str, str]] = field(default_factory=dict)  # pod -> (gang, node)
@@ -187,6 +191,16 @@ class Gangs:
         """Why a gang is left alone since an object cannot be read; "" where it is not."""
         service = next((each.service for each in gang.pods.values() if each.service), "")
         return self.alone_now.why(gang.key, gang.namespace, service) or self.queue_left(gang)
+
+    def forget_constraints(self) -> None:
+        """Forget the selectors of work that is gone, once they outnumber those of the present work."""
+        known = self.cluster.constraints
+        if len(known.selectors) > max(self._most_selectors, MOST_UNUSED):
+            live = len(set(self._rows.freeze().selector.tolist())) + sum(map(len, self._members.values()))
+            self._most_selectors = 2 * live + MOST_UNUSED
+            if len(known.selectors) > self._most_selectors:
+                known.clear()
+                self.touch_all()
 
     def touch_all(self) -> None:
         """Something that all rows depend on changed: models, queues, constraints."""

@@ -301,7 +301,7 @@ class ClusterCollector:
             "memory_mib": np.array([shape.memory_mib for shape in shapes], np.int64),
             "topology": np.array([Topology.SPREAD if shape.spread else shape.topology for shape in shapes], np.int8),
             "preferred": np.zeros(count, np.int8),
-            "selector": np.zeros(count, np.int64),
+            "selector": np.zeros(count, np.int32),
             "prefers": np.zeros(count, np.int64),
             "preemptible": np.array(jobs.preemptible, bool),
             "excluded": np.zeros(count, bool),

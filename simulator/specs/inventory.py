@@ -84,7 +84,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         cordoned=np.zeros(total, bool),
         spot=np.array(columns["spot"], bool),
         reclaim_at_s=np.full(total, np.nan),
-        labels=np.zeros(total, np.int64),
+        labels=np.empty((total, 0), np.uint8),
         hints=np.zeros(total, np.int64),
         mig_fixed=np.zeros(total, np.bool_),
     )

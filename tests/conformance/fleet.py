@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+import numpy as np
+
 from autopilot.core.hardware import mig
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import GPU_MILLI, GpuTable, InstanceTable, NodeTable, Topology, make
@@ -31,9 +33,6 @@ LEVELS = {
 }
 OF_ONE_NODE = ("node", "host", "hostname")
 """Levels whose domain is the node itself."""
-
-MOST_LABELS = 63
-"""Bits of the label set (snapshot.Names)."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,12 @@ class Fleet:
     beyond: str  # node that holds what runs beyond the pool of a quota case; "" when nothing does
     _left: dict[int, int] = field(default_factory=dict)  # whole-mode GPU row -> milli that are free
     _free: dict[int, tuple[str, str]] = field(default_factory=dict)  # instance row -> (node, profile)
+    selectors: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
 
-    def label_bits(self, pairs: Iterable[tuple[str, str]]) -> int:
-        """Bit set of "key=value" labels. Raises `InputError` when there are too many labels for it."""
-        bits = 0
-        for key, value in pairs:
-            name = f"{key}={value}"
-            if name not in self.labels:
-                raise InputError(f"label {name}: a case may use {MOST_LABELS} different labels")
-            bits |= 1 << self.labels.index(name)
-        return bits
+    def selector(self, pairs: Iterable[tuple[str, str]]) -> int:
+        """The number of the selector of these labels."""
+        asked = tuple(sorted(self.labels.index(f"{key}={value}") for key, value in pairs))
+        return self.selectors.setdefault(asked, len(self.selectors))
 
     def carries(self, node: str, selector: Mapping[str, str]) -> bool:
         """True when a node has all the labels of a selector."""
@@ -192,7 +187,7 @@ def build_fleet(case: Case, scale: int) -> Fleet:
         gpus=counts,
         gpu_model=[models.index(model) for model, _ in cut],
         cordoned=[box.name == beyond for box in boxes],
-        labels=[_bits(box, labels) for box in boxes],
+        labels=np.packbits(np.array([_carried(box, labels) for box in boxes], np.bool_), axis=1, bitorder="little"),
         **{
             level.name.lower(): _domains(boxes, levels, level)
             for level in (Topology.ISLAND, Topology.LEAF, Topology.BLOCK, Topology.ZONE)
@@ -323,10 +318,10 @@ def _labels(case: Case, levels: Mapping[str, Topology]) -> tuple[str, ...]:
     asked = Counter(pair for gang in case.gangs for task in gang.tasks for pair in task.node_selector.items())
     carried = Counter(pair for box in case.nodes for pair in box.labels.items())
     names = [f"{word}=*" for word in levels] + [f"{key}={value}" for key, value in [*asked, *carried]]
-    return tuple(dict.fromkeys(names))[:MOST_LABELS]
+    return tuple(dict.fromkeys(names))
 
 
-def _bits(box: Node, labels: Sequence[str]) -> int:
+def _carried(box: Node, labels: Sequence[str]) -> list[bool]:
     own = {f"{key}={value}" for key, value in box.labels.items()}
     own |= {f"{key}=*" for key in (*box.labels, *OF_ONE_NODE)}
-    return sum(1 << bit for bit, label in enumerate(labels) if label in own)
+    return [label in own for label in labels]

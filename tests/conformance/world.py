@@ -110,8 +110,10 @@ def build_world(case: Case) -> World:
     for columns, row in zip(work, rows, strict=True):
         columns["submit_s"] = submit_s[row.gang.name]
         columns["start_s"] = submit_s[row.gang.name] if row.state != State.PENDING else nan
+    members = _table(MemberTable, _members(rows, fleet, sizes))
+    tenants, selectors = tuple(queues.id.tolist()), tuple(fleet.selectors)
     snapshot = ClusterSnapshot(
-        names=Names(fleet.models, ("pool",), tuple(queues.id.tolist()), fleet.profiles, fleet.labels),
+        names=Names(fleet.models, ("pool",), tenants, fleet.profiles, fleet.labels, selectors),
         nodes=fleet.nodes,
         gpus=fleet.gpus,
         instances=fleet.instances,
@@ -120,7 +122,7 @@ def build_world(case: Case) -> World:
         services=empty(ServiceTable),
         queues=queues,
         telemetry=empty_signals(),
-        members=_table(MemberTable, _members(rows, fleet, sizes)),
+        members=members,
     )
     check_snapshot(snapshot)
     observation = Observation(0, NOW_S, snapshot, measure(snapshot, WhatIf(snapshot)), Forecasts())
@@ -226,7 +228,7 @@ def _workload(row: Row, case: Case, fleet: Fleet, sizes: dict[str, Size], queues
         "mig_profile": profile,
         "topology": fleet.levels[required] if required else Topology.NONE,
         "preferred": fleet.levels[preferred] if preferred else Topology.NONE,
-        "selector": fleet.label_bits(sorted(common)),
+        "selector": fleet.selector(common),
         "preemptible": gang.preemptible,
         "gate": _gate(gang, next(queue for queue in case.queues if queue.name == gang.queue), case.policy)
         or (Gate.WAITING if incomplete else Gate.OPEN),
@@ -290,7 +292,7 @@ def _members(rows: Sequence[Row], fleet: Fleet, sizes: dict[str, Size]) -> list[
                     "workload": number,
                     "gpus": count,
                     "rank": task.rank,
-                    "selector": fleet.label_bits(sorted(task.node_selector.items())),
+                    "selector": fleet.selector(task.node_selector.items()),
                     "mig_profile": fleet.profiles.index(profile) if profile else -1,
                     "pod": task.name,
                 }

@@ -160,9 +160,13 @@ def snapshot(
     return snapshot_on(found, work, queues=queues, tenants=tenants)
 
 
+SELECTORS = tuple(tuple(bit for bit in range(4) if bits >> bit & 1) for bits in range(16))
+"""Every selector of four labels: the place of a selector is the bit set of its labels."""
+
+
 def names(tenants: tuple[str, ...]) -> Names:
     """The names of these tenants, one pool, and the models and profiles above."""
-    return Names(MODELS, ("pool",), tenants, PROFILES)
+    return Names(MODELS, ("pool",), tenants, PROFILES, selectors=SELECTORS)
 
 
 def snapshot_on(

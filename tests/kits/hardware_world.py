@@ -86,6 +86,7 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "mig_fixed": row < 0,
     }
     columns.update(overrides)
+    columns["labels"] = np.array(columns["labels"], np.uint8).reshape(len(row), -1)  # a byte holds eight labels
     return NodeTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(NodeTable)})
 
 

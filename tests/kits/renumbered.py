@@ -23,6 +23,13 @@ class _Codes:
         table = np.array([*self.of, -2, -1])  # negative codes count from the end
         return table[old].astype(old.dtype)
 
+    def columns(self, old: Any) -> Any:
+        """The bits of labels of nodes."""
+        bits = np.unpackbits(old, axis=1, count=len(self.of), bitorder="little")
+        new = np.zeros((len(old), len(self.names)), np.uint8)
+        new[:, list(self.of)] = bits
+        return np.packbits(new, axis=1, bitorder="little")
+
     def bits(self, old: Any) -> Any:
         """A column of bit sets."""
         new = np.zeros_like(old)
@@ -45,18 +52,21 @@ def renumbered(snap: ClusterSnapshot, rng: np.random.Generator, more: int = 3) -
     models, pools, tenants, profiles, labels = (
         _interned(getattr(names, kind), [f"{kind}-{number}" for number in range(more)], rng) for kind in kinds
     )
+    order = [0, *(1 + rng.permutation(len(names.selectors) - 1))]  # the first one asks for nothing
+    chosen = tuple(tuple(sorted(labels.of[each] for each in names.selectors[old])) for old in order)
+    places = np.argsort(order)
     by_model = {
         name: _columns(getattr(queues, name), models, empty)
         for name, empty in (("guarantee", 0), ("limit_by_model", -1), ("weight_by_model", np.nan))
     }
     return replace(
         snap,
-        names=Names(models.names, pools.names, tenants.names, profiles.names, labels.names),
+        names=Names(models.names, pools.names, tenants.names, profiles.names, labels.names, chosen),
         nodes=replace(
             snap.nodes,
             pool=pools.codes(snap.nodes.pool),
             gpu_model=models.codes(snap.nodes.gpu_model),
-            labels=labels.bits(snap.nodes.labels),
+            labels=labels.columns(snap.nodes.labels),
         ),
         instances=replace(snap.instances, profile=profiles.codes(snap.instances.profile)),
         workloads=replace(
@@ -64,11 +74,11 @@ def renumbered(snap: ClusterSnapshot, rng: np.random.Generator, more: int = 3) -
             tenant=tenants.codes(work.tenant),
             mig_profile=profiles.codes(work.mig_profile),
             gpu_models=models.bits(work.gpu_models),
-            selector=labels.bits(work.selector),
+            selector=places[work.selector].astype(np.int32),
         ),
         members=replace(
             snap.members,
-            selector=labels.bits(snap.members.selector),
+            selector=places[snap.members.selector].astype(np.int32),
             mig_profile=profiles.codes(snap.members.mig_profile),
         ),
         queues=replace(queues, **by_model),

@@ -75,6 +75,8 @@ def column(rng: np.random.Generator, kind: str, rows: int) -> Any:
         return out
     if dtype is np.bool_:
         return rng.random(rows) < 0.5
+    if kind == "LabelBits":
+        return rng.integers(0, 256, (rows, 2)).astype(dtype)
     info = np.iinfo(dtype)
     return rng.choice(np.array([info.min, -1, 0, 1, info.max], dtype), rows)
 

@@ -12,7 +12,7 @@ from hashlib import blake2s
 
 import numpy as np
 
-from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, WorkloadTable
+from autopilot.core.model.snapshot import ClusterSnapshot, Names, ServiceTable, WorkloadTable
 
 OF_NODES = "nodes: "
 """Begins a label that a source requires of nodes because of the nodes that there are (their taints, and the ways in
@@ -51,7 +51,7 @@ def shape_digest(snapshot: ClusterSnapshot, row: int) -> str:
         sorted(asked.items()),
         _profile(names.profiles, int(work.mig_profile[row])),
         _named(names.gpu_models, int(work.gpu_models[row])),
-        _own(names.labels, int(work.selector[row])),
+        _own(names, int(work.selector[row])),
         _members(snapshot, row),
         str(snapshot.queues.id[int(work.queue[row])]),
     ):
@@ -65,7 +65,7 @@ def _members(snapshot: ClusterSnapshot, row: int) -> list[list[tuple[int, str, l
     pods: dict[str, list[tuple[int, str, list[str]]]] = defaultdict(list)
     for each in np.flatnonzero(members.workload == row).tolist():
         profile = _profile(names.profiles, int(members.mig_profile[each]))
-        asked = (int(members.gpus[each]), profile, _own(names.labels, int(members.selector[each])))
+        asked = (int(members.gpus[each]), profile, _own(names, int(members.selector[each])))
         pods[str(members.pod[each] or members.id[each])].append(asked)
     return sorted(sorted(parts) for parts in pods.values())
 
@@ -75,9 +75,10 @@ def _profile(profiles: Sequence[str], code: int) -> str:
     return profiles[code] if code >= 0 else "" if code == -1 else "?"
 
 
-def _own(labels: Sequence[str], bits: int) -> list[str]:
-    """The labels that work itself asks for."""
-    return [name for name in _named(labels, bits) if not name.startswith(OF_NODES)]
+def _own(names: Names, selector: int) -> list[str]:
+    """The labels that work itself asks for, sorted."""
+    asked = (names.labels[each] for each in names.selectors[selector])
+    return sorted(name for name in asked if not name.startswith(OF_NODES))
 
 
 def _named(names: Sequence[str], bits: int) -> list[str]:

@@ -22,9 +22,9 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Texts = NDArray[np.object_]
+LabelBits = NDArray[np.uint8]  # shape [rows, bytes]: label k of `Names.labels` is bit `k & 7` of byte `k >> 3`
 
-GPU_MILLI = 1000
-"""Thousandths of one whole GPU: the unit in which shared GPUs are counted."""
+GPU_MILLI = 1000  # thousandths of one whole GPU: the unit in which shared GPUs are counted
 
 
 class State(IntEnum):
@@ -115,7 +115,7 @@ class NodeTable:
     cordoned: Bools
     spot: Bools
     reclaim_at_s: F64  # announced time at which the cloud reclaims it; NaN: not announced
-    labels: I64  # labels of the node: bit set over Names.labels
+    labels: LabelBits  # labels of the node
     hints: I64  # what it has of what work prefers (images, a NUMA policy): a bit set whose bits the source knows
     mig_fixed: Bools  # nothing there changes MIG geometries
 
@@ -181,7 +181,7 @@ class WorkloadTable:
     memory_mib: I64
     topology: I8  # level that all members must share
     preferred: I8  # level that they should share
-    selector: I64  # labels that its nodes must have: bit set over Names.labels; 0: any node
+    selector: I32  # labels that its nodes must have: place in Names.selectors; 0: any node
     prefers: I64  # hints that decide between equal nodes: bit set over the hints of nodes; 0: none
     preemptible: Bools
     excluded: Bools  # opted out of every action of the autopilot
@@ -216,7 +216,7 @@ class MemberTable:
     workload: I32
     gpus: I32
     rank: I32
-    selector: I64  # bit set over Names.labels
+    selector: I32  # labels that its node must have beside those of its gang: place in Names.selectors
     mig_profile: I32  # -1: whole GPUs
     pod: Texts  # "": a separate pod
 
@@ -334,7 +334,8 @@ class Names:
     pools: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()  # "key=value", of nodes and selectors; at most 63; see identity.OF_NODES
+    labels: tuple[str, ...] = ()  # "key=value", of nodes and selectors; see identity.OF_NODES
+    selectors: tuple[tuple[int, ...], ...] = ((),)  # labels that are asked for together, by place in `labels`
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,20 +365,20 @@ DTYPES: dict[str, Any] = {
     "I32": np.int32,
     "I64": np.int64,
     "Bools": np.bool_,
+    "LabelBits": np.uint8,
 }
 BY_MODEL: dict[str, Any] = {"guarantee": np.int32, "limit_by_model": np.int32, "weight_by_model": np.float64}
 """Columns of QueueTable with one entry per GPU model."""
+WIDE: dict[str, Any] = BY_MODEL | {"labels": np.uint8}  # columns of two dimensions, by names that are in no other table
 
 
 def empty(table: type[Any]) -> Any:
     """A table of type `table` without rows."""
-    columns = {f.name: np.empty(0, DTYPES.get(str(f.type), np.int32)) for f in fields(table)}
-    for name, dtype in BY_MODEL.items() if table is QueueTable else ():
-        columns[name] = np.empty((0, 0), dtype)
-    return table(**columns)
+    types = {f.name: WIDE.get(f.name, DTYPES.get(str(f.type), np.int32)) for f in fields(table)}
+    return table(**{name: np.empty((0, 0) if name in WIDE else 0, dtype) for name, dtype in types.items()})
 
 
-UNSTATED: dict[str, Any] = {
+UNSTATED: dict[str, Any] = {  # values of columns that are not stated; 0, "" or False for all others
     "limit": -1,
     "borrow_limit": -1,
     "lend_limit": -1,
@@ -417,7 +418,6 @@ UNSTATED: dict[str, Any] = {
     "ceiling": -1,
     "ceiling_until_s": np.nan,
 }
-"""Values of columns that are not stated; 0, "" or False for all others."""
 
 
 def make(table: type[Any], **columns: Any) -> Any:
@@ -425,11 +425,11 @@ def make(table: type[Any], **columns: Any) -> Any:
     count = len(next(iter(columns.values())))
     made = {}
     for f in fields(table):
-        dtype = DTYPES.get(str(f.type), np.int32)
+        dtype = WIDE.get(f.name, DTYPES.get(str(f.type), np.int32))
         if f.name in columns:
-            made[f.name] = np.asarray(columns[f.name], BY_MODEL.get(f.name, dtype))
-        elif f.name in BY_MODEL:
-            made[f.name] = np.empty((count, 0), BY_MODEL[f.name])
+            made[f.name] = np.asarray(columns[f.name], dtype)
+        elif f.name in WIDE:
+            made[f.name] = np.empty((count, 0), dtype)
         else:
             unstated = UNSTATED.get(f.name, "" if dtype is object else 0)
             asks_nothing = table is WorkloadTable and f.name in {"cpu_milli", "memory_mib"}

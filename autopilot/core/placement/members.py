@@ -81,7 +81,7 @@ def _seat(whatif: WhatIf, team: Team, room: I32, base: Shape, order: list[int]) 
         gpus = int(table.gpus[member])
         if sum(counts) >= least and not team.may_be(sum(counts) + gpus):
             continue
-        selector = base.selector | int(table.selector[member])
+        selector = _both(base.selector, whatif.snapshot.names.selectors[int(table.selector[member])])
         shape = replace(base, members=1, per_member=gpus, tail=0, selector=selector)
         fits = suitable_nodes(whatif, shape, team.memory_mib_of_model) & (free >= gpus)
         fits &= (cpu >= base.cpu_milli) & (memory >= base.host_memory_mib)
@@ -95,6 +95,11 @@ def _seat(whatif: WhatIf, team: Team, room: I32, base: Shape, order: list[int]) 
     return nodes, counts
 
 
+def _both(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """The labels of two selectors."""
+    return tuple(sorted({*one, *other})) if other else one
+
+
 # --- MIG instances -----------------------------------------------------------------------------
 
 
@@ -103,7 +108,7 @@ class _Pod:
     """One member: instances by profile, what its node must carry, and its rank."""
 
     wants: tuple[tuple[int, int], ...]  # (profile, instances)
-    selector: int
+    selector: tuple[int, ...]
     rank: int
 
     @property
@@ -148,7 +153,7 @@ def _pods(whatif: WhatIf, team: Team) -> list[_Pod]:
     pods = [
         _Pod(
             tuple((int(table.mig_profile[each]), int(table.gpus[each])) for each in rows),
-            int(table.selector[rows[0]]),
+            whatif.snapshot.names.selectors[int(table.selector[rows[0]])],
             int(table.rank[rows[0]]),
         )
         for rows in by_pod.values()
@@ -168,7 +173,9 @@ def _seat_instances(whatif: WhatIf, team: Team, pods: Sequence[_Pod], free: I32)
     for pod in pods:
         if len(taken) >= least and not team.may_be(len(taken) + pod.count):
             continue
-        suits = suitable_nodes(whatif, replace(base, selector=base.selector | pod.selector), team.memory_mib_of_model)
+        suits = suitable_nodes(
+            whatif, replace(base, selector=_both(base.selector, pod.selector)), team.memory_mib_of_model
+        )
         nodes = [
             node
             for node in dict.fromkeys(node for node, _ in left)

@@ -17,7 +17,7 @@ class StateCache:
     # whole free GPUs per node beside holds; read only
     rooms: dict[tuple[tuple[int, bytes, bytes], ...], I32] = field(default_factory=dict)
     # free GPUs for members
-    counted: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
+    counted: dict[tuple[int | tuple[int, ...], ...], tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

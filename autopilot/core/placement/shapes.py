@@ -5,7 +5,7 @@ Gangs of equal shape fit or fail together, which is what makes a queue of thousa
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, NodeTable, Topology, WorkloadTable
 from autopilot.core.placement.whatif import Layout, WhatIf
+
+EVERY = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Shape:
     host_memory_mib: int
     topology: int
     preferred: int = 0
-    selector: int = 0
+    selector: tuple[int, ...] = ()  # labels that its nodes must have, by place in Names.labels
     saves: bool = True  # it writes checkpoints
 
     @property
@@ -102,7 +104,7 @@ def shape_of(snapshot: ClusterSnapshot, row: int, gpus: int | None = None) -> Sh
         host_memory_mib=int(work.memory_mib[row]),
         topology=int(work.topology[row]),
         preferred=int(work.preferred[row]),
-        selector=int(work.selector[row]),
+        selector=snapshot.names.selectors[int(work.selector[row])],
         saves=bool(work.checkpoint_interval_s[row] > 0 or work.checkpoint_on_request[row]),
     )
 
@@ -146,13 +148,21 @@ def shape_classes(
     return codes.astype(np.int32)
 
 
+def carriers(nodes: NodeTable, labels: Sequence[int], at: I32 | slice = EVERY) -> Bools:
+    """Nodes that have all these labels, by place in `Names.labels`. Shape [nodes at `at`]."""
+    mask = np.ones(nodes.gpu_model[at].shape, np.bool_)
+    for label in labels:
+        mask &= (nodes.labels[at, label >> 3] >> (label & 7)) & 1 == 1
+    return mask
+
+
 def suitable_models(nodes: NodeTable, shape: Shape, memory_mib_of_model: F64, at: I32 | slice) -> Bools:
     """Nodes whose GPU model, GPU memory and labels suit a member. Shape [nodes at `at`]."""
     mask = np.ones(nodes.gpu_model[at].shape, np.bool_)
     if shape.models:
         mask &= ((shape.models >> nodes.gpu_model[at].astype(np.int64)) & 1) == 1
     if shape.selector:
-        mask &= (nodes.labels[at] & shape.selector) == shape.selector
+        mask &= carriers(nodes, shape.selector, at)
     if shape.memory_mib:
         mask &= memory_mib_of_model[nodes.gpu_model[at]] >= shape.memory_mib
     return mask

@@ -135,7 +135,7 @@ class WhatIf:
         bad_node, bad_gpu = out_of_use(nodes, gpus)
         node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)
         self.node_ok = node_ok
-        self.suited: dict[tuple[int, int, int, bool, bytes], Bools] = {}  # see shapes.suited_nodes
+        self.suited: dict[tuple[int, tuple[int, ...], int, bool, bytes], Bools] = {}  # see shapes.suited_nodes
         self.gpu_ok: Bools = gpus.healthy & ~bad_gpu & (gpus.recut == Recut.SETTLED)
         self.gpu_usable: Bools = self.gpu_ok & ~gpus.mig & node_ok[gpus.node]
         self.instance_gpu: I32 = snapshot.instances.gpu

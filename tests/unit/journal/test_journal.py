@@ -356,7 +356,7 @@ def test_a_journal_of_an_earlier_schema_is_one_clear_error(path: Path, tmp_path:
     with sqlite3.connect(old) as db:
         db.execute("UPDATE runs SET schema = 'gpu-autopilot/journal/2'")
     with pytest.raises(
-        InputError, match=r"old\.sqlite: written as gpu-autopilot/journal/2; this version reads .*/3\. "
+        InputError, match=r"old\.sqlite: written as gpu-autopilot/journal/2; this version reads .*/4\. "
     ):
         JournalReader(Path(old))
 

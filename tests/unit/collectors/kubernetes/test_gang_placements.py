@@ -28,6 +28,6 @@ def test_only_what_the_owner_asks_for_binds(record: str, asked: list[str]) -> No
     """The record names what was written; the rest of the selector stays."""
     made = job("a", 8, suspend=True, nodeSelector={HOST: "n1", "disk": "ssd"}, annotations={EFFECT: record})
     inventory, work = Seen(node("n1", labels={"disk": "ssd"}), node("n2"), made).tables()
-    selector = int(row(work, "team/a")["selector"])
-    found = [name for bit, name in enumerate(inventory.names.labels) if selector >> bit & 1]
+    selector = inventory.names.selectors[row(work, "team/a")["selector"]]
+    found = [inventory.names.labels[each] for each in selector]
     assert sorted(found) == sorted([*asked, "disk=ssd"])

@@ -13,7 +13,7 @@ from autopilot.core.model.snapshot import Recut
 from collectors.kubernetes.collector import Options
 from collectors.kubernetes.nodes import model_of
 from tests.kits.kube_objects import EPOCH_S, job, meta, node, pod, stamp
-from tests.unit.collectors.kubernetes.view import Seen, held, reasons, row
+from tests.unit.collectors.kubernetes.view import Seen, held, reasons, row, suited
 
 
 def _node(column: str, *objects: Any, place: int = 0, options: Options | None = None) -> Any:
@@ -147,10 +147,9 @@ def test_a_taint_keeps_work_away_that_does_not_tolerate_it() -> None:
     """A tainted pool is a label that only the other nodes have, and that such work asks for."""
     tainted = node("n1", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
     tolerant = pod("in", 1, tolerations=[{"key": "team", "operator": "Exists"}])
-    inventory, work = Seen(tainted, node("n2"), tolerant, pod("out", 1)).tables()
-    asked = row(work, "team/out")["selector"]
-    assert row(work, "team/in")["selector"] == 0
-    assert [bool(label & asked) for label in inventory.nodes.labels.tolist()] == [False, True]
+    seen = Seen(tainted, node("n2"), tolerant, pod("out", 1)).tables()
+    assert row(seen[1], "team/in")["selector"] == 0
+    assert suited(seen, "team/out") == [False, True]
 
 
 def test_selectors_and_affinity_are_labels_of_nodes() -> None:
@@ -158,20 +157,66 @@ def test_selectors_and_affinity_are_labels_of_nodes() -> None:
     term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     nodes = [node(f"n{k}", labels={"disk": disk}) for k, disk in enumerate(("ssd", "hdd", "nvme"))]
-    inventory, work = Seen(*nodes, pod("a", affinity=affinity), pod("s", nodeSelector={"disk": "hdd"})).tables()
-    labels = inventory.nodes.labels.tolist()
-    assert [bool(each & row(work, "team/a")["selector"]) for each in labels] == [True, False, True]
-    assert [bool(each & row(work, "team/s")["selector"]) for each in labels] == [False, True, False]
+    seen = Seen(*nodes, pod("a", affinity=affinity), pod("s", nodeSelector={"disk": "hdd"})).tables()
+    assert suited(seen, "team/a") == [True, False, True]
+    assert suited(seen, "team/s") == [False, True, False]
 
 
-def test_more_constraints_than_bits_leave_the_work_alone() -> None:
-    """The 64th different selector has no bit: that work is named and excluded, the others are not."""
-    pods = [pod(f"p{k:02}", nodeSelector={"only": str(k)}) for k in range(65)]
-    seen = Seen(node("n1"), *pods)
+OPERATORS: list[tuple[str, list[str], list[bool]]] = [
+    ("In", ["ssd", "absent"], [True, False, False]),
+    ("NotIn", ["ssd"], [False, True, True]),
+    ("Exists", [], [True, True, False]),
+    ("DoesNotExist", [], [False, False, True]),
+    ("Gt", ["5"], [False, True, False]),
+    ("Lt", ["7"], [False, False, False]),
+    ("Gt", ["5" * 30], [False, False, False]),
+    ("Like", ["ssd"], [False, False, False]),
+]
+
+
+@pytest.mark.parametrize(("operator", "values", "expected"), OPERATORS)
+def test_every_operator_of_an_affinity_is_understood(operator: str, values: list[str], expected: list[bool]) -> None:
+    """A node without the label meets NotIn and DoesNotExist; an unknown operator is not met."""
+    term = {"matchExpressions": [{"key": "disk", "operator": operator, "values": values}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    nodes = [node("n0", labels={"disk": "ssd"}), node("n1", labels={"disk": "7"}), node("n2")]
+    assert suited(Seen(*nodes, pod("a", affinity=affinity)).tables(), "team/a") == expected
+
+
+def test_a_name_in_an_affinity_is_that_of_the_node() -> None:
+    """Match fields know no other field, and an empty term selects nothing."""
+    for key, expected in (("metadata.name", [True, False]), ("metadata.uid", [False, False])):
+        terms: list[dict[str, Any]] = [{"matchFields": [{"key": key, "operator": "In", "values": ["n0"]}]}, {}]
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        assert suited(Seen(node("n0"), node("n1"), pod("a", affinity=affinity)).tables(), "team/a") == expected
+
+
+def test_a_tenant_with_very_many_selectors_takes_none_from_others() -> None:
+    """200 nodes, 300 selectors of one tenant, and a gang for every node that names its host: all have their nodes."""
+    nodes = [node(f"n{k}", labels={"disk": "ssd" if k == 7 else "hdd"}) for k in range(200)]
+    greedy = [pod(f"p{k}", nodeSelector={"only": str(k)}) for k in range(300)]
+    pinned = [pod(f"h{k}", nodeSelector={"kubernetes.io/hostname": f"n{k}"}) for k in range(200)]
+    seen = Seen(*nodes, *greedy, *pinned)
     batch = seen.batch()
     assert batch.work is not None
-    assert int(batch.work.workloads.excluded.sum()) == 2
-    assert len([each for each in reasons(batch, "selector") if "more than 63" in each]) == 2
+    assert not batch.work.workloads.excluded.any()
+    late = seen.tables(pod("late", nodeSelector={"disk": "ssd"}))
+    places = [each.metadata.name for each in seen.collector._nodes._index[1].nodes]  # type: ignore[index]
+    assert [name for name, suits in zip(places, suited(late, "team/late"), strict=True) if suits] == ["n7"]
+    for name in ("n0", "n63", "n64", "n199"):
+        host = suited(late, f"team/h{name[1:]}")
+        assert [place for place, suits in zip(places, host, strict=True) if suits] == [name]
+
+
+def test_selectors_of_work_that_is_gone_are_forgotten() -> None:
+    """A fleet whose jobs name their hosts for years keeps the selectors of its present work."""
+    seen = Seen(node("n1", labels={"disk": "ssd"}), pod("stays", nodeSelector={"disk": "ssd"}))
+    for each in range(6):
+        many = [pod(f"p{each}-{k}", nodeSelector={"only": f"{each}-{k}"}) for k in range(100)]
+        seen.tables(*many)
+        last = seen.tables(gone=tuple(many))
+    assert len(last[0].names.selectors) <= 2 + 256 + 100
+    assert suited(last, "team/stays") == [True]
 
 
 # --- hardware that lies ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.model.records import Batch, Inventory, Work
 from autopilot.core.model.snapshot import ClusterSnapshot, WorkloadTable
+from autopilot.core.placement.shapes import carriers
 from collectors.kubernetes.collector import KubernetesCollector, Options
 from collectors.kubernetes.source import Cluster
 from tests.kits.kube_api import Canned, Json
@@ -62,6 +63,12 @@ def row(work: Work, name: str) -> dict[str, Any]:
     table: WorkloadTable = work.workloads
     (place,) = np.flatnonzero(table.id == name).tolist()
     return {column: getattr(table, column)[place] for column in WorkloadTable.__slots__}
+
+
+def suited(seen: tuple[Inventory, Work], name: str) -> list[bool]:
+    """Which nodes have the labels that a workload asks for."""
+    inventory, work = seen
+    return carriers(inventory.nodes, inventory.names.selectors[row(work, name)["selector"]]).tolist()  # type: ignore[no-any-return]
 
 
 def held(seen: tuple[Inventory, Work], name: str) -> list[str]:
