@@ -12,9 +12,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from autopilot.http.auth import Caller
+from autopilot.http.bodies import Bodies
 from autopilot.http.desk import Desk
 from autopilot.http.documents import JSON
-from autopilot.http.edge import Edge
+from autopilot.http.edge import ALERTS, Edge
 from autopilot.http.routers import (
     alerts,
     commands,
@@ -108,7 +109,8 @@ def _app(desk: Desk, routers: Iterable[APIRouter]) -> FastAPI:
     app.state.desk = desk
     for router in routers:
         app.include_router(router, responses=REFUSALS)
-    app.add_middleware(Edge, desk=desk)
+    app.add_middleware(Bodies, most=lambda path: desk.alerts_bytes if path == ALERTS else desk.body_bytes)
+    app.add_middleware(Edge, desk=desk)  # the outer one: it adds headers to every answer
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:

@@ -16,6 +16,7 @@ from autopilot.core.model.records import Command, CommandKind
 from autopilot.http.auth import Caller, Tokens
 from autopilot.http.documents import Documents
 from autopilot.http.history import History
+from autopilot.http.limits import Limits
 from autopilot.http.sessions import Sessions
 from autopilot.oncall.follow import Follower
 from autopilot.service.inbox import CommandInbox
@@ -46,6 +47,9 @@ class Desk:
     history: History = field(default_factory=History)
     sessions: Sessions = field(default_factory=Sessions)
     documents: Documents = field(default_factory=Documents)
+    limits: Limits = field(default_factory=Limits)
+    body_bytes: int = 64 << 10  # longest body of a request
+    alerts_bytes: int = 1 << 20  # of a delivery of alerts
     certified: Caller | None = None  # who calls without a token, where the listener demands a client certificate
 
     def latest(self) -> Published:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from autopilot.http.limits import CHANGING, DELIVERING, READING, SIGNING_IN, UNKNOWN, Limit, Limits
+from autopilot.http.limits import CHANGING, DELIVERING, READING, UNKNOWN, Limit
 from autopilot.http.sessions import COOKIE, READS
 
 HEADERS = {
@@ -24,14 +24,14 @@ HEADERS = {
 """Headers of every answer; a router may set a policy of its own."""
 
 HEALTH = frozenset({"/healthz", "/readyz"})
-SESSION, ALERTS = "/api/v1/session", "/api/v1/alerts"
+ALERTS = "/api/v1/alerts"
 
 
 class Edge:
     """ASGI middleware; answers of any length pass through it as they come."""
 
     def __init__(self, app: ASGIApp, desk: Any) -> None:
-        self._app, self._desk, self._limits = app, desk, Limits()
+        self._app, self._desk, self._limits = app, desk, desk.limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -57,14 +57,13 @@ class Edge:
 
     def _wait_s(self, request: Request) -> float:
         address = request.client.host if request.client is not None else ""
-        if request.method == "POST" and request.url.path == SESSION:
-            return self._limits.wait_s(address, SIGNING_IN)
         who = self._caller(request)
         limit: Limit = UNKNOWN
         if who:
             limit = READING if request.method in READS else CHANGING
             limit = DELIVERING if request.url.path == ALERTS else limit
-        return self._limits.wait_s(who or address, limit)
+        wait_s: float = self._limits.wait_s(who or address, limit)
+        return wait_s
 
     def _caller(self, request: Request) -> str:
         """The name of the caller, "" for none that is known."""

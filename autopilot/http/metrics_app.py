@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, HTTPException, Request, Response
 
 from autopilot.http.auth import Tokens
+from autopilot.http.bodies import Bodies
 from autopilot.metrics.exposition import CONTENT_TYPE
 from autopilot.service.exposed import Exposed
 
@@ -12,6 +13,8 @@ from autopilot.service.exposed import Exposed
 def metrics_app(exposed: Exposed, tokens: Tokens | None) -> FastAPI:
     """`/metrics`. `tokens`: those that may read it; None: everybody."""
     app = FastAPI(title="gpu-autopilot metrics", docs_url=None, redoc_url=None, openapi_url=None)
+
+    app.add_middleware(Bodies, most=lambda _: 0)
 
     @app.get("/metrics")
     def metrics(request: Request) -> Response:

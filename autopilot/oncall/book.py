@@ -14,11 +14,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from autopilot.core.model.errors import InputError
 from autopilot.journal.alerts import AlertStep
 from autopilot.oncall.payload import Delivered
 
-MOST_OPEN = 20_000
+log: Any = structlog.get_logger("alerts")
+
+MOST_OPEN, MOST_EACH = 20_000, 5_000
+"""Alerts that have not ended: of all senders, and of one. Beyond it the oldest ones of the fullest sender go."""
 KEPT_ENDED = 20_000
 MOST_HISTORY = 50
 
@@ -112,7 +117,8 @@ class AlertRecord:
 
 _TABLE = """CREATE TABLE IF NOT EXISTS alerts (
     fingerprint TEXT NOT NULL, started TEXT NOT NULL, firing INTEGER NOT NULL, ended INTEGER NOT NULL,
-    deliveries INTEGER NOT NULL, record TEXT NOT NULL, PRIMARY KEY (fingerprint, started))"""
+    deliveries INTEGER NOT NULL, record TEXT NOT NULL, sender TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (fingerprint, started))"""
 _COLUMNS = "firing, deliveries, record"
 
 
@@ -127,25 +133,31 @@ class AlertBook:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute(_TABLE)
+            if "sender" not in {name for _, name, *_ in self._db.execute("PRAGMA table_info(alerts)")}:
+                self._db.execute("ALTER TABLE alerts ADD COLUMN sender TEXT NOT NULL DEFAULT ''")
             self._db.execute("CREATE INDEX IF NOT EXISTS open_alerts ON alerts (ended)")
         except sqlite3.Error as error:
             raise self._refusal(error) from error
 
     def receive(
-        self, alerts: Sequence[Delivered], now_s: float, record: Callable[[Sequence[Delivered]], None] = lambda _: None
+        self,
+        alerts: Sequence[Delivered],
+        now_s: float,
+        record: Callable[[Sequence[Delivered]], None] = lambda _: None,
+        sender: str = "",
     ) -> int:
         """Store the alerts of one delivery in one transaction; returns how many changed something.
 
-        `record` keeps those that changed something; what it raises, and `InputError` where the alerts cannot be stored,
-        means that nothing of the delivery is stored.
+        A sender whose alerts fill the book loses its own oldest ones, never those of others. `record` keeps those that
+        changed something; what it raises, and `InputError` where the alerts cannot be stored, means that nothing of the
+        delivery is stored.
         """
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
-                    changed = [alert for alert in alerts if self._receive(alert, now_s)]
-                    (open_alerts,) = self._db.execute("SELECT count(*) FROM alerts WHERE ended = 0").fetchone()
-                    _check_room(open_alerts)
+                    changed = [alert for alert in alerts if self._receive(alert, now_s, sender)]
+                    self._make_room()
                     record(changed)
                     self._db.execute("COMMIT")
                 except BaseException:
@@ -155,13 +167,31 @@ class AlertBook:
                 raise self._refusal(error) from error
         return len(changed)
 
-    def _receive(self, alert: Delivered, now_s: float) -> bool:
+    def _make_room(self) -> None:
+        """Remove the oldest open alerts of senders that have too many."""
+        counts = "SELECT count(*), sender FROM alerts WHERE ended = 0 GROUP BY sender ORDER BY 1 DESC"
+        while True:
+            found: list[tuple[int, str]] = self._db.execute(counts).fetchall()
+            number, sender = found[0] if found else (0, "")
+            others = sum(count for count, _ in found[1:])
+            too_many = max(number - MOST_EACH, number - max(MOST_OPEN - others, MOST_OPEN // max(len(found), 1)))
+            if too_many <= 0:
+                return
+            self._db.execute(
+                "DELETE FROM alerts WHERE rowid IN "
+                "(SELECT rowid FROM alerts WHERE ended = 0 AND sender = ? ORDER BY rowid LIMIT ?)",
+                (sender, too_many),
+            )
+            log.warning("alerts were dropped", sender=sender, dropped=too_many, fix="resolve alerts of this sender")
+
+    def _receive(self, alert: Delivered, now_s: float, sender: str) -> bool:
         key = (alert.fingerprint, alert.started)
         row = self._db.execute("SELECT firing FROM alerts WHERE fingerprint = ? AND started = ?", key).fetchone()
         if row is None:
             came = (Moment(now_s, Stage.RECEIVED, "delivered"),)
             record = AlertRecord(*key, alert.labels, alert.summary, firing=True, received_s=now_s, history=came)
-            self._db.execute("INSERT INTO alerts VALUES (?, ?, ?, 0, 1, ?)", (*key, alert.firing, _text(record)))
+            values = (*key, alert.firing, _text(record), sender)
+            self._db.execute("INSERT INTO alerts VALUES (?, ?, ?, 0, 1, ?, ?)", values)
             return True
         ends = bool(row[0]) and not alert.firing
         self._db.execute(
@@ -221,11 +251,6 @@ class AlertBook:
 
     def _refusal(self, error: sqlite3.Error) -> InputError:
         return InputError(f"{self._path}: alerts cannot be kept: {error}; free some space or make the folder writable")
-
-
-def _check_room(open_alerts: int) -> None:
-    if open_alerts > MOST_OPEN:
-        raise InputError(f"over {MOST_OPEN:,} alerts are open; resolve some, then send these again")
 
 
 def _text(record: AlertRecord) -> str:

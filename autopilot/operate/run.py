@@ -125,6 +125,8 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         hangs=lambda: service.pulse.problem,
         rearm=service.restraint.rearm if service.restraint is not None else None,
         follower=follower,
+        body_bytes=settings.http.body_kib << 10,
+        alerts_bytes=settings.alerts.body_kib << 10,
         history=History(own.history),
     )
     service.publisher.follow(desk.history.take)

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from autopilot.core.model.errors import InputError
+from autopilot.service.hasty import HastyProtocol
 
 STARTS_WITHIN_S = 10.0
 
@@ -83,7 +84,14 @@ class Listener:
         self._socket, self.url = bind(listen, field)
         self.url = self.url if tls is None else self.url.replace("http:", "https:", 1)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off", **given
+            app,
+            http=HastyProtocol,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=2,
+            lifespan="off",
+            **given,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name=field, daemon=True)

@@ -56,6 +56,7 @@ class Alerts(Section):
     )
     token_file: Path | None = Field(None, description="file with a bearer token for it")
     runbooks: Path | None = Field(None, description="folder of runbooks; null: the shipped ones")
+    body_kib: int = Field(1024, ge=1, le=4096, description="longest body of a delivery, in KiB")
 
 
 class Token(Section):
@@ -108,6 +109,7 @@ class Http(Section):
         None, description="roles of tokens of the cluster; null: only `tokens` are known"
     )
     answer_s: Seconds = Field(5.0, ge=0, le=60, description="how long a command waits for the tick that obeys it")
+    body_kib: int = Field(64, ge=1, le=4096, description="longest body of a request, in KiB; alerts have their own")
 
 
 class Metrics(Section):

@@ -245,6 +245,20 @@ def test_what_the_service_may_call_is_limited_on_request(render: Callable[..., l
     assert len(without) == 2
 
 
+def test_only_named_namespaces_reach_the_service(render: Callable[..., list[Obj]]) -> None:
+    """That of the release and `monitoring`; the scaler adds that of KEDA, and no value opens the port to everybody."""
+
+    def names(*values: str) -> list[str]:
+        (rule,) = _of(render(*values), "NetworkPolicy")["spec"]["ingress"]
+        own, *others = rule["from"]
+        assert own == {"podSelector": {}}
+        return [each["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for each in others]
+
+    assert names() == ["monitoring"]
+    assert names("networkPolicy.namespaces={prom,ingress}") == ["prom", "ingress"]
+    assert names("settings.scale.keda.listen=0.0.0.0:9473") == ["monitoring", "keda"]
+
+
 def test_one_replica_is_fenced_and_watched_too(render: Callable[..., list[Obj]]) -> None:
     """A pod that is deleted, or lost with its node, may end after its successor starts: the Lease keeps them apart, and
     keeps the memory. No budget holds a drain up.

@@ -20,7 +20,7 @@ from autopilot.http.auth import Deliverer, Viewer, origin_of
 from autopilot.http.desk import Asked, Desk
 from autopilot.oncall.book import AlertRecord, Answer
 from autopilot.oncall.follow import Follower, Round
-from autopilot.oncall.payload import MAX_BYTES, Delivered, parse_payload
+from autopilot.oncall.payload import Delivered, parse_payload
 from autopilot.oncall.runbook import SUBJECTS, Runbook
 
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
@@ -34,7 +34,7 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
     follower = _follower(desk)
     if waits := desk.waiting():  # the sender tries again, and the leader follows alerts
         raise HTTPException(503, waits, {"Retry-After": "5"})
-    body = await _body(request)
+    body = await request.body()
     try:
         alerts, truncated = await run_in_threadpool(parse_payload, body)
     except InputError as error:
@@ -51,7 +51,7 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
         desk.record.alerts(steps, caller.name, caller.role.value, origin_of(request))
 
     try:
-        changed = await run_in_threadpool(follower.book.receive, alerts, now_s, record)
+        changed = await run_in_threadpool(follower.book.receive, alerts, now_s, record, caller.name)
     except (InputError, AuditError) as error:
         raise HTTPException(503, str(error), {"Retry-After": "30"}) from error
     if changed or truncated:
@@ -102,16 +102,6 @@ def _follower(desk: Desk) -> Follower:
     if desk.follower is None:
         raise HTTPException(503, "alerts are not followed in this service")
     return desk.follower
-
-
-async def _body(request: Request) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BYTES:
-            raise HTTPException(413, f"a delivery has at most {MAX_BYTES:,} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _document(alert: AlertRecord, desk: Desk) -> dict[str, Any]:

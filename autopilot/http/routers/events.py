@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
 
 from autopilot.explain.proposals import Answer, answer_of
 from autopilot.http.answers import Summary, stated
@@ -20,7 +22,8 @@ from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
-MOST_STREAMS = 200
+MOST_STREAMS, MOST_EACH = 200, 20
+"""Streams that are open at once: of everybody, and of one caller."""
 LOOKS_EVERY_S = 0.2
 AT_MOST_EVERY_S = 1.0
 TRIES_AGAIN_MS = 2000
@@ -34,36 +37,50 @@ def summary(desk: Asked, _caller: Viewer) -> dict[str, Any]:
 
 
 @router.get("/events", response_class=EventSourceResponse)
-async def events(desk: Asked, _caller: Viewer, request: Request) -> EventSourceResponse:
+async def events(desk: Asked, caller: Viewer, request: Request) -> EventSourceResponse:
     """An event for each tick and each change of an alert, at most one a second, until session or service end."""
-    streams: set[object] = request.app.state.__dict__.setdefault("streams", set())
-    if len(streams) >= MOST_STREAMS:
+    open_now: Counter[str] = request.app.state.__dict__.setdefault("streams", Counter())
+    who = f"{caller.role} {caller.name}"
+    if open_now[who] >= MOST_EACH:
+        raise HTTPException(429, f"{caller.name} has {MOST_EACH} pages open already; close one", {"Retry-After": "30"})
+    if open_now.total() >= MOST_STREAMS:
         raise HTTPException(503, f"{MOST_STREAMS} pages are open already; close one", {"Retry-After": "30"})
     cookie = None if "Authorization" in request.headers else request.cookies.get(COOKIE)
-    return EventSourceResponse(_news(desk, cookie, streams), ping=15)
+    return _Stream(_news(desk, cookie), ping=15, counted=(open_now, who))
 
 
-async def _news(desk: Desk, cookie: str | None, streams: set[object]) -> AsyncIterator[ServerSentEvent]:
-    mine = object()
-    streams.add(mine)
-    try:
-        shown: tuple[Published | None, str, int] | None = None
-        while not desk.publisher.closed:
-            if cookie is not None and desk.sessions.find(cookie) is None:
-                yield ServerSentEvent("{}", event="signed-out")
-                return
-            alerts = desk.follower.revision if desk.follower is not None else 0
-            reason = await run_in_threadpool(desk.kill_switch.reason)  # it may ask the API server
-            now = desk.publisher.latest, reason, alerts
-            if shown is not None and now[0] is shown[0] and now[1:] == shown[1:]:
-                await asyncio.sleep(LOOKS_EVERY_S)
-                continue
-            shown = now
-            body = msgspec.json.encode(await run_in_threadpool(summary_of, desk)).decode()
-            yield ServerSentEvent(body, event="tick", retry=TRIES_AGAIN_MS)
-            await asyncio.sleep(AT_MOST_EVERY_S)
-    finally:
-        streams.discard(mine)
+class _Stream(EventSourceResponse):
+    """A stream that counts for its caller from the request on until it ends, however that comes about."""
+
+    def __init__(self, news: AsyncIterator[ServerSentEvent], *, ping: int, counted: tuple[Counter[str], str]) -> None:
+        super().__init__(news, ping=ping)
+        self._open_now, self._who = counted
+        self._open_now[self._who] += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._open_now[self._who] -= 1
+            self._open_now += Counter()  # forget who has none
+
+
+async def _news(desk: Desk, cookie: str | None) -> AsyncIterator[ServerSentEvent]:
+    shown: tuple[Published | None, str, int] | None = None
+    while not desk.publisher.closed:
+        if cookie is not None and desk.sessions.find(cookie) is None:
+            yield ServerSentEvent("{}", event="signed-out")
+            return
+        alerts = desk.follower.revision if desk.follower is not None else 0
+        reason = await run_in_threadpool(desk.kill_switch.reason)  # it may ask the API server
+        now = desk.publisher.latest, reason, alerts
+        if shown is not None and now[0] is shown[0] and now[1:] == shown[1:]:
+            await asyncio.sleep(LOOKS_EVERY_S)
+            continue
+        shown = now
+        body = msgspec.json.encode(await run_in_threadpool(summary_of, desk)).decode()
+        yield ServerSentEvent(body, event="tick", retry=TRIES_AGAIN_MS)
+        await asyncio.sleep(AT_MOST_EVERY_S)
 
 
 def summary_of(desk: Desk) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, Field
 
 from autopilot.http.answers import SessionState, stated
-from autopilot.http.auth import Viewer
+from autopilot.http.auth import Viewer, origin_of
 from autopilot.http.desk import Asked
+from autopilot.http.limits import SIGNING_IN
 from autopilot.http.sessions import COOKIE, check_origin
 from autopilot.service.settings import Role
 
@@ -33,9 +34,17 @@ def session(desk: Asked, request: Request) -> dict[str, Any]:
 
 @router.post("", responses=stated(SessionState))
 def sign_in(desk: Asked, request: Request, response: Response, given: SignIn) -> dict[str, Any]:
-    """Exchange a token for a session cookie. Only the page of this service may ask."""
+    """Exchange a token for a session cookie. Only the page of this service may ask.
+
+    Sign-ins with a token that is none count by address, those with a valid one by its name: behind one proxy, mistakes
+    of one person block nobody else.
+    """
     check_origin(request)
     caller = desk.tokens.caller(given.token.strip())
+    who = f"sign-in {caller.name}" if caller is not None else origin_of(request)
+    if wait_s := desk.limits.wait_s(who, SIGNING_IN):
+        words = f"too many sign-ins; try again in {wait_s:.0f} s"
+        raise HTTPException(429, words, {"Retry-After": f"{wait_s:.0f}"})
     if caller is None:
         raise HTTPException(401, "this is no token of the service; ask its operator for one")
     if not caller.may(Role.VIEWER):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Mode
 from autopilot.journal.alerts import AlertStep
+from autopilot.oncall import book as book_module
 from autopilot.oncall.book import AlertBook, AlertRecord, Stage
 from autopilot.oncall.follow import Follower
 from autopilot.oncall.payload import parse_payload
@@ -74,6 +76,38 @@ def book(tmp_path: Path) -> Iterator[AlertBook]:
 
 
 # --- deliveries -------------------------------------------------------------------------------------
+
+
+def test_a_sender_that_fills_the_book_loses_its_own_oldest_alerts(
+    book: AlertBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alerts of another sender stay, and are still taken while the book is full."""
+    monkeypatch.setattr(book_module, "MOST_EACH", 20)
+    monkeypatch.setattr(book_module, "MOST_OPEN", 30)
+    book.receive(parse_payload(payload(alert(1)))[0], 0.0, sender="honest")
+    for first in (100, 200):
+        for sender, more in (("forger", 0), ("another", 1000)):
+            forged = [alert(number + more) for number in range(first, first + 40)]
+            book.receive(parse_payload(payload(*forged))[0], 1.0, sender=sender)
+    book.receive(parse_payload(payload(alert(2)))[0], 2.0, sender="honest")
+    kept = [int(each.fingerprint, 16) for each in book.open_alerts()]
+    assert {1, 2, 239, 1239} <= set(kept)
+    assert len(kept) == 30
+
+
+def test_a_book_of_an_earlier_version_is_opened(tmp_path: Path) -> None:
+    """It does not know who sent its alerts."""
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as old:
+        old.execute(
+            "CREATE TABLE alerts (fingerprint TEXT NOT NULL, started TEXT NOT NULL, firing INTEGER NOT NULL, "
+            "ended INTEGER NOT NULL, deliveries INTEGER NOT NULL, record TEXT NOT NULL, "
+            "PRIMARY KEY (fingerprint, started))"
+        )
+        old.commit()
+    book = AlertBook(path)
+    assert book.receive(parse_payload(payload(alert()))[0], 0.0, sender="a") == 1
+    book.close()
 
 
 def test_a_thousand_alerts_repeated_and_reordered_are_each_kept_once(book: AlertBook) -> None:

@@ -1,0 +1,53 @@
+"""The time that a request may take to arrive. It holds before any credentials do."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+WHOLE_S = 15.0
+"""Longest time from a connection, or from the first byte of a further request on it, to the end of a request."""
+
+
+class HastyProtocol(H11Protocol):
+    """Closes a connection whose request is not whole in time, however its bytes come."""
+
+    whole_s = WHOLE_S
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A peer has this long to say what it wants."""
+        super().connection_made(transport)
+        self._due: asyncio.TimerHandle | None = self.loop.call_later(self.whole_s, self._late)
+
+    def data_received(self, data: bytes) -> None:
+        """More bytes do not give more time."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """What follows on the connection may have begun already."""
+        super().on_response_complete()
+        self._watch(begun=self.conn.trailing_data[0] != b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        super().connection_lost(exc)
+        self._rest()
+
+    def _watch(self, *, begun: bool = True) -> None:
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        waits = cycle is None or (cycle.response_complete and begun) or cycle.more_body
+        if not waits:
+            self._rest()
+        elif self._due is None:
+            self._due = self.loop.call_later(self.whole_s, self._late)
+
+    def _rest(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _late(self) -> None:
+        self._due = None
+        self.transport.close()
