@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.telemetry_feed import TelemetryFeed
@@ -108,11 +107,12 @@ def serve_cluster(scenario: str, speed: float, listen: str, seed: int | None = N
     listener.close()
 
 
-def end_with(pipe: BinaryIO) -> None:
+def end_with(pipe: int) -> None:
     """End this process at once when the other end of `pipe` is closed: the process that started it is gone."""
 
     def wait() -> None:
-        pipe.read()
+        while os.read(pipe, 4096):  # not by a buffered reader, whose lock the end of the interpreter needs
+            pass
         os._exit(0)
 
     threading.Thread(target=wait, name="tied", daemon=True).start()
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--tied", action="store_true", help="end when the standard input does")
     given = parser.parse_args()
     if given.tied:
-        end_with(sys.stdin.buffer)
+        end_with(sys.stdin.fileno())
     try:
         serve_cluster(given.scenario, given.speed, given.listen, given.seed, given.ready)
     except InputError as error:

@@ -35,3 +35,4 @@ def test_a_slow_source_is_a_gap_and_the_loop_goes_on(tmp_path: Path) -> None:
             for source in ("prometheus", "exporter"):
                 poll(partial(gap, running, source), f"a gap of {source}")
             assert running.end(signal.SIGTERM) == 0
+            assert "Fatal" not in running.log.read_text("utf-8"), "the cluster ends in order, too"
