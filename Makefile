@@ -21,6 +21,9 @@ LOCKED := $(VENV)/.locked-$(HOME_KEY)
 READY := $(VENV)/.ready-$(HOME_KEY)
 TOOLED := $(VENV)/.tooled-$(HOME_KEY)
 
+# The folders with short tests (`BRIEF` in tests/conftest.py): the others need not be collected for `make fast`.
+BRIEF := $(addprefix tests/,conformance contracts golden tidy unit)
+
 APT_PACKAGES := prometheus prometheus-alertmanager chromium gcc libc6-dev
 TOOLS := prometheus promtool prometheus-alertmanager amtool chromium gcc
 # kubectl and helm come from a Python package, for amd64 only; elsewhere from PATH (`require_tool` in tests/conftest.py)
@@ -30,7 +33,7 @@ IMAGE := build/image
 INSTALLED := $(IMAGE)/opt/gpu-autopilot/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test check gate format bench soak mutants kube-tools test-services e2e image-steps sbom lock clean
+.PHONY: help setup setup-dev demo test fast check gate format bench soak mutants kube-tools test-services e2e image-steps sbom lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +47,9 @@ demo: $(READY) ## simulate a day of a GPU cluster under the autopilot
 
 test: $(TOOLED) ## run the tests; the end lists tests skipped for lack of a tool
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not soak"
+
+fast: $(TOOLED) ## run the short tests: four of five, in a fifth of the CPU time
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not soak and not long" $(BRIEF)
 
 check: $(TOOLED) ## lint, format, types, import contracts
 	@status=0; for step in "ruff check" "ruff format --check" mypy "lint-imports --no-logo"; do \

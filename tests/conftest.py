@@ -123,23 +123,65 @@ def require_tool() -> Callable[[str], str]:
     return require
 
 
-# --- order --------------------------------------------------------------------------------------
+# --- long tests and order -----------------------------------------------------------------------
 
-BRIEF = ("tests/conformance", "tests/tidy", "tests/unit")
-LONG = ("tests/unit/app", "tests/unit/models", "tests/unit/playground", "tests/unit/report")
-"""Folders whose tests are short, but for those under `LONG`."""
+BRIEF = ("tests/conformance", "tests/contracts", "tests/golden", "tests/tidy", "tests/unit")
+LONG = (
+    "tests/golden/test_golden_scores",
+    "tests/unit/actuators/test_removal",
+    "tests/unit/app/test_advised",
+    "tests/unit/app/test_backtest_bursts",
+    "tests/unit/app/test_commands",
+    "tests/unit/app/test_compare",
+    "tests/unit/app/test_forecast_command",
+    "tests/unit/app/test_model_commands",
+    "tests/unit/app/test_own_data",
+    "tests/unit/app/test_policy_gate",
+    "tests/unit/app/test_runtime_gate",
+    "tests/unit/app/test_runtime_promotion",
+    "tests/unit/collectors/test_nvml",
+    "tests/unit/core/intake/test_clock",
+    "tests/unit/core/tracking/test_pipelined_restart",
+    "tests/unit/http/test_schema",
+    "tests/unit/http/test_sessions",
+    "tests/unit/http/test_views",
+    "tests/unit/metering/test_metered_runs",
+    "tests/unit/models/test_bursts",
+    "tests/unit/models/test_fit_parts",
+    "tests/unit/models/test_proving",
+    "tests/unit/models/test_runtime_parts",
+    "tests/unit/models/test_runtime_proving",
+    "tests/unit/playground/",
+    "tests/unit/registry/test_registry_disk",
+    "tests/unit/replay/test_replay",
+    "tests/unit/report/test_report",
+    "tests/unit/service/test_metered_service",
+    "tests/unit/shell/test_worker",
+    "tests/unit/simulator/test_arrivals",
+)
+"""Beginnings of the paths of files. Tests under `BRIEF` are short, but for those under `LONG`: their files take more
+than 2.5 CPU s, and more than 0.1 CPU s a test.
+"""
 
 
+def is_long(file: str) -> bool:
+    """Whether the tests of a file are left out of `make fast`."""
+    return not file.startswith(BRIEF) or file.startswith(LONG)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each process begins with its share of the long tests: short ones remain for the end, when processes take tests
-    from each other, so that none is left alone with a long one. The tests of a file stay together.
+    """Long tests get their mark. Each process begins with its share of them: short ones remain for the end, when
+    processes take tests from each other, so that none is left alone with a long one. The tests of a file stay together.
     """
     processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.nodeid.split("::")[0], []).append(item)
-    brief = [file for file in files if file.startswith(BRIEF) and not file.startswith(LONG)]
-    long = [file for file in files if file not in brief]
+    brief, long = ([file for file in files if is_long(file) == each] for each in (False, True))
+    for file in long:
+        for item in files[file]:
+            item.add_marker("long")
     dealt = [file for share in range(processes) for kind in (long, brief) for file in kind[share::processes]]
     items[:] = [item for file in dealt for item in files[file]]
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from autopilot.audit.entry import Kind, parse_line
 from autopilot.journal.alerts import AlertStep
 from autopilot.journal.reader import JournalReader
@@ -83,6 +85,7 @@ def _workload(on: OnCall, name: str) -> str:
     return str(on.ask(f"/api/v1/workloads/{name}")["lines"][0])
 
 
+@pytest.mark.soak
 def test_fragmentation_is_ended_by_an_approved_move(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
     """Fires, delivered, evidence, recommended moves, approval, moved in the cluster, verified, resolved."""
     with on_call(tmp_path, require_tool, halves(tmp_path), speed=100.0) as on:

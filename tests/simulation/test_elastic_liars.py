@@ -19,7 +19,7 @@ from simulator.running.simulation import Simulation
 from tests.simulation.kit import Setup, run
 
 TENANTS = ("first", "second", "liar")
-GPUS, END_S, PIECE_S = 16, 8 * 3600, 600
+GPUS, END_S, PIECE_S = 16, 6 * 3600, 600
 GAIN_RATIO = 1.1
 CLUSTER = """
 pools: [{name: default, nodes: 2, gpus_per_node: 8, gpu_model: A100-80GB}]

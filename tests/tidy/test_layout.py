@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections import Counter
 
+from tests.conftest import BRIEF, LONG
 from tests.tidy.tree import ROOT, files, name_of
 
 
@@ -40,3 +41,14 @@ def test_test_files_are_importable_side_by_side() -> None:
     names = Counter(path.name for path in files)
     twice = sorted(str(path.relative_to(ROOT)) for path in files if names[path.name] > 1)
     assert not twice, "rename all but one"
+
+
+def test_make_fast_names_the_folders_and_files_that_exist() -> None:
+    """The Makefile has the folders of `BRIEF`, and each entry of `LONG` begins the path of a test file."""
+    folders = re.search(
+        r"(?m)^BRIEF := \$\(addprefix tests/,([a-z ]+)\)$", (ROOT / "Makefile").read_text(encoding="utf-8")
+    )
+    assert folders is not None
+    assert [f"tests/{each}" for each in folders[1].split()] == list(BRIEF)
+    tests = [name_of(path) for path in files() if path.name.startswith("test_")]
+    assert not [entry for entry in LONG if not any(test.startswith(entry) for test in tests)], "remove the entry"

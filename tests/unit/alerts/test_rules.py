@@ -59,7 +59,10 @@ def test_an_alert_fires_stays_quiet_and_resolves(name: str, tmp_path: Path, requ
     assert not promtool(require_tool("promtool"), tmp_path, name, ONCE, rules_of(name, ONCE))
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.fires_m + case.resolves_m < 150])
+QUICK = [name for name, case in CASES.items() if case.fires_m + case.resolves_m < 150]
+
+
+@pytest.mark.parametrize("name", [*QUICK[:3], *(pytest.param(name, marks=pytest.mark.soak) for name in QUICK[3:])])
 def test_an_alert_behaves_the_same_at_another_speed(
     name: str, tmp_path: Path, require_tool: Callable[[str], str]
 ) -> None:

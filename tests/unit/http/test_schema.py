@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import schemathesis
+from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
@@ -52,10 +53,16 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return found
 
 
+@pytest.fixture(scope="module")
+def app(desk: Desk) -> FastAPI:
+    """The application of the desk."""
+    return service_app(desk)
+
+
 @pytest.fixture
-def fresh(desk: Desk) -> None:
-    """An application for each operation: the limit of requests counts anew."""
-    TARGET.app = service_app(desk)
+def fresh(app: FastAPI) -> None:
+    """The middleware is made for each operation: the limit of requests counts anew."""
+    TARGET.app, app.middleware_stack = app, None
 
 
 @SCHEMA.parametrize()

@@ -20,7 +20,7 @@ def test_no_two_arrivals_come_at_one_moment() -> None:
     assert (after >= before).all()
 
 
-@pytest.mark.parametrize("without", [(), ("vision",)])
+@pytest.mark.parametrize("without", [pytest.param((), marks=pytest.mark.soak), ("vision",)])
 def test_ten_minutes_of_quickstart_are_as_in_the_simulation(without: tuple[str, ...]) -> None:
     """Mean wait, lost work and starts; no invariant is broken, and API and world agree all the time.
 
