@@ -77,6 +77,7 @@ soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SE
 	@$(PY) scripts/soak_failovers.py --workers $(WORKERS)
 	@$(PY) scripts/soak_kills.py --workers $(WORKERS)
 	@$(PY) scripts/soak_api.py --workers $(WORKERS)
+	@$(PY) scripts/soak_objects.py
 
 mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; build/mutants.json)
 	@$(PY) scripts/run_mutants.py --workers $(WORKERS)

@@ -204,15 +204,56 @@ class AnswerError(AutopilotError):
     """A Prometheus answered with an error, or with an invalid response."""
 
 
+class _RawData(msgspec.Struct):
+    result: list[msgspec.Raw] = []
+
+
+class _RawAnswer(msgspec.Struct):
+    status: str
+    data: _RawData = msgspec.field(default_factory=_RawData)
+    error: str = ""
+    warnings: list[str] = []
+
+
 _DECODER = msgspec.json.Decoder(_Answer)
+_ROW = msgspec.json.Decoder(Row)
 
 
 def decode(body: bytes) -> tuple[list[Row], list[str]]:
-    """`(series, warnings)` of an instant query. Raises `AnswerError`."""
+    """`(series, warnings)` of an instant query. A series that cannot be read is left out, and a warning names it.
+
+    Raises `AnswerError`.
+    """
     try:
         answer = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise AnswerError(f"not a Prometheus response: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        answer = _one_by_one(body)
     if answer.status != "success":
         raise AnswerError(answer.error or f"status {answer.status!r}")
-    return answer.data.result, answer.warnings
+    rows = [row for row in answer.data.result if _is_number(row.value[1])]
+    lost = len(answer.data.result) - len(rows)
+    lost_text = [f"{lost} series have a value that is no number; they do not count"] if lost else []
+    return rows, [*answer.warnings, *lost_text]
+
+
+def _one_by_one(body: bytes) -> _Answer:
+    """An answer with the series that can be read. Raises `AnswerError`."""
+    try:
+        raw = msgspec.json.decode(body, type=_RawAnswer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AnswerError(f"not a Prometheus response: {error}") from None
+    rows, lost = [], ""
+    for each in raw.data.result:
+        try:
+            rows.append(_ROW.decode(each))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            lost = lost or f"series cannot be read, and do not count; the first: {error}"
+    return _Answer(raw.status, _Data(rows), raw.error, [*raw.warnings, *([lost] if lost else [])])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

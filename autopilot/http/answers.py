@@ -407,11 +407,12 @@ class AlertRows(TypedDict):
 
 
 class DeliveryTaken(TypedDict):
-    """What was received, how much of it was new, and how many alerts the sender left out."""
+    """What was received, how much of it was new, how many alerts the sender left out, and why others are refused."""
 
     received: int
     changed: int
     truncated: int
+    refused: list[str]
 
 
 class RunbookRow(TypedDict):

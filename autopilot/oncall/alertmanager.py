@@ -38,16 +38,22 @@ def alertmanager_reader(url: str, receiver: str = "", timeout_s: float = 10.0) -
         try:
             with http_session(1, None) as session:
                 body = get_limited(session, f"{url}/api/v2/alerts", timeout_s, LIMIT_BYTES, asked)
-            found = msgspec.json.decode(body, type=list[_Alert])
-            return tuple(_fires(each) for each in found[:MOST_ALERTS] if each.labels.get("alertname"))
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            found = msgspec.json.decode(body, type=list[msgspec.Raw])
+            return tuple(each for raw in found[:MOST_ALERTS] if (each := _fires(raw)) is not None)
+        except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise InputError(f"alerts.alertmanager: {url}: {reason_of(error)}") from error
 
     return read
 
 
-def _fires(alert: _Alert) -> Delivered:
-    """An alert of the list. Raises `ValueError` for a start that is not a time."""
+def _fires(raw: msgspec.Raw) -> Delivered | None:
+    """An alert of the list; None for one without a name, and for one that cannot be read: the others count."""
+    try:
+        alert = msgspec.json.decode(raw, type=_Alert)
+        started = same_start(alert.starts_at)
+    except ValueError:
+        return None
+    if not alert.labels.get("alertname"):
+        return None
     summary = alert.annotations.get("summary", "")
-    started = same_start(alert.starts_at)
     return Delivered(alert.fingerprint.lower(), started, firing=True, labels=alert.labels, summary=summary)

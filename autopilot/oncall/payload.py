@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
+from autopilot.contract.notes import shown
 from autopilot.core.model.errors import InputError
 from autopilot.journal.alerts import AlertStep
 
 MAX_BYTES = 4 << 20
 MOST_ALERTS = 5_000
+MOST_TRUNCATED = 2**31 - 1
 
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Value = Annotated[str, msgspec.Meta(max_length=8_000)]
@@ -31,7 +33,7 @@ class _Alert(msgspec.Struct, rename="camel"):
 
 
 class _Payload(msgspec.Struct, rename="camel"):
-    alerts: list[_Alert]
+    alerts: list[msgspec.Raw]
     version: str = ""
     truncated_alerts: int = 0
 
@@ -57,8 +59,19 @@ class Delivered:
         return AlertStep(now_s, self.name, self.fingerprint, self.started, self.labels, "received", reason)
 
 
-def parse_payload(body: bytes) -> tuple[tuple[Delivered, ...], int]:
-    """The alerts of a payload, and how many more its sender left out. Raises `InputError` with what is wrong."""
+class Payload(NamedTuple):
+    """The alerts of a payload, how many more its sender left out, and why others of it cannot be read."""
+
+    alerts: tuple[Delivered, ...]
+    truncated: int
+    refused: tuple[str, ...]
+
+
+def parse_payload(body: bytes) -> Payload:
+    """The payload of a delivery. An alert that cannot be read is left out and named.
+
+    Raises `InputError` where the payload is none, and where none of its alerts can be read.
+    """
     if len(body) > MAX_BYTES:
         raise InputError(f"the payload has {len(body):,} bytes; at most {MAX_BYTES:,} are read")
     try:
@@ -67,16 +80,25 @@ def parse_payload(body: bytes) -> tuple[tuple[Delivered, ...], int]:
         raise InputError(f"not a payload of Alertmanager version 4 or of Grafana: {error}") from error
     if len(payload.alerts) > MOST_ALERTS:
         raise InputError(f"the payload has {len(payload.alerts):,} alerts; at most {MOST_ALERTS:,} are read at once")
-    return tuple(_delivered(alert, at) for at, alert in enumerate(payload.alerts)), max(payload.truncated_alerts, 0)
+    found, refused = [], []
+    for at, raw in enumerate(payload.alerts):
+        try:
+            found.append(_delivered(raw, at))
+        except (InputError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            refused.append(str(error) if isinstance(error, InputError) else f"alerts[{at}]: {error}")
+    if refused and not found:
+        raise InputError(f"no alert of the payload can be read: {refused[0]}")
+    return Payload(tuple(found), min(max(payload.truncated_alerts, 0), MOST_TRUNCATED), tuple(refused))
 
 
-def _delivered(alert: _Alert, at: int) -> Delivered:
+def _delivered(raw: msgspec.Raw, at: int) -> Delivered:
+    alert = msgspec.json.decode(raw, type=_Alert)
     if not alert.labels.get("alertname"):
         raise InputError(f"alerts[{at}]: the label alertname is missing")
     try:
         started = same_start(alert.starts_at)
     except ValueError as error:
-        raise InputError(f"alerts[{at}].startsAt: {alert.starts_at!r} is not a time in RFC 3339") from error
+        raise InputError(f"alerts[{at}].startsAt: {shown(alert.starts_at)} is not a time in RFC 3339") from error
     summary = alert.annotations.get("summary", "")
     return Delivered(alert.fingerprint.lower(), started, alert.status == "firing", alert.labels, summary)
 

@@ -55,7 +55,7 @@ class PrometheusAsker:
             if isinstance(data, _Scalar):
                 return (({}, float(data.result[1])),)
             return tuple((sample.metric, float(sample.value[1])) for sample in data.result[:MOST_SERIES])
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise QueryError(reason_of(error)) from error
 
 

@@ -188,7 +188,7 @@ class SloCollector:
 
     def _values(self, source: Source, rows: Sequence[_Row]) -> dict[str, float]:
         """Service -> value of the rows of one answer; NaN and infinity are unknown."""
-        values = {self._service_of(source, row): float(row.value[1]) for row in rows}
+        values = {self._service_of(source, row): _number(row.value[1]) for row in rows}
         return {service: value for service, value in values.items() if service and math.isfinite(value)}
 
     def _service_of(self, source: Source, row: _Row) -> str:
@@ -209,6 +209,14 @@ class SloCollector:
 
     def _gap(self, service: str, signal: str, reason: str) -> None:
         self._gaps[service, signal, reason] = Gap(self.name, service, signal, reason)
+
+
+def _number(text: str) -> float:
+    """The value of a series; NaN for a text that is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _source(name: str) -> Source:

@@ -23,6 +23,8 @@ from autopilot.oncall.follow import Follower, Round
 from autopilot.oncall.payload import Delivered, parse_payload
 from autopilot.oncall.runbook import SUBJECTS, Runbook
 
+MOST_NAMED = 20
+"""Alerts that cannot be read and that the answer names."""
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
 deliveries = APIRouter(prefix="/api/v1", tags=["alerts"])
 log: Any = structlog.get_logger("alerts")
@@ -36,12 +38,14 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
         raise HTTPException(503, waits, {"Retry-After": "5"})
     body = await request.body()
     try:
-        alerts, truncated = await run_in_threadpool(parse_payload, body)
+        alerts, truncated, refused = await run_in_threadpool(parse_payload, body)
     except InputError as error:
         log.warning("delivery refused", sender=caller.name, error=str(error))
         raise HTTPException(400, str(error)) from error
 
     now_s = desk.clock_s()
+    if refused:
+        log.warning("alerts of a delivery cannot be read", sender=caller.name, alerts=len(refused), first=refused[0])
     if truncated:  # set before the alerts are stored, so that the follower reads the others with them
         log.warning("delivery was truncated by its sender", missing=truncated, fix="raise max_alerts of the receiver")
         follower.missed()
@@ -56,7 +60,7 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
         raise HTTPException(503, str(error), {"Retry-After": "30"}) from error
     if changed or truncated:
         follower.wake()
-    return {"received": len(alerts), "changed": changed, "truncated": truncated}
+    return {"received": len(alerts), "changed": changed, "truncated": truncated, "refused": list(refused[:MOST_NAMED])}
 
 
 @router.get("/alerts", responses=stated(AlertRows))

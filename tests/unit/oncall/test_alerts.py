@@ -162,17 +162,38 @@ def test_grafana_payloads_are_read() -> None:
 
 
 @pytest.mark.parametrize(
+    "bad",
+    [
+        {"labels": {"queue": "q"}},
+        {"labels": 7},
+        {"startsAt": "yesterday\x1b[31m"},
+        {"startsAt": 10**20},
+        {"fingerprint": "../../etc"},
+        {"status": None},
+        {"annotations": {"summary": "x" * 9_000}},
+    ],
+)
+def test_one_alert_that_cannot_be_read_costs_no_other(bad: dict[str, object]) -> None:
+    """It is named by its place; the others are taken."""
+    found = parse_payload(payload(alert(1), alert(2) | bad, alert(3)))
+    assert [int(each.fingerprint, 16) for each in found.alerts] == [1, 3]
+    assert len(found.refused) == 1
+    assert found.refused[0].startswith("alerts[1]")
+    assert found.refused[0].isprintable()
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         (b"", "not a payload"),
         (b"[1, 2]", "not a payload"),
         (b"\xff\xfe", "not a payload"),
         (b"[" * 100_000, "not a payload"),
-        (payload(alert() | {"status": "maybe"}), "not a payload"),
+        (payload(alert() | {"status": "maybe"}), "alerts[0]: "),
         (payload(alert() | {"labels": {"queue": "q"}}), "alerts[0]: the label alertname is missing"),
-        (payload(alert(), alert() | {"startsAt": "yesterday"}), "alerts[1].startsAt: 'yesterday' is not a time"),
-        (payload(alert() | {"fingerprint": "../../etc"}), "not a payload"),
-        (payload(alert() | {"labels": {str(n): "x" for n in range(100)}}), "not a payload"),
+        (payload(alert() | {"startsAt": "yesterday"}), "alerts[0].startsAt: 'yesterday' is not a time"),
+        (payload(alert() | {"fingerprint": "../../etc"}), "alerts[0]: "),
+        (payload(alert() | {"labels": {str(n): "x" for n in range(100)}}), "alerts[0]: "),
         (payload(*[alert(n) for n in range(5001)]), "5,001 alerts"),
         (b" " * (5 << 20), "bytes"),
     ],

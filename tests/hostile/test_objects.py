@@ -1,0 +1,26 @@
+"""One object blinds nobody: objects that say anything, beside honest work (`tests/hostile/objects.py`)."""
+
+from __future__ import annotations
+
+from collectors.kubernetes.kinds import KINDS
+from tests.hostile.objects import World, base, differing, hostile, names
+
+BATCH = 50
+OBJECTS = 500
+
+
+def test_honest_work_is_decided_on_as_without_hostile_objects() -> None:
+    """Rows, nodes and decisions of honest work are equal beside 500 objects; a batch that differs is halved."""
+    alone = World().show(())
+    assert len(alone["decided"]) > 2, alone
+    found = [each for at in range(0, OBJECTS, BATCH) for each in differing(range(at, at + BATCH))]
+    assert found == []
+
+
+def test_the_generator_knows_the_fields_and_names_that_are_read() -> None:
+    """They come from the types and from the text of the code."""
+    assert {"nvidia.com/gpu.product", "gpu-autopilot.io/effect", "kueue.x-k8s.io/pod-group-name"} <= set(names())
+    assert len(names()) > 80
+    assert all("metadata" in base(kind) for kind in KINDS)
+    assert {hostile(number).kind for number in range(len(KINDS))} == {kind.title for kind in KINDS}
+    assert hostile(7) == hostile(7)
