@@ -32,6 +32,7 @@ THRESHOLDS: dict[str, float] = {
     "coarse_ratio": 0.1,
     "collector_age_seconds": 300,
     "tick_age_seconds": 300,
+    "watch_restarts": 2,
 }
 
 MEANING_OF_THRESHOLDS: dict[str, str] = {
@@ -55,6 +56,7 @@ MEANING_OF_THRESHOLDS: dict[str, str] = {
     "coarse_ratio": "measured GPUs without SM activity / measured GPUs",
     "collector_age_seconds": "age of the newest data of a collector",
     "tick_age_seconds": "time since the last tick",
+    "watch_restarts": "restarts of the watch of one kind within 15 min",
 }
 
 
@@ -357,6 +359,18 @@ ALERTS: tuple[Alert, ...] = (
         "tick without fresh lists does nothing.",
         dashboard="gpu-autopilot-autopilot",
         on_missing=True,
+    ),
+    Alert(
+        name="GPUAutopilotWatchRestarted",
+        group="telemetry",
+        severity="warning",
+        expr="sum by (cluster, kind) (increase(gpu_autopilot_watch_restarts_total[15m])) > <watch_restarts>",
+        for_s=60,
+        keep_firing_s=300,
+        summary="A watch of the cluster ends again and again.",
+        description="The watch of {{ $labels.kind }} ended by errors that nobody expects and was restarted several "
+        "times within 15 min. Between two restarts its list is old.",
+        dashboard="gpu-autopilot-autopilot",
     ),
     Alert(
         name="GPUAutopilotControllerSilent",

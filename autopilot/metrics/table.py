@@ -35,6 +35,7 @@ LARGE: dict[str, int] = {
     "recommendation": MOST_RECOMMENDATIONS,
     "spender": MOST_SPENDERS,
     "collector": 8,
+    "listed kind": 22,
     "stage": 7,
     "2": 2,
     "3": 3,
@@ -191,6 +192,8 @@ METRICS: tuple[Metric, ...] = (
     _counter("ticks_total", "", ("result",), "ticks: `decided`, or `halted` (kill switch, pause, clock, no view)", "2"),
     _gauge("tick_age_seconds", "s", (), "time since the last tick"),
     _gauge("collector_age_seconds", "s", ("collector",), "age of the newest data of a collector", "collector"),
+    _counter("watch_restarts_total", "", ("kind",), "watches of a kind of objects that ended by an error that nobody "
+             "expects, and were restarted", "listed kind"),
     _gauge("collector_gaps", "", ("collector",), "values that a collector reports as missing", "collector"),
     _gauge("telemetry_gpus", "GPUs", ("quality",), "GPUs by the counter behind their fresh SM activity: `sm_active`, "
            "`gr_engine`, `gpu_util`, or `none`", "4"),

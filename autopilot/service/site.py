@@ -60,6 +60,7 @@ class Site:
     guard: Callable[[Callable[[], str]], None] = lambda _: None  # takes what says why no write may leave now
     approved: Callable[[], Mapping[str, str]] | None = None  # uid of work -> what approves by annotation
     lists: Callable[[Kind], Cluster] | None = None  # a list of its own for a kind of a real cluster, not started
+    counts: Callable[[], Mapping[str, Mapping[tuple[str, ...], float]]] | None = None  # metrics of its own
 
 
 def simulated_site(cluster: SimulatedCluster) -> Site:
@@ -134,6 +135,7 @@ def kubernetes_site(
         api=ClusterApi(access),
         approved=collector.approved if settings.approve_on_work else None,
         lists=lambda kind: Cluster(transport, now_s, kinds=(kind,), urgent=(kind,), timing=timing),
+        counts=cluster.counts,
         policy=lambda source: BesidePolicy(source, lambda: collector.engine, lambda: collector.fair_sharing, kinds),
     )
 

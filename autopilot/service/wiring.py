@@ -156,6 +156,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         ticks.led = kept.shared.leadership.decided if kept.shared is not None else None
         if kept.shared is not None:
             exposed.counts.append(kept.shared.elector.counts)
+        if site.counts is not None:
+            exposed.counts.append(site.counts)
         opened.pop_all()
     loop = _loop(settings, site, controller, ticks, kept)
     ticks.pulse = Pulse(settings.loop.interval_s / site.speed, loop.stop)

@@ -130,6 +130,7 @@ class KubernetesCollector:
 
     def collect(self, now_s: float) -> Batch:
         """The tables of what the caches hold now."""
+        self._source.supervise()
         health = self._source.health()
         gaps = [*health_gaps(self.name, health, now_s), *clock_gaps(self.name, self._skew_s())]
         if not all(each.synced for each in health if each.kind.required):

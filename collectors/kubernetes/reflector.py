@@ -337,6 +337,10 @@ class Reflector:
         self._cache.fail(f"{self._cache.kind.title}: it is listed again: {reason}")
         return self._wait_s(None)
 
+    def died(self) -> None:
+        """Its thread has ended: it is listed again by a new one."""
+        self._broken(RuntimeError("its thread ended"))
+
     def _broken(self, error: Exception) -> float:
         """An exchange ended by an error that nobody expects: begin anew."""
         self.restarts += 1

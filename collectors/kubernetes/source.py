@@ -12,6 +12,9 @@ from collectors.kubernetes.kinds import KINDS, URGENT, Kind
 from collectors.kubernetes.reflector import OnChange, Reflector, Timing
 from collectors.kubernetes.transport import Requests
 
+REVIVE_S = 5.0
+"""Least time between two restarts of threads that have ended."""
+
 
 class Cluster:
     """Every kind of `kinds`, in all namespaces or only in those given."""
@@ -38,6 +41,7 @@ class Cluster:
         self._caches: dict[str, list[Cache]] = {}
         self._reflectors: list[Reflector] = []
         self._threads: list[threading.Thread] = []
+        self._revived_s = float("-inf")
         for kind in kinds:
             for namespace in namespaces if kind.namespaced and namespaces else ("",):
                 cache = Cache(kind, namespace)
@@ -48,10 +52,29 @@ class Cluster:
 
     def start(self) -> None:
         """Begin to list and watch."""
+        self._threads = [self._started(each) for each in self._reflectors]
+
+    def _started(self, reflector: Reflector) -> threading.Thread:
+        thread = threading.Thread(target=reflector.run, args=(self._stop,), name="watch", daemon=True)
+        thread.start()
+        return thread
+
+    def supervise(self) -> None:
+        """Start watches again whose thread has ended, at most every `REVIVE_S`."""
+        if self._stop.is_set() or self.now_s() - self._revived_s < REVIVE_S:
+            return
+        for place, thread in enumerate(self._threads):
+            if not thread.is_alive():
+                self._revived_s = self.now_s()
+                self._reflectors[place].died()
+                self._threads[place] = self._started(self._reflectors[place])
+
+    def counts(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """How often the watch of each kind was restarted, as a metric."""
+        found: dict[tuple[str, ...], float] = {}
         for each in self._reflectors:
-            thread = threading.Thread(target=each.run, args=(self._stop,), name="watch", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            found[(each.kind.title,)] = found.get((each.kind.title,), 0.0) + each.restarts
+        return {"watch_restarts_total": found}
 
     def close(self, timeout_s: float = 2.0) -> None:
         """End all watches."""

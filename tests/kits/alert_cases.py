@@ -233,6 +233,15 @@ CASES: dict[str, AlertCase] = {
         resolves_m=4,
         labels={"collector": "dcgm"},
     ),
+    "GPUAutopilotWatchRestarted": AlertCase(
+        {'watch_restarts_total{kind="jobs.batch"}': 1},
+        {'watch_restarts_total{kind="jobs.batch"}': 0.1},
+        "The watch of jobs.batch ended by errors that nobody expects and was restarted several times within 15 min. "
+        "Between two restarts its list is old.",
+        fires_m=5,
+        resolves_m=21,
+        labels={"kind": "jobs.batch"},
+    ),
     "GPUAutopilotControllerSilent": AlertCase(
         {"tick_age_seconds": 301},
         {"tick_age_seconds": 300},

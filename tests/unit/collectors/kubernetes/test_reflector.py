@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from threading import Event, Thread
 
 import pytest
 
 from collectors.kubernetes.cache import Cache, Changes
 from collectors.kubernetes.kinds import CLUSTER_QUEUES, PODS, Kind
 from collectors.kubernetes.reflector import Reflector, Timing
+from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.transport import ApiError, CutError
 from tests.kits.kube_api import Canned, Json, bookmark, line
 from tests.kits.kube_objects import cluster_queue, pod
@@ -406,3 +408,24 @@ def test_new_work_that_promises_a_latency_is_urgent(event: str, notes: dict[str,
     view.heard.clear()
     view.step(changed(pod("b", annotations=notes), 50, event), bookmark(60))
     assert view.heard == [hurry]
+
+
+def test_a_thread_that_ended_is_started_again_and_counted() -> None:
+    """Whatever ended it: the kind is listed anew, and the metric names it."""
+    api = Canned()
+    api.put(pod("a"))
+    now_s = 0.0
+    cluster = Cluster(api, lambda: now_s, kinds=(PODS,))
+    ended, done = Thread(target=lambda: None), Event()
+    ended.start()
+    ended.join()
+    cluster.on_change = lambda _: done.set()
+    cluster._threads = [ended]
+    cluster.supervise()
+    assert cluster.counts() == {"watch_restarts_total": {("pods",): 1.0}}
+    assert done.wait(10.0)
+    assert cluster._threads[0].is_alive()
+    cluster._threads = [ended]
+    cluster.supervise()  # not more often than every few seconds
+    assert cluster.counts() == {"watch_restarts_total": {("pods",): 1.0}}
+    cluster.close()
