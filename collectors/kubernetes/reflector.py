@@ -21,7 +21,7 @@ from autopilot.contract.notes import failure_text
 from collectors.kubernetes.cache import Cache, version_of
 from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, CutError, Lines, Requests
-from collectors.kubernetes.unread import pruned, unread, unread_as
+from collectors.kubernetes.unread import Unread, pruned, unread, unread_as
 from collectors.kubernetes.wire import Meta, Object
 
 OnChange = Callable[[bool], None]
@@ -404,6 +404,8 @@ def _shallow(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 def _shrunk(found: Object) -> Object:
     """An object with what is read of it; what is known of it where that cannot be read."""
     try:
+        if not (found.metadata.name and found.metadata.uid) and not isinstance(found, Unread):
+            raise ValueError("it has no name, or no uid")
         found.shrink()
     except Exception as error:  # noqa: BLE001 - whatever an object says, the others are read
         return unread_as(found, error)
