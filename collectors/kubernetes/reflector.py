@@ -403,9 +403,9 @@ def _shallow(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 def _shrunk(found: Object) -> Object:
     """An object with what is read of it; what is known of it where that cannot be read."""
+    if not isinstance(found, Unread) and not (found.metadata.name and found.metadata.uid):
+        return unread_as(found, ValueError("it has no name, or no uid"))
     try:
-        if not (found.metadata.name and found.metadata.uid) and not isinstance(found, Unread):
-            raise ValueError("it has no name, or no uid")
         found.shrink()
     except Exception as error:  # noqa: BLE001 - whatever an object says, the others are read
         return unread_as(found, error)

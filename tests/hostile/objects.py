@@ -75,7 +75,7 @@ def names() -> tuple[str, ...]:
                     found |= {each.value} if _NAME.fullmatch(each.value) else set()
                 if isinstance(each, ast.BinOp) and isinstance(each.left, ast.Name) and each.left.id == "PREFIX":
                     right = each.right
-                    found |= {PREFIX + right.value} if isinstance(right, ast.Constant) else set()
+                    found |= {f"{PREFIX}{right.value!s}"} if isinstance(right, ast.Constant) else set()
     return tuple(sorted(name for name in found if not name.endswith("/")))
 
 
@@ -241,7 +241,7 @@ def _versioned(case: Case, version: int) -> bytes:
 
 def facts_of(batch: Batch, now_s: float) -> dict[str, Any]:
     """What is seen of honest objects and decided on them, in words."""
-    if batch.work is None or batch.work_list is None or not batch.work_list.complete:
+    if batch.work is None or not batch.work_list.complete:
         return {"blind": [gap.reason for gap in batch.gaps][:3]}
     snapshot = assemble([batch], now_s)[0]
     decision = decide(observe(snapshot, now_s), AUTO).decision
