@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ from autopilot.operate.check_cli import add_check_command
 from autopilot.operate.oncall_cli import add_oncall_commands
 from autopilot.operate.service_cli import add_service_commands
 from autopilot.playground.playground_cli import playground
+from autopilot.printable import printable
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot parse; typer itself does not export it."""
@@ -315,14 +317,18 @@ def clear_errors() -> Iterator[None]:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except MemoryError:
+        _say("autopilot: the memory of this process is used up; raise its limit, or give it fewer rows")
+        sys.exit(2)
     except OSError as error:  # a path that was not checked before, a failing disk
         where = f"{error.filename}: " if error.filename else ""
-        _say(f"autopilot: {where}{error.strerror or error}")
+        fix = "; free some space on its disk" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
+        _say(f"autopilot: {where}{error.strerror or error}{fix}")
         sys.exit(2)
 
 
 def _say(message: str) -> None:
-    typer.echo(message, err=True)
+    typer.echo(printable(message, "\n"), err=True)
 
 
 THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")

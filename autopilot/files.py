@@ -24,6 +24,12 @@ _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/(?:fd/(\d{1,6})|stdin|(stdout)|(st
 _MOST_LINKS = 40
 
 
+def unwritten(path: Path, error: OSError) -> InputError:
+    """The error of a file of the state folder that could not be written, with the fix."""
+    reason = error.strerror or str(error)
+    return InputError(f"{path}: cannot be written: {reason}; free some space on its disk, or give another state folder")
+
+
 def check_output(path: Path, flag: str = "") -> None:
     """Raise `InputError` where a file could not be written at `path`; nothing is touched."""
     name = f"{flag}: {path}" if flag else str(path)

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from autopilot.core.model.errors import InputError
-from autopilot.files import write_bytes
+from autopilot.files import unwritten, write_bytes
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
@@ -37,10 +37,14 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     except OSError as error:
         raise InputError(f"{path}: the audit key cannot be created: {error.strerror}; choose another path") from error
     key = Ed25519PrivateKey.generate()
-    with os.fdopen(handle, "wb") as file:
-        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink()  # half a key would be no key for the next start
+        raise unwritten(path, error) from error
     write_bytes(
         key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
         path.with_name(path.name + ".pub"),

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from autopilot.audit.entry import GENESIS, Entry, Event, Fact, Kind, chained, parse_line
 from autopilot.audit.keys import key_id
-from autopilot.core.model.errors import AutopilotError, InputError
+from autopilot.core.model.errors import InputError
 from autopilot.files import Lock, lock_beside
 
 SEGMENT_BYTES = 64 << 20
@@ -26,7 +26,7 @@ SEAL_EVERY_S = 60.0
 _TAIL_BYTES = 1 << 20
 
 
-class AuditError(AutopilotError):
+class AuditError(InputError):
     """An event could not be recorded. The caller must not carry it out."""
 
 
@@ -145,7 +145,9 @@ class AuditLog:
                 self._next_segment()
             self._write(content)
         except OSError as error:
-            raise AuditError(f"{self._folder}: the event cannot be recorded: {error.strerror}") from error
+            raise AuditError(
+                f"{self._folder}: the event cannot be recorded: {error.strerror}; free some space"
+            ) from error
         self._size += len(content)
         self._head = head
         return head

@@ -34,6 +34,7 @@ def check(
     It reads only. Without --kubeconfig it asks the cluster of your default kubeconfig. The exit status is 1 where
     something failed.
     """
+    from autopilot.app.commands.run_commands import out
     from autopilot.operate.check import check_cluster
     from autopilot.operate.run import kubernetes_of
 
@@ -43,7 +44,7 @@ def check(
     if prometheus is not None:
         token = {"token_file": str(prometheus_token_file)} if prometheus_token_file is not None else {}
         over["collectors"] = {"prometheus": {"url": prometheus, **token}}
-    status = check_cluster(config, over, json_out, typer.echo)
+    status = check_cluster(config, over, json_out, out.print)
     if status:
         raise typer.Exit(status)
 

@@ -11,11 +11,12 @@ from urllib.parse import quote
 from rich.markdown import Markdown
 
 from autopilot.app.commands.json_out import STDOUT, write_json
-from autopilot.app.commands.run_commands import out, print_rows, printable
+from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.units import format_clock
 from autopilot.oncall.runbook import SUBJECTS, Runbook, load_runbooks
 from autopilot.operate.client import Api
+from autopilot.printable import printable
 from autopilot.service.settings_file import load_settings
 
 OF_THE_SCRAPE = ("__name__", "instance", "job")

@@ -60,6 +60,7 @@ def run(
     With --simulate it starts a simulated cluster as a process of its own, manages it, and ends it at the end. With
     --kubeconfig or --in-cluster it looks at a real cluster: it recommends, and changes nothing.
     """
+    from autopilot.app.commands.run_commands import out
     from autopilot.operate.run import kubernetes_of, run_service, simulation_of
 
     over: dict[str, Any] = simulation_of(config, simulate, speed, attach)
@@ -67,7 +68,7 @@ def run(
     over |= {"policy": policy} if policy is not None else {}
     over |= {"state": str(state)} if state is not None else {}
     over |= {"http": {"listen": listen}} if listen is not None else {}
-    run_service(config, over, check=check, say=typer.echo)
+    run_service(config, over, check=check, say=out.print)
 
 
 def cluster(
@@ -79,9 +80,10 @@ def cluster(
     ] = None,
 ) -> None:
     """Run a simulated cluster alone, until Ctrl-C; `autopilot run --attach` manages it."""
+    from autopilot.app.commands.run_commands import err
     from autopilot.service.cluster_process import serve_cluster
 
-    typer.echo(f"simulated cluster {scenario} at http://{listen}, speed {speed:g}; Ctrl-C ends it", err=True)
+    err.print(f"simulated cluster {scenario} at http://{listen}, speed {speed:g}; Ctrl-C ends it")
     serve_cluster(scenario, speed, listen, seed)
 
 

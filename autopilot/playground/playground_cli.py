@@ -72,6 +72,7 @@ def playground(
     The controller runs beside it and recommends; with --mode auto it acts, through the API alone. Jobs that you create
     enter the simulation.
     """
+    from autopilot.app.commands.run_commands import out
     from autopilot.playground.run import PlaygroundOptions, run_playground
 
     options = PlaygroundOptions(
@@ -87,4 +88,4 @@ def playground(
         listen=listen,
         state=state,
     )
-    run_playground(options, typer.echo)
+    run_playground(options, out.print)

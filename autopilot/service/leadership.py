@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autopilot.core.model.errors import InputError
+from autopilot.files import unwritten
 
 WIDTH = 20
 
@@ -72,6 +73,9 @@ class FileLeadership:
             fence = max(self._last(handle), self._least) + 1
             os.pwrite(handle, f"{fence:>{WIDTH}}\n".encode(), 0)
             os.fsync(handle)
+        except OSError as error:
+            os.close(handle)
+            raise unwritten(self.path, error) from error
         except BaseException:
             os.close(handle)
             raise

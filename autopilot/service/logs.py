@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from autopilot.printable import printable
 from autopilot.service.settings import Log, LogFormat
 
 SECRET_NAMES = re.compile(r"token|secret|password|authorization|cookie", re.IGNORECASE)
@@ -18,12 +19,13 @@ HIDDEN = "***"
 
 
 def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace the values of fields with secret names, and credentials inside texts."""
+    """Replace the values of fields with secret names, credentials inside texts, and what a terminal would obey."""
     for key, value in event.items():
         if SECRET_NAMES.search(key) and not key.endswith("_file"):
             event[key] = HIDDEN
         elif isinstance(value, str):
-            event[key] = BEARER.sub(rf"\1 {HIDDEN}", value)
+            lines = "\n\t" if key in {"exception", "stack"} else ""
+            event[key] = printable(BEARER.sub(rf"\1 {HIDDEN}", value), lines)
     return event
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from autopilot.app.commands.run_commands import state_folder
 from autopilot.core.model.errors import InputError
+from autopilot.files import unwritten
 
 KEPT_RUNS = 3
 """Runs of simulated clusters whose records are kept."""
@@ -125,17 +126,27 @@ def own_token(path: Path) -> str:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
         return path.read_text("utf-8").strip()
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        token = secrets.token_urlsafe(32)
-        file.write(token + "\n")
+    except OSError as error:
+        raise unwritten(path, error) from error
+    token = secrets.token_urlsafe(32)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(token + "\n")
+    except OSError as error:
+        path.unlink()  # an empty file would be taken for a token
+        raise unwritten(path, error) from error
     return token
 
 
 def write_note(path: Path, content: dict[str, Any]) -> None:
     """Write a small JSON file atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content) + "\n", "utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(content) + "\n", "utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise unwritten(path, error) from error
 
 
 def read_note(path: Path) -> dict[str, Any]:

@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from autopilot.core.model.errors import InputError
 from simulator.traces.delimited import MOST_COLUMNS, MOST_ROWS
+from simulator.traces.free_memory import free_memory_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CELLS = 400_000_000
 MOST_BYTES = 4 << 30
+BYTES_PER_CELL = 24
+"""Memory of one cell while a table is read: Arrow's column, that of pandas, and a copy of the latter."""
+FEW_ROWS, ROWS_PER_BYTE = 1_000_000, 4
+"""A table of more rows than `FEW_ROWS` has at most `ROWS_PER_BYTE` of them for each byte of its file: the rows of a
+trace differ, and a column that tells them apart needs more than two bits a row. The densest of the traces has 0.45."""
 MOST_TEXT_BYTES = 1 << 16
 """Limit of one cell: a longer one is no name, number or time."""
 
 _BATCH_ROWS = 65_536
+GIB = float(1 << 30)
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
@@ -35,6 +42,8 @@ def read_parquet(path: Path) -> pd.DataFrame:
         frame: pd.DataFrame = table.to_pandas()
         for name in texts:
             frame[name] = frame[name].astype(object)
+    except pa.ArrowMemoryError as error:
+        raise MemoryError from error
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: not a complete Parquet file: {reason}") from error
@@ -60,8 +69,20 @@ def _check_claims(path: Path, file: Any) -> None:
         raise InputError(f"{path}: {rows:,} rows; at most {MOST_ROWS:,} are read")
     if rows * columns > MOST_CELLS:
         raise InputError(f"{path}: {rows:,} rows of {columns:,} columns; at most {MOST_CELLS:,} cells are read")
+    on_disk = path.stat().st_size
+    if rows > max(FEW_ROWS, ROWS_PER_BYTE * on_disk):
+        raise InputError(
+            f"{path}: {rows:,} rows in {on_disk:,} bytes: they repeat each other; write each job or request once"
+        )
     if size > MOST_BYTES:
         raise _too_large(path)
+    needed, free = rows * columns * BYTES_PER_CELL + size, free_memory_bytes()
+    if needed > free:
+        raise InputError(
+            f"{path}: {rows:,} rows of {columns:,} columns need about {needed / GIB:.1f} GiB of memory, and this "
+            f"process may use {free / GIB:.1f} GiB; write fewer rows, or only the columns that are used, or raise the "
+            "limit"
+        )
 
 
 def _read(path: Path, pa: Any, file: Any) -> Any:

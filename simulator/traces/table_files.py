@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from autopilot.core.model.errors import InputError
 from autopilot.files import replace_file
+from autopilot.printable import printable
 from simulator.traces.delimited import read_csv
 from simulator.traces.parquet import read_parquet
 
@@ -37,6 +38,16 @@ def read_table(path: Path, *, names: Sequence[str] | None = None, separator: str
     the file is missing, empty, truncated, too large, or not what its suffix says.
     """
     _check_file(path)
+    try:
+        return _read_table(path, names, separator)
+    except MemoryError as error:
+        raise InputError(
+            f"{path}: the table does not fit into the memory that this process may use; write fewer rows, or only the "
+            "columns that are used, or raise the limit"
+        ) from error
+
+
+def _read_table(path: Path, names: Sequence[str] | None, separator: str | None) -> pd.DataFrame:
     if path.suffix.lower() in (".parquet", ".pq"):
         frame = read_parquet(path)
     elif Path(path.name.lower().removesuffix(".gz")).suffix in (".csv", ".txt", ".tsv"):
@@ -117,10 +128,15 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with an apostrophe before each text that a spreadsheet would evaluate; numbers are unchanged."""
+    """The table with an apostrophe before each text that a spreadsheet would evaluate, and without control characters.
+
+    Numbers are unchanged.
+    """
 
     def plain(cell: object) -> object:
-        return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+        if not isinstance(cell, str):
+            return cell
+        return printable(f"'{cell}" if cell.startswith(FORMULA_STARTS) else cell)
 
     safe: pd.DataFrame = frame.apply(lambda column: column.map(plain) if column.dtype.kind == "O" else column)
     return safe

@@ -12,12 +12,13 @@ from typing import Any
 import typer
 
 from autopilot.app.commands.json_out import write_json, write_lines
-from autopilot.app.commands.run_commands import out, print_rows, printable, state_folder
+from autopilot.app.commands.run_commands import out, print_rows, state_folder
 from autopilot.app.when import When, parse_moment_s
 from autopilot.audit.entry import Entry, Kind
 from autopilot.audit.keys import public_key
 from autopilot.audit.verify import Report, check_folder, parse_head, read_entries, verify
 from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.printable import printable
 
 DEFAULT_LIMIT = 20
 HEADINGS = ("number", "time", "kind", "who", "role", "from", "subject", "state", "facts")

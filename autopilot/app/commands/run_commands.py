@@ -9,13 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.control import Control
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.text import Text
 
 from autopilot.app.options import BASELINE_NAMES, SimulateOptions
@@ -23,14 +25,39 @@ from autopilot.app.runs.outputs import Outputs, check_outputs, write_outputs
 from autopilot.app.runs.run_journals import LAST, new_journal
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio, number, parse_duration_s
+from autopilot.printable import printable
 
 if TYPE_CHECKING:
     from autopilot.app.runs.simulate import SimulationOutcome
     from autopilot.app.runs.world import World
 
 # names of jobs, files and policies are printed verbatim: `[x]` is no markup, `:x:` no emoji
-out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+class _Printable(RenderHook):
+    """Names of others reach the terminal without the characters that it would obey. Styles are ours and stay."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Each with its text made printable, once it is rendered."""
+        return [each if isinstance(each, Control) else _Shown(each) for each in renderables]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    inner: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for each in console.render(self.inner, options):
+            yield each if each.control else Segment(printable(each.text, "\n\t"), each.style)
+
+
+def _console(*, stderr: bool) -> Console:
+    made = Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    made.push_render_hook(_Printable())
+    return made
+
+
+out, err = _console(stderr=False), _console(stderr=True)
 
 SHOWN_NOTES = 5
 """Number of notes on the input that are printed; the page has all."""
@@ -238,7 +265,7 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figure
 
     With `figures` every column but the first is right-aligned.
     """
-    lines = [headings, *rows]
+    lines = [[printable(cell) for cell in line] for line in (headings, *rows)]
     widths = [max(cell_len(line[at]) for line in lines) for at in range(len(headings))]
     for line in lines:
         cells = []
@@ -246,11 +273,6 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figure
             blank = " " * (width - cell_len(text))
             cells.append(blank + text if figures and at else text + blank)
         out.print("  ".join(cells).rstrip())
-
-
-def printable(text: str) -> str:
-    """The text on one line, without control characters that could act on a terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def print_outcome(outcome: SimulationOutcome) -> None:
