@@ -262,6 +262,18 @@ ALERTS: tuple[Alert, ...] = (
         dashboard="gpu-autopilot-autopilot",
     ),
     Alert(
+        name="GPUAutopilotContractsHeld",
+        group="effects",
+        severity="warning",
+        expr="max by (cluster) (gpu_autopilot_contracts_held) > 0",
+        for_s=60,
+        keep_firing_s=300,
+        summary="Contracts took twice what a waiting workload needs.",
+        description="{{ $value }} proposals wait for a person: contracts have stopped work for the same workload "
+        "within the hour, and with them it would be more than twice the GPUs that it needs.",
+        dashboard="gpu-autopilot-autopilot",
+    ),
+    Alert(
         name="GPUAutopilotPreemptionWasteHigh",
         group="effects",
         severity="warning",

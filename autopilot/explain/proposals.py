@@ -103,6 +103,8 @@ REASONS: Mapping[Code, str] = {
     Code.BUDGET_CONCURRENT: "{value:disruption at once exceeds|disruptions at once exceed} {threshold}",
     Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value} s to write, and the store has {threshold} s "
     "within the grace",
+    Code.CONTRACT_RATE: "contracts would have taken {value:GPU} for it within the hour, at most {threshold} are "
+    "allowed; stop the work by hand if its queue is owed this, or wait",
     Code.BLAST_RADIUS: "it would take {value:GPU} for each that it needs, at most {threshold} are allowed",
     Code.WITHOUT_CHECKPOINT: "{value} of its victims cannot save within the grace, and policy lets only those be "
     "taken that can",
@@ -239,7 +241,8 @@ class Answer(StrEnum):
     REFUSED = "refused"
 
 
-_RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.CAPPED, Code.ON_PAPER})
+_RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.CAPPED, Code.CONTRACT_RATE, Code.ON_PAPER})
+_BOUND = frozenset({Code.CAPPED, Code.CONTRACT_RATE})
 _APPROVES = _RECOMMENDS | APPROVAL_ENDED | {Code.NEEDS_APPROVAL}
 
 
@@ -255,8 +258,8 @@ def answer_of(proposal: Proposal, halted: str = "") -> Answer:
         return Answer.REFUSED
     if not codes:
         return Answer.ACCEPTED
-    if codes <= _RECOMMENDS or (Code.CAPPED in codes and codes <= _APPROVES):
-        return Answer.RECOMMENDED  # what is capped takes no approval
+    if codes <= _RECOMMENDS or (not codes.isdisjoint(_BOUND) and codes <= _APPROVES):
+        return Answer.RECOMMENDED  # what is capped or beyond a bound takes no approval
     return Answer.NEEDS_APPROVAL if codes <= _APPROVES else Answer.REFUSED
 
 
@@ -274,9 +277,11 @@ def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str
 
 def cap_words(proposal: Proposal) -> str:
     """Why a proposal is only recommended although the mode of its action allows more; "" where no cap holds it."""
-    held = next((each for each in proposal.verdicts if each.code == Code.CAPPED), None)
+    held = next((each for each in proposal.verdicts if each.code in _BOUND), None)
     if held is None:
         return ""
+    if held.code == Code.CONTRACT_RATE:
+        return f"only recommended: {code_words(held.code, held.value, held.threshold)}"
     return f"only recommended: {number(held.value)} {held.unit}, at least {number(held.threshold)} GPU-s are asked for"
 
 

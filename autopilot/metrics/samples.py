@@ -16,9 +16,9 @@ from autopilot.core.model.forecast import REQUESTS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Decision, Observation, Proposal
+from autopilot.core.model.records import Code, Decision, Observation, Proposal
 from autopilot.core.tracking.promises import is_capped, sums_of
-from autopilot.explain.proposals import Answer, answer_of
+from autopilot.explain.proposals import Answer, answer_of, refusing_codes
 from autopilot.metrics.table import BY_NAME, MOST_RECOMMENDATIONS
 
 Labels = tuple[str, ...]
@@ -98,6 +98,7 @@ def put_recommendations(out: Samples, moment: Moment) -> None:
     """Proposals that a person may act on, those with the highest gain first."""
     decision, policy = moment.decision, moment.policy
     found = [each for each in decision.plan.proposals if answer_of(each, decision.halted) in OPEN]
+    out.put("contracts_held", sum(Code.CONTRACT_RATE in refusing_codes(each) for each in decision.plan.proposals))
     counts = dict.fromkeys(Modes.__dataclass_fields__, 0)
     for each in found:
         counts[each.action] = counts.get(each.action, 0) + 1

@@ -209,6 +209,8 @@ METRICS: tuple[Metric, ...] = (
              "a loss is not known", "judged action"),
     _gauge("action_capped", "", ("action",), "1: the action may only recommend, because it realised too little of its "
            "promise", "judged action"),
+    _gauge("contracts_held", "", (), "proposals that wait because contracts took twice what their work needs within "
+           "the hour"),
     _gauge("kill_switch", "", (), "1: no effect leaves, also when the switch cannot be read"),
     _gauge("policy_problem", "", (), "1: the policy is gone or invalid, or its modes are restrained"),
     _gauge("paused", "", ("by",), "1: paused by the `autopilot` or a `person`", "2"),

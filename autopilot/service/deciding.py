@@ -53,7 +53,7 @@ def recommendation(
 
 def approval_refusal(proposal: Proposal) -> Refusal | None:
     """Why an open recommendation takes no approval; None where it takes one."""
-    if Code.CAPPED in refusing_codes(proposal):
+    if not {Code.CAPPED, Code.CONTRACT_RATE}.isdisjoint(refusing_codes(proposal)):
         return Refusal(
             f"{proposal.id}: {proposal.action} realised too little of its promise and may only recommend; "
             f"`autopilot lift {proposal.action}` ends that"

@@ -173,6 +173,14 @@ CASES: dict[str, AlertCase] = {
         step_m=10,
         quiet=({"lost_gpu_seconds_total": 600},),
     ),
+    "GPUAutopilotContractsHeld": AlertCase(
+        {"contracts_held": 1},
+        {"contracts_held": 0},
+        "1 proposals wait for a person: contracts have stopped work for the same workload within the hour, and with "
+        "them it would be more than twice the GPUs that it needs.",
+        fires_m=2,
+        resolves_m=7,
+    ),
     "GPUAutopilotActionCapped": AlertCase(
         {CAPPED: 1},
         {CAPPED: 0},

@@ -29,6 +29,7 @@ from autopilot.core.model.changes import (
     ReserveChange,
 )
 from autopilot.core.model.memory import (
+    CONTRACT_WINDOW_S,
     ControllerMemory,
     InFlight,
     Noted,
@@ -286,6 +287,7 @@ def _wake_at(
         timers.append(now_s + policy.views.look_again_s)
     if memory.proposed_since_s:
         timers += [entry.at_s + policy.budget.window_s for entry in memory.disrupted]
+    timers += [entry.at_s + CONTRACT_WINDOW_S for entry in memory.disrupted if entry.contract and entry.beneficiary]
     timers += [record.planned_s + policy.reservation.timeout_s for record in chosen.reservations]
     timers.append(_next_review_s(chosen, planner, policy))
     return min((timer for timer in timers if timer > now_s), default=float("inf"))

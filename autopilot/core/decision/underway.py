@@ -330,17 +330,10 @@ def _send_again(
             continue
         own = latest(disrupted, effect.proposal_id, effect.subject.uid)
         disrupted = [each for each in disrupted if each != own]
-        disrupted.append(
-            Disruption(
-                ctx.now_s,
-                effect.subject.name,
-                entry.tenant if own is None else own.tenant,
-                () if own is None else own.nodes,
-                entry.contract,
-                effect.subject.uid,
-                effect.proposal_id,
-            )
-        )
+        if own is None:
+            subject = effect.subject
+            own = Disruption(0.0, subject.name, entry.tenant, (), entry.contract, subject.uid, effect.proposal_id)
+        disrupted.append(replace(own, at_s=ctx.now_s, contract=entry.contract))
         if not entry.contract:
             cooled[effect.subject.uid] = ctx.now_s + policy.hysteresis.cool_down_s
     return replace(memory, in_flight=in_flight, disrupted=tuple(disrupted), cooled_until_s=cooled), tuple(sent)

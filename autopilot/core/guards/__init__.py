@@ -6,6 +6,7 @@ from autopilot.core.guards import (
     blast_radius,
     budget,
     confidence,
+    contract,
     freshness,
     gang,
     hysteresis,
@@ -30,6 +31,7 @@ GUARDS: tuple[tuple[str, Check], ...] = (
     (min_runtime.NAME, min_runtime.check),  # no victim younger than its guarantee
     (hysteresis.NAME, hysteresis.check),  # margin, dwell, cool-down
     (budget.NAME, budget.check),  # disruptions per window and at once
+    (contract.NAME, contract.check),  # what contracts take for one beneficiary
     (regeometry.NAME, regeometry.check),  # MIG geometries: legal, rare, and never under running work
     (confidence.NAME, confidence.check),  # a forecast that is worth its promise
     (storm.NAME, storm.check),  # the action does not reverse itself or fail again and again

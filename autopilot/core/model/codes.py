@@ -73,6 +73,7 @@ class Code(StrEnum):
     BUDGET_NODE = "budget_node"
     BUDGET_CONCURRENT = "budget_concurrent"
     BUDGET_CHECKPOINT = "budget_checkpoint"
+    CONTRACT_RATE = "contract_rate"  # contracts took more for its beneficiary within the hour than twice its need
     BLAST_RADIUS = "blast_radius"
     SLO_BURNING = "slo_burning"
     FORECAST_UNKNOWN = "forecast_unknown"  # no forecast, or its horizon is too short
@@ -160,7 +161,15 @@ class ConditionKind(StrEnum):
 APPROVAL_ENDED = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
 """Refusals of an approval that was given and no longer holds."""
 
-ON_PAPER = APPROVAL_ENDED | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.CAPPED, Code.ON_PAPER}
+ON_PAPER = (
+    APPROVAL_ENDED
+    | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL}
+    | {
+        Code.CAPPED,
+        Code.CONTRACT_RATE,
+        Code.ON_PAPER,
+    }
+)
 """Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
 
 BUDGETS = frozenset(

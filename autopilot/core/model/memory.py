@@ -39,6 +39,10 @@ class Failure:
     tenant: str
 
 
+CONTRACT_WINDOW_S = 3600.0
+"""What contracts take for one beneficiary is bounded within this time (core/guards/contract.py)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disruption:
     """One entry of the budget ledger."""
@@ -50,6 +54,8 @@ class Disruption:
     contract: bool
     uid: str = ""
     proposal_id: str = ""
+    gpus: float = 0.0  # taken; shares and instances count as their part
+    beneficiary: str = ""  # uid of the waiting work that it was stopped for; "" for none
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from autopilot.core.model.memory import Disruption
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.snapshot import SloClass
+from autopilot.core.model.work import gpu_part
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
+from autopilot.core.planning.draft import Draft, Eviction
 
 CONFIRM_S = 1.0
 """The shortest time between two ticks of a live controller."""
@@ -45,7 +46,8 @@ def proposal_key(proposal: Proposal) -> str:
 def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruption, ...]:
     """The ledger entries that accepting `draft` makes."""
     snapshot = ctx.observation.snapshot
-    entries = []
+    entries, taken = [], {give.row: taken_gpus(give, ctx) for give in draft.taken}
+    beneficiary = beneficiary_of(draft, ctx)
     for row in draft.victims:
         nodes = sorted(set(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu].tolist()))
         entries.append(
@@ -57,9 +59,33 @@ def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruptio
                 draft.contract,
                 str(snapshot.workloads.uid[row]),
                 proposal_id,
+                taken.get(row, 0.0),
+                beneficiary,
             )
         )
     return tuple(entries)
+
+
+def taken_gpus(give: Eviction, ctx: Context) -> float:
+    """GPUs that a victim loses; all of its GPUs when it moves. Shares and instances count as their part."""
+    held = ctx.gpus_of(ctx.whatif.layout_of(give.row))
+    return held - ctx.gpus_of(give.keeps) if give.how == "shrink" and give.keeps is not None else held
+
+
+def beneficiary_of(draft: Draft, ctx: Context) -> str:
+    """The uid of the waiting work that others are stopped for; "" where they are stopped for their own sake."""
+    row = draft.workload_row
+    return "" if row is None or row in draft.victims else str(ctx.observation.snapshot.workloads.uid[row])
+
+
+def needed_gpus(draft: Draft, ctx: Context) -> float:
+    """GPUs that start on what is taken; where no gang starts yet, the GPUs that it requests."""
+    if draft.gained_gpus is not None:
+        return float(draft.gained_gpus)
+    if draft.placed is not None:
+        return ctx.gpus_of(draft.placed.layout)
+    work, row = ctx.observation.snapshot.workloads, draft.workload_row
+    return 0.0 if row is None else float(work.gpus[row]) * gpu_part(work, row)
 
 
 def enter_in_ledger(

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from autopilot.core.intake.sight import listed_s
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
-from autopilot.core.model.memory import ControllerMemory, Failure, InFlight
+from autopilot.core.model.memory import CONTRACT_WINDOW_S, ControllerMemory, Failure, InFlight
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import (
     PLANNED_ANEW,
@@ -343,7 +343,7 @@ def _widespread(failed: tuple[Failure, ...], snapshot: ClusterSnapshot) -> bool:
 def _expire(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
     """Drop expired entries; pause after too many failures."""
     now_s = observation.now_s
-    pause, kept_s = policy.pause, max(policy.budget.window_s, policy.room.reversal_s)
+    pause, kept_s = policy.pause, max(policy.budget.window_s, policy.room.reversal_s, CONTRACT_WINDOW_S)
     failed = tuple(each for each in memory.failed if each.at_s + pause.window_s > now_s)
     reason, since_s = memory.paused_reason, memory.paused_since_s
     if reason and not memory.paused_by and now_s >= since_s + pause.length_s:

@@ -1,0 +1,42 @@
+"""Bounds what contracts take for one beneficiary: they waive the other bounds, and are not weighed."""
+
+from __future__ import annotations
+
+from autopilot.core.guards.base import allow, deny
+from autopilot.core.model.memory import CONTRACT_WINDOW_S
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.disruption import beneficiary_of, needed_gpus, taken_gpus
+from autopilot.core.planning.draft import Draft
+
+NAME = "contract"
+UNIT = "GPUs taken by contract for it within the hour"
+
+TIMES = 2.0
+"""Contracts take at most so many times the GPUs that a beneficiary needs."""
+
+PASSES = allow(NAME, 0.0, UNIT, 0.0)
+"""The verdict on what the rule does not concern."""
+
+
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Hold what goes beyond the bound; it passes again when earlier takings are an hour old.
+
+    The first taking of an hour always passes: its victims are all needed, and one that is wider than the bound cannot
+    be taken in part.
+    """
+    beneficiary = beneficiary_of(draft, ctx) if draft.contract and draft.taken else ""
+    if not beneficiary:
+        return PASSES
+    earlier = sum(
+        entry.gpus
+        for entry in (*ctx.memory.disrupted, *ctx.plan.accepted)
+        if entry.contract
+        and entry.beneficiary == beneficiary
+        and entry.at_s + CONTRACT_WINDOW_S > ctx.now_s
+        and not (draft.resent and entry.proposal_id == draft.resent)
+    )
+    total, limit = earlier + sum(taken_gpus(give, ctx) for give in draft.taken), TIMES * needed_gpus(draft, ctx)
+    if earlier and total > limit:
+        return deny(NAME, Code.CONTRACT_RATE, total, UNIT, limit)
+    return allow(NAME, total, UNIT, limit)
