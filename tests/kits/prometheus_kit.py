@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 from autopilot.alerts.rules import yaml_text
 from tests.e2e.test_prometheus_collector import free_port
 
-READY_S = 20.0
+READY_S = 120.0
 
 T = TypeVar("T")
 

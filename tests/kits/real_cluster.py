@@ -35,8 +35,10 @@ FOUND = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.repl
 READY = {"status": "True", "reason": "KubeletReady"}
 LEAVES_S = 2
 """For this long a pod of the run stays on a node that is not ready; 300 s unless a pod states it."""
-LOOK_S, BEAT_S, LONGEST_S = 0.3, 10.0, 60.0
-"""Time between two looks at the cluster, between two heartbeats of a node, and the longest wait for anything."""
+LOOK_S, BEAT_S, LONGEST_S, REMOVED_S = 0.3, 10.0, 240.0, 60.0
+"""Time between two looks at the cluster, between two heartbeats of a node, the longest wait for anything that happens,
+and for the end of what is removed.
+"""
 
 
 class Patient(Api):
@@ -349,7 +351,7 @@ class RealCluster:
         Raises `AssertionError` naming what is still there after a minute.
         """
         left = [path for path in reversed(self._made[since:]) if not self._removed(path)]
-        end_s = time.monotonic() + LONGEST_S
+        end_s = time.monotonic() + REMOVED_S
         while left and time.monotonic() < end_s:
             time.sleep(LOOK_S)
             left = [path for path in left if not self._removed(path)]

@@ -34,11 +34,11 @@ def _approved(on: OnCall, name: str, action: str) -> str:
 
 def _ended_by_approval(on: OnCall, name: str, action: str) -> tuple[dict[str, Any], str]:
     """Follow one alert to its end; the alert, and the proposal that was approved."""
-    found = poll(on.at_stage(name, "proposed"), f"{name} has a recommendation", 90.0)
+    found = poll(on.at_stage(name, "proposed"), f"{name} has a recommendation")
     assert found["evidence"]
     assert all(each["problem"] is None for each in found["evidence"]), found["evidence"]
     proposal = poll(lambda: _approved(on, name, action), "the approval is carried out")
-    return poll(on.at_stage(name, "ended"), f"{name} ends", 90.0), proposal
+    return poll(on.at_stage(name, "ended"), f"{name} ends"), proposal
 
 
 def _stages(steps: tuple[AlertStep, ...], name: str) -> list[str]:
@@ -102,7 +102,7 @@ def test_fragmentation_is_ended_by_an_approved_move(tmp_path: Path, require_tool
 def test_hoarding_is_ended_by_an_approved_reclaim(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
     """Idle GPUs that are borrowed go back to their owner, by name of the hoarding tenant; the alert resolves."""
     with on_call(tmp_path, require_tool, hoarded(tmp_path), speed=200.0) as on:
-        found = poll(on.at_stage(HOARDING, "proposed"), f"{HOARDING} has a recommendation", 90.0)
+        found = poll(on.at_stage(HOARDING, "proposed"), f"{HOARDING} has a recommendation")
         _check_runbook(on, found)
         ended, proposal = _ended_by_approval(on, HOARDING, "reclaim_borrowed")
         assert ended["labels"]["tenant"] == "art"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -57,18 +56,16 @@ def test_an_answer_that_cannot_be_used_is_a_reason(status: int, body: bytes, wor
 
 
 def test_a_slow_prometheus_is_given_up() -> None:
-    """After its time limit."""
+    """After its time limit, long before it answers."""
     done = threading.Event()
 
     def slow(_: str) -> tuple[int, bytes]:
-        done.wait(10.0)
+        done.wait(60.0)
         return 200, _vector("1")
 
-    began_s = time.monotonic()
     with serving(slow) as url:
         with pytest.raises(QueryError, match="no whole answer within"):
             PrometheusAsker(url.rsplit("/metrics", 1)[0], timeout_s=0.3)("up")
-        assert time.monotonic() - began_s < 5.0
         done.set()
 
 
