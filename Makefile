@@ -56,7 +56,7 @@ check: $(TOOLED) ## lint, format, types, import contracts
 	  echo "-- $$step"; $(BIN)/$$step || status=1; \
 	done; exit $$status
 
-gate: $(TOOLED) ## compare the models with their recorded scores on the golden set (a minute; part of `make test`)
+gate: $(TOOLED) ## compare the models with their recorded scores on the golden set (a minute)
 	@$(PY) scripts/record_golden_scores.py --check
 
 format: $(TOOLED) ## format, and fix what ruff can fix

@@ -1,4 +1,7 @@
-"""The models on the golden set: a change of the code may not make them worse than recorded (`make gate`)."""
+"""The models on the golden set: a change of the code may not make them worse than recorded (`make gate`).
+
+`make test` has the run times, and a sample of other series in tests/properties/test_forecast_guarantee.py.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from autopilot.core.model.errors import InputError
 RECORDED = golden.recorded_scores()
 
 
-@pytest.mark.parametrize("kind", ["bursts", "runtimes"])
+@pytest.mark.parametrize("kind", [pytest.param("bursts", marks=pytest.mark.soak), "runtimes"])
 def test_no_score_is_worse_than_recorded(kind: str) -> None:
     """Coverage and its worst window within the bounds of the gate, each loss within its tolerance of the record."""
     scores = golden.scores_in(golden.golden_document(kind), kind)

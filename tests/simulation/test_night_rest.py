@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.controller import Controller
@@ -18,6 +20,7 @@ def ends_in_the_morning(simulation: Simulation, _controller: Controller) -> None
     simulation.engine.horizon_s = MORNING_S + 1800.0
 
 
+@pytest.mark.soak
 def test_services_rest_at_night_and_serve_in_the_morning() -> None:
     """One goes to zero, one to the replica that its owner keeps; requests give both their replicas back."""
     world = build_world(SimulateOptions(scenario="night-rest"))
