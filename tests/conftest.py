@@ -127,8 +127,11 @@ def require_tool() -> Callable[[str], str]:
 
 BRIEF = ("tests/conformance", "tests/contracts", "tests/golden", "tests/tidy", "tests/unit")
 LONG = (
+    "tests/contracts/test_runtime_models",
+    "tests/contracts/test_worked_example",
     "tests/golden/test_golden_scores",
     "tests/unit/actuators/test_removal",
+    "tests/unit/actuators/test_rights_used",
     "tests/unit/app/test_advised",
     "tests/unit/app/test_backtest_bursts",
     "tests/unit/app/test_commands",
@@ -139,6 +142,7 @@ LONG = (
     "tests/unit/app/test_policy_gate",
     "tests/unit/app/test_runtime_gate",
     "tests/unit/app/test_runtime_promotion",
+    "tests/unit/app/test_stays",
     "tests/unit/collectors/test_nvml",
     "tests/unit/core/intake/test_clock",
     "tests/unit/core/tracking/test_pipelined_restart",
@@ -160,7 +164,7 @@ LONG = (
     "tests/unit/simulator/test_arrivals",
 )
 """Beginnings of the paths of files. Tests under `BRIEF` are short, but for those under `LONG`: their files take more
-than 2.5 CPU s, and more than 0.1 CPU s a test.
+than 1.5 CPU s, and more than 0.1 CPU s a test.
 """
 
 
