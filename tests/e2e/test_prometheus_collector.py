@@ -315,7 +315,7 @@ def good(text: str, **more: object) -> bytes:
         ((200, b"<html>login</html>"), "not a Prometheus response"),
         (
             (200, b'{"status":"success","data":{"result":[{"metric":{},"value":[1]}]}}'),
-            "not a Prometheus response",
+            "series cannot be read, and do not count",
         ),
         ((503, b""), "HTTP 503"),
     ],
