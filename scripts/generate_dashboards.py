@@ -1,6 +1,6 @@
 """Write the Grafana dashboards, their provisioning files and ConfigMaps, from scripts/dashboard_pages.py.
 
-python scripts/generate_dashboards.py           write dashboards/*.json and deploy/grafana
+python scripts/generate_dashboards.py           write dashboards/ and deploy/grafana
 python scripts/generate_dashboards.py --check   compare only; exit 1 where a file differs
 """
 
@@ -52,7 +52,7 @@ def documents() -> dict[str, str]:
         )
         for page in PAGES
     }
-    return {**found, **maps, "deploy/grafana/provider.yaml": HEAD + yaml_text(PROVIDER)}
+    return {**found, **maps, "dashboards/provider.yaml": HEAD + yaml_text(PROVIDER)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

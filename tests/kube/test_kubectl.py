@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -192,3 +193,11 @@ def test_the_server_answers_about_itself(kubectl: Kubectl) -> None:
     assert kubectl.done("get", "--raw", "/readyz?verbose").endswith("readyz check passed\n")
     listed = kubectl.done("api-resources", "--api-group=batch", "--no-headers").split("\n")
     assert [line.split()[0] for line in listed if line] == ["cronjobs", "jobs"]
+
+
+def test_the_dashboards_are_applied_as_a_folder(kubectl: Kubectl) -> None:
+    """`kubectl apply -f deploy/grafana/`, as dashboards/README.md says, and again."""
+    kubectl("create", "namespace", "gpu-autopilot")
+    folder = str(Path(__file__).parents[2] / "deploy" / "grafana")
+    assert kubectl.done("apply", "-f", folder).count("created") == 7
+    assert kubectl.done("apply", "-f", folder).count("unchanged") == 7

@@ -21,9 +21,11 @@ from scripts.dashboard_panels import queries_of
 from scripts.generate_dashboards import documents, main
 from tests.kits.dashboard_kit import filled_in
 
+ROOT = Path(__file__).parents[3]
+
 DOCUMENTS = documents()
 BOARDS: dict[str, dict[str, Any]] = {
-    name: json.loads(text) for name, text in DOCUMENTS.items() if name.startswith("dashboards/")
+    name: json.loads(text) for name, text in DOCUMENTS.items() if name.endswith(".json")
 }
 UNITS = {"none", "percentunit", "s", "reqps", "currencyUSD", "decmbytes", "watt"}
 MOST_BYTES = 262_144
@@ -141,6 +143,13 @@ def test_the_recommended_actions_link_to_explanation_and_approval() -> None:
     assert all("${__data.fields.id}" in link["url"] for each in links["properties"] for link in each["value"])
     asked = " ".join(target["expr"] for target in panel["targets"])
     assert all(name in asked for name in ("reason", "confidence", "gain_gpu_seconds", "cost_gpu_seconds"))
+
+
+def test_kubectl_can_apply_every_file_of_the_folder() -> None:
+    """Each file of deploy/grafana is an object of Kubernetes; the provider for files lies beside the dashboards."""
+    there = {path.name: path.read_text("utf-8") for path in (ROOT / "deploy" / "grafana").iterdir()}
+    assert {yaml.safe_load(text).get("kind") for text in there.values()} == {"ConfigMap"}
+    assert there.keys() == {f"{page.uid}-configmap.yaml" for page in PAGES}
 
 
 def test_config_maps_hold_the_dashboards_and_stay_small() -> None:
