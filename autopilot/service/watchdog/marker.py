@@ -52,6 +52,19 @@ class Marker:
             )
         return "" if answer.status in {200, 201} else f"{self.shown}: it cannot be written: {answer.reason}"
 
+    def begun(self) -> tuple[str, dict[str, int]]:
+        """Since when a removal goes on that an earlier process began, and what it has removed; ("", {}) for none."""
+        present = self._api.patch(f"{self._parent}/{NAME}", {})  # changes nothing; there is no right to read it
+        data = present.document.get("data") or {}
+        if data.get("state") != "removing":
+            return "", {}
+        try:
+            removed = json.loads(data.get("removed") or "{}")
+        except ValueError:
+            removed = {}
+        known = removed.items() if isinstance(removed, dict) else ()
+        return str(data.get("since", "")), {str(what): count for what, count in known if isinstance(count, int)}
+
     def read(self) -> tuple[str, str]:
         """(what the watchdog did, why that is not known). Both are "" where there is no mark."""
         answer = self._api.get(f"{self._parent}/{NAME}")

@@ -31,6 +31,7 @@ class Watchdog:
         self._api, self._watch, self._marker, self._absence_s, self._wall_s = api, watch, marker, absence_s, wall_s
         self._done = False  # everything is removed in this absence
         self._since = ""
+        self._removed: dict[str, int] = {}  # by all passes of this absence
         self._said = ""
 
     def step(self) -> str:
@@ -46,17 +47,20 @@ class Watchdog:
         if self._done:
             return self._said
         reason = f"{self._watch.name} was not renewed for {format_duration(self._absence_s)}"
-        self._since = self._since or datetime.fromtimestamp(self._wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        problem = self._marker.write("removing", self._since, reason, {})
+        if not self._since:
+            now = datetime.fromtimestamp(self._wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            begun, self._removed = self._marker.begun()
+            self._since = begun or now
+        problem = self._marker.write("removing", self._since, reason, self._removed)
         if problem:
             return self._say(f"nothing is removed yet: {problem}")
-        removal = Removal(self._api, self._returned)
+        removal = Removal(self._api, self._returned, self._removed)
         left = removal.run()
         if left:
             return self._say(f"the removal goes on at the next look: {left}")
         self._done = True
-        self._marker.write("removed", self._since, reason, removal.counts)
-        shown = ", ".join(f"{count} {what}" for what, count in removal.counts.items() if count) or "nothing was there"
+        self._marker.write("removed", self._since, reason, self._removed)
+        shown = ", ".join(f"{count} {what}" for what, count in self._removed.items() if count) or "nothing was there"
         return self._say(f"{reason}; removed: {shown}")
 
     def _returned(self) -> str:

@@ -53,7 +53,7 @@ class Removal:
 
     api: Api
     goes_on: Callable[[], str]  # why the removal must stop, "" while it may go on
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # added to
 
     def run(self) -> str:
         """Remove everything; why it is not complete, "" when it is."""

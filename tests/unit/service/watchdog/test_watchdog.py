@@ -199,6 +199,25 @@ def test_an_outage_of_kueue_is_waited_out(server: Server) -> None:
     assert checks_of(server, "ours") == []
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_its_report_counts_what_earlier_passes_removed(server: Server, *, restarted: bool) -> None:
+    """The second queue is refused in the first pass; the report of the last one has both, also by another process."""
+    api = InProcess(server, DOG)
+    watchdog, ask = dog(server, api), api.patch
+
+    def patch(path: str, body: Any, media: str = "application/merge-patch+json") -> Any:
+        refused = type(ask("/none", {}))(503, json.dumps({"message": "not now"}))
+        return refused if path.endswith("clusterqueues/ours") else ask(path, body, media)
+
+    api.patch = patch  # type: ignore[method-assign]
+    assert "goes on at the next look" in run(server, watchdog, 620)
+    api.patch = ask  # type: ignore[method-assign]
+    said = run(server, dog(server, api), 620) if restarted else run(server, watchdog, 10)
+    assert "removed: 2 admission checks of ClusterQueues" in said
+    mark = Asker(server)("GET", "/api/v1/namespaces/gpu-autopilot/configmaps/gpu-autopilot-watchdog")["data"]
+    assert json.loads(mark["removed"]) == {"admission checks of ClusterQueues": 2}
+
+
 def test_it_stops_where_the_controller_returns_meanwhile(server: Server) -> None:
     """It reads the Lease before each write."""
     api = InProcess(server, DOG)
