@@ -15,6 +15,7 @@ from autopilot.core.model.errors import invariant
 from autopilot.core.model.forecast import REQUESTS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.modes import Modes
+from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Decision, Observation, Proposal
 from autopilot.core.tracking.promises import is_capped, sums_of
@@ -87,7 +88,8 @@ def put_control(out: Samples, moment: Moment) -> None:
     out.put("paused", float(by_person), "person")
     out.put("paused", float(bool(memory.paused_reason) and not by_person), "autopilot")
     out.put("fence", float(memory.fence))
-    in_flight = Counter((entry.instruction.kind, entry.state) for entry in memory.in_flight.values())
+    in_flight = Counter({(kind, "issued"): 0 for kind in OPERATIONS})  # 0 is a value: people wait for it
+    in_flight.update((entry.instruction.kind, entry.state) for entry in memory.in_flight.values())
     for labels, count in in_flight.items():
         out.put("effects_in_flight", count, *labels)
     stops = Counter(entry.uid for entry in memory.disrupted)

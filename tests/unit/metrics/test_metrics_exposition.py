@@ -262,6 +262,7 @@ def test_counters_of_effects_are_there_from_the_start() -> None:
     assert found["effects_total{operation=admit,result=failed}"] == 0.0
     assert found["lost_gpu_seconds_total"] == 0.0
     assert found["disruptions_total{contract=false}"] == 0.0
+    assert found["effects_in_flight{operation=evict,state=issued}"] == 0.0
 
 
 @pytest.mark.parametrize(
