@@ -22,7 +22,7 @@ from autopilot.core.usage.rollup import ratios, rollups
 from autopilot.metrics.samples import Samples
 from autopilot.metrics.table import TENANT_USE, USE
 
-NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.LIMIT})
+NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.SUSPENDED, Code.LIMIT})
 """Refusals after which work waits for its owner, an operator or an external check."""
 
 PROPOSED = "proposed"

@@ -153,7 +153,7 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
         gate = kueue.gate(gang.workload)
         return int(Gate.WAITING) if gate == Gate.OPEN and stopped(gang) else gate
     if gang.job is not None and gang.job.spec.suspend:
-        return int(Gate.REJECTED if gang.job.kept else Gate.OPEN)  # suspended by a person, or left to the autopilot
+        return int(Gate.SUSPENDED if gang.job.kept else Gate.OPEN)  # by a person, or left to the autopilot
     foreign = [
         gate.name
         for each in gang.pods.values()

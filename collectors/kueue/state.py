@@ -16,7 +16,7 @@ GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 def gate(workload: Workload) -> int:
     """The state of its external checks (`snapshot.Gate`)."""
     if not workload.spec.active:
-        return int(Gate.REJECTED if workload.kept else Gate.OPEN)
+        return int(_kept_out(workload) if workload.kept else Gate.OPEN)
     checks = {each.name: each.state for each in workload.status.admission_checks or ()}
     states = set(checks.values())
     if "Rejected" in states:
@@ -28,6 +28,13 @@ def gate(workload: Workload) -> int:
         return int(Gate.OPEN if checks.get(CHECK) == "Pending" and not others else Gate.WAITING)
     gates = {each.strip() for each in workload.metadata.note(GATED_BY).split(",")}
     return int(Gate.WAITING if gates - {"", CONTROLLER} else Gate.OPEN)
+
+
+def _kept_out(workload: Workload) -> Gate:
+    """Who keeps an inactive Workload out: a check or a limit of Kueue, or a person."""
+    ended = condition(workload.status.conditions, "Evicted")
+    by_kueue = ended is not None and ended.reason.startswith("DeactivatedDueTo")
+    return Gate.REJECTED if by_kueue else Gate.SUSPENDED
 
 
 def waits_for_us(workload: Workload) -> bool:

@@ -26,7 +26,7 @@ from autopilot.explain.proposals import (
     explain_proposal,
     loss_words,
 )
-from autopilot.explain.story import Watch, tell
+from autopilot.explain.story import Watch, tell, unlisted
 from autopilot.explain.use import workload_use
 from autopilot.journal import DecisionRecord, JournalReader, TickRecord
 from autopilot.replay.again import first_difference, remembered
@@ -178,7 +178,7 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
     if shown is None:
         raise InputError(f"{reader.path}: {EMPTY}")
     seen = _submitted_s(reader, workload, shown.number)
-    if seen is None and not past.recent:
+    if seen is None and not past.recent and not _was_there(reader, workload, shown):
         raise InputError(f"{reader.path}: no workload {workload!r} at {format_clock(shown.now_s)}; try --at")
     submit_s = seen
     for record in reversed(past.recent):
@@ -200,6 +200,12 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
         for each in past.events
     ]
     return Explanation(lines, {"workload": workload, "use": use, "life": life.document(), "events": events})
+
+
+def _was_there(reader: JournalReader, workload: str, shown: DecisionRecord) -> bool:
+    """Whether an earlier tick shows a workload, where this one does not say that it has left."""
+    blind = unlisted(reader.at(shown.number).observation, shown.decision)
+    return bool(blind) and bool(life_of(reader, workload, 0.0).stretches)
 
 
 def _whole_life(life: Life, past: Past) -> str:

@@ -14,7 +14,7 @@ from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import format_duration
-from autopilot.explain.story import width_words
+from autopilot.explain.story import unlisted, width_words
 from autopilot.journal import JournalReader
 
 ENDED = (State.SUCCEEDED, State.FAILED)
@@ -44,6 +44,7 @@ class Life:
     gpus: int = 0
     width: str = ""  # what it asks for in words
     stretches: list[Stretch] = field(default_factory=list)
+    unknown: str = ""  # why it is not known whether it is there, at the latest tick that does not show it
     _code: str = UNDER_WAY
 
     @property
@@ -56,6 +57,9 @@ class Life:
         work, now_s = observation.snapshot.workloads, observation.now_s
         found = np.flatnonzero(work.id == self.workload)
         if self.ended or (not len(found) and not self.stretches):
+            return
+        self.unknown = "" if len(found) else unlisted(observation, decision)
+        if self.unknown:
             return
         if not len(found):
             self._lasts(now_s)
@@ -132,6 +136,7 @@ class Life:
             "submit_s": self.submit_s if isfinite(self.submit_s) else None,
             "end_s": self.end_s if self.ended else None,
             "end": None if self.end_state is None else self.end_state.name.lower(),
+            "unknown": self.unknown or None,
             "gpus": self.gpus,
             "waited_s": self.waited_s(),
             "ran_s": self.ran_s(),

@@ -243,6 +243,9 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
         ctx.plan.refuse(positions[excluded], Miss(Code.EXCLUDED, 1.0, 0.0))
     if checked.any():
         ctx.plan.refuse(positions[checked], Miss(Code.CHECK, 1.0, 0.0))
+    suspended = checked & (work.gate[rows] == Gate.SUSPENDED)
+    if suspended.any():
+        ctx.plan.refuse(positions[suspended], Miss(Code.SUSPENDED, 1.0, 0.0))
     free: Rows = positions[~excluded & ~checked & ~behind]
     return free
 

@@ -30,6 +30,8 @@ DAYS = 8
 STEPS = (Effect.NOTIFY, Effect.MARK, Effect.PARK, Effect.CEILING)
 """Effects of the actions on idle work."""
 HOUR_S = 3600.0
+KEPT_OUT = (Gate.REJECTED, Gate.SUSPENDED)
+"""Gates of work that was stopped and waits for a person."""
 _STANDS = (IdleStep.SEEN, IdleStep.NOTIFIED, IdleStep.MARKED)
 
 
@@ -153,12 +155,12 @@ def _followed(
             continue
         owner, pending = owners.get(record.owner, IdleOwner()), int(work.state[row]) == State.PENDING
         if record.step in _STANDS and pending:
-            if record.step != IdleStep.SEEN and work.gate[row] == Gate.REJECTED:
+            if record.step != IdleStep.SEEN and work.gate[row] in KEPT_OUT:
                 records[uid] = replace(record, step=IdleStep.SUSPENDED, step_s=now_s)
                 owners[record.owner] = replace(owner, suspensions=owner.suspensions + 1, last_s=now_s)
             else:
                 del records[uid]  # it was stopped for another reason
-        elif record.step == IdleStep.SUSPENDED and not (pending and work.gate[row] == Gate.REJECTED):
+        elif record.step == IdleStep.SUSPENDED and not (pending and work.gate[row] in KEPT_OUT):
             away_s = now_s - record.step_s
             records[uid] = replace(record, step=IdleStep.RETURNED, step_s=now_s)
             owners[record.owner] = _returned(owner, away_s, record.gpus, now_s, policy)

@@ -75,8 +75,9 @@ class Gate(IntEnum):
 
     OPEN = 0
     WAITING = 1  # quota may be held for it, but it must not start yet
-    REJECTED = 2  # inactive until a person activates it again
+    REJECTED = 2  # a check rejected it: inactive until a person activates it again
     RETRY = 3  # holds no quota and does not start until the check is repeated
+    SUSPENDED = 4  # suspended or deactivated until its owner lets it continue
 
 
 class Recut(IntEnum):
@@ -310,8 +311,7 @@ class SignalTable:
 
     `mean` and `maximum` are [signals, windows, entities], NaN where not measured. `samples` [windows, entities] counts
     the fresh samples. `age_s` is the age of the newest sample, inf without one. `quality` is the counter behind the SM
-    activity (dcgm.Quality). `source` is the collector that measured an entity, as an index into `sources`; -1 for
-    none. A table without sources comes from an unnamed collector.
+    activity (dcgm.Quality). `source`, an index into `sources`, is the collector of an entity; -1: none, or unnamed.
     """
 
     signals: tuple[str, ...]

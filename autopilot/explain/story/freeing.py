@@ -33,6 +33,8 @@ def freed_by(gang: Waiting, decision: Decision) -> list[str]:
         return ["its owner lets the autopilot act on it again; time alone does not"]
     if code == Code.WORKERS:
         return ["its own workers start; nothing else holds it"]
+    if code == Code.SUSPENDED:
+        return ["its owner lets it continue (`suspend` of its Job, `active` of its Workload); time alone does not"]
     if code == Code.CHECK:
         return ["the check passes it; nothing foretells when"]
     lines = []

@@ -41,7 +41,7 @@ from autopilot.explain.story.waiting import (
 _CHECK = {
     Gate.OPEN: "a part of it is not there yet",
     Gate.WAITING: "the check is still out",
-    Gate.REJECTED: "the check switched it off, until somebody activates it again",
+    Gate.REJECTED: "the check switched it off, until a person activates it again",
     Gate.RETRY: "the check is to be asked again; it holds no quota until then",
 }
 

@@ -50,6 +50,16 @@ class Watch:
         self.ctx = ctx
 
 
+def unlisted(observation: Observation, decision: Decision) -> str:
+    """Why work that this tick does not show may be there all the same; "" where its absence is known."""
+    works = [view for view in observation.views if view.kind == "work"]
+    partial = [view for view in works if not view.complete]
+    if partial:
+        return f"the list of {partial[0].source} is not complete ({partial[0].reason or 'no reason given'})"
+    missing = not isfinite(observation.snapshot.work_age_s) or any(view.lost > 0 for view in works)
+    return decision.halted if missing else ""
+
+
 def tell(workload: str, observation: Observation, decision: Decision, watch: Watch | None = None) -> list[str]:
     """The story of one workload at a tick, line by line.
 
@@ -58,7 +68,9 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
     work = observation.snapshot.workloads
     found = np.flatnonzero(work.id == workload)
     if not len(found):
-        return [f"{workload}: not in the cluster at {format_clock(observation.now_s)}"]
+        blind = unlisted(observation, decision)
+        state = f"unknown: {blind}" if blind else "not in the cluster"
+        return [f"{workload}: {state} at {format_clock(observation.now_s)}"]
     row = int(found[0])
     lines = [_who(workload, row, observation)]
     if decision.halted:

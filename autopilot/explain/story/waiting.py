@@ -16,7 +16,9 @@ from autopilot.core.rules.base import Claim
 QUOTA_CODES = frozenset({Code.LIMIT, Code.GUARANTEE, Code.QUOTA, Code.KEPT})
 """Reasons that the queue tree gives before anybody asks for room."""
 
-NO_TURN_CODES = frozenset({Code.EXCLUDED, Code.CHECK, Code.WORKERS, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY})
+NO_TURN_CODES = frozenset(
+    {Code.EXCLUDED, Code.CHECK, Code.SUSPENDED, Code.WORKERS, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY}
+)
 """Reasons for which possible victims are not explained."""
 
 SHOWN_NAMES = 4

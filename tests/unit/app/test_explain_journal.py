@@ -14,7 +14,7 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
-from autopilot.core.model.records import About, Evidence, Gap, Note, Observation, Outcome, OutcomeKind
+from autopilot.core.model.records import About, Evidence, Gap, Note, Observation, Outcome, OutcomeKind, View
 from autopilot.core.model.snapshot import State
 from autopilot.journal import SqliteJournal
 from tests.kits.core_world import AUTO, Item, decide, done, holds, waits, with_policy, world
@@ -325,3 +325,39 @@ def test_the_life_of_a_request_for_an_instance_names_its_profile(path: Path) -> 
     said = told(path, "i")
     assert "submitted, for 1 instance of 1g.10gb" in said
     assert said.splitlines()[0].endswith("on 1 instance of 1g.10gb")
+
+
+def blind(tick: int, now_s: float, *work: Item, lost: int = -1, complete: bool = False) -> Observation:
+    """A tick whose source lists no work."""
+    reason = "" if complete else "collector failed: RecursionError"
+    view = View("kubernetes", "work", complete, now_s, len(work), 40, lost, reason)
+    return seen(tick, now_s, *work, views=(view,))
+
+
+def test_work_that_a_blind_view_does_not_list_is_unknown(path: Path) -> None:
+    """It may run: it has neither finished nor left, and what follows continues its life."""
+    runs = holds("a", 8, start_s=0.0)
+    record(path, [(seen(0, 600.0, runs), None), (blind(1, 700.0), None)])
+    text = told(path, "a")
+    assert "a: unknown: the list of kubernetes is not complete (collector failed: RecursionError)" in text
+    assert "finished" not in text
+    assert "withdrawn" not in text
+
+
+def test_work_that_a_blind_view_hid_goes_on(path: Path) -> None:
+    """Its stretch is not cut, and its real end is told."""
+    runs = holds("a", 8, start_s=0.0)
+    over = Item("a", {"gpus": 8, "state": State.SUCCEEDED, "served_s": 900.0, "ended_s": 900.0})
+    record(path, [(seen(0, 600.0, runs), None), (blind(1, 700.0), None), (seen(2, 800.0, runs), None)])
+    assert "off its GPUs" not in told(path, "a")
+    other = path.with_name("other.journal")
+    record(other, [(seen(0, 600.0, runs), None), (blind(1, 700.0), None), (seen(2, 900.0, over), None)])
+    assert "finished" in told(other, "a")
+
+
+def test_work_that_a_complete_list_lacks_has_left(path: Path) -> None:
+    """Its absence is known."""
+    runs = holds("a", 8, start_s=0.0)
+    starts = seen(0, 0.0, waits("a", 8))
+    record(path, [(starts, None), (seen(1, 600.0, runs), None), (blind(2, 700.0, complete=True, lost=0), None)])
+    assert "finished, or was withdrawn" in told(path, "a")

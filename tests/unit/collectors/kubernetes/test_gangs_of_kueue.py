@@ -78,7 +78,7 @@ def test_gpus_are_held_until_the_pods_are_gone() -> None:
     assert seen[1].placements.leaving.all()
     seen = view.tables(gone=tuple(stopping))
     found = row(seen[1], "team/a")
-    assert (found["state"], found["gate"], found["incarnation"]) == (State.PENDING, Gate.REJECTED, 1)
+    assert (found["state"], found["gate"], found["incarnation"]) == (State.PENDING, Gate.SUSPENDED, 1)
     assert held(seen, "team/a") == []
 
 
@@ -187,3 +187,13 @@ def test_a_leftover_retry_is_listed(state: str, text: str, conditions: list[Json
     seen = Seen(node("n1"), job("a", 4, suspend=True), *kueue(found))
     seen.batch()
     assert [each.name for each in seen.collector.objects.left_over()] == ["job-a"] * listed
+
+
+@pytest.mark.parametrize(
+    ("reason", "gate"), [("Deactivated", Gate.SUSPENDED), ("DeactivatedDueToAdmissionCheck", Gate.REJECTED)]
+)
+def test_who_keeps_a_workload_out_is_known(reason: str, gate: Gate) -> None:
+    """Its owner, or a check that rejected it: Kueue says so."""
+    out = workload("job-a", 4, owner=OWNER, active=False, conditions=[done("Evicted", reason)])
+    work = Seen(node("n1"), job("a", 4, suspend=True), *kueue(out)).tables()[1]
+    assert row(work, "team/a")["gate"] == gate

@@ -140,7 +140,7 @@ def test_a_suspended_job_waits_for_the_person_who_suspended_it() -> None:
     back = handed_over("back", label, ("kubectl-patch", suspend))
     _, work = Seen(node("n1"), job("theirs", 2, suspend=True), ours, back).tables()
     gates = {name: row(work, f"team/{name}")["gate"] for name in ("theirs", "ours", "back")}
-    assert gates == {"theirs": Gate.REJECTED, "ours": Gate.OPEN, "back": Gate.REJECTED}
+    assert gates == {"theirs": Gate.SUSPENDED, "ours": Gate.OPEN, "back": Gate.SUSPENDED}
 
 
 def test_a_foreign_scheduling_gate_holds_work_back() -> None:
