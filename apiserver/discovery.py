@@ -177,12 +177,12 @@ def core_versions(server: Server, request: Request, _user: User) -> Response:
         "versions": ["v1"],
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
     }
-    return _document(request, aggregated(server.kinds.all(), [""]), short)
+    return _document(request, aggregated(server.kinds.listed(), [""]), short)
 
 
 def group_list(server: Server, request: Request, _user: User) -> Response:
     """/apis."""
-    kinds = server.kinds.all()
+    kinds = server.kinds.listed()
     named = groups(kinds)
     short = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group_of(kinds, each) for each in named]}
     return _document(request, aggregated(kinds, named), short)
@@ -191,12 +191,12 @@ def group_list(server: Server, request: Request, _user: User) -> Response:
 def of_group(server: Server, request: Request, _user: User) -> Response:
     """/api/VERSION, /apis/GROUP and /apis/GROUP/VERSION."""
     parts = request.path.strip("/").split("/")
-    kinds = server.kinds.all()
+    kinds = server.kinds.listed()
     if parts[0] == "api":
         group, version = "", parts[1]
     else:
         group, version = parts[1], parts[2] if len(parts) > 2 else ""
-    if not server.kinds.has_group(group, version):
+    if not any(kind.group == group and version in {"", kind.version} for kind in kinds):
         raise page_not_found()
     if version:
         return Response(200, resource_list(kinds, group, version), {"content-type": "application/json"})

@@ -48,6 +48,7 @@ class Uptime:
         self._server = server
         self._started_us: int | None = None  # None: long ago
         self.down = False
+        self._filled_us: dict[tuple[str, str, str], int] = {}  # when the cache of a new kind is filled
 
     @property
     def age_s(self) -> float:
@@ -104,8 +105,18 @@ class Uptime:
         """Whether the roles of a user are known yet."""
         return self.age_s >= RIGHTS_S or MASTERS in user.groups
 
+    def fill(self, kind: Kind, delay_s: float) -> None:
+        """The cache of a kind that is served from now on is filled after a delay."""
+        place = (kind.group, kind.version, kind.plural)
+        self._filled_us[place] = self._server.timeline.now_us + round(delay_s * US)
+
     def check_cache(self, kind: Kind) -> None:
-        """Refuse a read of custom resources of several versions whose cache is not filled. Raises StatusError 429."""
+        """Refuse a list or watch of custom resources whose cache is not filled. Raises StatusError 429.
+
+        After a restart, only those of several versions are refused.
+        """
+        if self._server.timeline.now_us < self._filled_us.get((kind.group, kind.version, kind.plural), 0):
+            raise initializing()
         if not kind.custom or self.age_s >= CUSTOM_S:
             return
         if len([each for each in self._server.kinds.all() if each.storage == kind.storage]) > 1:

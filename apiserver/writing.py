@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from apiserver.admission.base import Attributes, Operation
 from apiserver.conform import ConformError, go_map
+from apiserver.crd.lifecycle import admit_create
 from apiserver.decoding import body_value, check_kind, conformed, decode_object
 from apiserver.delete_options import decode_options
 from apiserver.deletion import Deletion
@@ -63,7 +64,10 @@ class Writing:
     def create(self, call: Call) -> Response:
         """POST to a collection."""
         obj = decode_object(call, call.kind)
-        return Response(201, self._shown(call, self.create_object(call, obj)))
+        wait_s = 0.0
+        if call.kind.custom:
+            wait_s = admit_create(self._server, call.kind, (obj.get("metadata") or {}).get("name", ""))
+        return Response(201, self._shown(call, self.create_object(call, obj)), delay_s=wait_s)
 
     def update(self, call: Call) -> Response:
         """PUT."""

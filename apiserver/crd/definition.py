@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -218,14 +219,27 @@ def condition(kind: str, status: str, reason: str, message: str, time: str) -> O
     return {"type": kind, "status": status, "lastTransitionTime": time, "reason": reason, "message": message}
 
 
-def names_conflict(crd: Obj, others: list[Obj]) -> str:
-    """Why the names cannot be accepted: another definition of the group has one of them. "" if they are free."""
-    spec = crd["spec"]
-    for other in others:
-        if other["spec"]["group"] != spec["group"] or other["metadata"]["name"] == crd["metadata"]["name"]:
-            continue
-        taken = other.get("status", {}).get("acceptedNames", {})
-        for field in ("plural", "singular", "kind", "listKind"):
-            if spec["names"].get(field) and spec["names"][field] == taken.get(field):
-                return f'"{spec["names"][field]}" is already in use'
-    return ""
+NAMES = ("plural", "singular", "kind", "listKind")
+
+
+def accepted_names(crd: Obj, others: list[Obj]) -> tuple[Obj, str, str]:
+    """The names that are free, and the reason and the text of the last conflict ("" if all are free)."""
+    spec, free, reason, text = crd["spec"], copy.deepcopy(crd["spec"]["names"]), "", ""
+    taken = {
+        (field, other["status"]["acceptedNames"].get(field))
+        for other in others
+        if other["spec"]["group"] == spec["group"] and other["metadata"]["name"] != crd["metadata"]["name"]
+        for field in NAMES
+        if other.get("status", {}).get("acceptedNames")
+    }
+    for field in NAMES:
+        name = spec["names"].get(field)
+        if name and (field, name) in taken:
+            reason, text = f"{field[0].upper()}{field[1:]}Conflict", f'"{name}" is already in use'
+            free.pop(field)
+    return {"plural": "", "kind": ""} | free, reason, text
+
+
+def is_terminating(crd: Obj) -> bool:
+    """Whether its objects are being deleted."""
+    return _is_true(crd, "Terminating")

@@ -166,6 +166,7 @@ class Kinds:
         self._by_kind: dict[tuple[str, str], Kind] = {}
         self.adapters: dict[str, Callable[[Kind], Kind]] = {}
         """What an extension makes of a kind that a CustomResourceDefinition declares: by resource and group."""
+        self._hidden: set[tuple[str, str, str]] = set()
         for kind in builtin:
             self.add(kind)
 
@@ -181,6 +182,18 @@ class Kinds:
         kind = self._by_path.pop((group, version, plural), None)
         if kind is not None:
             self._by_kind.pop((kind.api_version, kind.kind), None)
+
+    def hide(self, kind: Kind) -> None:
+        """Serve it, but leave it out of discovery."""
+        self._hidden.add((kind.group, kind.version, kind.plural))
+
+    def show(self, kind: Kind) -> None:
+        """Put it into discovery."""
+        self._hidden.discard((kind.group, kind.version, kind.plural))
+
+    def listed(self) -> list[Kind]:
+        """The kinds that discovery shows."""
+        return [kind for place, kind in self._by_path.items() if place not in self._hidden]
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         """The kind of a path."""

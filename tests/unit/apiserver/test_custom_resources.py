@@ -116,7 +116,53 @@ def test_a_second_definition_cannot_take_the_same_names() -> None:
     ask("POST", CRDS, other)
     ask.server.timeline.run_for(1.0)
     conditions = ask("GET", f"{CRDS}/schemes.fleet.example.org")["status"]["conditions"]
-    assert (conditions[0]["reason"], conditions[0]["message"]) == ("NameConflict", '"plan" is already in use')
+    assert (conditions[0]["reason"], conditions[0]["message"]) == ("ListKindConflict", '"PlanList" is already in use')
+    assert ask("GET", f"{CRDS}/schemes.fleet.example.org")["status"]["acceptedNames"] == {
+        "plural": "schemes",
+        "kind": "",
+    }
+
+
+def test_a_new_kind_warms_up() -> None:
+    """404, then 429 while its cache is filled, then it is read; a create waits two seconds; discovery comes last."""
+    ask = Asker(small_cluster())
+    ask("POST", CRDS, definition())
+    timeline = ask.server.timeline
+    ask.refused(404, "GET", PLANS)
+    timeline.run_for(0.015)
+    refused = ask.response("GET", PLANS)
+    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    timeline.run_for(0.015)
+    assert ask("GET", PLANS)["items"] == []
+    group = PLANS.partition("/namespaces")[0]
+    ask.refused(404, "GET", group)
+    timeline.run_for(0.015)
+    assert ask("GET", group)["resources"]
+    assert ask.response("POST", PLANS, plan()).delay_s == 2.0
+    timeline.run_for(2.1)
+    later = plan()
+    later["metadata"]["name"] = "later"
+    assert ask.response("POST", PLANS, later).delay_s == 0.0
+
+
+def test_a_kind_that_goes_takes_no_new_objects(ask: Asker) -> None:
+    """While a finalizer holds an object, creates are refused and the definition stays; it looks every 5 s."""
+    held = plan()
+    held["metadata"]["finalizers"] = ["example.org/hold"]
+    ask("POST", PLANS, held)
+    name = f"{CRDS}/plans.fleet.example.org"
+    ask("DELETE", name)
+    ask.server.timeline.run_for(1.0)
+    fresh = plan()
+    fresh["metadata"]["name"] = "fresh"
+    ask.refused(403, "POST", PLANS, fresh)
+    reasons = {each["type"]: each["reason"] for each in ask("GET", name)["status"]["conditions"]}
+    assert reasons["Terminating"] == "InstanceDeletionInProgress"
+    ask("PATCH", f"{PLANS}/{held['metadata']['name']}", {"metadata": {"finalizers": None}})
+    ask.server.timeline.run_for(1.0)
+    assert ask("GET", PLANS)["items"] == []
+    ask.server.timeline.run_for(5.0)
+    ask.refused(404, "GET", PLANS)
 
 
 def test_unknown_fields_are_dropped_with_a_warning_or_refused(ask: Asker) -> None:
