@@ -31,13 +31,11 @@ class Deletion:
             kind.prepare_delete(stored, stamp(self._server.timeline.now))
         metadata = dict(stored["metadata"])
         grace_s = self._grace_s(kind, stored, options)
-        policy = options.get("propagationPolicy")
-        finalizers = list(metadata.get("finalizers") or [])
-        for name, wanted in (("foregroundDeletion", policy == "Foreground"), ("orphan", policy == "Orphan")):
-            if wanted and name not in finalizers:
-                finalizers.append(name)
+        finalizers = _finalizers(metadata, options)
         if finalizers:
             metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
         held = bool(finalizers) or kind.held(stored)
         if "deletionTimestamp" in metadata:
             held_s = metadata.get("deletionGracePeriodSeconds", 0)
@@ -56,6 +54,8 @@ class Deletion:
         if not grace_s and not held:
             if kind.grace is not None and not dry_run and obj != stored:
                 obj = self._server.store.put(kind.storage, obj)  # what is deleted with grace is marked first
+            if "finalizers" in stored["metadata"]:  # watchers see those that this deletion took away
+                obj = obj | {"metadata": obj["metadata"] | {"finalizers": stored["metadata"]["finalizers"]}}
             return (obj if dry_run else self._remove(kind, obj)), True
         if dry_run or obj == stored:
             return obj, False
@@ -89,6 +89,19 @@ class Deletion:
         if given is None or not usual_s:
             return usual_s
         return int(given) if given >= 0 else LEAST_GRACE_S
+
+
+def _finalizers(metadata: Obj, options: Obj) -> list[str]:
+    """The finalizers of an object that is deleted: a policy replaces that of an earlier deletion."""
+    held = list(metadata.get("finalizers") or [])
+    policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
+    if policy is None and orphan is not None:
+        policy = "Orphan" if orphan else "Background"
+    if policy is None:
+        return held
+    wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(policy)
+    kept = [each for each in held if each not in {"foregroundDeletion", "orphan"} or each == wanted]
+    return [*kept, wanted] if wanted is not None and wanted not in kept else kept
 
 
 def check_preconditions(kind: Kind, stored: Obj, preconditions: Obj) -> None:

@@ -278,10 +278,9 @@ class JobController(Actor):
         if job["spec"].get("completionMode") == "Indexed":
             text = job_status.indexes_text(sync.indexes)
             sync.changed |= text != sync.status.get("completedIndexes", "")
-            sync.status["completedIndexes"] = text
-            sync.status["succeeded"] = len(sync.indexes)
+            sync.status.update({"completedIndexes": text, "succeeded": len(sync.indexes)})
             if not sync.indexes:
-                del sync.status["succeeded"]
+                del sync.status["succeeded"], sync.status["completedIndexes"]
         if end is not None:
             self._set(sync, end.target, "True", end.reason, end.message)
         if sync.changed:

@@ -246,7 +246,7 @@ class Kubelet(Actor):
         """The pod stops after its own time or when its grace ends, whichever is first."""
         grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds", 0))
         life = life_of(pod, self._options.annotations)
-        wait_s = min(life.stop_s + KUBELET_NOTICES_S, grace_s)
+        wait_s = min(life.stop_s, grace_s) + KUBELET_NOTICES_S
         exit_code = life.stop_exit_code if life.stop_s <= grace_s else pod_status.SIGKILL
         at_us = self._timeline.now_us + round(wait_s * 1e6)
         if held.stop is not None:

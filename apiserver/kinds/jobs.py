@@ -119,8 +119,27 @@ def is_movable(job: Obj) -> bool:
         return False
     status = job.get("status") or {}
     conditions = status.get("conditions") or []
-    said = [each["status"] for each in conditions if each["type"] == "Suspended"]
-    return said == ["True"] if said else "startTime" not in status
+    stopped = any(each["type"] == "Suspended" and each["status"] == "True" for each in conditions)
+    return "startTime" not in status or (stopped and not status.get("active"))
+
+
+def job_status_errors(job: Obj, old: Obj) -> list[FieldError]:
+    """What is wrong with a status: a Job that ends has started, has no active pods and, if complete, says when."""
+    status = job.get("status") or {}
+    ended = _true(job) - _true(old)
+    errors = []
+    if ended and "startTime" not in status:
+        errors.append(required("status.startTime", "startTime is required for finished job"))
+    if ended and status.get("active"):
+        errors.append(invalid_value("status.active", status["active"], "active>0 is invalid for finished job"))
+    if "Complete" in ended and "completionTime" not in status:
+        errors.append(required("status.completionTime", "completionTime is required for Complete jobs"))
+    return errors
+
+
+def _true(job: Obj) -> set[str]:
+    conditions = (job.get("status") or {}).get("conditions") or []
+    return {each["type"] for each in conditions if each.get("status") == "True"} & {"Complete", "Failed"}
 
 
 def _set_back(munged: Obj, held: Obj, name: str) -> None:

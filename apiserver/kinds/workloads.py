@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apiserver.kinds.base import STATUS, Kind, nothing
-from apiserver.kinds.jobs import job_deletion, job_errors, job_update_errors
+from apiserver.kinds.base import STATUS, Kind, Subresource, nothing
+from apiserver.kinds.jobs import job_deletion, job_errors, job_status_errors, job_update_errors
 from apiserver.kinds.workload_defaults import (
     default_budget,
     default_deployment,
@@ -36,7 +36,8 @@ APPS = tuple(
 )
 CONTROLLER_REVISIONS = Kind("apps", "v1", "controllerrevisions", "ControllerRevision")
 JOBS = Kind(
-    "batch", "v1", "jobs", "Job", categories=ALL, subresources={"status": STATUS}, generation=True,
+    "batch", "v1", "jobs", "Job", categories=ALL, generation=True,
+    subresources={"status": Subresource("status", validate=job_status_errors)},
     fields=("status.successful",), default=default_job, prepare_create=select_job,
     finish_create=label_job, validate=job_errors, validate_again=job_errors, validate_update=job_update_errors,
     deletion=job_deletion,

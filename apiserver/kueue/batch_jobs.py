@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from apiserver.errors import StatusError
-from apiserver.kueue import conditions, podsets
+from apiserver.kueue import podsets
 from apiserver.kueue.jobs import Busy, Job
 from apiserver.kueue.names import (
     COMPLETIONS_EQUAL,
@@ -130,7 +130,7 @@ class BatchJob(Job):
 
     def _restore(self, key: tuple[str, str], workload: Obj | None) -> None:
         patch: Obj = {}
-        if self._status().get("active") or not conditions.is_true(self.obj, "Suspended"):
+        if self._status().get("active"):
             raise Busy("the Job controller has not stopped its pods yet")
         if STOPPING in annotations_of(self.obj):
             patch["metadata"] = {"annotations": {STOPPING: None}}

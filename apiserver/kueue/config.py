@@ -28,6 +28,7 @@ class Delays:
     gone_s: float = 0.1  # from an owner that is gone to its Workload that is finished
     start_s: float = 0.02  # from the admission to the job that is resumed
     released_s: float = 0.06  # from a reservation that is dropped to the next look at the job
+    edited_s: float = 0.005  # from an edit of a suspended job to the deletion of its Workload
     held_s: float = 0.003  # from a new flavor or check to its finalizer
     status_s: float = 1.0  # counts of queues are written in batches
     retry_s: float = 1.0  # workloads that were put aside are tried again in batches

@@ -165,6 +165,7 @@ class Kueue(Actor):
         owner = controller_of(workload)
         if owner is not None and owner["kind"] in {"Job", "Pod"}:
             key = (owner["kind"], namespace, owner["name"])
+            self._look_for_owner(owner, namespace)
             if old is not None and workloads.has_reservation(old) and not workloads.has_reservation(workload):
                 self.jobs.rest(key, self.config.delays.released_s)
             else:
@@ -324,13 +325,21 @@ class Kueue(Actor):
         if job is not None:
             if new is None:
                 self.reconciler_gone(job)
-            self.jobs.add(("Job", *key_of(job)))
+            edited = old is not None and new is not None and new["spec"].get("suspend") and old["spec"] != new["spec"]
+            self.jobs.add(("Job", *key_of(job)), self.config.delays.edited_s if edited else None)
 
     def reconciler_gone(self, owner: Obj) -> None:
         """Workloads of an owner that is gone are finished a little later."""
         uid = owner["metadata"]["uid"]
         delay_s = self.config.delays.gone_s
         self.clock.at(delay_s, lambda: self._orphans(uid) if self.running else None)
+
+    def _look_for_owner(self, owner: Obj, namespace: str) -> None:
+        """A job that was made anew under the same name is not the owner."""
+        found = self.server.store.get(JOBS if owner["kind"] == "Job" else PODS, namespace, owner["name"])
+        uid = owner["uid"]
+        if found is not None and found["metadata"]["uid"] != uid:
+            self.clock.at(self.config.delays.gone_s, lambda: self._orphans(uid) if self.running else None)
 
     def _orphans(self, uid: str) -> None:
         orphans = self.context.owned(uid)
@@ -430,7 +439,9 @@ class Kueue(Actor):
         """Workloads that still name an owner that is gone."""
         if not self.running:
             return
+        again = self.server.store.get(JOBS if kind == "Job" else PODS, namespace, name)
+        alive = again["metadata"]["uid"] if again is not None else ""  # made anew under the same name
         for workload in self.context.store.objects(WORKLOADS, namespace) if self.context.by_owner else ():
             owner = controller_of(workload)
-            if owner is not None and (owner["kind"], owner["name"]) == (kind, name):
+            if owner is not None and (owner["kind"], owner["name"]) == (kind, name) and owner["uid"] != alive:
                 self.reconciler.gone([workload])

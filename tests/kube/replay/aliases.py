@@ -35,6 +35,7 @@ class Aliases(dict[str, str]):
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self._waiting: dict[Family, list[str]] = defaultdict(list)
+        self._matched: set[str] = set()  # our names: an object may be made anew under one
         given = _given_names(recording)
         for each in sightings(recording):
             family = family_of(*each.key[1:])
@@ -62,7 +63,7 @@ class Aliases(dict[str, str]):
         name = metadata["name"]
         family = family_of(metadata.get("namespace", ""), name)
         waiting = self._waiting.get(family) if family is not None else None
-        if not waiting:
+        if not waiting or name in self._matched:
             return
         recorded = name if name in waiting else waiting[0]
         if event.obj.get("kind") == "Pod":  # the replay ends the names of pods as recorded: see world.Suffixes
@@ -71,6 +72,7 @@ class Aliases(dict[str, str]):
                 return
             recorded = same[0]
         waiting.remove(recorded)
+        self._matched.add(name)
         if recorded != name:
             self[recorded] = name
 

@@ -8,7 +8,7 @@ from pathlib import Path
 FILE = Path(__file__).parent / "differences.toml"
 COUNTED = (
     "02", "03", "04", "05", "06", "07", "08", "10", "11", "12", "14", "15", *map(str, range(20, 32)), "33", "35", "35b",
-    "35c", "36", "37", "38", "38b", "39b", "41",
+    "35c", "36", "37", "38", "38b", "39", "39b", "40", "41",
 )  # fmt: skip
 MOST_RATIO = 0.10  # of all counted steps may be listed
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from apiserver.errors import StatusError
 from apiserver.requests import Response, WatchStream
+from apiserver.routing import route
 from apiserver.timeline import US
 from apiserver.users import ADMIN
 from tests.kube.replay.actions import API_SERVER, actions_agenda
@@ -70,6 +71,7 @@ class Player:
         self.rows: dict[int, Row] = {}
         self.hidden_failures: list[str] = []
         self.watches: list[_Watch] = []
+        self.server.timeline.on_error = lambda error: self.hidden_failures.append(f"a controller failed: {error!r}")
 
     def play(self) -> list[Row]:
         """Every step, in order of time; the rows in order of the file."""
@@ -233,10 +235,19 @@ class Player:
         for part in (body, body.get("preconditions") if isinstance(body, dict) else None):
             holder = part.get("metadata") if isinstance(part, dict) and "metadata" in part else part
             if isinstance(holder, dict) and str(holder.get(VERSION, "")).isdigit():
-                holder[VERSION] = str(self.versions.get(int(holder[VERSION]), int(holder[VERSION])))
+                holder[VERSION] = self._stated(int(holder[VERSION]), step)
         if isinstance(body, str):
             body = described(body, step)
         return request | {"query": query, "body": body}
+
+    def _stated(self, recorded: int, step: Step) -> str:
+        """Our version for one that a body states. One newer than all shown comes from a read that is not recorded."""
+        at = route(step.request["path"])
+        kind = self.server.kinds.find(at.group, at.version, at.plural) if at is not None else None
+        if recorded in self.versions or at is None or kind is None or recorded < max(self.versions, default=0):
+            return str(self.versions.get(recorded, recorded))
+        held = self.server.store.get(kind.storage, at.namespace, self.aliases.get(at.name, at.name))
+        return str(held["metadata"][VERSION]) if held is not None else str(recorded)
 
     def _version(self, recorded: int, t_s: float = 0.0) -> int:
         """Our version that stands for a recorded one; one that is newer than all seen by then is our newest."""
