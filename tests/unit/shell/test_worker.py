@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -209,4 +211,8 @@ def test_the_process_of_a_fit_ends_with_its_controller(tmp_path: Path) -> None:
     ) as parent:
         pid = int(poll(lambda: told.read_text("utf-8") if told.exists() else "", "the fit begins"))
         parent.kill()
-    poll(lambda: gone(pid), "the fit ends")
+    try:
+        poll(lambda: gone(pid), "the fit ends")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)  # a fit that stays would go round for good
