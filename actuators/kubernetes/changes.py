@@ -104,15 +104,11 @@ _OURS_GOES = (
 """Our name is taken out of a list of names; those of others stay."""
 
 _PLACE = f"k.startsWith('{PLACEMENT}')"
-_OUR_HOST = (  # a host that an earlier placement of ours put there, by its record
-    f"(k == '{HOSTNAME}' && (!(k in variables.oldTemplatePlace) || ('{EFFECT}' in variables.oldNotes"
-    f" && variables.oldNotes['{EFFECT}'].contains('\"{HOSTNAME}\": \"' + variables.oldTemplatePlace[k] + '\"'))))"
-)
 _PLACED_TEMPLATE = " && ".join(
     (
         same_but("k == 'spec'", "dyn(oldObject.spec.template)", "dyn(object.spec.template)"),
         same_but("k == 'nodeSelector'", "dyn(oldObject.spec.template.spec)", "dyn(object.spec.template.spec)"),
-        _maps("TemplatePlace", f"{_PLACE} || {_OUR_HOST}"),
+        _maps("TemplatePlace", _PLACE),
     )
 )
 """Only the place of a template changes: selectors of others stay, so the pods may run on no other nodes than before."""

@@ -1,7 +1,8 @@
 """A placement as node selectors: the scheduler binds the pods, and the selectors limit it to the chosen nodes.
 
-A gang on one node selects the hostname of that node. A gang on several nodes, or whose width may change, selects a
-label of its own, which the nodes carry as long as the gang needs it.
+A gang on one node selects the hostname of that node, where somebody else takes the selector back: Kueue, or the end of
+the pod. A gang on several nodes, one whose width may change, and a Job without Kueue select a label of their own, which
+the nodes carry as long as the gang needs it: what we write into a template is ours by its name.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ class Place:
         return ""
 
 
-def place_of(api: Api, uid: str, slots: Sequence[Slot], *, elastic: bool = False) -> Place | Answer:
+def place_of(api: Api, uid: str, slots: Sequence[Slot], *, labelled: bool = False) -> Place | Answer:
     """The place that the slots of an instruction ask for, or the answer of the node that cannot be read or used.
 
-    `elastic`: other nodes may come later, and the selector of running pods cannot change.
+    `labelled`: a label of its own also on one node. Other nodes may come later and the selector of running pods cannot
+    change; or the selector is taken back later, and must be told from those of others.
     """
     nodes: dict[str, Obj] = {}
     for name in dict.fromkeys(slot.node for slot in slots):
@@ -57,7 +59,7 @@ def place_of(api: Api, uid: str, slots: Sequence[Slot], *, elastic: bool = False
         if answer.body.get("spec", {}).get("unschedulable"):
             return Answer(answer.body, Refusal.GONE, f"node {name} was cordoned meanwhile", 409)
         nodes[name] = answer.body
-    if len(nodes) == 1 and not elastic:
+    if len(nodes) == 1 and not labelled:
         ((name, node),) = nodes.items()
         host = (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
         return Place(nodes, {HOSTNAME: host})

@@ -13,8 +13,7 @@ from math import isfinite
 import msgspec
 
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
-from autopilot.contract.annotations import EFFECT
-from autopilot.contract.notes import read_record
+from autopilot.contract.annotations import PLACEMENT
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.wire import Meta, Pod, PodSpec, seconds_of
@@ -149,14 +148,12 @@ def workload_key(meta: Meta) -> tuple[str, str]:
 
 
 def placed_by_us(job: Job) -> dict[str, str]:
-    """The node selector that the autopilot wrote into the template when it started the Job; {} for none."""
-    held, text = job.spec.template.spec.node_selector, job.metadata.note(EFFECT)
-    if not text or not held:
-        return {}
-    placed = read_record(text).get("selector")
-    if not isinstance(placed, dict):
-        return {}
-    return {key: value for key, value in held.items() if placed.get(key) == value}
+    """The node selector that the autopilot wrote into the template when it started the Job: labels of its own only.
+
+    A record on the Job is not believed: with a forged one a selector that others have set would not count.
+    """
+    held = job.spec.template.spec.node_selector or {}
+    return {key: value for key, value in held.items() if key.startswith(PLACEMENT)}
 
 
 def unplaced(job: Job) -> PodSpec:

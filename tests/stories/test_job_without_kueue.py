@@ -103,7 +103,9 @@ def test_a_place_that_fills_up_is_not_the_last_word(cluster: Deciding) -> None:
     left_to_us(cluster, "gang", pods=1)
     while cluster.job("gang")["spec"]["suspend"]:
         cluster.wait(2.0)
-    (taken,) = cluster.job("gang")["spec"]["template"]["spec"]["nodeSelector"].values()
+    (label,) = cluster.job("gang")["spec"]["template"]["spec"]["nodeSelector"]
+    nodes = cluster.ask("GET", "/api/v1/nodes", labelSelector=label)["items"]
+    (taken,) = (each["metadata"]["name"] for each in nodes)
     spec = {**pod_spec(8), "nodeName": taken}
     cluster.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "intruder"}, "spec": spec})
     cluster.wait(300.0)

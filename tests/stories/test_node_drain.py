@@ -144,5 +144,7 @@ def test_a_job_without_kueue_whose_pods_all_left_starts_elsewhere(cluster: Decid
     cluster.wait(60.0)
     (there,) = cluster.hosts("alone")
     assert there != drained
-    assert list(cluster.job("alone")["spec"]["template"]["spec"]["nodeSelector"].values()) == [there]
+    (label,) = cluster.job("alone")["spec"]["template"]["spec"]["nodeSelector"]
+    nodes = cluster.ask("GET", "/api/v1/nodes", labelSelector=label)["items"]
+    assert [each["metadata"]["name"] for each in nodes] == [there], "only its present node has the label"
     assert cluster.job("alone")["spec"]["suspend"] is False

@@ -98,7 +98,7 @@ def _evictions(workload: Obj) -> int:
 
 def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOperation) -> list[Obj] | Progress:
     """The updates of all pod sets, free of contradictions, with the nodes marked; or why there are none."""
-    place = placement.place_of(tools.api, target.uid, operation.slots, elastic=not rigid(target))
+    place = placement.place_of(tools.api, target.uid, operation.slots, labelled=not rigid(target))
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
             return no_place(f"its place is gone: {place.message}")

@@ -154,7 +154,7 @@ def _shrink(tools: Tools, effect: Effect, target: Target, operation: ResizeOpera
         return held
     if len(bound) > wide:
         return Waiting("its pods stop")
-    place = placement.place_of(tools.api, target.uid, operation.slots, elastic=True)
+    place = placement.place_of(tools.api, target.uid, operation.slots, labelled=True)
     if not isinstance(place, Answer) and _selects(job, place.label):
         placement.mark(tools.writer, place, effect.epoch)  # else its label goes with the gang
     return Ended(OutcomeKind.DONE, f"it has {wide} pods")
@@ -163,7 +163,7 @@ def _shrink(tools: Tools, effect: Effect, target: Target, operation: ResizeOpera
 def _grow(tools: Tools, effect: Effect, target: Target, operation: ResizeOperation, wide: int) -> Progress | None:
     """Mark the nodes and ask for more pods; None where that was written."""
     job, ref = target.job, target.first("Job")
-    place = placement.place_of(tools.api, target.uid, operation.slots, elastic=True)
+    place = placement.place_of(tools.api, target.uid, operation.slots, labelled=True)
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
             return no_place(f"its place is gone: {place.message}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Refusal
 from actuators.kubernetes.changes import PLACEMENT_LABEL, SUSPENDED, TEMPLATE_PLACE
-from actuators.kubernetes.effects import fields_of, record_of, wrote
+from actuators.kubernetes.effects import record_of, wrote
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
@@ -31,11 +31,10 @@ from actuators.kubernetes.levers.base import (
 from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.saving import ASKED
 from actuators.kubernetes.levers.stopped import mark_for, mark_of
-from actuators.kubernetes.levers.width import rigid
 from actuators.kubernetes.merging import Contradiction, merge
-from actuators.kubernetes.objects import Target, annotation, holds, label, over
+from actuators.kubernetes.objects import Target, holds, label, over
 from actuators.kubernetes.writing import Stop
-from autopilot.contract.annotations import EFFECT, MANAGER, STOPPED
+from autopilot.contract.annotations import EFFECT, MANAGER, PLACEMENT, STOPPED
 from autopilot.contract.written import SUSPEND, may_start, other_owner, writes
 from autopilot.core.model.operations import AdmitOperation, EvictOperation, StopReason
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
@@ -61,9 +60,7 @@ def suits_start(_instruction: Instruction, target: Target) -> str:
 def _placed(job: Obj) -> bool:
     """Whether the controller started the Job at the place that its template selects, and nobody suspended it since."""
     spec = job["spec"]
-    place = fields_of(annotation(job, EFFECT)).get("selector")
-    held = spec["template"]["spec"].get("nodeSelector") or {}
-    mine = isinstance(place, dict) and any(held.get(key) == value for key, value in place.items())
+    mine = any(key.startswith(PLACEMENT) for key in spec["template"]["spec"].get("nodeSelector") or {})
     by = writes(job["metadata"].get("managedFields") or (), SUSPEND)
     return mine and not spec.get("suspend") and MANAGER in {manager for manager, _ in by}
 
@@ -88,7 +85,7 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
         return suspend(tools, effect, target, StopReason.MOVE)
     if mark_of(target.job) is not None and not holds(target.job, "Suspended"):
         return Waiting("its Job is not suspended yet, so its template cannot change")
-    place = placement.place_of(tools.api, target.uid, operation.slots, elastic=not rigid(target))
+    place = placement.place_of(tools.api, target.uid, operation.slots, labelled=True)
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
             return no_place(f"its place is gone: {place.message}")
@@ -100,9 +97,6 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
     lacks = place.lacks(selector)
     if lacks:
         return no_place(f"it cannot run there: {lacks}")
-    marked = placement.mark(tools.writer, place, effect.epoch)
-    if not marked.ok:
-        return ended_by(marked, f"label {place.label} of its nodes")
 
     def decide(found: Obj) -> Obj | Stop:
         if not found["spec"].get("suspend"):
@@ -114,22 +108,29 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
             return Stop(why_not, refusal=Refusal.TAKEN)
         held = found["spec"]["template"]["spec"].get("nodeSelector") or {}
         ours = dict.fromkeys(held.keys() - _foreign(found).keys())
-        notes = {**record_of(effect, "started", selector=dict(place.selector)), STOPPED: None}
+        notes = {**record_of(effect, "started"), STOPPED: None}
         return {
             "metadata": {"annotations": notes},
             "spec": {"suspend": False, "template": {"spec": {"nodeSelector": {**ours, **place.selector}}}},
         }
 
+    tried = tools.writer.change(ref, decide, effect.epoch, dry=True)  # a start that is refused leaves no labels
+    if not tried.ok:
+        return ended_by(tried, f"{ref.shown}: start")
+    marked = placement.mark(tools.writer, place, effect.epoch)
+    if not marked.ok:
+        return ended_by(marked, f"label {place.label} of its nodes")
     answer = tools.writer.change(ref, decide, effect.epoch)
     return Waiting("the scheduler binds its pods") if answer.ok else ended_by(answer, f"{ref.shown}: start")
 
 
 def _foreign(job: Obj) -> dict[str, str]:
-    """The node selector of the template without what an earlier placement of ours put there."""
+    """The node selector of the template without what an earlier placement of ours put there: labels of our own only.
+
+    Nothing on the Job is believed about it, so that nobody can have a selector removed that others have set.
+    """
     held = job["spec"]["template"]["spec"].get("nodeSelector") or {}
-    ours = fields_of(annotation(job, EFFECT)).get("selector")
-    placed = ours if isinstance(ours, dict) else {}
-    return {key: value for key, value in held.items() if placed.get(key) != value}
+    return {key: value for key, value in held.items() if not key.startswith(PLACEMENT)}
 
 
 def _suits_stop(instruction: Instruction, target: Target) -> str:

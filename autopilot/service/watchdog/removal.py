@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from actuators.kubernetes.changes import GATED_BY
-from actuators.kubernetes.effects import fields_of
 from actuators.kubernetes.levers.kueue_gate import gates_of
 from actuators.kubernetes.levers.service_ceiling import replicas_of
 from actuators.kubernetes.objects import annotation
-from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT, STOPPED, may_return
+from autopilot.contract.annotations import CHECK, CONTROLLER, PLACEMENT, STOPPED, may_return
 from autopilot.contract.scaling import CEILING, read_ceiling
 from autopilot.contract.tree import PREFIX
 from autopilot.contract.written import ACTIVE, SUSPEND, only_ours
@@ -166,9 +165,7 @@ def _resumed(job: Obj) -> Obj | None:
     if not (job.get("spec") or {}).get("suspend") or not _ours(job, SUSPEND):
         return None
     held = job["spec"]["template"]["spec"].get("nodeSelector") or {}
-    placed = fields_of(annotation(job, EFFECT)).get("selector")
-    placed = placed if isinstance(placed, dict) else {}
-    gone = {key: None for key, value in held.items() if key.startswith(PLACEMENT) or placed.get(key) == value}
+    gone = {key: None for key in held if key.startswith(PLACEMENT)}
     spec: Obj = {"suspend": False}
     if gone:
         spec["template"] = {"spec": {"nodeSelector": gone}}

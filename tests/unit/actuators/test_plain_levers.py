@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+
+import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api, Ref, Refusal
-from autopilot.contract.annotations import CONTROLLER, MANAGE
+from autopilot.contract.annotations import CONTROLLER, EFFECT, MANAGE
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Cause, OutcomeKind
-from tests.kits.acting_kit import PODS, Acting, admit, evict
+from tests.kits.acting_kit import PODS, Acting, admit, evict, pod_spec
 from tests.kits.kueue_kit import JOBS
 
 OURS = {MANAGE: "true"}
@@ -57,6 +60,21 @@ def test_a_gate_of_somebody_else_keeps_all_pods_waiting(acting: Acting) -> None:
     assert "example.com/other" in outcome.reason
     assert all(len(each["spec"]["schedulingGates"]) >= 1 for each in acting.pods())
     acting.finish()
+
+
+@pytest.mark.parametrize("forged", [True, False])
+def test_a_selector_of_others_stays_whatever_a_record_says(acting: Acting, forged: bool) -> None:
+    """A tenant writes a record of ours on its Job, so that we would remove the selector that a webhook has set."""
+    record = json.dumps({"id": "1/p", "selector": {"pool": "cheap", "kubernetes.io/hostname": "n2"}})
+    template = {"spec": {**pod_spec(8), "nodeSelector": {"pool": "cheap"}}}
+    notes = {EFFECT: record} if forged else {}
+    acting.plain_job("kept", suspend=True, labels=OURS, annotations=notes, template=template)
+    instruction = acting.instruction(acting.job("kept")["metadata"]["uid"], admit("n1"))
+    outcome = acting.actuator().apply(instruction, acting.now_s)
+    assert outcome.reason == "it cannot run there: node n1 does not have the label pool=cheap"
+    job = acting.job("kept")["spec"]
+    assert (job["suspend"], job["template"]["spec"]["nodeSelector"]) == (True, {"pool": "cheap"})
+    acting.finish("kept")
 
 
 def test_a_pod_that_selects_another_node_opens_no_gate(acting: Acting) -> None:

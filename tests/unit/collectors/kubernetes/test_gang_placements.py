@@ -6,28 +6,29 @@ import json
 
 import pytest
 
-from autopilot.contract.annotations import EFFECT
+from autopilot.contract.annotations import EFFECT, PLACEMENT
 from tests.kits.kube_objects import job, node
 from tests.unit.collectors.kubernetes.view import Seen, row
 
 HOST = "kubernetes.io/hostname"
+OURS = f"{PLACEMENT}0123456789"
 
 
 @pytest.mark.parametrize(
-    ("record", "asked"),
+    "record",
     [
-        (json.dumps({"id": "1/p/w", "selector": {HOST: "n1"}}), []),
-        (json.dumps({"id": "1/p/w", "selector": {HOST: "n2"}}), [f"{HOST}=n1"]),  # a person changed it since
-        (json.dumps({"id": "1/p/w"}), [f"{HOST}=n1"]),
-        (json.dumps(["selector"]), [f"{HOST}=n1"]),
-        ("no record", [f"{HOST}=n1"]),
-        ("", [f"{HOST}=n1"]),
+        "",
+        "no record",
+        json.dumps(["selector"]),
+        json.dumps({"id": "1/p/w", "selector": {HOST: "n1"}}),  # forged: a person or a webhook has set these
+        json.dumps({"id": "1/p/w", "selector": {"disk": "ssd", HOST: "n1"}}),
     ],
 )
-def test_only_what_the_owner_asks_for_binds(record: str, asked: list[str]) -> None:
-    """The record names what was written; the rest of the selector stays."""
-    made = job("a", 8, suspend=True, nodeSelector={HOST: "n1", "disk": "ssd"}, annotations={EFFECT: record})
+def test_only_labels_of_our_own_do_not_bind(record: str) -> None:
+    """Whatever a record on the Job says: with one that is believed a tenant would leave the nodes it is kept on."""
+    held = {HOST: "n1", "disk": "ssd", OURS: "true"}
+    made = job("a", 8, suspend=True, nodeSelector=held, annotations={EFFECT: record})
     inventory, work = Seen(node("n1", labels={"disk": "ssd"}), node("n2"), made).tables()
     selector = inventory.names.selectors[row(work, "team/a")["selector"]]
     found = [inventory.names.labels[each] for each in selector]
-    assert sorted(found) == sorted([*asked, "disk=ssd"])
+    assert sorted(found) == ["disk=ssd", f"{HOST}=n1"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from math import isnan
 from typing import Any
 
 import pytest
 
-from autopilot.contract.annotations import CHECK, EFFECT
+from autopilot.contract.annotations import CHECK
 from tests.kits.kube_objects import done, job, kueue, node, pod, workload
 from tests.unit.collectors.kubernetes.view import Seen, row
 
@@ -108,9 +107,8 @@ def test_a_pod_on_a_node_that_is_not_ready_counts_until_it_is_taken() -> None:
 
 def part(*, ours: bool = True, looked_at: bool = True) -> list[dict[str, Any]]:
     """A gang of two whose place was taken in part. `ours`: we chose it; `looked_at`: the scheduler tried the second."""
-    place = {"placement.gpu-autopilot.io/0123456789": "true"}
-    record = json.dumps({"id": "1/p", "selector": place})
-    made = job("g", 8, width=2, annotations={EFFECT: record} if ours else {})
+    place = {"placement.gpu-autopilot.io/0123456789" if ours else "example.com/place": "true"}
+    made = job("g", 8, width=2)
     made["spec"]["template"]["spec"]["nodeSelector"] = place
     waits = member(1, node="")
     tried = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}

@@ -12,7 +12,7 @@ from apiserver.cluster import cluster
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, service_account
-from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
+from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, PLACEMENT, STOPPED
 from autopilot.contract.scaling import CEILING
 from autopilot.contract.tree import PREFIX
 from autopilot.readiness.watchdog import watchdog_account
@@ -170,10 +170,15 @@ def test_it_starts_again_only_what_the_controller_stopped(server: Server) -> Non
     ask = Asker(server)
     for value in (False, True):
         ask("PATCH", f"{TEAM}/taken-over", {"spec": {"suspend": value}}, fieldManager="kubectl-edit")
+    forged = {"annotations": {EFFECT: json.dumps({"id": "i1", "selector": {"pool": "cheap"}})}}
+    place = {"nodeSelector": {"pool": "cheap", f"{PLACEMENT}0123456789": "true"}}
+    ask("PATCH", f"{TEAM}/ours", {"metadata": forged, "spec": {"template": {"spec": place}}})
     run(server, dog(server), 620)
     names = ("ours", "a-person", "parked", "another", "taken-over")
     assert [is_suspended(server, name) for name in names] == [False, True, True, True, True]
-    assert STOPPED not in (ask("GET", f"{TEAM}/ours")["metadata"].get("annotations") or {})
+    started = ask("GET", f"{TEAM}/ours")
+    assert STOPPED not in (started["metadata"].get("annotations") or {})
+    assert started["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "cheap"}, "only our own label goes"
 
 
 def test_an_outage_of_kueue_is_waited_out(server: Server) -> None:
