@@ -202,7 +202,8 @@ class World:
     def show(self, cases: Sequence[Case]) -> dict[str, Any]:
         """Rows and decisions of honest work, in words, with these objects and no other hostile ones."""
         self._replace(cases)
-        return facts_of(self.seen.collector.collect(self.seen.now_s), self.seen.now_s)
+        problems = [each.problem for each in self.seen.cluster.health() if each.problem]  # no list lags behind
+        return facts_of(self.seen.collector.collect(self.seen.now_s), self.seen.now_s) | {"problems": problems}
 
     def _replace(self, cases: Sequence[Case]) -> None:
         """The next events: the objects of before are deleted, and these are added."""
