@@ -16,6 +16,7 @@ from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import CHECKED
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
+from tests.kits.stopping_stories import STORIES, play
 
 NODES = 8
 
@@ -61,3 +62,16 @@ def test_one_start_stops_one_gang(cluster: Borrowed) -> None:
     cluster.wait(20.0)
     assert cluster.hosts("owed")
     assert len(cluster.stopped()) == 1
+
+
+CHEAP, WORST = [(0.3, 1.0)], [(600.0, 20.0)]
+REST = [(0.3, 20.0), (30.0, 1.0), (30.0, 20.0), (600.0, 1.0)]
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize(
+    ("stands_s", "ends_s"), [*CHEAP, *WORST, *(pytest.param(*each, marks=pytest.mark.soak) for each in REST)]
+)
+def test_one_start_stops_one_gang_in_every_story(story: str, stands_s: float, ends_s: float, tmp_path: Path) -> None:
+    """However long the Job controller stands still and pods take to end: one gang goes, and the other one starts."""
+    play(story, tmp_path, stands_s, ends_s)

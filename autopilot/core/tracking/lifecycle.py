@@ -207,14 +207,15 @@ def _evicted(before: InFlight, entry: InFlight, eviction: EvictOperation, world:
         return entry if entry.state in ENDED - {"failed"} else step_to(before, "done", now_s)
     if entry.state == "conflict":
         return entry
-    if entry.state == "reported" or int(work.incarnation[row]) != revision:
+    leaves = bool(work.state[row] == State.CHECKPOINTING and not work.stuck[row])
+    begun = int(work.incarnation[row]) != revision or (leaves and entry.state in {"failed", "held"})
+    if entry.state == "reported" or begun:
         open_entry = entry if entry.state == "reported" else step_to(before, "reported", now_s)
         return step_to(open_entry, "done", now_s) if late else open_entry
     if entry.state in ENDED or not late or entry is not before or entry.state == "held":
         return entry
     if entry.state == "withdrawn":
         return step_to(entry, "conflict", now_s)
-    leaves = work.state[row] == State.CHECKPOINTING and not work.stuck[row]
     return step_to(entry, "done", now_s) if leaves else _again(entry, now_s, policy)
 
 

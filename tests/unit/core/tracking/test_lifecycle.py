@@ -153,6 +153,16 @@ def test_a_counter_that_moved_ends_no_eviction(state: State) -> None:
         assert not after(kept, 120.0, observation=counted).in_flight
 
 
+def test_an_eviction_that_is_late_has_not_failed_while_its_pods_stop() -> None:
+    """Its actuator gives up at the deadline; the view shows that the work leaves, and what is stuck is told again."""
+    leaves = world("1x8", [holds("a", state=State.CHECKPOINTING)], 120.0)
+    told = after(entry(EVICT), 120.0, said(OutcomeKind.FAILED, retryable=True, effect=EVICT), leaves)
+    assert not told.in_flight
+    assert not told.failed
+    stuck = world("1x8", [holds("a", state=State.CHECKPOINTING, stuck=True)], 120.0)
+    assert held(after(entry(EVICT), 120.0, said(OutcomeKind.FAILED, retryable=True, effect=EVICT), stuck))
+
+
 def test_the_next_deadline_leaves_out_what_is_done() -> None:
     """The shell wakes for the earliest deadline of effects that are still open."""
     memory = ControllerMemory(in_flight={EFFECT.id: entry(), EVICT.id: entry(replace(EVICT, deadline_s=90.0))})
