@@ -91,6 +91,22 @@ carry the contract (docs/data-sources.md), with the same limits, the same defaul
 contradict each other, the same rules.
 """
 
+PROTECTION = """
+## Protection
+
+Work is protected if it is not `preemptible`, if its class is latency-critical (or another one that the policy
+protects), or if it opted out: by `exclude`, by a `window` outside its hours, or because its contract is refused. Where
+queues have guarantees ([the rule](decisions/0014-protection.md)):
+
+- Protected work starts only inside the guarantee of its queue. It does not borrow.
+- Inside the guarantee it keeps its GPUs. Above it, protection holds until the owner of the GPUs returns: then the work
+  is stopped with a checkpoint, like other work that borrows. Work that opted out is not started again by the autopilot.
+- Protection is fixed at the start. A later change of these annotations counts for what the queue is guaranteed at
+  once, after the work that started protected, and for borrowed GPUs from the next start on.
+
+`autopilot explain` says of running work whether its protection holds against the owner of what it holds.
+"""
+
 SERVICES = """
 ## Services
 
@@ -145,7 +161,7 @@ def render() -> str:
         parts.append(_table([found for found in contract_fields() if found.section == section]))
     parts.append("\n## Contradictions\n\n")
     parts += [f"- {_docstring(rule)}\n" for rule in RULES]
-    return "".join([*parts, SERVICES, COLUMNS.format(row=EXAMPLE)])
+    return "".join([*parts, PROTECTION, SERVICES, COLUMNS.format(row=EXAMPLE)])
 
 
 def _table(rows: list[ContractField]) -> str:

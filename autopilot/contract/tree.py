@@ -258,7 +258,7 @@ class Preemption:
 
     preemptible: Annotated[
         bool,
-        Doc("it may be preempted for other work"),
+        Doc("it may be preempted for other work; work that may not be is protected ([below](#protection))"),
         Stated(
             "preemptible",
             "preemptible",
@@ -268,7 +268,10 @@ class Preemption:
     ] = True
     exclude: Annotated[
         bool,
-        Doc("no action of the autopilot starts or changes it"),
+        Doc(
+            "no action of the autopilot starts or changes it; above the guarantee of its queue that holds until the "
+            "owner of these GPUs returns ([below](#protection))"
+        ),
         Stated("exclude", "", "false: work in a queue is there to be scheduled"),
     ] = False
     preemption_delay_s: Annotated[

@@ -40,7 +40,7 @@ REASONS: Mapping[Code, str] = {
     Code.EXCLUDED: "it is left alone: it opted out, or what it declares is not understood and a gap names it",
     Code.GATED: "it was proposed, but {value:guard} held it",
     Code.BOUND: "this tick already made {value:proposal}, the most that policy allows ({threshold})",
-    Code.GUARANTEE: "it may not be preempted, so it starts inside guarantees only: "
+    Code.GUARANTEE: "it is protected, so it starts inside guarantees only: "
     "{value:GPU of them is|GPUs of them are} left on the path of its queue, it needs {threshold}",
     Code.FAIRNESS: "fair share leaves it nothing: the possible lenders are within their share, "
     "or its own queue would exceed its share",

@@ -57,8 +57,8 @@ WAITING: dict[Code, str] = {
     Code.RESERVED: "GPUs were reserved. Lower reservation.depth",
     Code.RUNTIME_UNKNOWN: "its run time was unknown. Have those jobs declare a limit",
     Code.LIMIT: "its queue was at its limit. Raise `limit` of that queue in the cluster file",
-    Code.GUARANTEE: "non-preemptible work starts inside guarantees only. Raise the guarantee of its queue, or make "
-    "those jobs preemptible",
+    Code.GUARANTEE: "protected work starts inside guarantees only. Raise the guarantee of its queue, or make those "
+    "jobs preemptible and of a class that is not protected",
     Code.FAIRNESS: "possible victims were within their fair share. The queues define that division; change guarantees "
     "and weights in the cluster file",
     Code.PRIORITY: "possible victims had no lower priority. Change the priorities if that is not intended",

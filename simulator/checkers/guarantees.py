@@ -1,10 +1,11 @@
 """Guarantees are restored in time, and no work is preempted in their name without need.
 
-A queue is owed what waits inside its guarantee and could start if the work that must yield did: preemptible work of
-queues above their own guarantees. This is recomputed from the facts, with a placement on the nodes for everything owed
-at once. The time counts from then on, whatever blocks it later, except for work of another queue that was owed too,
-where there was room for one of the two: a checker does not decide which goes first. It ends when work of the queue
-starts; it restarts when the hardware changes, and pauses while evicted work exceeds its grace period.
+A queue is owed what waits inside its guarantee and could start if the work that must yield did: work of queues above
+their own guarantees that is not protected, or whose protection does not hold against an owner (declared.py). This is
+recomputed from the facts, with a placement on the nodes for everything owed at once. The time counts from then on,
+whatever blocks it later, except for work of another queue that was owed too, where there was room for one of the two: a
+checker does not decide which goes first. It ends when work of the queue starts; it restarts when the hardware changes,
+and pauses while evicted work exceeds its grace period.
 
 Checked are gangs of whole GPUs whose only requirement is a GPU model, which they name where there are several. Replicas
 of services are excluded (they are withdrawn while they wait, without a fact), and so is work with a
@@ -18,9 +19,21 @@ from dataclasses import dataclass
 
 from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
+from simulator.checkers.declared import Declarations
 from simulator.checkers.floor import Counts, Floor
 from simulator.checkers.owners import MILLI, Owners, by_width, least_gpus, least_milli, sole_model
-from simulator.world.facts import Evicting, GpuChanged, NodeChanged, Recut, Resumed, Started, Stopped, Submitted, Why
+from simulator.world.facts import (
+    Declared,
+    Evicting,
+    GpuChanged,
+    NodeChanged,
+    Recut,
+    Resumed,
+    Started,
+    Stopped,
+    Submitted,
+    Why,
+)
 
 
 @dataclass(slots=True)
@@ -42,6 +55,7 @@ class Guarantees(Checker):
         models = world.inventory.names.gpu_models
         self._models = len(models)
         self._owners = Owners(world.rules.queues, models, world.jobs)
+        self._declared = Declarations(world, self._owners)
         self._floor = Floor(world.inventory)
         self._asked = world.rules.guarantee_within_s is not None and self._owners.promised
         self._held: dict[int, Started] = {}
@@ -76,6 +90,7 @@ class Guarantees(Checker):
             if queue in self._owed and self._looked_at(job):
                 self._instead += beyond
         self._held[job] = fact
+        self._declared.started(fact)
         self._book(fact, 1)
 
     def on_stopped(self, fact: Stopped) -> None:
@@ -89,8 +104,16 @@ class Guarantees(Checker):
         if fact.why == Why.RESIZE:
             return
         del self._held[job]
+        self._declared.stopped(job)
         if fact.why not in (Why.END, Why.FAIL, Why.RETIRE, Why.SUSPEND, Why.PARK):
             self._wait(job, 1)
+
+    def on_declared(self, fact: Declared) -> None:
+        """From now on it yields, or does not."""
+        if self._asked:
+            self._advance(fact.at_s)
+            self._declared.declared(fact, holds=fact.job in self._held)
+            self._touched.add(self._owners.queue(fact.job))
 
     def on_resumed(self, fact: Resumed) -> None:
         """Parked work waits again."""
@@ -307,20 +330,15 @@ class Guarantees(Checker):
         Work that leaves a queue at or below its guarantee makes room for no other queue: work of its own queue takes
         its place.
         """
-        leaving = list(self._leaving)
-        staying = [job for job in reversed(self._held) if job not in self._leaving and self._may_give(job)]
+        leaving, lent = list(self._leaving), self._declared.lent(self._held)
+        staying = [job for job in reversed(self._held) if job not in self._leaving and self._may_give(job, lent)]
         give = self._givers([*leaving, *staying])
         return self._floor.idle(gpu for job, held in self._held.items() if job not in give for gpu in held.gpus)
 
-    def _may_give(self, job: int) -> bool:
-        """Preemptible work on whole GPUs whose class is not sheltered and that has not opted out."""
-        rules, jobs = self.world.rules, self.jobs
-        return (
-            jobs.preemptible[job]
-            and jobs.slo_class[job] not in rules.sheltered_classes
-            and job not in rules.excluded
-            and jobs.shape_of(job).whole
-        )
+    def _may_give(self, job: int, lent: set[int]) -> bool:
+        """Work on whole GPUs that is not protected, protected above the guarantee of its queue, or protected late."""
+        declared = self._declared
+        return self.jobs.shape_of(job).whole and (job in lent or declared.late(job) or not declared.protected(job))
 
     def _givers(self, jobs: list[int]) -> set[int]:
         """The longest selection of `jobs`, in this order, that can all go while their queues keep their guarantees."""

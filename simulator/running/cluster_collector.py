@@ -28,7 +28,7 @@ from autopilot.core.model.snapshot import (
     empty,
 )
 from simulator.world.cluster import Cluster
-from simulator.world.facts import GpuChanged, NodeChanged, Recut, Recutting, Stopped, Why, Withdrawn
+from simulator.world.facts import Declared, GpuChanged, NodeChanged, Recut, Recutting, Stopped, Why, Withdrawn
 from simulator.world.work import uid_of, uids_of
 
 WHOLE = Listing()
@@ -89,6 +89,10 @@ class ClusterCollector:
             self._ended.append(fact.job)
         elif fact.why is Why.RETIRE:
             self._deleted.append(uid_of("job", fact.job))
+
+    def on_declared(self, _fact: Declared) -> None:
+        """What is constant for a job otherwise changed."""
+        self._static = {}
 
     def on_withdrawn(self, fact: Withdrawn) -> None:
         """Waiting work that was withdrawn is reported deleted."""
@@ -304,7 +308,7 @@ class ClusterCollector:
             "selector": np.zeros(count, np.int32),
             "prefers": np.zeros(count, np.int64),
             "preemptible": np.array(jobs.preemptible, bool),
-            "excluded": np.zeros(count, bool),
+            "excluded": np.isin(np.arange(count), list(self.cluster.opted_out)),
             "over_quota": np.zeros(count, bool),
             "preemption_delay_s": np.array(jobs.preemption_delay_s, float),
             "limit_s": np.array(jobs.limit_s, float),

@@ -52,6 +52,14 @@ class Resumed(NamedTuple):
     job: int
 
 
+class Declared(NamedTuple):
+    """The owner of work declares something else about it; the columns of the job have it already."""
+
+    at_s: float
+    job: int
+    excluded: bool  # it opted out
+
+
 class Notified(NamedTuple):
     """The owner of work was notified."""
 
@@ -201,6 +209,7 @@ Fact = (
     Submitted
     | Withdrawn
     | Resumed
+    | Declared
     | Notified
     | Started
     | Evicting
@@ -220,6 +229,7 @@ HOOKS = {
     Submitted: "on_submitted",
     Withdrawn: "on_withdrawn",
     Resumed: "on_resumed",
+    Declared: "on_declared",
     Notified: "on_notified",
     Started: "on_started",
     Evicting: "on_evicting",

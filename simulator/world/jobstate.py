@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import nan
 from typing import Any
 
-from simulator.world.facts import HOOKS, Fact
+from simulator.world.facts import HOOKS, Declared, Fact
 from simulator.world.hardware import Held
 from simulator.world.progress import Leaving
 from simulator.world.work import Jobs
@@ -40,6 +40,7 @@ class JobState:
         self.held: list[Held | None] = []
         self.holding: dict[int, None] = {}
         self.pending: dict[int, None] = {}
+        self.opted_out: set[int] = set()
         self.parked: dict[int, float] = {}  # stopped for doing nothing, until its owner returns: since when
         self.leaving: dict[int, Leaving] = {}  # evicted, and still on its GPUs
         self.stale: dict[int, float] = {}  # a member is dead, the others keep their GPUs: since when
@@ -65,6 +66,24 @@ class JobState:
         self.outlived_s += [0.0] * more
         self.backfilled += [False] * more
         self.held += [None] * more
+
+    def declare(
+        self,
+        job: int,
+        now_s: float,
+        *,
+        preemptible: bool | None = None,
+        excluded: bool | None = None,
+        slo_class: int | None = None,
+    ) -> None:
+        """Its owner declares something else; what is None stays."""
+        if preemptible is not None:
+            self.jobs.preemptible[job] = preemptible
+        if slo_class is not None:
+            self.jobs.slo_class[job] = slo_class
+        if excluded is not None:
+            (self.opted_out.add if excluded else self.opted_out.discard)(job)
+        self.publish(Declared(now_s, job, job in self.opted_out))
 
     def observe(self, observer: object) -> None:
         """Pass every later fact to the methods of `observer` that are named in facts.HOOKS."""

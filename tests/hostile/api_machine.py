@@ -40,6 +40,7 @@ from tests.hostile.api_quiet import left_waiting
 from tests.hostile.api_rules import Interrupted
 from tests.hostile.api_watch import EXCLUDE, PREEMPTIBLE, SLO, ApiWatch, Decided
 from tests.hostile.api_wire import Wire
+from tests.hostile.watch import for_an_owner
 from tests.kits.acting_kit import CHECKED, TIME
 from tests.kits.failovers import OURS
 from tests.kits.fence_kit import install_fence, set_epoch
@@ -205,9 +206,9 @@ class ApiHostile:
             if self.people.killed:
                 allowed = "the kill switch is on"
             view_s = self.now_s - float(observation.snapshot.work_age_s)
-            self.watch.decided[each.id] = Decided(
-                each.kind, entry.action, each.subject.uid, self.now_s, view_s, allowed, entry.contract
-            )
+            owed = for_an_owner(observation.snapshot, entry)
+            told = (each.kind, entry.action, each.subject.uid, self.now_s, view_s, allowed, entry.contract, owed)
+            self.watch.decided[each.id] = Decided(*told)
 
     # --- what happens ---------------------------------------------------------------------------
 

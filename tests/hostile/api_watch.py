@@ -36,6 +36,7 @@ class Decided:
     view_s: float  # the view shows the cluster of this time
     allowed: str  # why the mode does not allow it; "" where it does
     contract: bool = False  # it keeps a promise, so no budget bounds it
+    owed: bool = False  # it takes back what its queue holds above its guarantee, so its protection does not hold
 
 
 @dataclass
@@ -109,14 +110,14 @@ class ApiWatch:
         if name not in self.remembered:
             wrong.append(f"{name}: it is not in the memory of the cluster, so the next leader would not know it")
         marks = self.shelter_s.get(told.job, {})
-        if marks.get(EXCLUDE, told.view_s) < told.view_s:
+        if marks.get(EXCLUDE, told.view_s) < told.view_s and not told.owed:
             wrong.append(f"{name}: it opted out before the decision")
         if not stops:
             return wrong
         wrong += [
             f"{name}: it was protected before the decision ({mark})"
             for mark in (SLO, PREEMPTIBLE)
-            if marks.get(mark, told.view_s) < told.view_s and told.action != "recover"
+            if marks.get(mark, told.view_s) < told.view_s and told.action != "recover" and not told.owed
         ]
         self.counts["preemptions"] += not told.contract
         if not told.contract:

@@ -12,9 +12,11 @@ import numpy as np
 
 from autopilot.core.model.memory import InFlight
 from autopilot.core.model.objects import Slot
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Instruction, Proposal
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES
+from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, ClusterSnapshot
+from autopilot.core.model.work import entry_milli
 from tests.hostile.ports import Ports, Sent
 from tests.hostile.world import spot
 
@@ -30,6 +32,24 @@ class Approval:
 
     proposal: Proposal
     true_s: float
+
+
+def for_an_owner(snapshot: ClusterSnapshot, entry: InFlight) -> bool:
+    """True where a contract takes back work of a queue that holds more than its guarantee, on some level."""
+    if not entry.contract or entry.instruction.operation.takes not in {StopReason.RECLAIM, StopReason.RECLAIM_MOVE}:
+        return False
+    held, queues = snapshot.placements, snapshot.queues
+    use = np.bincount(
+        snapshot.workloads.queue[held.workload], entry_milli(held) * ~held.leaving, minlength=len(queues.id)
+    )
+    for queue in range(len(use) - 1, 0, -1):
+        use[queues.parent[queue]] += use[queue]
+    rows = np.flatnonzero(snapshot.workloads.uid == entry.instruction.subject.uid)
+    queue, above = int(snapshot.workloads.queue[rows[0]]) if len(rows) else 0, False
+    while queue > 0:
+        above = above or bool(use[queue] > queues.guarantee[queue].sum() * GPU_MILLI)
+        queue = int(queues.parent[queue])
+    return above
 
 
 @dataclass
@@ -92,7 +112,7 @@ class Watch:
     def _victim(self, sent: Sent, entry: InFlight) -> list[str]:
         row = row_of(sent, sent.instruction)
         work = sent.observation.snapshot.workloads
-        if row is None:
+        if row is None or for_an_owner(sent.observation.snapshot, entry):
             return []
         if work.excluded[row]:
             return ["opted out"]

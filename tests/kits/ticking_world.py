@@ -96,6 +96,8 @@ class Ticking:
         self.outcomes: tuple[Outcome, ...] = ()
         self.texts: list[str] = []
         self.ledger: QuotaLedger | None = None
+        self.yielding: set[str] = set()  # protected work that an owner may take back, at the last tick
+        self.sheltered: set[str] = set()  # protected work that is not lent
         self.sent: set[str] = set()  # instructions that got here or died on the way
         self.told: list[tuple[float, str, str]] = []  # (time, kind of effect, workload)
         given = list(work)
@@ -192,7 +194,10 @@ class Ticking:
         return step
 
     def _look(self, ctx: Context, _submit: Submit) -> None:
-        self.ledger = ctx.quota.ledger
+        quota, ids = ctx.quota, ctx.observation.snapshot.workloads.id
+        self.ledger = quota.ledger
+        self.yielding = {str(ids[row]) for row in quota.yielding}
+        self.sheltered = {str(ids[row]) for row in np.flatnonzero(quota.protected).tolist() if row not in quota.lent}
 
     def _apply(self, order: Instruction, now_s: float) -> Outcome:
         gang = self.gangs.get(order.subject.name)
@@ -254,7 +259,9 @@ class Ticking:
         """The books at the end of the last tick are those of the cluster once all that was decided is done."""
         ledger = self.ledger
         assert ledger is not None
-        target = build_ledger(self.snapshot(self._once_done()), np.array(ledger.capacity))
+        done = self.snapshot(self._once_done())
+        sheltered = np.isin(done.workloads.id.astype(str), list(self.sheltered))
+        target = build_ledger(done, np.array(ledger.capacity), protected=sheltered)
         np.testing.assert_allclose(ledger.use, target.use, atol=1e-9)
         np.testing.assert_allclose(ledger.sheltered, target.sheltered, atol=1e-9)
 

@@ -18,7 +18,7 @@ from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory
 from tests.simulation.fact_builders import evicting, resized, started, stopped
 
-OWNER, GUEST, RICH = "owner", "guest", "rich"
+OWNER, GUEST, RICH, CALM = "owner", "guest", "rich", "calm"
 MODEL = "A100-80GB"
 WIDE, NARROW, GUEST_WIDE, GUEST_PARTS, SHELTERED, RICH_WIDE, RICH_NEXT = 0, 1, 2, 4, 8, 9, 10
 
@@ -30,7 +30,7 @@ def queue(name: str, gpus: int = 0, parent: str = "root", limit: int | None = No
 
 def found(
     facts: list[Fact],
-    queues: tuple[QueueSpec, ...] = (queue(OWNER, 8), queue(RICH, 8)),
+    queues: tuple[QueueSpec, ...] = (queue(OWNER, 8), queue(RICH, 8), queue(CALM, 4)),
     end_s: float = 500.0,
     within_s: float | None = 130.0,
     later_s: Mapping[str, float] | None = None,
@@ -41,7 +41,7 @@ def found(
         jobs.add(f"{OWNER}-{width}", OWNER, gang(width), 0.0)
     for width in (8, 8, 4, 4, 4, 4):
         jobs.add(f"{GUEST}-{len(jobs)}", GUEST, gang(width), 0.0)
-    jobs.add("sheltered", GUEST, gang(4), 0.0, slo_class=SloClass.LATENCY_CRITICAL)
+    jobs.add("sheltered", CALM, gang(4), 0.0, slo_class=SloClass.LATENCY_CRITICAL)
     for name in (RICH, "rich-next"):
         jobs.add(name, RICH, gang(8), 0.0)
     rules = Rules(guarantee_within_s=within_s, guarantee_later_s=later_s or {}, grace_s=120.0, queues=queues)

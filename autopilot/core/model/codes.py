@@ -22,7 +22,7 @@ class Code(StrEnum):
     EXCLUDED = "excluded"  # opted out of actions of the autopilot
     GATED = "gated"  # proposed, but held by a guard or by the mode
     BOUND = "bound"  # the limit on proposals per tick is reached
-    GUARANTEE = "guarantee"  # not preemptible, so it starts only within the guarantee of its queue
+    GUARANTEE = "guarantee"  # protected, so it starts only within the guarantee of its queue
     FAIRNESS = "fairness"  # every candidate queue is within its fair share, or this queue would exceed its own
     PRIORITY = "priority"  # no candidate has a lower priority
     POLICY = "policy"  # its queue may not preempt
@@ -154,6 +154,8 @@ class ConditionKind(StrEnum):
     WAITED = "waited"  # it was stopped for that, and its workers still wait
     BELOW_SHARE = "below_share"  # it waits, and its queue is below its fair share
     STUCK = "stuck"  # it is still on its GPUs after its grace
+    UNPROTECTED = "unprotected"  # this incarnation was seen without protection (core/quota/protection.py)
+    LATE = "late"  # it has run protected since then
     OWED = "owed"  # of a queue: it is below its guarantee, and work waits that fits under it
     OVERUSED = "overused"  # of a queue that shares time: its part of the past use is above that of the fair shares
     TAKES_BACK = "takes_back"  # of a queue: it was owed for so long that its guarantee is kept strictly for a while

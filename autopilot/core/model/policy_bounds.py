@@ -225,9 +225,10 @@ class Views:
 class Protection:
     """Work that is never a victim, at any benefit."""
 
-    classes: Annotated[tuple[SloClassName, ...], Doc("SLO classes whose work is never evicted")] = (
-        SloClassName.LATENCY_CRITICAL,
-    )
+    classes: Annotated[
+        tuple[SloClassName, ...],
+        Doc("SLO classes whose work is protected: inside the guarantee of its queue it is never evicted"),
+    ] = (SloClassName.LATENCY_CRITICAL,)
     min_runtime_s: Annotated[
         float, Interval(ge=0, le=7 * DAY_S), Doc("work that has run for less than this is not a victim")
     ] = 900.0

@@ -22,8 +22,12 @@ class PendingTable:
     signature: list[int]
 
 
-def pending_table(work: WorkloadTable, rows: I32, classes: I32, members: Collection[int], now_s: float) -> PendingTable:
-    """The columns of pending `rows` of shape `classes`. `members`: rows of gangs whose members differ."""
+def pending_table(
+    work: WorkloadTable, rows: I32, classes: I32, members: Collection[int], now_s: float, protected: Bools
+) -> PendingTable:
+    """The columns of pending `rows` of shape `classes`. `members`: rows of gangs whose members differ. `protected`:
+    of all work.
+    """
     differ = np.isin(rows, np.fromiter(members, np.int32, len(members)))
     early = now_s < work.submit_s[rows] + work.preemption_delay_s[rows]  # the same sum as in the timer
     may_ask = (work.gate[rows] == Gate.OPEN) & ~work.excluded[rows]
@@ -33,7 +37,7 @@ def pending_table(work: WorkloadTable, rows: I32, classes: I32, members: Collect
         least.tolist(),
         early.tolist(),
         may_ask,
-        _signatures(work, rows, classes, differ).tolist(),
+        _signatures(work, rows, classes, differ, protected).tolist(),
     )
 
 
@@ -45,10 +49,10 @@ def _least_gpus(work: WorkloadTable, rows: I32, differ: Bools) -> I32:
     return np.where(differ, minimum, least).astype(np.int32)
 
 
-def _signatures(work: WorkloadTable, rows: I32, classes: I32, differ: Bools) -> I64:
-    """Scheduling signature: one number for queue, priority, shape and preemptibility; unique for unequal members."""
+def _signatures(work: WorkloadTable, rows: I32, classes: I32, differ: Bools, protected: Bools) -> I64:
+    """Scheduling signature: one number for queue, priority, shape and protection; unique for unequal members."""
     ranks = np.unique(work.priority[rows], return_inverse=True)[1]
     signature = classes.astype(np.int64)
-    for column in (work.queue[rows], ranks, work.preemptible[rows]):
+    for column in (work.queue[rows], ranks, work.preemptible[rows], protected[rows]):
         signature = signature * (int(column.max(initial=0)) + 1) + column
     return np.where(differ, -1 - np.arange(len(rows)), signature)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopilot.core.checkpoints.losses import saves_ratio, stop_losses
 from autopilot.core.checkpoints.writers import cannot_save
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Reservation
-from autopilot.core.model.snapshot import I32, ClusterSnapshot, State
+from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import holding_mask, progress_s
 from autopilot.core.ordering.job_order import aged_index, service_order
 from autopilot.core.ordering.predicted_ends import (
+    Outlook,
     gap_ends,
     gpu_free_at,
     look_out,
@@ -45,18 +48,8 @@ def build_context(
     if busy_rows:
         pending = pending[~np.isin(pending, np.fromiter(busy_rows, np.int32))]
     outlook = look_out(observation, policy, review_now_s)
-    wait_s = review_now_s - work.submit_s[pending]
     standing = standing_reservations(memory, observation, pending)
-    firm = wait_s >= policy.reservation.firm_after_s
-    promised_since_s = np.full(len(pending), np.inf)
-    for at in np.flatnonzero(firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))).tolist():
-        promised_since_s[at] = standing[int(pending[at])].since_s
-    # who ran already would only take turns by its age
-    fresh_s = np.where(progress_s(work, pending, review_now_s)[1] > 0, 0.0, wait_s)
-    index = aged_index(outlook.index_per_s[pending], work.gpus[pending], fresh_s, policy.order)
-    order = service_order(
-        snapshot, pending, index, outlook.quantile_s(pending, 0.5), promised_since_s, review_now_s, policy.order
-    )
+    order, index, firm = _in_order(snapshot, policy, outlook, standing, pending, review_now_s)
     ordered, firm = pending[order], firm[order]
     low, high, known = run_times(observation, policy, outlook, ordered)
     end_s = predicted_ends(observation, policy, outlook, review_now_s, policy.reservation.level)
@@ -65,6 +58,9 @@ def build_context(
     classes = shape_classes(snapshot, ordered, members, spot_saves=whatif.spot_saves)
     saves = saves_ratio(snapshot, memory, policy, observation.now_s)
     lost_gpu_s = stop_losses(snapshot, review_now_s, saves).price_gpu_s
+    noted_since_s = {noted.condition: noted.since_s for noted in memory.conditions}
+    weights = corrected_weights(memory, snapshot.queues, policy)
+    quota = build_quota(snapshot, policy, whatif, lost_gpu_s, weights, noted=noted_since_s, now_s=observation.now_s)
     ctx = Context(
         observation=observation,
         policy=policy,
@@ -74,12 +70,12 @@ def build_context(
         outlook=outlook,
         pending=ordered,
         index=index[order],
-        pending_table=pending_table(work, ordered, classes, members, observation.now_s),
+        pending_table=pending_table(work, ordered, classes, members, observation.now_s, quota.protected),
         classes=classes,
         firm=firm,
         may_reserve=may_reserve(observation, policy, memory, ordered, review_now_s) & ~foreseen[ordered],
         standing=standing,
-        noted_since_s={noted.condition: noted.since_s for noted in memory.conditions},
+        noted_since_s=noted_since_s,
         run_low_s=low,
         run_high_s=high,
         gap_end_s=gap_ends(observation, policy, ordered, high, known),
@@ -89,7 +85,7 @@ def build_context(
         lost_gpu_s=lost_gpu_s,
         losses=stop_losses(snapshot, observation.now_s, saves),
         unsaved=cannot_save(work, policy.preemption.grace_s),
-        quota=build_quota(snapshot, policy, whatif, lost_gpu_s, corrected_weights(memory, snapshot.queues, policy)),
+        quota=quota,
         members=members,
         gpu_memory_mib=np.array([gpu_memory_mib(name) for name in snapshot.names.gpu_models], float),
         ahead=foreseen[ordered],
@@ -103,8 +99,35 @@ def build_context(
             leaving=leaving_rows(snapshot, busy_rows),
         ),
     )
+    ctx.plan.remember(quota.starts.conditions)
     _book_open_effects(ctx, busy_rows)
     return ctx
+
+
+def _in_order(
+    snapshot: ClusterSnapshot,
+    policy: Policy,
+    outlook: Outlook,
+    standing: Mapping[int, Reservation],
+    pending: I32,
+    review_now_s: float,
+) -> tuple[NDArray[np.intp], F64, Bools]:
+    """The order of service as positions in `pending`; the index of each gang, and whether its reservation is or would
+    be a promise. The latter two in the order of `pending`.
+    """
+    work = snapshot.workloads
+    wait_s = review_now_s - work.submit_s[pending]
+    firm = wait_s >= policy.reservation.firm_after_s
+    promised_since_s = np.full(len(pending), np.inf)
+    for at in np.flatnonzero(firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))).tolist():
+        promised_since_s[at] = standing[int(pending[at])].since_s
+    # who ran already would only take turns by its age
+    fresh_s = np.where(progress_s(work, pending, review_now_s)[1] > 0, 0.0, wait_s)
+    index = aged_index(outlook.index_per_s[pending], work.gpus[pending], fresh_s, policy.order)
+    order = service_order(
+        snapshot, pending, index, outlook.quantile_s(pending, 0.5), promised_since_s, review_now_s, policy.order
+    )
+    return order, index, firm
 
 
 def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:

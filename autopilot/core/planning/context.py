@@ -263,7 +263,7 @@ class Context:
                 kind == kept.kind and (not models or models >> code & 1) for code, kind in enumerate(kinds)
             )
             below = kept.queue in (*ledger.paths[int(work.queue[row])], 0)
-            if kept.row != row and below and may_use and not (kept.sheltered and work.preemptible[row]):
+            if kept.row != row and below and may_use and not (kept.sheltered and not self.quota.protected[row]):
                 return kept
         return None
 

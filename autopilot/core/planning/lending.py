@@ -275,7 +275,7 @@ def _running(ctx: Context) -> Parts:
     claims, work = ctx.quota.running(), ctx.observation.snapshot.workloads
     rows = np.array([claim.row for claim in claims], np.int32)
     index = aged_index(ctx.outlook.index_per_s[rows], work.gpus[rows], np.zeros(len(rows)), ctx.policy.order)
-    may = np.array([claim.preemptible for claim in claims], np.bool_)
+    may = np.array([claim.preemptible or claim.row in ctx.quota.lent for claim in claims], np.bool_)
     gpus = np.array([claim.gpus for claim in claims], np.float64)
     rank = np.where(may, index * ctx.policy.preemption.index_ratio, inf)
     return Parts(rows, work.queue[rows], gpus, [claim.kinds for claim in claims], rank)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
+from autopilot.core.model.memory import Condition
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, GPU_MILLI, SLO_CLASS_NAMES, Bools, ClusterSnapshot
-from autopilot.core.model.work import entry_milli, gpu_part, gpu_parts, running_since, stoppable_mask
+from autopilot.core.model.work import active_mask, entry_milli, gpu_part, gpu_parts, running_since, stoppable_mask
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, build_ledger, capacity_by_kind, claim_kinds
+from autopilot.core.quota.protection import Starts, follow_starts, lent_rows, protected_mask
 from autopilot.core.rules import RULES, RuleSet, cohort_fair
 from autopilot.core.rules.base import Claim, Refusal, Running
 
@@ -29,9 +32,15 @@ class Quota:
     rules: RuleSet
     lost_gpu_s: F64
     leaving: set[int] = field(default_factory=set)  # rows that this tick's plan takes away or moves
-    sheltered: frozenset[int] = frozenset()  # SLO classes whose work is never taken
+    sheltered: frozenset[int] = frozenset()  # SLO classes whose work is protected
+    protected: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # [workloads]
+    lent: frozenset[int] = frozenset()  # rows of protected work above the guarantee of its queue
+    late: frozenset[int] = frozenset()  # rows of work inside it that was declared protected while it ran
+    starts: Starts = field(default_factory=Starts)
     _running: Running | None = None
-    _seen: tuple[int, Running] | None = None  # those of them who are there still, and how many had gone then
+    _yielding: Running | None = None
+    # those of them who are there still, by `owed`, and how many had gone then
+    _seen: dict[bool, tuple[int, Running]] = field(default_factory=dict)
     _leaving: dict[int, set[tuple[int, int]]] | None = None  # (GPU, instance) that gangs are giving up, by row
     _claims_made: dict[tuple[int, int], Claim] = field(default_factory=dict)  # by row and width: they do not change
 
@@ -80,43 +89,67 @@ class Quota:
             int(work.priority[row]),
             float(work.submit_s[row]),
             float("nan"),
-            bool(work.preemptible[row]),
+            not self.protected[row],
             int(work.min_gpus[row]) * part,
             max(int(work.gpus_per_member[row]), 1) * part,
             bool(work.over_quota[row]),
         )
 
-    def running(self) -> Running:
+    def running(self, *, owed: bool = False) -> Running:
         """Gangs that hold GPUs and may be evicted: not leaving, not stuck, not in the plan of this tick already.
 
-        `leaving` only grows, so its length tells whether an earlier answer holds.
+        `owed`: for work that is owed by contract, to which lent and late work yields too. `leaving` only grows, so its
+        length tells whether an earlier answer holds.
         """
+        owed = owed and bool(self.lent or self.late)
         if self._running is None:
-            self._running = self._claims()
+            self._running = self._claims(stoppable_mask(self.snapshot.workloads))
+        every = self._running
+        if owed:
+            if self._yielding is None:
+                self._yielding = self._with_protected()
+            every = self._yielding
         if not self.leaving:
-            return self._running
-        if self._seen is None or self._seen[0] != len(self.leaving):
-            there = self._running.only(lambda claim: claim.row not in self.leaving)
-            self._seen = (len(self.leaving), there)
-        return self._seen[1]
+            return every
+        seen = self._seen.get(owed)
+        if seen is None or seen[0] != len(self.leaving):
+            seen = self._seen[owed] = (len(self.leaving), every.only(lambda claim: claim.row not in self.leaving))
+        return seen[1]
 
-    def _claims(self) -> Running:
+    @property
+    def yielding(self) -> frozenset[int]:
+        """Rows of protected work that may be taken for work that is owed by contract."""
+        return self.lent | self.late
+
+    def _with_protected(self) -> Running:
+        """Running gangs with the protected work that yields, as preemptible ones: lent work, then late work."""
+        work, yields = self.snapshot.workloads, self.yielding
+        may = np.zeros(len(work.id), np.bool_)
+        may[list(yields)] = True
+        claims = self._claims((stoppable_mask(work) | may) & active_mask(work) & ~work.stuck)
+        return Running(
+            claim._replace(preemptible=True, shelter=2 if claim.row in self.late else 1)
+            if claim.row in yields
+            else claim
+            for claim in claims
+        )
+
+    def _claims(self, may: Bools) -> Running:
         work, held = self.snapshot.workloads, self.snapshot.placements
         entry = ~held.leaving
         size = entry_milli(held) / GPU_MILLI * entry
         gpus = np.bincount(held.workload, size, minlength=len(work.id))
         first = np.full(len(work.id), -1, np.int64)
         first[held.workload[::-1]] = np.arange(len(held.workload))[::-1]
-        rows = np.flatnonzero(stoppable_mask(work) & (gpus > 0))
+        rows = np.flatnonzero(may & (gpus > 0))
         part = gpu_parts(work)
         models = self.snapshot.nodes.gpu_model[held.node[first[rows]]].tolist()
         kinds = {model: self._held_kinds(model) for model in set(models)}
-        sheltered = np.isin(work.slo_class, list(self.sheltered))
         columns = (
             work.priority,
             work.submit_s,
             running_since(work),
-            work.preemptible & ~sheltered,
+            ~self.protected,
             work.min_gpus * part,
             np.maximum(work.gpus_per_member, 1) * part,
             work.over_quota,
@@ -136,7 +169,7 @@ class Quota:
     def book(self, row: int, layout: Layout, sign: int = 1) -> None:
         """Book a layout that a gang takes (or, with -1, gives up). Parts that are leaving do not count."""
         work, snapshot = self.snapshot.workloads, self.snapshot
-        queue, preemptible = int(work.queue[row]), bool(work.preemptible[row])
+        queue, preemptible = int(work.queue[row]), not self.protected[row] or row in self.lent
         gpus = layout.parts
         if sign < 0:
             gpus = np.where(self._leaves(row, layout), 0.0, gpus)
@@ -171,13 +204,40 @@ class Quota:
 
 
 def build_quota(
-    snapshot: ClusterSnapshot, policy: Policy, whatif: WhatIf, lost_gpu_s: F64, weight: F64 | None = None
+    snapshot: ClusterSnapshot,
+    policy: Policy,
+    whatif: WhatIf,
+    lost_gpu_s: F64,
+    weight: F64 | None = None,
+    *,
+    noted: Mapping[Condition, float] | None = None,
+    now_s: float = 0.0,
 ) -> Quota:
-    """Books and rules for one tick; `weight` [queues] as corrected by past use."""
+    """Books and rules of a tick; `weight` [queues] as corrected by past use. `noted`: conditions of the last tick."""
     capacity = capacity_by_kind(snapshot, whatif.gpu_usable)
-    ledger = build_ledger(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always)
+    sheltered = sheltered_classes(policy)
+    protected = protected_mask(snapshot.workloads, sheltered)
+    ledger = build_ledger(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always, protected=protected)
+    starts = follow_starts(snapshot, ledger, protected, noted or {}, now_s)
+    lent = lent_rows(snapshot, ledger, protected, starts.late_s)
+    for row, gpus in lent.items():
+        ledger.lend(int(snapshot.workloads.queue[row]), gpus)
     rules = RULES[policy.rules]
     if policy.rules == RuleSetName.COHORT_FAIR:
         rules = replace(rules, across=partial(cohort_fair.targets, rules=policy.tenancy.fair_preemption_rules))
-    sheltered = frozenset(SLO_CLASS_NAMES.index(name) for name in policy.protection.classes)
-    return Quota(snapshot, ledger, rules, lost_gpu_s, sheltered=sheltered)
+    return Quota(
+        snapshot,
+        ledger,
+        rules,
+        lost_gpu_s,
+        sheltered=sheltered,
+        protected=protected,
+        lent=frozenset(lent),
+        late=frozenset(starts.late_s.keys() - lent),
+        starts=starts,
+    )
+
+
+def sheltered_classes(policy: Policy) -> frozenset[int]:
+    """Codes of the SLO classes whose work the policy protects."""
+    return frozenset(SLO_CLASS_NAMES.index(name) for name in policy.protection.classes)

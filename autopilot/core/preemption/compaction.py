@@ -167,7 +167,7 @@ class _Packing:
 def _lent(ctx: Context, at: int, across: Takes, missing: int) -> tuple[Target, ...] | None:
     """Whole gangs of other queues that may be taken and hold the missing GPUs, wherever they are; None: too few."""
     claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
-    answer = across(ctx.quota.ledger, claim, ctx.quota.running(), _ByCount(missing))
+    answer = across(ctx.quota.ledger, claim, ctx.quota.running(owed=True), _ByCount(missing))
     if isinstance(answer, Refusal) or not all(target.whole for target in answer):
         return None
     return answer

@@ -126,7 +126,7 @@ def find_scenario(
     mark = let_leave(ctx)
     search = search_for(ctx, at, shape)
     quota = ctx.quota
-    running = quota.running() if contract else ctx.settled(most_given_up(ctx, shape))
+    running = quota.running(owed=True) if contract else ctx.settled(most_given_up(ctx, shape))
     answer = targets(quota.ledger, quota.claim(row, gpus), running, search)
     found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer, moves=moves)
     ctx.whatif.rollback(mark)

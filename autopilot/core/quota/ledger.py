@@ -15,13 +15,13 @@ until nothing is left or all demand is met. The same division then applies below
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
 
-from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, Gate, QueueTable, State
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot, Gate, QueueTable, State
 from autopilot.core.model.work import entry_milli, holding_mask
 
 ALL = 0
@@ -32,7 +32,7 @@ EPSILON = 1e-9
 
 
 Saved = tuple[list[list[float]], list[list[float]], list[list[float]]]
-"""Saved use: of GPUs, of GPUs by non-preemptible work, of host resources."""
+"""Saved use: of GPUs, of GPUs by protected work, of host resources."""
 
 
 @dataclass(slots=True)
@@ -46,9 +46,9 @@ class QuotaLedger:
     guarantee: list[list[float]]
     limit: list[list[float]]  # ALL: for all models together; other kinds: for one GPU model; inf: none
     use: list[list[float]]
-    sheltered: list[list[float]]  # the part of `use` by non-preemptible work
+    sheltered: list[list[float]]  # the part of `use` by protected work, without what is lent (protection.py)
     fair: list[list[float]]
-    guarantee_binds: bool  # non-preemptible work starts only within guarantees
+    guarantee_binds: bool  # protected work starts only within guarantees
     kind_of_model: tuple[int, ...] = (ALL,)  # by GPU model code
     children: list[list[int]] = field(default_factory=list)
     # [resource][queue]: CPUs, memory; empty: not counted
@@ -73,6 +73,13 @@ class QuotaLedger:
         for use, amount in zip(self.host_use, amounts, strict=False):
             for each in (*self.paths[queue], 0):
                 use[each] += amount
+
+    def lend(self, queue: int, gpus: Mapping[int, float]) -> None:
+        """Count GPUs (by kind) that protected work of `queue` holds as lent: no longer as protected."""
+        self.entries += 1
+        for kind, lent in gpus.items():
+            for each in (*self.paths[queue], 0):
+                self.sheltered[kind][each] -= lent
 
     def saved(self) -> Saved:
         """A copy of the present use, for `restore`."""
@@ -101,7 +108,7 @@ class QuotaLedger:
         return any(self.use[kind][queue] + extra > self.limit[kind][queue] + EPSILON for kind in kinds)
 
     def guarantee_room(self, queue: int, kinds: Sequence[int]) -> float:
-        """GPUs left to non-preemptible work within the guarantees of the whole path."""
+        """GPUs left to protected work within the guarantees of the whole path."""
         return min(
             (self.guarantee[kind][each] - self.sheltered[kind][each] for kind in kinds for each in self.paths[queue]),
             default=inf,
@@ -143,13 +150,18 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def build_ledger(
-    snapshot: ClusterSnapshot, capacity_gpus: F64, weight: F64 | None = None, *, shelter_always: bool = False
+    snapshot: ClusterSnapshot,
+    capacity_gpus: F64,
+    weight: F64 | None = None,
+    *,
+    shelter_always: bool = False,
+    protected: Bools | None = None,
 ) -> QuotaLedger:
     """The ledger of a snapshot.
 
     `capacity_gpus` [kinds] are the GPUs that can be handed out. `weight` [queues] replaces the weights of the tree.
-    Non-preemptible work is bound to guarantees if the tree states any, or with `shelter_always`. Demand is the GPUs
-    held plus those of pending work at full width, up to the limits.
+    `protected` [workloads] is bound to guarantees if the tree states any, or with `shelter_always`; None: work that is
+    not preemptible. Demand is the GPUs held plus those of pending work at full width, up to the limits.
     """
     queues, work = snapshot.queues, snapshot.workloads
     count = len(queues.id)
@@ -160,7 +172,7 @@ def build_ledger(
     entry = ~held.leaving & holding_mask(work)[held.workload]
     rows, gpus = held.workload[entry], (entry_milli(held) / GPU_MILLI)[entry]
     model = np.array(kind_of_model, np.int64)[snapshot.nodes.gpu_model[held.node[entry]]]
-    firm = ~work.preemptible[rows]
+    firm = (~work.preemptible if protected is None else protected)[rows]
     np.add.at(use[ALL], work.queue[rows], gpus)
     np.add.at(sheltered[ALL], work.queue[rows], gpus * firm)
     if kinds > 1:

@@ -68,7 +68,9 @@ def _ready_s(ctx: Context, claim: Claim, queue: int, kind: int, sheltered: bool)
     ends = sorted(
         (float(ctx.end_s[other.row]), other.gpus)
         for other in ctx.quota.running()
-        if kind in other.kinds and queue in (*ledger.paths[other.queue], 0) and not (sheltered and other.preemptible)
+        if kind in other.kinds
+        and queue in (*ledger.paths[other.queue], 0)
+        and not (sheltered and (other.preemptible or other.row in ctx.quota.lent))
     )
     for end_s, gpus in ends:
         missing -= gpus

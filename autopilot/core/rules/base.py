@@ -31,6 +31,7 @@ class Claim(NamedTuple):
     member_gpus: float  # of one member: elastic gangs change by whole members
     over_quota: bool = False
     price_gpu_s: float = 0.0  # cost of evicting all of it
+    shelter: int = 0  # protected work that yields by contract comes after others: 1 lent, 2 late (quota/protection.py)
 
     @property
     def elastic(self) -> bool:
@@ -101,15 +102,20 @@ class Running(list[Claim]):
             steps = [Step(claim, whole=True) for claim in line]
             elastic = [Step(claim, whole=False) for claim in line if claim.elastic]
             found[key] = (
-                sorted(elastic + steps, key=lambda step: (step.claim.priority, step.whole)) if elastic else steps
+                sorted(elastic + steps, key=lambda step: (step.claim.shelter, step.claim.priority, step.whole))
+                if elastic
+                else steps
             )
         return found
 
 
-def victim_order(claim: Claim) -> tuple[float, float, float, int]:
-    """Sort key of victims: lowest priority, then lowest price, then youngest. An unknown start counts as now."""
+def victim_order(claim: Claim) -> tuple[float, float, float, float, int]:
+    """Sort key of victims: least shelter, then lowest priority, then lowest price, then youngest.
+
+    An unknown start counts as now.
+    """
     started_s = inf if isnan(claim.start_s) else claim.start_s
-    return (claim.priority, claim.price_gpu_s, -started_s, claim.row)
+    return (claim.shelter, claim.priority, claim.price_gpu_s, -started_s, claim.row)
 
 
 class Target(NamedTuple):

@@ -245,11 +245,12 @@ def _in_order(trial_ledger: _Ledger, lines: Sequence[Sequence[Step]]) -> Iterato
     members and one for the whole gangs of each class. `lines`: steps in victim order, by queue and kinds.
     """
     taken: dict[tuple[int, int], float] = {}
-    ranks: dict[tuple[int, int, bool], int] = {}
+    ranks: dict[tuple[int, int, int, bool], int] = {}
 
     def ranked_targets(step: Step) -> Iterator[RankedTarget]:
         other = trial_ledger.note(step.claim)
-        return _offers(step, ranks.setdefault((other.queue, other.priority, step.whole), len(ranks)))
+        rank = ranks.setdefault((other.queue, other.shelter, other.priority, step.whole), len(ranks))
+        return _offers(step, rank)
 
     heap = [(_turn(trial_ledger, line[0].claim, taken), line, 0) for line in lines]
     spared: list[Sequence[Step]] = []

@@ -293,4 +293,18 @@ def _at_stake(ctx: Context, row: int) -> str:
     cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[row]), float("-inf"))
     if ctx.now_s < cooled_s:
         shelters.append(f"it was disrupted before and is left alone until its cool-down ends {soon(ctx, cooled_s)}")
-    return f"sheltered: {', '.join(shelters)}; {lost}" if shelters else f"may be displaced; {lost}"
+    if not shelters:
+        return f"may be displaced; {lost}"
+    return f"sheltered: {', '.join(shelters)}{_until_when(ctx, row)}; {lost}"
+
+
+def _until_when(ctx: Context, row: int) -> str:
+    """Against whom the protection of work does not hold; "" where it holds against all."""
+    if row in ctx.quota.lent:
+        return "; that holds until the owner of these GPUs returns, because it is above the guarantee of its queue"
+    if row in ctx.quota.late:
+        return (
+            "; it was declared protected while it ran: where only its place makes room for the owner of lent GPUs, it "
+            "yields, until its next start"
+        )
+    return ""

@@ -375,6 +375,19 @@ def test_what_shelters_running_work_is_told() -> None:
     assert "sheltered: it may not be preempted, its promised run time ends in 14 min" in said
 
 
+def test_how_far_the_protection_of_running_work_goes_is_told() -> None:
+    """Above the guarantee of its queue until the owner returns; declared late, as long as its place is not needed."""
+    borrows = [holds("r", 8, queue=2, excluded=True), holds("s", 4, queue=1, preemptible=False)]
+    queues = tree(("a", 0, -1, 8), ("b", 0, -1, 4))
+    said, _ = story(world("2x8", borrows, 6000.0, queues=queues), "r", AUTO)
+    assert lines(said, "sheltered: it opted out; that holds until the owner of these GPUs returns")
+    inside, _ = story(world("2x8", borrows, 6000.0, queues=queues), "s", AUTO)
+    assert lines(inside, "sheltered: it may not be preempted; stopping it now")
+    before = decide(world("2x8", [holds("s", 4, queue=1)], 5990.0, queues=queues), AUTO)
+    late, _ = story(world("2x8", borrows[1:], 6000.0, queues=queues, tick=1), "s", AUTO, memory=before.memory)
+    assert "sheltered: it may not be preempted; it was declared protected while it ran: where only its place" in late
+
+
 def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:
     """The gang: where and when it starts; the victim: its beneficiary, and that it was evicted."""
     work = [holds("a", 8, priority=5), small("w", 8, 0, priority=9)]

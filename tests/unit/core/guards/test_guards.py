@@ -26,6 +26,7 @@ from tests.kits.core_world import (
     world,
 )
 from tests.kits.instructions import instruct
+from tests.kits.ticking_world import tenants
 
 NOW = 10_000.0
 READY = {"evict/w": 0.0}
@@ -107,6 +108,14 @@ def test_protected_work_is_never_a_victim(columns: dict[str, Any], code: Code) -
         verdict = answer("protected", action, observation)
         assert verdict.code == code
         assert verdict.allowed is (code == Code.OK)
+
+
+def test_what_is_lent_stays_for_all_but_its_owner() -> None:
+    """Protected work of a queue without a guarantee: neither a weighed preemption nor another contract takes it."""
+    queues = tenants(("owner", 0, 8), ("guest", 0, 0))
+    observation = scene(work=[holds("v1", 4, queue=2, preemptible=False), waits("w", 8, queue=1)], queues=queues)
+    for action in (WISH, CONTRACT):
+        assert answer("protected", action, observation).code == Code.NOT_PREEMPTIBLE
 
 
 # --- min_runtime ----------------------------------------------------------------------------------

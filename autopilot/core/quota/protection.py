@@ -1,0 +1,123 @@
+"""Protected work, and how far its protection goes.
+
+Work is protected if it may not be preempted, if its class is protected, or if it opted out. Protection counts against
+the guarantee of the queue, on each level of its path: protected work starts only within it, and protected work that
+runs keeps its GPUs only as far as the guarantee goes. What does not fit is lent: the owner of these GPUs may take them
+back by contract.
+
+The protection of a job is fixed at its start. Work that ran unprotected and is declared protected then is late: it
+comes after the work that started protected, the earliest declaration first. Inside the guarantee it is protected too,
+but it yields where only its place makes room for an owner, while its queue holds more than its guarantee
+(docs/decisions/0014-protection.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition
+from autopilot.core.model.snapshot import GPU_MILLI, Bools, ClusterSnapshot, State, WorkloadTable
+from autopilot.core.model.work import entry_milli, holding_mask
+from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
+
+
+def protected_mask(work: WorkloadTable, classes: Collection[int]) -> Bools:
+    """True for protected work: not preemptible, of one of these SLO classes, or opted out. Shape [workloads]."""
+    return np.asarray(~work.preemptible | work.excluded | np.isin(work.slo_class, list(classes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """What is known of the starts of work that may be protected within a guarantee."""
+
+    conditions: Mapping[Condition, float] = field(default_factory=dict)  # to be kept in memory
+    late_s: Mapping[int, float] = field(default_factory=dict)  # when late work was declared protected, by row
+
+
+def follow_starts(
+    snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, noted: Mapping[Condition, float], now_s: float
+) -> Starts:
+    """What was seen unprotected in its present incarnation, and what of it runs protected now.
+
+    Queues without a guarantee on their path are left out: none of their work is protected within one.
+    """
+    work, owed = snapshot.workloads, _guarantees(ledger)
+    covered = np.array([bool(path) and all(owed[ALL][each] > 0 for each in path) for path in ledger.paths], np.bool_)
+    if not covered.any():
+        return Starts()
+    holds = holding_mask(work)
+    rows = np.flatnonzero((holds | (work.state == State.PENDING)) & covered[work.queue])
+    conditions: dict[Condition, float] = {}
+    late_s: dict[int, float] = {}
+    columns = (work.uid[rows], work.incarnation[rows], protected[rows], holds[rows])
+    for row, uid, incarnation, firm, runs in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True):
+        seen = Condition(ConditionKind.UNPROTECTED, str(uid), incarnation)
+        if not firm:
+            conditions[seen] = noted.get(seen, now_s)
+        elif runs and seen in noted:
+            late = Condition(ConditionKind.LATE, str(uid), incarnation)
+            late_s[row] = noted.get(late, now_s)
+            conditions |= {seen: noted[seen], late: late_s[row]}
+    return Starts(conditions, late_s)
+
+
+def lent_rows(
+    snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, late_s: Mapping[int, float]
+) -> dict[int, dict[int, float]]:
+    """Protected work that does not fit within the guarantees of its path: the GPUs of each gang, by row and kind.
+
+    Work that no effect can name (without a uid) and work of no queue is never lent.
+    """
+    if not snapshot.queues.guarantee.any():
+        return {}
+    work, held, left = snapshot.workloads, snapshot.placements, _guarantees(ledger)
+    short = [
+        any(used[queue] > owed[queue] + EPSILON for used, owed in zip(ledger.sheltered, left, strict=True))
+        for queue in range(len(ledger.paths))
+    ]
+    crowded = np.array([any(short[each] for each in path) for path in ledger.paths], np.bool_)
+    if not crowded.any():
+        return {}
+    mine = protected & holding_mask(work) & crowded[work.queue] & (work.uid != "")
+    entries = np.flatnonzero(mine[held.workload] & ~held.leaving)
+    gpus: dict[int, dict[int, float]] = {}
+    models = snapshot.nodes.gpu_model[held.node[entries]].tolist()
+    widths = (entry_milli(held)[entries] / GPU_MILLI).tolist()
+    for row, model, width in zip(held.workload[entries].tolist(), models, widths, strict=True):
+        taken = gpus.setdefault(row, {})
+        for kind in {ALL, ledger.kind_of_model[model]}:
+            taken[kind] = taken.get(kind, 0.0) + width
+
+    def turn(row: int) -> tuple[float, float, int]:
+        start_s = float(work.start_s[row])
+        return late_s.get(row, -np.inf), np.inf if np.isnan(start_s) else start_s, row
+
+    lent = {}
+    for row in sorted(gpus, key=turn):
+        parts, path = gpus[row], ledger.paths[int(work.queue[row])]
+        if all(width <= left[kind][queue] + EPSILON for kind, width in parts.items() for queue in path):
+            for kind, width in parts.items():
+                for queue in path:
+                    left[kind][queue] -= width
+        else:
+            lent[row] = parts
+    return lent
+
+
+def _guarantees(ledger: QuotaLedger) -> list[list[float]]:
+    """The guarantee of each queue, or the sum of those below it where that is more: the quota of a cohort of Kueue is
+    what its queues share beside their own. Shape [kinds][queues].
+    """
+    found = []
+    for owed in ledger.guarantee:
+        below = [0.0] * len(owed)
+        row = list(owed)
+        for queue in range(len(owed) - 1, 0, -1):  # children come after their parents
+            row[queue] = max(owed[queue], below[queue])
+            below[ledger.parent[queue]] += row[queue]
+        found.append(row)
+    return found

@@ -1,0 +1,99 @@
+"""What owners declare about their work, as a checker sees it: what is protected, and how far that goes.
+
+Work that is protected counts against the guarantee of its queue, whatever protects it. Work that started protected
+comes first, then what was declared protected while it ran, in this order. What does not fit is lent. Amounts are
+thousandths of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from simulator.checkers.base import World
+from simulator.checkers.owners import MILLI, Owners
+from simulator.world.facts import Declared, Started
+
+STARTED, LATE = 0, 1
+
+
+class Declarations:
+    """The protection of each job that holds GPUs, and when it began."""
+
+    def __init__(self, world: World, owners: Owners) -> None:
+        """No work yet."""
+        gpus, nodes = world.inventory.gpus, world.inventory.nodes
+        self._model_of: list[int] = nodes.gpu_model[gpus.node].tolist()
+        self._world, self._owners = world, owners
+        self._out = set(world.rules.excluded)
+        self._turn: dict[int, tuple[int, int]] = {}  # STARTED or LATE, and a number that grows
+        self._unprotected: set[int] = set()  # ran without protection since their start
+        self._number = 0
+
+    def _guarantees(self) -> list[list[int]]:
+        """By queue and model: its guarantee, or the sum of those below it where that is more."""
+        owners = self._owners
+        found = [list(owed) for owed in owners.guarantee]
+        below = [[0] * len(owed) for owed in found]
+        for queue in sorted(range(len(found)), key=lambda each: -len(owners.paths[each])):  # the lowest first
+            found[queue] = list(map(max, found[queue], below[queue]))
+            for above in owners.paths[queue][1:2]:
+                below[above] = list(map(sum, zip(below[above], found[queue], strict=True)))
+        return found
+
+    def protected(self, job: int) -> bool:
+        """Whether its owner, or its class, asks for protection now."""
+        jobs = self._world.jobs
+        sheltered = jobs.slo_class[job] in self._world.rules.sheltered_classes
+        return sheltered or job in self._out or not jobs.preemptible[job]
+
+    def out(self, job: int) -> bool:
+        """Whether it opted out."""
+        return job in self._out
+
+    def late(self, job: int) -> bool:
+        """Whether it was declared protected while it ran."""
+        return self._turn.get(job, (STARTED, 0))[0] == LATE
+
+    def started(self, fact: Started) -> None:
+        """It holds GPUs, or goes on with more or fewer."""
+        if fact.job not in self._turn and fact.job not in self._unprotected:
+            self._note(fact.job)
+
+    def stopped(self, job: int) -> None:
+        """It holds none."""
+        self._turn.pop(job, None)
+        self._unprotected.discard(job)
+
+    def declared(self, fact: Declared, *, holds: bool) -> None:
+        """Its owner declares something else."""
+        (self._out.add if fact.excluded else self._out.discard)(fact.job)
+        if holds:
+            self._note(fact.job)
+
+    def _note(self, job: int) -> None:
+        if not self.protected(job):
+            self._turn.pop(job, None)
+            self._unprotected.add(job)
+        elif job not in self._turn:
+            self._number += 1
+            self._turn[job] = (LATE if job in self._unprotected else STARTED, self._number)
+
+    def lent(self, held: Mapping[int, Started]) -> set[int]:
+        """Protected jobs of those that hold GPUs that do not fit within the guarantees of their queues."""
+        owners, taken, guarantee = self._owners, Counter[tuple[int, int]](), self._guarantees()
+        found = set()
+        for job in sorted(self._turn.keys() & held.keys(), key=self._turn.__getitem__) if owners.promised else ():
+            each = self._world.jobs.shape_of(job).milli or MILLI
+            width: Counter[int] = Counter()
+            for gpu in held[job].gpus:
+                width[self._model_of[gpu]] += each
+                width[-1] += each
+            needs = {
+                (queue, model): milli for queue in owners.paths[owners.queue(job)] for model, milli in width.items()
+            }
+            if all(taken[key] + milli <= guarantee[key[0]][key[1]] for key, milli in needs.items()):
+                taken.update(needs)
+            else:
+                found.add(job)
+        return found
