@@ -37,6 +37,13 @@ def test_work_is_held_from_its_start_not_from_the_tick_before() -> None:
     assert (found["held"], found["capacity"]) == (240.0, 800.0)
 
 
+def test_time_that_was_counted_is_not_counted_again_after_the_clock_was_set_back() -> None:
+    """It was set back by 60 s, and passes the same minute a second time: 120 s of four GPUs in all."""
+    ticks = [seen(0.0, at_s) for at_s in (1000.0, 1100.0, 1040.0, 1080.0, 1120.0)]
+    found = gpu_s(*ticks)
+    assert (found["held"], found["capacity"]) == (480.0, 960.0)
+
+
 def test_either_end_that_was_not_seen_whole_makes_a_gap() -> None:
     """Nothing is billed where one of the two views was incomplete."""
     ticks = [seen(0.0, 1000.0), seen(0.0, 1100.0)]

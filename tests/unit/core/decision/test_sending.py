@@ -186,6 +186,19 @@ def test_an_earlier_eviction_under_the_same_proposal_still_counts(per_tenant: in
     assert [each.at_s for each in play.memory.disrupted] == [50.0, last_s]
 
 
+@pytest.mark.parametrize(("start_s", "leaves"), [(0.0, True), (4900.0, False)])
+def test_an_eviction_is_judged_with_the_other_victims_of_its_proposal(start_s: float, *, leaves: bool) -> None:
+    """One of two evictions failed, and victims keep their first quarter of an hour now. The other one is too young."""
+    work = [holds("u", 4, start_s=start_s), holds("v", 4), waits("w", 8, priority=5)]
+    first = decide(world("1x8", work, 5000.0), EAGER)
+    orders = {each.subject.name: each for each in first.instructions}
+    assert sorted(orders) == ["u", "v"]
+    outcomes = done((orders["v"],), 5001.0, OutcomeKind.FAILED, retryable=True)
+    policy = with_policy(EAGER, protection={"min_runtime_s": 900.0})
+    step = decide(world("1x8", work, 5001.0, tick=1, outcomes=outcomes), policy, first.memory)
+    assert [each.id for each in step.instructions] == ([orders["v"].id] if leaves else [])
+
+
 VICTIMS: dict[str, tuple[dict[str, Any], str]] = {
     "opted out": ({"excluded": True}, "opted_out"),
     "protected": ({"slo_class": 0}, "protected_class"),

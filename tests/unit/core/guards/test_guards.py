@@ -263,6 +263,14 @@ def test_the_budget_bounds_disruption(memory: ControllerMemory, code: Code, valu
     assert (waived.allowed, waived.code) == (True, Code.WAIVED_CONTRACT)
 
 
+def test_the_busiest_node_of_a_victim_decides() -> None:
+    """A victim on two nodes, of which one was disrupted twice already."""
+    wide = scene(work=[holds("v1", 8, on=[0, 1, 2, 3, 8, 9, 10, 11], gpus_per_member=4), waits("w", 8)])
+    for node in ("node-0", "node-1"):
+        verdict = answer("budget", WISH, wide, memory=spent(2, node=node))
+        assert (verdict.code, verdict.value, verdict.threshold) == (Code.BUDGET_NODE, 3.0, 2.0)
+
+
 def test_what_one_tick_accepts_counts_at_once() -> None:
     """Two wishes of one tick cannot spend the same room in the budget."""
     policy = with_policy(CALM, budget={"concurrent": 1, "per_cluster": 5})

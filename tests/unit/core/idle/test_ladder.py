@@ -106,6 +106,21 @@ def test_work_that_wakes_up_leaves_the_ladder() -> None:
     assert not look(busy, NOW_S + 2 * HOUR_S, told).memory.idle.records
 
 
+@pytest.mark.parametrize("wakes", [True, False])
+def test_a_suspension_is_not_tried_again_when_the_work_woke(*, wakes: bool) -> None:
+    """Its first attempt failed. The longest window still shows the work idle, the newest shows it at work."""
+    snap, due_s = idle_scene(), NOW_S + 2 * HOUR_S
+    due = look(snap, due_s, notified(snap))
+    (order,) = due.instructions
+    assert order.kind == "evict"
+    mean = snap.telemetry.mean.copy()
+    mean[0, 0, :] = 0.8
+    waking = replace(snap, telemetry=replace(snap.telemetry, mean=mean, maximum=mean * 1.02))
+    failed = (Outcome(order.id, OutcomeKind.FAILED, due_s + 1.0, retryable=True),)
+    step = decide(replace(observe(waking if wakes else snap, due_s + 2.0), outcomes=failed), QUICK, due.memory)
+    assert [each.id for each in step.instructions] == ([] if wakes else [order.id])
+
+
 def test_a_blackout_stops_the_ladder_without_ending_it() -> None:
     """Unknown is neither idle nor busy."""
     snap = idle_scene()
