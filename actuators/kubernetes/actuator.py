@@ -34,9 +34,10 @@ from actuators.kubernetes.levers.base import (
 from actuators.kubernetes.objects import Located, Objects, Target, refs_of, target_of
 from actuators.kubernetes.writing import Writer
 from autopilot.contract.notes import failure_text
+from autopilot.contract.tree import PREFIX
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.objects import SubjectKind
-from autopilot.core.model.operations import OPERATIONS
+from autopilot.core.model.operations import OPERATIONS, StopReason
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
 
 OUTAGE_S = 10.0
@@ -270,7 +271,7 @@ class KubernetesActuator:
         if isinstance(progress, Waiting) and progress.outage:
             effect.outage = progress.reason
         elif effect.begun and effect.lever is not None:
-            self._say(effect, target.main, "Begun", effect.lever.words, now_s)  # after it: the work waits for it
+            self._say(effect, target.main, "Begun", _begun_words(effect, effect.lever), now_s)  # the work waits for it
         if isinstance(progress, Waiting):
             effect.waits_for = progress.reason
         else:
@@ -416,3 +417,14 @@ class KubernetesActuator:
         name = effect.lever.name if effect.lever is not None else "none"
         text = f"{note} (instruction {effect.id}, lever {name})"
         self._tools.events.say(about, f"{action}{word}", action, text, now_s, effect=effect.id, warning=warning)
+
+
+def _begun_words(effect: Effect, lever: Lever) -> str:
+    """What begins. The owner of work that is taken back is told why no annotation of his keeps it."""
+    takes = effect.instruction.operation.takes
+    if takes not in {StopReason.RECLAIM, StopReason.RECLAIM_MOVE}:
+        return lever.words
+    return (
+        f"{lever.words}; its queue holds more than its guarantee, and another queue takes back what it is guaranteed. "
+        f"{PREFIX}preemptible, slo-class, exclude and window protect work inside the guarantee of its own queue only"
+    )

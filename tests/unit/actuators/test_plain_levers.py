@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+import pytest
+
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from autopilot.contract.annotations import CONTROLLER, EFFECT, MANAGE
@@ -264,6 +266,21 @@ def budget(acting: Acting, app: str, **amount: int) -> None:
     spec = {"selector": {"matchLabels": {"app": app}}, **amount}
     body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
     acting.ask("POST", BUDGETS, body)
+
+
+@pytest.mark.parametrize("reason", [StopReason.RECLAIM, StopReason.PREEMPT])
+def test_the_owner_of_work_that_is_taken_back_is_told_why_once(acting: Acting, reason: StopReason) -> None:
+    """One Event says that its declarations protect work inside the guarantee of its own queue; others do not say so."""
+    name = f"told-{reason.value}"
+    acting.pod(name, 8, group=name)
+    acting.run(2)
+    actuator, stop = acting.actuator(), acting.instruction(f"group/default/{name}", evict(reason))
+    for _ in range(3):
+        actuator.apply(stop, acting.now_s)
+        acting.run(1)
+    told = [note for word, note in acting.events(name) if word == "EvictBegun" and "exclude and window protect" in note]
+    assert len(told) == (reason is StopReason.RECLAIM)
+    acting.finish()
 
 
 def test_a_budget_that_forbids_keeps_every_pod(acting: Acting) -> None:
