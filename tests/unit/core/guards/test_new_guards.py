@@ -456,7 +456,7 @@ def test_nothing_starts_on_gpus_that_only_a_recommendation_frees(mode: Mode, cod
 @pytest.mark.parametrize(("mode", "code"), [(Mode.RECOMMEND, Code.ON_PAPER), (Mode.AUTO, Code.OK)])
 def test_nothing_moves_onto_gpus_that_only_a_recommendation_frees(mode: Mode, code: Code) -> None:
     """`v` leaves on paper. A gang that moves to what it leaves moves when `v` really leaves."""
-    four = {"gpus_per_member": 4}
+    four: dict[str, Any] = {"gpus_per_member": 4}
     work = (holds("v", 8), holds("u", 4, **four), waits("w", 4, **four), waits("x", 4, **four))
     observation = scene(*work, shape="1x12")
     policy = replace(EAGER, modes=replace(EAGER.modes, reclaim_borrowed=mode))
