@@ -99,10 +99,10 @@ protects), or if it opted out: by `exclude`, by a `window` outside its hours, or
 queues have guarantees ([the rule](decisions/0014-protection.md)):
 
 - Protected work starts only inside the guarantee of its queue. It does not borrow.
-- Inside the guarantee it keeps its GPUs. Above it, protection holds until the owner of the GPUs returns: then the work
-  is stopped with a checkpoint, like other work that borrows. Work that opted out is not started again by the autopilot.
 - Protection is fixed at the start. A later change of these annotations counts for what the queue is guaranteed at
   once, after the work that started protected, and for borrowed GPUs from the next start on.
+- On borrowed GPUs a later change, and an opt-out at any time, holds until the owner of the GPUs returns: then the work
+  is stopped with a checkpoint, like other work that borrows. Work that opted out is not started again by the autopilot.
 
 `autopilot explain` says of running work whether its protection holds against the owner of what it holds.
 """

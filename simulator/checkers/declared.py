@@ -1,8 +1,8 @@
 """What owners declare about their work, as a checker sees it: what is protected, and how far that goes.
 
 Work that is protected counts against the guarantee of its queue, whatever protects it. Work that started protected
-comes first, then what was declared protected while it ran, in this order. What does not fit is lent. Amounts are
-thousandths of a GPU.
+comes first, then what was declared protected while it ran, in this order. What of the latter, and of work that opted
+out, does not fit is lent. Amounts are thousandths of a GPU.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class Declarations:
             needs = {
                 (queue, model): milli for queue in owners.paths[owners.queue(job)] for model, milli in width.items()
             }
-            if all(taken[key] + milli <= guarantee[key[0]][key[1]] for key, milli in needs.items()):
+            fixed = self._turn[job][0] == STARTED and job not in self._out
+            if fixed or all(taken[key] + milli <= guarantee[key[0]][key[1]] for key, milli in needs.items()):
                 taken.update(needs)
             else:
                 found.add(job)

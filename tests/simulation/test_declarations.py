@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from autopilot.app.options import SimulateOptions
@@ -19,7 +20,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass
 from autopilot.core.planning import quota_state
 from autopilot.core.quota.ledger import QuotaLedger
-from autopilot.core.quota.protection import lent_rows
+from autopilot.core.quota.protection import Starts, lent_rows
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.simulation.kit import Ran, Setup, run
@@ -156,9 +157,9 @@ def test_work_that_started_protected_inside_its_guarantee_is_never_taken(tmp_pat
 
 
 def test_a_protection_that_binds_contracts_above_the_guarantee_is_caught(tmp_path: Path) -> None:
-    """Planted: no work is lent, whatever its queue holds."""
+    """Planted: all protected work counts as if it had started protected."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quota_state, "lent_rows", lambda *_: {})
+        patch.setattr(quota_state, "follow_starts", lambda *_: Starts())
         ran = played(tmp_path, "autopilot", {0: (5.0, FIRM), 1: (5.0, FIRM)})
     assert ran.violated == {"guarantees"}
 
@@ -170,7 +171,8 @@ def test_a_contract_that_takes_work_protected_inside_its_guarantee_is_caught(tmp
         snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, late_s: Mapping[int, float]
     ) -> dict[int, dict[int, float]]:
         nothing = [[0.0 for _ in owed] for owed in ledger.guarantee]
-        return lent_rows(snapshot, replace(ledger, guarantee=nothing), protected, late_s)
+        everything = dict.fromkeys(np.flatnonzero(protected).tolist(), 0.0)
+        return lent_rows(snapshot, replace(ledger, guarantee=nothing), protected, {**everything, **late_s})
 
     latest = Declares(preemptible=True, excluded=False, slo_class=SloClass.LATENCY_CRITICAL)
     declared = {0: (-1.0, latest), 1: (5.0, FIRM)}

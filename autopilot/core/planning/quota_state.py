@@ -218,7 +218,7 @@ def build_quota(
     sheltered = sheltered_classes(policy)
     protected = protected_mask(snapshot.workloads, sheltered)
     ledger = build_ledger(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always, protected=protected)
-    starts = follow_starts(snapshot, ledger, protected, noted or {}, now_s)
+    starts = follow_starts(snapshot, protected, noted or {}, now_s)
     lent = lent_rows(snapshot, ledger, protected, starts.late_s)
     for row, gpus in lent.items():
         ledger.lend(int(snapshot.workloads.queue[row]), gpus)

@@ -1,14 +1,13 @@
 """Protected work, and how far its protection goes.
 
 Work is protected if it may not be preempted, if its class is protected, or if it opted out. Protection counts against
-the guarantee of the queue, on each level of its path: protected work starts only within it, and protected work that
-runs keeps its GPUs only as far as the guarantee goes. What does not fit is lent: the owner of these GPUs may take them
-back by contract.
+the guarantee of the queue, on each level of its path: protected work starts only within it.
 
 The protection of a job is fixed at its start. Work that ran unprotected and is declared protected then is late: it
-comes after the work that started protected, the earliest declaration first. Inside the guarantee it is protected too,
-but it yields where only its place makes room for an owner, while its queue holds more than its guarantee
-(docs/decisions/0014-protection.md).
+comes after the work that started protected, the earliest declaration first. What of it does not fit within the
+guarantee is lent, and so is work that opted out, whenever it did: the owner of these GPUs may take them back by
+contract. Inside the guarantee late work is protected too, but it yields where only its place makes room for an owner,
+while its queue holds more than its guarantee (docs/decisions/0014-protection.md).
 """
 
 from __future__ import annotations
@@ -39,18 +38,17 @@ class Starts:
 
 
 def follow_starts(
-    snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, noted: Mapping[Condition, float], now_s: float
+    snapshot: ClusterSnapshot, protected: Bools, noted: Mapping[Condition, float], now_s: float
 ) -> Starts:
     """What was seen unprotected in its present incarnation, and what of it runs protected now.
 
-    Queues without a guarantee on their path are left out: none of their work is protected within one.
+    Where no queue has a guarantee, nothing is owed, and all protection holds.
     """
-    work, owed = snapshot.workloads, _guarantees(ledger)
-    covered = np.array([bool(path) and all(owed[ALL][each] > 0 for each in path) for path in ledger.paths], np.bool_)
-    if not covered.any():
+    work = snapshot.workloads
+    if not snapshot.queues.guarantee.any():
         return Starts()
     holds = holding_mask(work)
-    rows = np.flatnonzero((holds | (work.state == State.PENDING)) & covered[work.queue])
+    rows = np.flatnonzero((holds | (work.state == State.PENDING)) & (work.queue > 0))
     conditions: dict[Condition, float] = {}
     late_s: dict[int, float] = {}
     columns = (work.uid[rows], work.incarnation[rows], protected[rows], holds[rows])
@@ -68,7 +66,8 @@ def follow_starts(
 def lent_rows(
     snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, late_s: Mapping[int, float]
 ) -> dict[int, dict[int, float]]:
-    """Protected work that does not fit within the guarantees of its path: the GPUs of each gang, by row and kind.
+    """Late and opted-out work that does not fit within the guarantees of its path: the GPUs of each gang, by row and
+    kind.
 
     Work that no effect can name (without a uid) and work of no queue is never lent.
     """
@@ -99,7 +98,8 @@ def lent_rows(
     lent = {}
     for row in sorted(gpus, key=turn):
         parts, path = gpus[row], ledger.paths[int(work.queue[row])]
-        if all(width <= left[kind][queue] + EPSILON for kind, width in parts.items() for queue in path):
+        fixed = row not in late_s and not work.excluded[row]
+        if fixed or all(width <= left[kind][queue] + EPSILON for kind, width in parts.items() for queue in path):
             for kind, width in parts.items():
                 for queue in path:
                     left[kind][queue] -= width
