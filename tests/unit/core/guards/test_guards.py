@@ -111,11 +111,11 @@ def test_protected_work_is_never_a_victim(columns: dict[str, Any], code: Code) -
 
 
 def test_what_is_lent_stays_for_all_but_its_owner() -> None:
-    """Protected work of a queue without a guarantee: neither a weighed preemption nor another contract takes it."""
+    """Opted-out work of a queue without a guarantee: neither a weighed preemption nor another contract takes it."""
     queues = tenants(("owner", 0, 8), ("guest", 0, 0))
-    observation = scene(work=[holds("v1", 4, queue=2, preemptible=False), waits("w", 8, queue=1)], queues=queues)
+    observation = scene(work=[holds("v1", 4, queue=2, excluded=True), waits("w", 8, queue=1)], queues=queues)
     for action in (WISH, CONTRACT):
-        assert answer("protected", action, observation).code == Code.NOT_PREEMPTIBLE
+        assert answer("protected", action, observation).code == Code.OPTED_OUT
 
 
 # --- min_runtime ----------------------------------------------------------------------------------
