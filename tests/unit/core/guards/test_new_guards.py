@@ -336,22 +336,6 @@ def test_a_gang_does_not_start_below_its_minimum(gpus: int, code: Code) -> None:
     assert answer(planted, observation, "gang").code == code
 
 
-@pytest.mark.parametrize(
-    ("columns", "code"),
-    [
-        ({"preemptible": False}, Code.NOT_PREEMPTIBLE),
-        ({"slo_class": 0}, Code.PROTECTED_CLASS),
-        ({"excluded": True}, Code.OPTED_OUT),
-    ],
-)
-def test_protected_work_does_not_shrink_either(columns: dict[str, Any], code: Code) -> None:
-    """A member that leaves is taken from it, contract or not."""
-    work = [holds("v", 8, gpus_per_member=1, min_gpus=2, **columns), waits("w", 4, gpus_per_member=4)]
-    for contract in (False, True):
-        planted = Planted("w", {"v": ("shrink", layout(0, 1, 2, 3))}, layout(4, 5, 6, 7), contract=contract)
-        assert answer(planted, scene(*work), "protected").code == code
-
-
 def test_growth_beyond_the_width_is_refused() -> None:
     """Nine GPUs for a gang of eight."""
     observation = scene(holds("v", 8, on=range(6), gpus_per_member=1, min_gpus=2), shape="2x8")
@@ -449,19 +433,5 @@ def test_nothing_starts_on_gpus_that_only_a_recommendation_frees(mode: Mode, cod
     taking = Planted("w", {"v": ("evict", None)}, layout(0, 1, 2, 3), action="reclaim_borrowed")
     start = Planted("x", {}, layout(4, 5, 6, 7), action="preempt")
     step = decide(observation, policy, actions=(*taking.table, *start.table))
-    verdicts = {each.guard: each for each in step.decision.plan.proposals[1].verdicts}
-    assert verdicts["mode"].code == code
-
-
-@pytest.mark.parametrize(("mode", "code"), [(Mode.RECOMMEND, Code.ON_PAPER), (Mode.AUTO, Code.OK)])
-def test_nothing_moves_onto_gpus_that_only_a_recommendation_frees(mode: Mode, code: Code) -> None:
-    """`v` leaves on paper. A gang that moves to what it leaves moves when `v` really leaves."""
-    four: dict[str, Any] = {"gpus_per_member": 4}
-    work = (holds("v", 8), holds("u", 4, **four), waits("w", 4, **four), waits("x", 4, **four))
-    observation = scene(*work, shape="1x12")
-    policy = replace(EAGER, modes=replace(EAGER.modes, reclaim_borrowed=mode))
-    taking = Planted("w", {"v": ("evict", None)}, layout(0, 1, 2, 3), action="reclaim_borrowed")
-    moving = Planted("x", {"u": ("move", layout(4, 5, 6, 7))}, layout(8, 9, 10, 11), action="preempt")
-    step = decide(observation, policy, actions=(*taking.table, *moving.table))
     verdicts = {each.guard: each for each in step.decision.plan.proposals[1].verdicts}
     assert verdicts["mode"].code == code
