@@ -7,8 +7,6 @@ import json
 
 import pytest
 
-import pytest
-
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from autopilot.contract.annotations import CONTROLLER, EFFECT, MANAGE
