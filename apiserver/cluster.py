@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from apiserver.actors import ACTORS
+from apiserver.actors.controllers import ACTORS
 from apiserver.actors.kubelet import Kubelet, KubeletOptions
 from apiserver.actors.nodes import NodeAgent, NodeLifecycle
 from apiserver.admission import PLUGINS

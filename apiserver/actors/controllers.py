@@ -1,0 +1,24 @@
+"""The table of the controllers of a cluster."""
+
+from __future__ import annotations
+
+from apiserver.actors.base import Actor
+from apiserver.actors.disruption import Disruption
+from apiserver.actors.garbage import GarbageCollector
+from apiserver.actors.jobs import JobController
+from apiserver.actors.namespaces import Namespaces
+from apiserver.actors.nodes import TaintManager
+from apiserver.actors.replicas import Deployments, ReplicaSets, StatefulSets
+from apiserver.actors.scheduler import Scheduler
+
+ACTORS: tuple[type[Actor], ...] = (  # in the order in which they see a change
+    JobController,
+    ReplicaSets,
+    Deployments,
+    StatefulSets,
+    Disruption,
+    GarbageCollector,
+    TaintManager,
+    Scheduler,
+    Namespaces,
+)
