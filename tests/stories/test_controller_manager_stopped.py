@@ -38,6 +38,16 @@ class Borrowed(Deciding):
         """A Job of eight GPUs."""
         self.ask("POST", JOBS, self.kueue.job_of(name, queue, 8))
 
+    def told(self) -> set[str]:
+        """Gangs that were told to stop, whether Kueue has looked or not."""
+        names = [f"train-{number}" for number in range(NODES)]
+        return {name for name in names if not self.workload(name)["spec"].get("active", True)} | set(self.stopped())
+
+    def begin_again(self) -> None:
+        """Another process takes over, with nothing in its memory."""
+        with self.running.clock.lock:
+            self._begin()
+
     def stopped(self) -> list[str]:
         """Gangs that Kueue has counted as evicted, or that are about to be."""
         names = [f"train-{number}" for number in range(NODES)]
@@ -62,6 +72,24 @@ def test_one_start_stops_one_gang(cluster: Borrowed) -> None:
     cluster.wait(20.0)
     assert cluster.hosts("owed")
     assert len(cluster.stopped()) == 1
+
+
+@pytest.mark.parametrize("stops", ["kube-controller-manager", "kueue"])
+def test_a_new_leader_without_memory_stops_nobody_else(cluster: Borrowed, stops: str) -> None:
+    """It sees in the cluster what leaves, also where Kueue has not answered the Retry of our check yet."""
+    process = cluster.kueue.server.process(stops)
+    if stops == "kube-controller-manager":
+        process.stop()
+    cluster.submit("owed", "owner")
+    cluster.until(cluster.told, 30.0)
+    process.stop()
+    for _ in range(3):
+        cluster.begin_again()
+        cluster.wait(20.0)
+    assert len(cluster.told()) == 1
+    process.resume()
+    cluster.until(lambda: cluster.hosts("owed"))
+    assert len(cluster.told()) == 1
 
 
 CHEAP, WORST = [(0.3, 1.0)], [(600.0, 20.0)]
