@@ -14,6 +14,7 @@ from autopilot.contract.annotations import MANAGE, MANAGER, STOPPED, mark_on, ma
 Managed = Iterable[Mapping[str, Any]]
 SUSPEND = ("f:spec", "f:suspend")
 ACTIVE = ("f:spec", "f:active")
+MIN_REPLICAS = ("f:spec", "f:minReplicas")
 
 
 def writes(managed: Managed, path: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -31,6 +32,11 @@ def writes(managed: Managed, path: tuple[str, ...]) -> list[tuple[str, str]]:
 def only_ours(managed: Managed, path: tuple[str, ...]) -> bool:
     """Whether the controller is the only manager of a field."""
     return {manager for manager, _ in writes(managed, path)} == {MANAGER}
+
+
+def ours(managed: Managed, path: tuple[str, ...]) -> bool:
+    """Whether the controller is a manager of a field."""
+    return MANAGER in {manager for manager, _ in writes(managed, path)}
 
 
 def other_owner(meta: Mapping[str, Any]) -> str:

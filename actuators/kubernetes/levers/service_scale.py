@@ -28,6 +28,8 @@ from autopilot.contract.scaling import (
     read_scaling,
 )
 from autopilot.contract.tree import PREFIX
+from autopilot.contract.written import MIN_REPLICAS as MINIMUM
+from autopilot.contract.written import ours
 from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
@@ -36,12 +38,17 @@ AUTOSCALER = "HorizontalPodAutoscaler"
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """How the replicas of one service are raised. `held` is the object whose number changes; None: only the record."""
+    """How the replicas of one service are raised. `held` is the object whose number changes; None: only the record.
+
+    `raised`: the number may be our raise. Who may write the record of a service may not be allowed to write its HPA, so
+    a record counts for the minimum of an HPA only while we are a manager of that field.
+    """
 
     way: Way
     held: Ref | None = None
     number: int = 1  # of that object now
     most: int | None = None
+    raised: bool = True
 
     @property
     def subresource(self) -> str:
@@ -100,7 +107,8 @@ def settle(id_: str, operation: ScaleOperation, record: Floor | None, lift: Lift
     if lift.most is not None and operation.replicas > lift.most:
         return f"its owner allows at most {lift.most} replicas, and the floor is {operation.replicas}"
     owner = lift.number
-    if record is not None and record.way == lift.way and record.ours is not None and record.owner is not None:
+    known = record is not None and record.way == lift.way and lift.raised
+    if record is not None and known and record.ours is not None and record.owner is not None:
         begun = record.id == id_ and lift.number == record.owner  # recorded, and then interrupted
         if lift.number == record.ours or begun:
             owner = record.owner
@@ -120,7 +128,7 @@ def _give_back(tools: Tools, effect: Effect, ref: Ref, record: Floor | None, lif
         return Ended(OutcomeKind.DONE, f"{ref.shown} has no floor")
     number = f"{ref.shown} follows its owner again"
     if not isinstance(lift, str) and lift.held is not None and record.ours is not None and record.owner is not None:
-        if lift.way == record.way and lift.number == record.ours != record.owner:
+        if lift.raised and lift.way == record.way and lift.number == record.ours != record.owner:
             answer = _write(tools, effect, lift, record.owner)
             if not answer.ok:
                 return ended_by(answer, f"replicas of {ref.shown}")
@@ -203,7 +211,8 @@ def _by_autoscaler(found: Obj, allowed: Scaling) -> Lift | str:
             f"({PREFIX}scale is not true); docs/scaling.md has both"
         )
     most = int(spec["maxReplicas"])
-    return Lift(Way.HPA, ref, _number(found, Way.HPA), most if allowed.max_replicas is None else allowed.max_replicas)
+    most = most if allowed.max_replicas is None else allowed.max_replicas
+    return Lift(Way.HPA, ref, _number(found, Way.HPA), most, ours(meta.get("managedFields") or (), MINIMUM))
 
 
 def _number(found: Obj, way: Way) -> int:

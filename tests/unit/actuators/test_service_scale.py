@@ -69,6 +69,23 @@ def test_the_minimum_of_an_autoscaler_is_raised_and_given_back(scaling: Scaling)
     assert {reason for reason, _ in scaling.acting.events(name)} == {"ScaleBegun", "ScaleDone"}
 
 
+def test_a_forged_record_does_not_change_the_minimum_of_an_autoscaler(scaling: Scaling) -> None:
+    """Who may annotate a service may not be allowed to write its HPA: the number there is its owner's."""
+    name = scaling.service(annotations=ALLOWED)
+    scaling.autoscaler(name, CPU)
+    until_s = scaling.acting.now_s + 1800.0
+    record = {"id": "7/p/s", "replicas": 2, "until": until_s, "way": "hpa", "owner": 1, "ours": 2}
+    path = f"{APPS}/deployments/{name}"
+    forged = {"metadata": {"annotations": {PREFIX + FLOOR: json.dumps(record)}}}
+    scaling.ask("PATCH", path, forged)
+    assert "keeps its 2 replicas: that number is not ours" in scaling.floor(name, 0).reason
+    assert scaling.minimum(name) == 2
+    scaling.ask("PATCH", path, forged)
+    assert scaling.floor(name, 5).kind == OutcomeKind.DONE
+    scaling.floor(name, 0)
+    assert scaling.minimum(name) == 2
+
+
 @pytest.mark.parametrize("plural", ["deployments", "statefulsets"])
 def test_replicas_are_raised_and_given_back(scaling: Scaling, plural: str) -> None:
     """Where no autoscaler is, by the scale subresource, with consent."""

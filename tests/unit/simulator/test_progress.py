@@ -132,7 +132,8 @@ def test_a_node_that_dies_under_the_writers(after_s: float, lost: int, starved: 
 def stuck_one(physics: Physics = REAL, linger_s: float = 500.0) -> tuple[Cluster, Notes, float]:
     """One job that was evicted and stays `linger_s` past its grace."""
     cluster, notes, now_s = working(one_job(gang(4), 50_000.0, checkpoint_gib=9.3), physics)
-    cluster.linger_s = lambda job, number, _now_s: linger_s if (job, number) == (0, 0) else 0.0
+    stays_s = physics.grace_s + linger_s
+    cluster.linger_s = lambda job, number, _now_s: stays_s if (job, number) == (0, 0) else 0.0
     assert cluster.evict(0, now_s) is None
     return cluster, notes, now_s
 
