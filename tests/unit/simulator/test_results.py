@@ -415,7 +415,9 @@ def test_a_document_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@sum", "\tx", "\rx"])
 def test_no_cell_of_the_job_rows_is_a_formula(tmp_path: Path, name: str) -> None:
-    """A spreadsheet gets an apostrophe before names that it would run; numbers and other names stay as they are."""
+    """A spreadsheet gets an apostrophe before names that it would run, and no control characters; numbers and other
+    names stay as they are.
+    """
     jobs = Jobs()
     jobs.add(name, f"={name}", gang(2), -5.0, 10.0)
     jobs.add("plain-1", "t=1", gang(2), 0.0, 10.0)
@@ -423,8 +425,9 @@ def test_no_cell_of_the_job_rows_is_a_formula(tmp_path: Path, name: str) -> None
     write_job_rows([frame], tmp_path / "rows.csv")
     with (tmp_path / "rows.csv").open(newline="") as file:
         first, second = list(csv.reader(file))[1:]
-    assert first[:3] == [f"'{name}", f"'{name}", f"'={name}"]
-    assert second[:4] == [f"'{name}", "plain-1", "t=1", "0.0"]
+    shown = name.replace("\t", "?").replace("\r", "?")
+    assert first[:3] == [f"'{shown}", f"'{shown}", f"'={shown}"]
+    assert second[:4] == [f"'{shown}", "plain-1", "t=1", "0.0"]
     assert float(first[3]) == -5.0
     write_job_rows([frame], tmp_path / "rows.parquet")
     assert pd.read_parquet(tmp_path / "rows.parquet").job_id[0] == name

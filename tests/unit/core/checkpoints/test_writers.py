@@ -12,7 +12,7 @@ from autopilot.core.checkpoints.writers import in_turn
 from autopilot.core.model.memory import InFlight
 from autopilot.core.model.operations import EvictOperation, StopReason
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Save
+from autopilot.core.model.records import About, Evidence, Instruction, Note, NoteCode, Save
 from autopilot.explain.proposals import explain_decision
 from simulator.running.cluster_actuator import ClusterActuator
 from simulator.world.cluster import Cluster
@@ -112,19 +112,20 @@ def test_who_declined_is_not_asked_again_at_once_even_without_a_cool_down() -> N
     assert [effect.subject.name for effect in step.instructions] == ["v"]
 
 
-def test_whoever_could_not_land_waits_before_it_tries_again() -> None:
-    """A landing that came to nothing: no other victim for the time of the cool-down, then one."""
+def test_a_landing_that_came_to_nothing_takes_no_other_victim() -> None:
+    """A note says so at the deadline; the start then waits again for the GPUs that still leave."""
     play = Ticking("2x8", field(holds("cheap", 8, start_s=5000.0)), COOL)
     play.tick(9000.0)
     late_s = 9000.0 + COOL.preemption.pipelined_timeout_s
-    step = play.tick(late_s)
-    assert play.memory.no_pipelined_until_s == {"w": late_s + 600.0}
-    assert len(play.told) == 1
-    (refused,) = [each for proposal in step.decision.plan.proposals for each in proposal.verdicts if not each.allowed]
-    assert (refused.code, refused.value) == (Code.GIVEN_UP, 600.0)
-    assert step.wake_at_s <= late_s + 600.0
-    play.tick(late_s + 600.0)
-    assert play.leaving() == ["cheap", "dear"]
+    for now_s in (late_s, late_s + 600.0):
+        step = play.tick(now_s)
+        assert [note.code for note in step.decision.notes] == [NoteCode.START_GIVEN_UP]
+        assert len(play.told) == 1
+        assert play.leaving() == ["cheap"]
+        assert [victim.workload for victim in play.memory.pipelined_starts[0].victims] == ["cheap"]
+    play.leave("cheap")
+    play.tick(late_s + 700.0)
+    assert play.running() == ["dear", "w"]
 
 
 # --- turns at the store -----------------------------------------------------------------------------
