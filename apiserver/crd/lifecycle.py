@@ -143,7 +143,10 @@ class Definitions(Actor):
             self._serve(name, kinds_of(crd), filled_s)
 
     def _serve(self, name: str, kinds: list[Kind], filled_s: float = 0.0) -> None:
-        """Serve the kinds of a definition; open watches of what it served before end."""
+        """Serve the kinds of a definition; open watches of what it served before end.
+
+        The cache of a kind that is new here is filled a moment later. Those of Kueue were served before (`install`).
+        """
         before = {(kind.group, kind.version, kind.plural): kind for kind in self._serving.pop(name, ())}
         wanted = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
         for place, kind in before.items():
@@ -151,8 +154,9 @@ class Definitions(Actor):
                 self.server.kinds.remove(*place)
             self.server.end_watches(kind)
         for place, kind in wanted.items():
+            served = place in before or self.server.kinds.find(*place) is not None
             self.server.kinds.add(kind)
-            if place not in before:
+            if not served:
                 self.server.uptime.fill(kind, filled_s)
                 self.server.kinds.hide(kind)
                 self.server.timeline.at(LISTED_S - NAMES_S, partial(self.server.kinds.show, kind))
