@@ -258,7 +258,7 @@ class Preemption:
 
     preemptible: Annotated[
         bool,
-        Doc("it may be preempted for other work; work that may not be is protected ([below](#protection))"),
+        Doc("it may be preempted for other work (work that may not be is [protected](#protection))"),
         Stated(
             "preemptible",
             "preemptible",

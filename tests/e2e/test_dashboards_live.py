@@ -147,7 +147,7 @@ def problems(url: str) -> list[str]:
     """Queries of dashboards that return nothing, or lack a label."""
     found = []
     for name, text in documents().items():
-        if not name.startswith("dashboards/"):
+        if not name.startswith("dashboards/") or not name.endswith(".json"):
             continue
         for where, expr in queries_of(text):
             result = query(url, filled_in(expr))

@@ -144,7 +144,7 @@ PLANTS = [
     pytest.param(without("mode"), 1, "the mode of", marks=pytest.mark.soak),  # shows late
     (deletes_work, 0, "bare delete"),
     (without("budget"), 0, "stops within"),
-    (ignores_protection, 2, "it was protected before"),
+    (ignores_protection, 5, "it was protected before"),
     (is_not_fenced, 0, "leads"),
     (forgets, 0, "not in the memory of the cluster"),
 ]

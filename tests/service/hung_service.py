@@ -11,6 +11,8 @@ from autopilot.cli import main
 from autopilot.controller import Controller
 from autopilot.service import pulse, wiring
 
+HANGS = "the third tick hangs"
+
 
 def hang() -> None:
     """Let a controller tick twice, and hang for good in its third tick."""
@@ -18,6 +20,8 @@ def hang() -> None:
 
     def hung(controller: Controller, now_s: float) -> Any:
         ticks[0] += 1
+        if ticks[0] == 3:
+            sys.stderr.write(f"{HANGS}\n")
         while ticks[0] > 2:
             threading.Event().wait()
         return tick(controller, now_s)

@@ -9,6 +9,7 @@ import requests
 
 from autopilot.service.state_folder import read_note
 from tests.kits.processes import gone
+from tests.service.hung_service import HANGS
 from tests.service.kit import Running, poll, service, settings, start
 
 HUNG = str(Path(__file__).with_name("hung_service.py"))
@@ -37,7 +38,7 @@ def test_a_loop_that_hangs_is_said_and_ends_the_process(tmp_path: Path) -> None:
 def test_a_signal_ends_a_service_that_hangs(tmp_path: Path) -> None:
     """The tick in which it hangs does not end."""
     running = hung(tmp_path, 3600.0)
-    poll(lambda: running.tick() >= 2, "the ticks before it hangs")
+    poll(lambda: HANGS in running.log.read_text("utf-8"), "the tick in which it hangs")
     assert running.end(signal.SIGTERM) == 1
     assert "did not end within" in running.log.read_text("utf-8")
 
