@@ -23,6 +23,7 @@ from apiserver.users import ADMIN
 from collectors.kubernetes.access import Access, Address
 from tests.kits.kueue_install import VARIABLE, KueueAbsentError, installed_kueue
 from tests.kits.real_cluster import E2E, KUEUE
+from tests.service.kit import poll
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 FLAVORS = "resourceflavors.kueue.x-k8s.io"
@@ -119,6 +120,8 @@ def test_what_was_there_before_stays(client: Client, kubeconfig: Path) -> None:
     """Kueue that is served is used as it is."""
     for each in definitions():
         client.create(CRDS, each)
+    api = Api(Access(Address(kubeconfig)))
+    poll(lambda: api.get(KUEUE).ok, "Kueue is served")
     before = left(client)
     with installed_kueue(kubeconfig, "run1"):
         assert left(client) == before
