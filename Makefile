@@ -48,7 +48,7 @@ demo: $(READY) ## simulate a day of a GPU cluster under the autopilot
 test: $(TOOLED) ## run the tests; the end lists tests skipped for lack of a tool
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not soak"
 
-fast: $(TOOLED) ## run the short tests: four of five, in a fifth of the CPU time
+fast: $(TOOLED) ## run the short tests: four of five, in a quarter of the CPU time
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not soak and not long" $(BRIEF)
 
 check: $(TOOLED) ## lint, format, types, import contracts
