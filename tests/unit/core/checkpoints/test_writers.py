@@ -121,6 +121,7 @@ def test_a_landing_that_came_to_nothing_takes_no_other_victim() -> None:
         step = play.tick(now_s)
         assert [note.code for note in step.decision.notes] == [NoteCode.START_GIVEN_UP]
         assert len(play.told) == 1
+        assert play.memory.no_pipelined_until_s == {"w": now_s + 600.0}
         assert play.leaving() == ["cheap"]
         assert [victim.workload for victim in play.memory.pipelined_starts[0].victims] == ["cheap"]
     play.leave("cheap")
