@@ -6,14 +6,18 @@ It is asked only while an effect waits for a checkpoint.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import structlog
 
 from collectors import promql
 from collectors.exporter import check_url, get_limited, http_session, reason_of
+
+log: Any = structlog.get_logger("checkpoints")
 
 ASK_S = 5.0
 """Least time between two queries for one request."""
@@ -51,7 +55,7 @@ class CheckpointReports:
         self._steady_s = steady_s
         self._known: dict[str, tuple[float, list[tuple[Mapping[str, str], float]]]] = {}
         self._again_s = -math.inf
-        self.problem = ""  # why the last query failed
+        self.problem = ""  # why the last query failed, or which of its series do not count
 
     def acknowledged(self, request: str, pods: Pods) -> bool:
         """Whether one of these pods reports a complete checkpoint for the request."""
@@ -65,7 +69,7 @@ class CheckpointReports:
         found: dict[tuple[str, str], float] = {}
         for label in ("pod", "exported_pod"):
             rows = self._ask("gpu_autopilot_heartbeat_timestamp_seconds", promql.matcher(label, "=~", either))
-            found |= {_pod_of(labels): value for labels, value in rows if _pod_of(labels) in pods}
+            found |= {_pod_of(labels): value for labels, value in rows if _pod_of(labels) in pods and value >= 0.0}
         return found
 
     def _ask(self, metric: str, *matchers: str) -> list[tuple[Mapping[str, str], float]]:
@@ -78,15 +82,17 @@ class CheckpointReports:
             return []
         try:
             body = get_limited(self._session, self._url, ANSWER_S, MOST_BYTES, {"query": query})
-            result = json.loads(body)["data"]["result"]
-            rows = [(dict(row["metric"]), float(row["value"][1])) for row in result]
-        except (OSError, ValueError, LookupError, TypeError) as error:
+            found, odd = promql.series_of(body)
+        except (OSError, ValueError, promql.AnswerError) as error:
             self.problem, self._again_s = reason_of(error), now_s + AGAIN_S
             return []
         took_s = self._steady_s() - now_s
         if took_s > SLOW_S:
             self._again_s = now_s + RESTS * took_s
-        self.problem = ""
+        rows = [(each.metric, float(each.value[1])) for each in found]
+        if odd and odd != self.problem:
+            log.warning("reports of training programs do not count", metric=metric, reason=odd)
+        self.problem = odd
         if len(self._known) >= MOST_KEPT:
             self._known.clear()
         self._known[query] = (now_s, rows)

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import msgspec
 
+from autopilot.contract.notes import shown
 from autopilot.core.hardware import dcgm
 from autopilot.core.model.errors import AutopilotError
 from collectors.entities import NODE_LABELS
@@ -249,6 +252,63 @@ def _one_by_one(body: bytes) -> _Answer:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             lost = lost or f"series cannot be read, and do not count; the first: {error}"
     return _Answer(raw.status, _Data(rows), raw.error, [*raw.warnings, *([lost] if lost else [])])
+
+
+class Series(msgspec.Struct, gc=False):
+    """One series of an instant vector, with all its labels."""
+
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+_SERIES = msgspec.json.Decoder(Series)
+
+
+def series_of(body: bytes) -> tuple[list[Series], str]:
+    """The series of an instant query, and a text that names those that do not count ("": all do).
+
+    A series that cannot be read is left out, and so is one that the answer has twice with different values. Raises
+    `AnswerError`.
+    """
+    try:
+        answer = msgspec.json.decode(body, type=_RawAnswer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AnswerError(f"not a Prometheus response: {error}") from None
+    if answer.status != "success":
+        raise AnswerError(answer.error or f"status {answer.status!r}")
+    known: dict[tuple[tuple[str, str], ...], Series] = {}
+    twice: dict[tuple[tuple[str, str], ...], str] = {}
+    odd: list[str] = []
+    for raw in answer.data.result:
+        try:
+            found = _SERIES.decode(raw)
+            float(found.value[1])
+        except (ValueError, RecursionError):  # of msgspec too
+            odd.append(f"{_named(raw)} cannot be read")
+            continue
+        key = tuple(sorted(found.metric.items()))
+        before = known.setdefault(key, found)
+        if before.value[1] != found.value[1]:
+            twice[key] = f"{_named(raw)} has another value before, {shown(before.value[1])}"
+    odd += twice.values()
+    rows = [each for key, each in known.items() if key not in twice]
+    return rows, f"{len(odd)} series do not count; the first: {odd[0]}" if odd else ""
+
+
+def _named(raw: msgspec.Raw) -> str:
+    """A series and its value for a message."""
+    try:
+        found: Any = msgspec.json.decode(raw)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return f"series {shown(bytes(raw).decode('utf-8', 'replace'))}"
+    metric, value = found.get("metric"), found.get("value")
+    value = value[1] if isinstance(value, list) and len(value) > 1 else value
+    if not isinstance(metric, dict):
+        return f"series {shown(metric)} with value {shown(value)}"
+    labels = ", ".join(f"{shown(name)[1:-1]}={shown(text)}" for name, text in islice(metric.items(), 4))
+    return f"series {{{labels}}} with value {shown(value)}"
 
 
 def _is_number(text: str) -> bool:

@@ -14,15 +14,15 @@ from dataclasses import replace
 from string import Template
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from autopilot.contract.notes import shown
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.core.model.records import Batch, Gap, ServiceSignals
 from autopilot.deadline import carried
 from collectors import promql
 from collectors.exporter import check_url, get_limited, http_session, reason_of
-from collectors.promql import AnswerError
+from collectors.promql import AnswerError, Series
 from collectors.slo.sources import DEFAULT_SOURCES, MEASURES, SOURCES, Source
 
 WINDOW_S, RECENT_S = 300.0, 60.0
@@ -42,21 +42,10 @@ _COLUMNS = (
 
 Found = dict[str, dict[str, float]]
 """Measure -> service -> value."""
-
-
-class _Row(msgspec.Struct):
-    metric: dict[str, str]
-    value: tuple[float, str]
-
-
-class _Data(msgspec.Struct):
-    result: list[_Row] = []
-
-
-class _Answer(msgspec.Struct):
-    status: str
-    data: _Data = msgspec.field(default_factory=_Data)
-    error: str = ""
+MOST = 1e12
+"""Largest value that counts, in any unit: no service has so many requests, tokens or seconds."""
+_SLACK = 1.01
+"""How far the rate of a bucket may exceed that of all requests: they are not read at one instant."""
 
 
 class SloCollector:
@@ -132,7 +121,7 @@ class SloCollector:
         front = np.array([gateway_rps.get(name, np.nan) for name in names])
         return ServiceSignals(service=names, age_s=np.zeros(len(names)), gateway_rps=front, **table)
 
-    def _settled(self, key: tuple[str, str, float], answer: list[_Row] | str) -> list[_Row] | str:
+    def _settled(self, key: tuple[str, str, float], answer: list[Series] | str) -> list[Series] | str:
         if isinstance(answer, str):
             self._gap("", key[1], f"{key[0]}: the query of {key[1]} failed: {answer}")
         return answer
@@ -142,7 +131,7 @@ class SloCollector:
 
         def read(measure: str, window_s: float = WINDOW_S) -> dict[str, float]:
             rows = answers.get((source.name, measure, window_s), ())
-            return {} if isinstance(rows, str) else self._values(source, rows)
+            return {} if isinstance(rows, str) else self._values(source, measure, rows)
 
         rates, recent = read("rate_rps"), read("rate_rps", RECENT_S)
         plain = {measure: read(measure) for measure in MEASURES if measure not in {"within", "rate_rps", "requests"}}
@@ -167,12 +156,8 @@ class SloCollector:
     def _late(self, source: Source, answers: Mapping[tuple[str, str, float], Any], window_s: float) -> dict[str, float]:
         """The share of requests over the objective, by service."""
         rows = answers.get((source.name, "within", window_s), ())
-        buckets: dict[str, dict[float, float]] = {}
-        for row in () if isinstance(rows, str) else rows:
-            service, edge = self._service_of(source, row), float(row.metric.get("le", "nan"))
-            buckets.setdefault(service, {})[edge * source.unit_s] = float(row.value[1])
         late = {}
-        for service, counts in buckets.items():
+        for service, counts in self._counts(source, () if isinstance(rows, str) else rows).items():
             objective_s, whole = self._objectives.get(service, math.nan), counts.get(math.inf, 0.0)
             edges = sorted(edge for edge in counts if edge >= objective_s * (1 - 1e-9))
             if not edges or not whole > 0:
@@ -183,29 +168,68 @@ class SloCollector:
                     "violation_ratio",
                     f"the objective of {objective_s:g} s is no bucket edge of {source.name}; {edges[0]:g} s is used",
                 )
+            if math.isnan(counts[edges[0]]):
+                continue
+            if counts[edges[0]] > whole * _SLACK:
+                reason = f"the bucket of {edges[0]:g} s counts {counts[edges[0]]:g}/s of {whole:g}/s requests"
+                self._gap(service, "violation_ratio", f"{source.name}: {reason}; it is unknown")
+                continue
             late[service] = max(0.0, 1.0 - counts[edges[0]] / whole)
         return late
 
-    def _values(self, source: Source, rows: Sequence[_Row]) -> dict[str, float]:
-        """Service -> value of the rows of one answer; NaN and infinity are unknown."""
-        values = {self._service_of(source, row): _number(row.value[1]) for row in rows}
-        return {service: value for service, value in values.items() if service and math.isfinite(value)}
+    def _counts(self, source: Source, rows: Sequence[Series]) -> dict[str, dict[float, float]]:
+        """Service -> edge in seconds -> requests/s. An edge with two rows, or with no number, is NaN: unknown."""
+        buckets: dict[str, dict[float, float]] = {}
+        for row in rows:
+            service, label = self._service_of(source, row), row.metric.get("le", "")
+            edge, value = _number(label) * source.unit_s, _number(row.value[1])
+            counts = buckets.setdefault(service, {})
+            if math.isnan(edge):
+                self._odd(source, service, "violation_ratio", f"le={shown(label)} is no edge of a bucket", row)
+            elif edge in counts:
+                counts[edge] = math.nan
+                self._odd(source, service, "violation_ratio", f"the bucket le={shown(label)} is there twice", row)
+            else:
+                counts[edge] = value if 0.0 <= value <= MOST else math.nan
+                if not 0.0 <= value <= MOST and not math.isnan(value):
+                    self._odd(source, service, "violation_ratio", f"the bucket le={shown(label)} is out of range", row)
+        return buckets
 
-    def _service_of(self, source: Source, row: _Row) -> str:
+    def _values(self, source: Source, measure: str, rows: Sequence[Series]) -> dict[str, float]:
+        """Service -> value of the rows of one answer. NaN, infinity and two rows that differ are unknown."""
+        values: dict[str, float] = {}
+        for row in rows:
+            service, value = self._service_of(source, row), _number(row.value[1])
+            if not service or not math.isfinite(value):
+                continue
+            if not 0.0 <= value <= MOST:
+                self._odd(source, service, measure, "out of range", row)
+            elif values.setdefault(service, value) != value:
+                values[service] = math.nan
+                self._odd(source, service, measure, "another series of the service has another value", row)
+        return {service: value for service, value in values.items() if math.isfinite(value)}
+
+    def _odd(self, source: Source, service: str, signal: str, what: str, row: Series) -> None:
+        """Name a row that does not count."""
+        self._gap(shown(service)[1:-1], signal, f"{source.name}: {what} (value {shown(row.value[1])}); it is unknown")
+
+    def _service_of(self, source: Source, row: Series) -> str:
         given = next((row.metric[label] for label in source.by if row.metric.get(label)), "")
         return self._services.get(given, given)
 
-    def _query(self, source: Source, measure: str, window_s: float) -> list[_Row] | str:
+    def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
         """The answer of one query, or why there is none. Prometheus answers for its own now."""
         window = f"{max(window_s / self._speed, 0.001) * 1000:.0f}ms"
         query = Template(source.queries[measure]).substitute(W=window, M=self._matchers)
         try:
             params = {"query": query, "timeout": f"{math.ceil(self._timeout_s)}s"}
             body = get_limited(self._session, f"{self.url}/api/v1/query", self._timeout_s, ANSWER_LIMIT_BYTES, params)
-            answer = msgspec.json.decode(body, type=_Answer)
-        except (*_BAD, msgspec.MsgspecError) as error:
+            rows, odd = promql.series_of(body)
+        except _BAD as error:
             return reason_of(error)
-        return answer.data.result if answer.status == "success" else answer.error
+        if odd:
+            self._gap("", measure, f"{source.name}: the query of {measure}: {odd}")
+        return rows
 
     def _gap(self, service: str, signal: str, reason: str) -> None:
         self._gaps[service, signal, reason] = Gap(self.name, service, signal, reason)

@@ -11,7 +11,8 @@ import pytest
 from autopilot.core.intake.assemble import _with_signals, assemble
 from autopilot.core.model.records import Batch, ServiceSignals
 from autopilot.core.model.snapshot import ServiceTable
-from collectors.slo.collector import SloCollector, _Row
+from collectors.promql import Series
+from collectors.slo.collector import SloCollector
 from collectors.slo.sources import Source
 
 
@@ -22,11 +23,11 @@ class Answered(SloCollector):
         super().__init__("http://prometheus", sources=["vllm"], objectives={"chat": objective_s})
         self._values_of, self._buckets = values, within
 
-    def _query(self, source: Source, measure: str, window_s: float) -> list[_Row] | str:
+    def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
         if measure == "within":
-            return [_Row({"model_name": "chat", "le": edge}, (0.0, f"{v}")) for edge, v in self._buckets.items()]
+            return [Series({"model_name": "chat", "le": edge}, (0.0, f"{v}")) for edge, v in self._buckets.items()]
         value = self._values_of.get(measure)
-        return [] if value is None else [_Row({"model_name": "chat"}, (0.0, f"{value}"))]
+        return [] if value is None else [Series({"model_name": "chat"}, (0.0, f"{value}"))]
 
 
 BUCKETS = {"1": 80.0, "2.5": 90.0, "5.0": 100.0, "+Inf": 100.0}
@@ -57,6 +58,54 @@ def test_few_requests_are_noise_and_no_answer_is_unknown() -> None:
     quiet = _chat(Answered({"queue_depth": 0.0, "p99_s": math.nan}, {}).collect(0.0))
     assert np.isnan([quiet.rate_rps[0], quiet.p99_s[0], quiet.tokens_per_s[0], quiet.kv_cache_ratio[0]]).all()
     assert quiet.queue_depth[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("edge", "value", "late", "words"),
+    [
+        ("\x1b[31m", "7", 0.1, r"le='\x1b[31m' is no edge of a bucket (value '7')"),
+        ("", "7", 0.1, "le='' is no edge"),
+        ("2.50", "70", math.nan, "the bucket le='2.50' is there twice (value '70')"),
+        ("2.2", "-4", math.nan, "the bucket le='2.2' is out of range (value '-4')"),
+        ("2.2", "1e300", math.nan, "the bucket le='2.2' is out of range"),
+        ("2.2", "2000", math.nan, "the bucket of 2.2 s counts 2000/s of 100/s requests"),
+        ("9", "-4", 0.1, "the bucket le='9' is out of range"),
+    ],
+)
+def test_one_odd_bucket_is_named_and_never_guessed(edge: str, value: str, late: float, words: str) -> None:
+    """The share of late requests is unknown where the bucket that it needs is odd. All else of the service counts."""
+    batch = _with_rows("within", {"model_name": "chat", "le": edge}, value)
+    assert batch.services is not None
+    assert batch.services.violation_ratio.tolist() == pytest.approx([late, 0.0], nan_ok=True)
+    assert batch.services.p99_s.tolist() == [4.0, 1.0]
+    assert sum(words in gap.reason for gap in batch.gaps) == 1
+
+
+@pytest.mark.parametrize("value", ["5", "-1", "1e300"])
+def test_one_odd_series_makes_one_measure_of_one_service_unknown(value: str) -> None:
+    """A value out of range does not count, nor do two that differ. Other measures and services are as without it."""
+    batch = _with_rows("queue_depth", {"model_name": "chat"}, value)
+    assert batch.services is not None
+    assert batch.services.queue_depth.tolist() == pytest.approx([math.nan if value == "5" else 3.0, 1.0], nan_ok=True)
+    assert batch.services.rate_rps.tolist() == [17.0, 1.0]
+    assert [gap.object_id for gap in batch.gaps if gap.signal == "queue_depth"] == ["chat"]
+
+
+def _with_rows(measure: str, labels: dict[str, str], value: str) -> Batch:
+    """The answer for services `chat` and `code`, with one more series of a measure."""
+
+    class More(Answered):
+        def _query(self, source: Source, asked: str, window_s: float) -> list[Series] | str:
+            rows = super()._query(source, asked, window_s)
+            assert not isinstance(rows, str)
+            other = [Series({**row.metric, "model_name": "code"}, (0.0, "100")) for row in rows]
+            if asked not in {"within", "requests"}:
+                other = [Series({"model_name": "code"}, (0.0, "1")) for _ in rows]
+            return [*rows, *other, *([Series(labels, (0.0, value))] if asked == measure else [])]
+
+    collector = More(BUSY, BUCKETS)
+    collector._objectives["code"] = 1.0
+    return collector.collect(0.0)
 
 
 def _services() -> ServiceTable:
