@@ -18,6 +18,7 @@ import numpy as np
 import requests
 from requests.adapters import HTTPAdapter
 
+from autopilot.contract.notes import shown
 from autopilot.core.hardware import dcgm
 from autopilot.core.hardware.xid_facts import (
     REMAP_FAILED,
@@ -193,7 +194,7 @@ def _text_gaps(frame: Frame, targets: list[Target]) -> list[Gap]:
     """Gaps for invalid texts."""
     source = ExporterCollector.name
     gaps = [
-        Gap(source, targets[index].label, "", f"{count} lines are not Prometheus text, first {line[:80]!r}")
+        Gap(source, targets[index].label, "", f"{count} lines are not Prometheus text, first {shown(line, 80)}")
         for index, (count, line) in frame.malformed.items()
     ]
     empty = [target.label for target, lines in zip(targets, frame.lines, strict=True) if lines == 0]
@@ -203,13 +204,15 @@ def _text_gaps(frame: Frame, targets: list[Target]) -> list[Gap]:
 def _value_gaps(frame: Frame) -> list[Gap]:
     """Gaps for invalid numbers, and for signals that no target exports."""
     source = ExporterCollector.name
-    by_reason: dict[tuple[str, dcgm.Fault], list[str]] = {}
-    for entity, field, fault in frame.faults:
-        by_reason.setdefault((field, fault), []).append(entity)
+    by_reason: dict[tuple[str, dcgm.Fault, str], list[str]] = {}
+    for key in frame.faults:
+        entity, field, fault = key
+        by_reason.setdefault((field, fault, frame.said.get(key, "")), []).append(entity)
     gaps: list[Gap] = []
-    for (field, fault), entities in by_reason.items():
+    for (field, fault, text), entities in by_reason.items():
         signal = dcgm.BY_NAME[field].signal or field
-        gaps.extend(gaps_of(source, signal, f"{field} {dcgm.FAULT_TEXT[fault]}", entities))
+        value = f" (value {text})" if text else ""
+        gaps.extend(gaps_of(source, signal, f"{field} {dcgm.FAULT_TEXT[fault]}{value}", entities))
     refused = {(entity, dcgm.BY_NAME[field].signal) for entity, field, _ in frame.faults}
     missing = missing_gaps(source, list(frame.entity_ids), frame.values, "not exported")
     return gaps + [gap for gap in missing if (gap.object_id, gap.signal) not in refused]

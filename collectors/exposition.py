@@ -6,7 +6,8 @@ through one regular expression. Tests compare the result with `prometheus_client
 
 Of several samples of one field and entity the largest counts (`max by (UUID, GPU_I_ID)`): pods that share a GPU each
 get a copy of the device's sample, per-process samples are never above it, and a GPU that two exporters report is still
-one GPU. Board-level fields of an instance belong to its board.
+one GPU. Board-level fields of an instance belong to its board. A series that one text has twice with different values
+is invalid: the field of its entity is unknown.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.contract.notes import shown
 from autopilot.core.hardware import dcgm
 from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, Texts
 from collectors.entities import NODE_LABELS, Entities, activity, fill_boards
@@ -35,6 +37,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 
 _IGNORED, _MALFORMED = -1, -2
+_LONGEST_ID = 253
 _FIELD_ROW = {number: row for row, number in enumerate(dcgm.FIELDS)}
 _FEW_ROWS = 50_000  # with fewer lines there is no memory worth reclaiming
 
@@ -87,12 +90,16 @@ def _number(text: str) -> float | None:
         return None
 
 
+Refused = tuple[str, str, dcgm.Fault]
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One scrape round by entity: `values` [signals, entities], NaN for unknown.
 
     `extras` holds the latest health facts (dcgm.EXTRAS) [entities]; `faults` names the numbers that were
-    refused, as (entity id, signal, dcgm.Fault); `malformed` the first bad line and the count by text.
+    refused, as (entity id, field, dcgm.Fault), and `said` the first text of each that is neither blank nor "NaN";
+    `malformed` the first bad line and the count by text.
     """
 
     entity_ids: Texts
@@ -100,7 +107,8 @@ class Frame:
     values: F32
     quality: I8
     extras: dict[str, F64]
-    faults: tuple[tuple[str, str, dcgm.Fault], ...]
+    faults: tuple[Refused, ...]
+    said: dict[Refused, str]
     malformed: dict[int, tuple[int, str]]
     lines: I32  # samples that were used, by text
     recut: frozenset[str]
@@ -162,7 +170,7 @@ class Scanner:
                     rows.append(row)
                     numbers.append(tail)
             ends.append(len(rows))
-        frame = self._frame(np.array(rows, np.intp), _numbers(numbers), malformed, np.diff([0, *ends]))
+        frame = self._frame(np.array(rows, np.intp), numbers, malformed, np.diff([0, *ends]))
         self._purge()
         return frame
 
@@ -202,6 +210,8 @@ class Scanner:
         if parts is None:
             return _MALFORMED, ""
         name, labels, number = parts
+        if not _is_plain(labels):
+            return _MALFORMED, ""
         if number == tail.strip():  # no timestamp: the head will recur
             row = self._heads[head] = self._new_row(name, labels, node)
             return row, number
@@ -244,18 +254,24 @@ class Scanner:
     def _frame(
         self,
         rows: NDArray[np.intp],
-        numbers: F64,
+        written: list[str],
         malformed: dict[int, tuple[int, str]],
         lines: NDArray[np.intp],
     ) -> Frame:
         self._refresh()
         self._used[rows] = self._round
+        numbers = _numbers(written)
         fields, columns = self._fields[rows], self._columns[rows]
         cleaned, faults = np.full(len(rows), np.nan), np.zeros(len(rows), np.int8)
         for field_row, field in enumerate(dcgm.FIELDS.values()):
             of_field = np.flatnonzero(fields == field_row)
             cleaned[of_field], faults[of_field] = dcgm.clean(field, numbers[of_field])
         size = len(self.entities.ids)
+        twice = _contradicted(rows, numbers, lines)
+        if len(twice):
+            pairs = fields * size + columns
+            unknown = np.isin(pairs, pairs[twice])
+            cleaned[unknown], faults[unknown] = np.nan, dcgm.Fault.TWICE
         table = np.full((len(dcgm.FIELDS), size), np.nan)
         np.fmax.at(table, (fields, columns), cleaned)
         present = np.zeros(size, bool)
@@ -273,28 +289,38 @@ class Scanner:
             self._ids = np.array([self.entities.ids[column] for column in kept], dtype=object)
         self._rows, self._cleaned = rows, cleaned
         recut, self.entities.recut = frozenset(self.entities.recut), set()
+        said = self._faults(fields, columns, faults, table, written)
         return Frame(
             self._ids,
             tuple(self.entities.node[column] for column in kept),
             values[:, kept],
             quality[kept],
             {name: column[kept] for name, column in extras.items()},
-            self._faults(fields, columns, faults, table),
+            tuple(said),
+            {key: text for key, text in said.items() if text},
             malformed,
             lines.astype(np.int32),
             recut,
         )
 
     def _faults(
-        self, fields: NDArray[np.intp], columns: NDArray[np.intp], faults: NDArray[np.int8], table: F64
-    ) -> tuple[tuple[str, str, dcgm.Fault], ...]:
-        """Refused numbers that no other sample replaces."""
+        self,
+        fields: NDArray[np.intp],
+        columns: NDArray[np.intp],
+        faults: NDArray[np.int8],
+        table: F64,
+        written: list[str],
+    ) -> dict[Refused, str]:
+        """Refused numbers that no other sample replaces, with their first text: "" where it says nothing."""
         known = list(dcgm.FIELDS.values())
         bad = np.flatnonzero((faults != dcgm.Fault.OK) & np.isnan(table[fields, columns]))
-        found = {
-            (self.entities.ids[columns[k]], known[fields[k]].names[0], dcgm.Fault(int(faults[k]))): None for k in bad
-        }
-        return tuple(found)
+        found: dict[Refused, str] = {}
+        for k in bad.tolist():
+            fault = dcgm.Fault(int(faults[k]))
+            plain = fault is dcgm.Fault.BLANK or written[k].strip().lower() == "nan"
+            key = (self.entities.ids[columns[k]], known[fields[k]].names[0], fault)
+            found.setdefault(key, "" if plain else shown(written[k].strip()))
+        return found
 
     def _refresh(self) -> None:
         """Columns of the row table as arrays, after new lines were learned."""
@@ -319,6 +345,23 @@ class Scanner:
         self._used = self._used[live]
         self._fields, self._columns = self._fields[live], self._columns[live]
         self._purged = (self._round, len(self._heads))
+
+
+def _is_plain(labels: dict[str, str]) -> bool:
+    """Whether the labels that name the entity may stand in ids: short, without control characters."""
+    named = [labels.get(name, "") for name in ("UUID", "uuid", "GPU_I_ID", "GPU_I_PROFILE")]
+    return all(len(each) <= _LONGEST_ID and each.isprintable() for each in named)
+
+
+def _contradicted(rows: NDArray[np.intp], numbers: F64, lines: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Samples of series that one text has with different values. `lines`: samples by text."""
+    again = np.flatnonzero(np.bincount(rows)[rows] > 1)
+    texts = np.repeat(np.arange(len(lines)), lines)
+    again = again[np.lexsort((rows[again], texts[again]))]
+    row, text, number = rows[again], texts[again], numbers[again]
+    unlike = (number[1:] != number[:-1]) & ~(np.isnan(number[1:]) & np.isnan(number[:-1]))
+    found: NDArray[np.intp] = again[1:][(row[1:] == row[:-1]) & (text[1:] == text[:-1]) & unlike]
+    return found
 
 
 def _numbers(texts: list[str]) -> F64:

@@ -188,12 +188,14 @@ class Fault(IntEnum):
     BLANK = 1
     NAN = 2
     RANGE = 3
+    TWICE = 4
 
 
 FAULT_TEXT = {
     Fault.BLANK: "blank: DCGM has no value (not found, not supported or profiling paused)",
     Fault.NAN: "not a number",
     Fault.RANGE: "out of range",
+    Fault.TWICE: "there twice in one text, with different values",
 }
 
 
