@@ -7,7 +7,7 @@ read from its requests, and for pods that do not exist yet from the template of 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from collectors.kubernetes.dra_wire import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from collectors.kubernetes.unread import Unread
 from collectors.kubernetes.wire import Object, Pod, PodSpec
 
 PODS = "pods"
@@ -93,6 +94,13 @@ class Claims:
         for uid, keys in by_pod.items():
             found = (self.nodes.boards(key[0]).entities.get(key, "") for key in keys)
             self.held[uid] = tuple(sorted(each for each in found if each))
+
+    def nodes_in_doubt(self, found: Unread) -> Iterable[str]:
+        """Nodes with devices that an unreadable claim may have. One that was read with devices holds those."""
+        known = self.claims.get(_name(found))
+        if known is not None and known.metadata.uid == found.metadata.uid and known.status.allocation is not None:
+            return ()
+        return {node for pool in found.pools for node in self.nodes.of_pool(pool)}
 
     # --- what pods ask for ----------------------------------------------------------------
 

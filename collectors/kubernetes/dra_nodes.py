@@ -67,6 +67,11 @@ class DraNodes:
             if node.taken != now:
                 node.taken, node.boards = now, boards_of(node.offer, now)
 
+    def of_pool(self, pool: str) -> list[str]:
+        """The node of a pool; every node that lists devices where the pool is not known ("")."""
+        node = self._of_pool.get(pool)
+        return [name for name, each in self._nodes.items() if each is node or not pool]
+
     def offer(self, pool: str) -> Offer:
         """What the node of a pool offers."""
         return self._of_pool.get(pool, _NOBODY).offer

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from autopilot.contract.notes import failure_text, shown
+from collectors.kubernetes.dra_devices import DRIVER
 from collectors.kubernetes.wire import Meta, Object, Owner
 
 MOST_DEPTH = 100
@@ -31,6 +32,7 @@ class Unread(Object):
     node: str = ""  # of a pod: its node
     over: bool = False  # of a pod: its containers have ended
     target: str = ""  # of an autoscaler: "Kind/name" of what it scales
+    pools: tuple[str, ...] = ()  # of a claim: the pools of the GPUs that it has; "": one that cannot be read
 
     @property
     def shown(self) -> str:
@@ -59,6 +61,7 @@ def unread(raw: Any, error: Exception) -> Unread:
         node=_text(spec.get("nodeName")),
         over=status.get("phase") in {"Succeeded", "Failed"},
         target=f"{_text(target.get('kind'))}/{_text(target.get('name'))}",
+        pools=_pools(found.get("status")),
     )
 
 
@@ -66,7 +69,8 @@ def unread_as(found: Object, error: Exception) -> Unread:
     """An object that was decoded, and that cannot be made a row of."""
     spec, status = getattr(found, "spec", None), getattr(found, "status", None)
     over = getattr(status, "phase", "") in {"Succeeded", "Failed"}
-    return Unread(found.metadata, reason=failure_text(error), node=getattr(spec, "node_name", "") or "", over=over)
+    node, pools = getattr(spec, "node_name", "") or "", _pools(msgspec.to_builtins(status))
+    return Unread(found.metadata, reason=failure_text(error), node=node, over=over, pools=pools)
 
 
 def pruned(body: bytes) -> bytes:
@@ -122,6 +126,22 @@ def _meta(found: dict[str, Any]) -> Meta:
 def _owner(found: dict[str, Any]) -> Owner:
     kind, name, uid = (_text(found.get(key)) for key in ("kind", "name", "uid"))
     return Owner(kind, name, uid, controller=found.get("controller") is True)
+
+
+def _pools(status: Any) -> tuple[str, ...]:
+    """The pools of the GPUs that a claim has by its status. A device with administrator's access is shared."""
+    found = status
+    for name in ("allocation", "devices", "results"):
+        if not isinstance(found, dict):
+            break
+        found = found.get(name)
+    if found is None:
+        return ()
+    if not isinstance(found, list):
+        return ("",)
+    results = [each if isinstance(each, dict) else {} for each in found]
+    taken = [each for each in results if (_text(each.get("driver")) or DRIVER) == DRIVER]
+    return tuple(sorted({_text(each.get("pool")) for each in taken if each.get("adminAccess") is not True}))
 
 
 def _inside(found: dict[str, Any], name: str) -> dict[str, Any]:

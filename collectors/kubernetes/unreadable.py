@@ -6,7 +6,7 @@ node gets no new work, a queue keeps its last good quotas and starts and loses n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -94,8 +94,17 @@ class Unreadable:
             for each in found.values():
                 yield Gap(source, each.shown, title, f"cannot be read: {each.reason}")
 
-    def alone(self, key_of: Callable[[Kind, Unread], str], reads: Callable[[str], bool]) -> Alone:
-        """What is left alone. `key_of`: the gang of a pod, Job or Workload. `reads`: a pod was read before."""
+    def alone(
+        self,
+        key_of: Callable[[Kind, Unread], str],
+        reads: Callable[[str], bool],
+        nodes_of: Callable[[Unread], Iterable[str]],
+    ) -> Alone:
+        """What is left alone.
+
+        `key_of`: the gang of a pod, Job or Workload. `reads`: a pod was read before. `nodes_of`: the nodes of which a
+        claim may have devices that nobody is known to hold.
+        """
         found = Alone()
         for kind in (kinds.PODS, kinds.JOBS, kinds.WORKLOADS):
             for text, each in self.of(kind):
@@ -116,5 +125,7 @@ class Unreadable:
             found.local_queues[each.metadata.namespace, each.metadata.name] = text
         for _, each in self.of(kinds.NODES):
             found.nodes[each.metadata.name] = f"it cannot be read ({each.reason})"
+        for text, each in self.of(kinds.CLAIMS):
+            found.nodes.update(dict.fromkeys(nodes_of(each), f"{text}, and may have its devices"))
         found.nodes.update({each.node: f"its {text}" for text, each in self.of(kinds.SLICES) if each.node})
         return found

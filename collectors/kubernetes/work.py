@@ -102,6 +102,9 @@ class Gangs:
 
     def read_claims(self) -> None:
         """Resource claims changed: look again at the pods, gangs and services that have any."""
+        self.unreadable.version += any(
+            True for _ in self.unreadable.of(kinds.CLAIMS)
+        )  # their pools may have other nodes
         for uid in sorted(uid for uid, each in self.pods.items() if each.pod.spec.resource_claims):
             claimed = self.claims.of_pod(self.pods[uid].pod)
             if claimed != self.pods[uid].claimed:
@@ -168,7 +171,7 @@ class Gangs:
         if self._alone_version == self.unreadable.version:
             return
         before, self._alone_version = self.alone_now, self.unreadable.version
-        now = self.alone_now = self.unreadable.alone(self._key_of, self.pods.__contains__)
+        now = self.alone_now = self.unreadable.alone(self._key_of, self.pods.__contains__, self.claims.nodes_in_doubt)
         self.nodes.leave_alone(now.nodes)
         self.served.table = None
         keys, spaces = before.changed(now)

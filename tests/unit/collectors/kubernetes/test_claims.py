@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -323,3 +324,70 @@ def test_the_slices_of_a_real_server_are_read(shared_data: Path | None) -> None:
     assert held(seen, "team/p") == ["GPU-0/102"]
     assert row(seen[1], "team/q")["gpus"] == 1
     assert reasons(view.batch(), "resourceclaims") == []
+
+
+# --- claims that cannot be read -------------------------------------------------------------------
+
+
+def odd(found: Json, *way: str | int, value: object = 7) -> Json:
+    """A claim with a value of a wrong type at a place."""
+    made: Json = json.loads(json.dumps(found))
+    place: Any = made
+    for step in way[:-1]:
+        place = place[step]
+    place[way[-1]] = value
+    return made
+
+
+def nodes_with_claims(*claims: Json) -> Seen:
+    """Nodes of two GPUs each, and claims."""
+    slices = [gpus_of(name, 2, name=f"s-{name}") for name in ("n1", "n2")]
+    return Seen(dra_node("n1"), dra_node("n2"), *slices, *claims)
+
+
+RESULTS = ("status", "allocation", "devices", "results")
+
+
+@pytest.mark.parametrize(
+    ("bad", "cordoned"),
+    [
+        (odd(claim("c", "gpu-1", pods=("p",)), "spec", "devices"), [True, False]),
+        (odd(claim("c", "gpu-1", pods=("p",), pool="n2"), *RESULTS, 0, "device"), [False, True]),
+        (odd(claim("c", "gpu-1", pods=("p",)), *RESULTS, 0, "pool"), [True, True]),
+        (odd(claim("c", "gpu-1", pods=("p",)), *RESULTS), [True, True]),
+        (odd(claim("c", "gpu-1", pods=("p",)), "status"), [True, True]),
+        (odd(odd(claim("c", "gpu-1"), *RESULTS, 0, "driver", value="nic.example.com"), "spec"), [False, False]),
+        (odd(claim("c"), "spec", "devices"), [False, False]),
+    ],
+)
+def test_a_claim_that_was_never_read_keeps_new_work_from_the_nodes_of_its_pools(
+    bad: Json, cordoned: list[bool]
+) -> None:
+    """Nobody knows the devices that it has. A claim without GPUs keeps nothing, and other claims hold theirs."""
+    honest = (claim("good", "gpu-0", pods=("q",)), claiming("q", "good", node="n1"))
+    view = nodes_with_claims(*honest, bad)
+    seen = view.tables()
+    assert seen[0].nodes.cordoned.tolist() == cordoned
+    assert held(seen, "team/q") == ["GPU-n1-0"]
+    assert sum("team/c" in each and "it gets no new work" in each for each in reasons(view.batch())) == sum(cordoned)
+    assert view.tables(gone=(bad,))[0].nodes.cordoned.tolist() == [False, False]
+
+
+def test_a_claim_that_can_no_longer_be_read_holds_what_it_held() -> None:
+    """Its device stays with its pod, and the other devices of the node take work."""
+    good = claim("c", "gpu-1", pods=("p",))
+    view = nodes_with_claims(good, claiming("p", "c", node="n1"))
+    view.tables()
+    seen = view.tables(odd(good, "spec", "devices"))
+    assert held(seen, "team/p") == ["GPU-n1-1"]
+    assert seen[0].nodes.cordoned.tolist() == [False, False]
+
+
+def test_a_claim_that_gets_its_devices_when_it_cannot_be_read_keeps_new_work_away() -> None:
+    """It had nothing when it was last read."""
+    view = nodes_with_claims(claim("c"))
+    assert not view.tables()[0].nodes.cordoned.any()
+    seen = view.tables(odd(claim("c", "gpu-1", pods=("p",)), "spec", "devices"))
+    assert seen[0].nodes.cordoned.tolist() == [True, False]
+    seen = view.tables(claim("c", "gpu-1", pods=("p",)))
+    assert seen[0].nodes.cordoned.tolist() == [False, False]
