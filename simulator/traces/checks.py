@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.contract import Domain, Facts, contract_fields, contradictions
+from autopilot.contract import MOST_GPUS, Domain, Facts, contract_fields, contradictions
 from autopilot.core.model.snapshot import GPU_MILLI
 from simulator.traces.columns import JOB_COLUMNS
 from simulator.traces.table_files import row_label
@@ -35,19 +35,26 @@ class RowReasons:
     usable: BoolArray
     count_by_reason: dict[str, int] = field(default_factory=dict)
     first_row_by_reason: dict[str, int] = field(default_factory=dict)
+    first_value_by_reason: dict[str, float] = field(default_factory=dict)
 
-    def refuse(self, wrong: BoolArray, reason: str) -> None:
-        """Drop the rows in `wrong`; those not dropped before are counted under `reason`."""
+    def refuse(self, wrong: BoolArray, reason: str, values: FloatArray | None = None) -> None:
+        """Drop the rows in `wrong`; those not dropped before are counted under `reason`, with the first of `values`."""
         hit = wrong & self.usable
         found = int(np.count_nonzero(hit))
         if found:
             self.count_by_reason[reason] = self.count_by_reason.get(reason, 0) + found
             self.first_row_by_reason.setdefault(reason, int(hit.argmax()))
+            if values is not None:
+                self.first_value_by_reason.setdefault(reason, float(values[hit.argmax()]))
             self.usable &= ~hit
 
     def first_rows(self, frame: pd.DataFrame, path: Path) -> dict[str, str]:
-        """The first row with each reason, as numbered in the file."""
-        return {reason: row_label(path, int(frame.index[row])) for reason, row in self.first_row_by_reason.items()}
+        """The first row with each reason, as numbered in the file, and its value where the reason is a limit."""
+        values = {reason: f", value {value:g}" for reason, value in self.first_value_by_reason.items()}
+        return {
+            reason: row_label(path, int(frame.index[row])) + values.get(reason, "")
+            for reason, row in self.first_row_by_reason.items()
+        }
 
     def in_words(self, frame: pd.DataFrame, path: Path) -> str:
         """All reasons in one sentence."""
@@ -110,11 +117,11 @@ def _check_limits(reasons: RowReasons, values: FloatArray, name: str, low: float
     if required:
         reasons.refuse(np.isnan(values), f"{name} is not known")
     reasons.refuse(np.isinf(values), f"{name} is infinite")
-    reasons.refuse(values < 0, f"{name} is negative")
+    reasons.refuse(values < 0, f"{name} is negative", values)
     if name == "gpus":
         reasons.refuse(values == 0, "no GPU requested")
-    reasons.refuse(values < low, f"{name} is below {low:g}")
-    reasons.refuse(values > high, f"{name} is above {high:g}")
+    reasons.refuse(values < low, f"{name} is below {low:g}", values)
+    reasons.refuse(values > high, f"{name} is above {high:g}", values)
 
 
 def _check_order_of_times(reasons: RowReasons, numbers: Mapping[str, FloatArray]) -> None:
@@ -128,7 +135,7 @@ def _check_order_of_times(reasons: RowReasons, numbers: Mapping[str, FloatArray]
 def _check_shape(
     reasons: RowReasons, text: Mapping[str, npt.NDArray[np.object_]], numbers: Mapping[str, FloatArray]
 ) -> None:
-    gpus = numbers["gpus"]
+    gpus = np.clip(numbers["gpus"], -1, MOST_GPUS)  # more was refused, and a product of it may overflow
     whole = gpus == np.floor(gpus)
     reasons.refuse(~whole & (gpus > 1), "gpus is neither whole nor a share of one GPU")
     reasons.refuse((gpus < 1) & (gpus * 1000 < 0.5), "gpus is below a thousandth of one GPU")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from autopilot.contract import MOST_GPUS
 from autopilot.core.model.errors import InputError, unknown_name
 from simulator.traces.checks import Capacity, RowReasons, find_unusable, parse_flags
 from simulator.traces.columns import BY_NAME, FALSE_WORDS, JOB_COLUMNS, REQUIRED, TRUE_WORDS
@@ -106,7 +107,8 @@ def _columns_of(frame: pd.DataFrame, path: Path) -> tuple[dict[str, Texts], dict
         if name in frame.columns:
             numbers[name] = number_array(frame, name, path)
     # Binary32 in the file (0.46 -> 0.4600000083) does not carry nine digits.
-    numbers["gpus"] = np.round(numbers["gpus"], 6)
+    gpus = numbers["gpus"]
+    numbers["gpus"] = np.where(np.abs(gpus) <= MOST_GPUS, np.round(np.clip(gpus, -MOST_GPUS, MOST_GPUS), 6), gpus)
     return text, numbers
 
 

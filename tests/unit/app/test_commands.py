@@ -202,11 +202,11 @@ def test_names_are_printed_as_they_are(folder: Path, capsys: pytest.CaptureFixtu
 
 
 def test_rows_left_out_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The reason names the column, and the line of its first row is there."""
+    """The reason names the column, and the line and the value of its first row are there."""
     with (folder / "jobs.csv").open("a") as file:
         file.write("late,t,5,-3,1\n")
     assert run("--policy", "fifo") == 0
-    assert "rows dropped: 1 duration_s is negative (first in line 8)" in capsys.readouterr().out
+    assert "rows dropped: 1 duration_s is negative (first in line 8, value -3)" in capsys.readouterr().out
 
 
 def test_many_notes_are_cut(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
