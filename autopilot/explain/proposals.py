@@ -86,6 +86,7 @@ REASONS: Mapping[Code, str] = {
     Code.TELEMETRY_OWNER: "placements contradict each other about who holds {value} of the {threshold} GPUs or "
     "instances that it relies on; check the labels of their pods",
     Code.CHANGED: "it is another object now, or asks for something else than when this was decided",
+    Code.NOT_NEEDED: "the start that it made room for has room without it by now",
     Code.NODE_UNFIT: "nodes or GPUs of it that are not ready, cordoned or unhealthy: {value}",
     Code.PARTIAL_GANG: "{value:GPU at once is|GPUs at once are} not the whole gang ({threshold})",
     Code.PARTIAL_EVICTION: "a gang leaves whole, or keeps its minimum: {value:GPU} where it must be {threshold}",

@@ -53,6 +53,7 @@ from autopilot.core.tracking.pipelined import Lookup, shows
 ENDS = frozenset(
     {
         Code.CHANGED,
+        Code.NOT_NEEDED,
         Code.CHECK,
         Code.CAPACITY,
         Code.OPTED_OUT,

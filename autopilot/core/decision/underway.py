@@ -29,7 +29,7 @@ from autopilot.core.model.records import (
     Subject,
     SubjectKind,
 )
-from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.model.snapshot import GPU_MILLI, State
 from autopilot.core.placement.on_demand import profile_of
 from autopilot.core.placement.parts import find_places
 from autopilot.core.placement.whatif import Layout, WhatIf
@@ -37,6 +37,7 @@ from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import latest, takes_gpus
+from autopilot.core.preemption.scenario import Scenario, after_leaving
 from autopilot.core.tracking.lifecycle import sent_again, step_to
 from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
 from autopilot.core.tracking.recuts import set_aside
@@ -68,22 +69,10 @@ def follow(
     """While everything is `halted`, nothing is sent, and the deadline of what is due moves."""
     notes: tuple[Note, ...] = ()
     while True:
-        whatif = WhatIf(observation.snapshot, spot_saves=policy.placement.spot_saves)
         names = Lookup(observation.snapshot)
-        aside = np.flatnonzero(set_aside(memory, observation.snapshot))
-        if len(aside):
-            whatif.set_aside(aside.astype(np.int32))
-        busy = _apply_open_effects(memory, whatif, names)
-        followed = Followed((), (), (), (), frozenset())
-        if memory.pipelined_starts:
-            followed = follow_pipelined(memory.pipelined_starts, whatif, names, observation.now_s, may_start=not halted)
-            notes += tuple(_given_up(pipelined, count, observation.now_s) for pipelined, count in followed.late)
-        starts = [
-            (pipelined, part, _start(pipelined, part, memory, observation, policy))
-            for pipelined, part in followed.starts
-        ]
-        started = _with_starts(memory, followed, starts, observation.now_s, policy)
-        ctx = build_context(observation, policy, started, whatif, busy | followed.busy)
+        ctx, followed, starts = _under_way(memory, observation, policy, names, halted=halted)
+        notes += tuple(_given_up(pipelined, count, observation.now_s) for pipelined, count in followed.late)
+        started = ctx.memory
         held = [entry for entry in started.in_flight.values() if entry.state == "held"]
         if not held and not starts:
             return UnderWay(started, ctx, (), (), notes)
@@ -92,6 +81,8 @@ def follow(
             return UnderWay(put_off, replace(ctx, memory=put_off), (), (), notes)
         sender = Sender(ctx, cases_of(actions), guards, names)
         refused = sender.held(held)
+        again = [entry for entry in held if refused[entry.instruction.id] is None]
+        refused |= dict.fromkeys(_not_needed(memory, again, observation, policy, names), Code.NOT_NEEDED)
         codes = {start[2].instruction.id: sender.start_of(start[0], start[1]) for start in starts}
         ended, more = _end(
             _without_given_up(memory, followed, observation.now_s, policy),
@@ -106,12 +97,30 @@ def follow(
         if ended is not None:
             memory = ended
             continue
-        again = [entry for entry in held if refused[entry.instruction.id] is None]
         leaving = [start for start in starts if codes[start[2].instruction.id] is None]
         memory = _with_starts(memory, _held_back(followed, starts, codes), leaving, observation.now_s, policy)
         memory, sent = _send_again(memory, again, ctx, policy)
         ctx = replace(ctx, memory=memory)
         return UnderWay(memory, ctx, sent, tuple(start[2].instruction for start in leaving), notes)
+
+
+def _under_way(
+    memory: ControllerMemory, observation: Observation, policy: Policy, names: Lookup, *, halted: bool = False
+) -> tuple[Context, Followed, list[_Start]]:
+    """The context with open effects and pipelined starts on its what-if, and with the starts that are ready."""
+    whatif = WhatIf(observation.snapshot, spot_saves=policy.placement.spot_saves)
+    aside = np.flatnonzero(set_aside(memory, observation.snapshot))
+    if len(aside):
+        whatif.set_aside(aside.astype(np.int32))
+    busy = _apply_open_effects(memory, whatif, names)
+    followed = Followed((), (), (), (), frozenset())
+    if memory.pipelined_starts:
+        followed = follow_pipelined(memory.pipelined_starts, whatif, names, observation.now_s, may_start=not halted)
+    starts = [
+        (pipelined, part, _start(pipelined, part, memory, observation, policy)) for pipelined, part in followed.starts
+    ]
+    started = _with_starts(memory, followed, starts, observation.now_s, policy)
+    return build_context(observation, policy, started, whatif, busy | followed.busy), followed, starts
 
 
 def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup) -> frozenset[int]:
@@ -255,6 +264,48 @@ def _held_back(followed: Followed, starts: list[_Start], codes: Mapping[str, Cod
         for pipelined in (*followed.open, *emptied.values())
     )
     return replace(followed, open=stays)
+
+
+# --- victims that a start does not need any more ------------------------------------------------------
+
+
+def _not_needed(
+    memory: ControllerMemory, again: Sequence[InFlight], observation: Observation, policy: Policy, names: Lookup
+) -> set[str]:
+    """Ids of takings whose start has room without them by now. A start that also moves other gangs keeps them.
+
+    The start is planned on trial as if it and these takings had never been: on what is free and what leaves already.
+    """
+    state, found = observation.snapshot.workloads.state, set[str]()
+    for pipelined in memory.pipelined_starts:
+        due = {
+            entry.instruction.id: names.workload[entry.instruction.subject.uid]
+            for entry in again
+            if entry.instruction.proposal_id == pipelined.proposal_id and takes_gpus(entry.instruction)
+        }
+        due = {key: row for key, row in due.items() if state[row] != State.CHECKPOINTING}
+        if not due or [part.uid for part in pipelined.parts] != [pipelined.uid]:
+            continue
+        without = replace(
+            memory,
+            in_flight={key: entry for key, entry in memory.in_flight.items() if key not in due},
+            pipelined_starts=tuple(each for each in memory.pipelined_starts if each is not pipelined),
+        )
+        if _has_room(_under_way(without, observation, policy, names)[0], names.workload[pipelined.uid]):
+            found |= set(due)
+    return found
+
+
+def _has_room(ctx: Context, row: int) -> bool:
+    """True if a pending gang could start within its quota on what is free or leaves, on nodes reserved for nobody."""
+    if row not in ctx.pending:
+        return False
+    at = ctx.position_of(row)
+    if ctx.may_start(at, ctx.pending_table.least_gpus[at]) is not None:
+        return False
+    place, uid = after_leaving(ctx, at), str(ctx.observation.snapshot.workloads.uid[row])
+    reserved = {node for each in ctx.memory.reservations if each.uid != uid for node in each.nodes}
+    return isinstance(place, Scenario) and reserved.isdisjoint(ctx.observation.snapshot.nodes.id[place.fit.nodes])
 
 
 # --- what a check ends or holds -----------------------------------------------------------------------

@@ -57,6 +57,7 @@ class Code(StrEnum):
     TELEMETRY_SWAPPED = "telemetry_swapped"  # it may be that of another GPU
     TELEMETRY_OWNER = "telemetry_owner"  # placements contradict each other about who holds the GPU
     CHANGED = "changed"  # since the decision, the object was replaced or its request changed
+    NOT_NEEDED = "not_needed"  # since the decision, room came free elsewhere: the start needs this victim no more
     NODE_UNFIT = "node_unfit"
     PARTIAL_GANG = "partial_gang"
     PARTIAL_EVICTION = "partial_eviction"

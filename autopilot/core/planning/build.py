@@ -150,8 +150,9 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
             ctx.quota.book(row, after[row])
         if row in ctx.whatif.layouts:
             ctx.plan.foresee(ctx.whatif.layouts[row], ctx.now_s + length_s)
-            if leaves[row] and row in after and not set(after[row].places()) >= set(ctx.whatif.layouts[row].places()):
-                ctx.plan.leave(row, after[row] if len(after[row]) else None)  # what nobody has booked of it
+        gives = row in ctx.whatif.layouts or work.state[row] == State.CHECKPOINTING  # also where its start was given up
+        if gives and leaves[row] and row in after and len(ctx.whatif.layout_of(row).minus(after[row])):
+            ctx.plan.leave(row, after[row] if len(after[row]) else None)  # what nobody has booked of it
 
 
 def leaving_rows(snapshot: ClusterSnapshot, busy_rows: frozenset[int]) -> dict[int, Layout | None]:

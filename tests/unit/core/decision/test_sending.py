@@ -11,7 +11,7 @@ import pytest
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Observation, OutcomeKind
-from autopilot.core.model.snapshot import Gate, State
+from autopilot.core.model.snapshot import Gate, QueueTable, State
 from tests.kits.core_world import AUTO, Item, decide, done, holds, queue_tree, waits, with_policy, world
 from tests.kits.ticking_world import EAGER, Ticking, tenants
 
@@ -230,6 +230,78 @@ def test_an_eviction_under_todays_blast_radius_or_run_time_waits() -> None:
         step = play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
         assert [each for each in step.instructions if each.kind == "evict"] == []
         assert notes(step)[0] == code
+
+
+def another_node(came_free: str, queues: QueueTable | None = None, **asks: Any) -> Step:
+    """The order to stop v was lost; `came_free` ended before it is due to be sent again. GPUs 0 to 7 are of model 1."""
+    first = [holds("v", 8, on=range(8), queue=1), holds("x", 8, on=range(8, 16), priority=5, queue=2)]
+    work = [*first, waits("w", 8, priority=5, queue=1, **asks)]
+    play = Ticking("2x8", work, queues=queues or tenants(("a", 0, 0), ("b", 0, 0)), nodes={"gpu_model": [1, 0]})
+    step = play.tick(100.0, lost=True)
+    assert [(each.kind, each.subject.name) for each in step.instructions] == [("evict", "v")]
+    play.finish(*came_free.split())
+    return play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
+
+
+def orders(step: Step) -> list[tuple[str, str]]:
+    """Kind and workload of each instruction."""
+    return [(each.kind, each.subject.name) for each in step.instructions]
+
+
+def test_an_eviction_is_not_sent_again_when_the_start_has_room_without_it() -> None:
+    """The start is given up and the gang starts on the other node at once: nobody is stopped for it."""
+    step = another_node("x")
+    assert (orders(step), notes(step)[0], step.memory.pipelined_starts) == ([("admit", "w")], "not_needed", ())
+
+
+@pytest.mark.parametrize(("came_free", "asks"), [("", {}), ("x", {"gpu_models": 0b10})])
+def test_an_eviction_is_sent_again_when_there_is_no_room_without_it(came_free: str, asks: dict[str, Any]) -> None:
+    """Nothing came free, or only GPUs of another model than the gang asks for."""
+    step = another_node(came_free, **asks)
+    assert (("evict", "v") in orders(step), notes(step)) == (True, [])
+
+
+def test_an_eviction_is_sent_again_when_its_queue_has_no_quota_without_it() -> None:
+    """A node came free, but the limit of the queue allows one of the two gangs."""
+    limited = tenants(("a", 0, 0), ("b", 0, 0), limit={"a": 8})
+    step = another_node("x", limited)
+    assert (orders(step), notes(step)) == ([("evict", "v")], [])
+
+
+def test_an_eviction_is_sent_again_for_a_start_that_moves_its_victim() -> None:
+    """Two gangs are to start, and one of them has no room without it."""
+    work = [holds("v", 4, on=range(4)), holds("y", 8, on=range(8, 16), priority=5), waits("w", 8, priority=5)]
+    play = Ticking("3x8", [*work, holds("z", 4, on=range(16, 20), priority=5)])
+    play.tick(100.0, lost=True)
+    assert [[part.workload for part in each.parts] for each in play.memory.pipelined_starts] == [["w", "v"]]
+    play.finish("y")
+    assert orders(play.tick(340.0)) == [("evict", "v")]
+
+
+def one_fails(ends: str) -> tuple[Ticking, Step]:
+    """Of 12 GPUs, u and v leave 8 to w; u leaves, the order to v fails, and `ends` ends before it is sent again."""
+    work = [holds("u", 4), holds("v", 4), holds("x", 4, priority=5), waits("w", 8, priority=5, gpus_per_member=8)]
+    play = Ticking("1x12", work)
+    step = play.tick(100.0)
+    assert orders(step) == [("evict", "u"), ("evict", "v")]
+    play.gangs["v"].state = State.RUNNING
+    play.outcomes = (play.outcomes[0], *done(step.instructions[1:], 100.0, OutcomeKind.FAILED, retryable=True))
+    play.finish(*ends.split())
+    return play, play.tick(101.0)
+
+
+def test_room_without_a_victim_counts_what_another_one_gives_up() -> None:
+    """4 GPUs are free and 4 come free: the gang waits for these only, and starts on both."""
+    play, step = one_fails("x")
+    assert (orders(step), notes(step)[0]) == ([], "not_needed")
+    play.leave("u")
+    assert orders(play.tick(130.0)) == [("admit", "w")]
+    assert play.running() == ["v", "w"]
+
+
+def test_an_eviction_is_sent_again_when_the_other_victim_is_not_enough() -> None:
+    """Only 4 GPUs come free without it."""
+    assert orders(one_fails("")[1]) == [("evict", "v")]
 
 
 def followed(**changes: Any) -> tuple[Ticking, Step]:
