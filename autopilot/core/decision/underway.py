@@ -291,7 +291,7 @@ def _not_needed(
             in_flight={key: entry for key, entry in memory.in_flight.items() if key not in due},
             pipelined_starts=tuple(each for each in memory.pipelined_starts if each is not pipelined),
         )
-        if _has_room(_under_way(without, observation, policy, names)[0], names.workload[pipelined.uid]):
+        if _has_room(_under_way(without, observation, policy, names)[0], names.workload.get(pipelined.uid, -1)):
             found |= set(due)
     return found
 
