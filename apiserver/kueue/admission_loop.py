@@ -281,8 +281,8 @@ class AdmissionLoop:
             return self._trees[flavor]
         context = self.context
         spec = (context.store.get(TOPOLOGIES, "", topology) or {"spec": {"levels": []}})["spec"]
-        labels = spec_of(context.state.flavors[flavor]).get("nodeLabels") or {}
-        tree = Tree(topology, [level["nodeLabel"] for level in spec["levels"]], labels)
+        levels = [level["nodeLabel"] for level in spec["levels"]]
+        tree = Tree(topology, levels, spec_of(context.state.flavors[flavor]))
         inside = []
         placed: set[str] = set()
         for queue in context.state.queues.values():

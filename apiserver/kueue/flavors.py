@@ -228,8 +228,8 @@ class Assigner:
         tolerations = [*(spec.get("tolerations") or []), *(flavor_spec.get("tolerations") or [])]
         taint = untolerated(flavor_spec.get("nodeTaints") or [], tolerations)
         if taint is not None:
-            text = f"{taint['key']}={taint['value']}" if taint.get("value") else taint["key"]
-            return f"untolerated taint {{{text}: {taint['effect']}}} in flavor {name}"
+            text = f"{taint['key']} {taint.get('value', '')} {taint['effect']} <nil>"  # Kueue prints the fields
+            return f"untolerated taint {{{text}}} in flavor {name}"
         if not wants_flavor(spec, flavor_spec.get("nodeLabels") or {}):
             return f"flavor {name} doesn't match node affinity"
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -31,12 +32,15 @@ class Domain:
 class Tree:
     """The nodes of a flavor as domains of a topology, with what is free on them."""
 
-    def __init__(self, name: str, levels: list[str], labels: dict[str, str]) -> None:
+    def __init__(self, name: str, levels: list[str], flavor: Obj) -> None:
         self.name = name
         self.levels = levels
-        self.labels = labels
+        self.hosts = levels[-1:] == [HOST]  # taints, selectors and affinity count on single nodes alone
+        self.labels = flavor.get("nodeLabels") or {}
+        self.tolerations = flavor.get("tolerations") or []
         self.roots: dict[Values, Domain] = {}
         self.leaves: dict[Values, Domain] = {}
+        self.excluded: Counter[str] = Counter()  # leaves without room for a single pod, by the reason
 
     def add_node(self, node: Obj, free: Amounts) -> None:
         """A node, if it belongs to the flavor and is ready."""
@@ -67,11 +71,14 @@ class Tree:
     def place(self, pod_set: Obj, count: int) -> tuple[Obj | None, str]:
         """The assignment of `count` pods as status.admission states it; or None, and why there is none."""
         spec = pod_set["template"]["spec"]
+        self.excluded.clear()
         self._count_fits(self.roots.values(), spec, pod_requests(spec))
         asked = pod_set.get("topologyRequest") or {}
         level = asked.get("required") or asked.get("preferred") or self.levels[-1]
         if level not in self.levels:
             return None, f"no requested topology level: {level}"
+        if not self.leaves:
+            return None, f"no topology domains at level: {level}"
         chosen = self._choose(
             self.levels.index(level),
             count,
@@ -80,10 +87,31 @@ class Tree:
         )
         if chosen is None:
             most = self._most(self.levels.index(level), required=bool(asked.get("required")))
-            if not most:
-                return None, f'topology "{self.name}" doesn\'t allow to fit any of {count} pod(s)'
-            return None, f'topology "{self.name}" allows to fit only {most} out of {count} pod(s)'
+            return None, self._not_fit(most, count)
         return self._entry(self._descend(chosen, count)), ""
+
+    def _not_fit(self, most: int, count: int) -> str:
+        fit = f"allows to fit only {most} out of" if most else "doesn't allow to fit any of"
+        text = f'topology "{self.name}" {fit} {count} pod(s)'
+        if self.excluded:
+            reasons = ", ".join(sorted(f"{reason}: {number}" for reason, number in self.excluded.items()))
+            text += f". Total nodes: {len(self.leaves)}; excluded: {reasons}"
+        return text
+
+    def _leaf_fits(self, leaf: Domain, spec: Obj, single: Amounts) -> int:
+        reason = _refusal(leaf.free[0][0], spec, self.tolerations) if self.hosts else ""
+        if reason:
+            self.excluded[reason] += 1
+            return 0
+        free: Amounts = {}
+        for _, amounts in leaf.free:
+            for name, value in amounts.items():
+                free[name] = free.get(name, Fraction(0)) + value
+        asked = [(name, value) for name, value in (single | {PODS: Fraction(1)}).items() if value]
+        count, limiting = min((max(0, int(free.get(name, Fraction(0)) // value)), name) for name, value in asked)
+        if not count:
+            self.excluded[f'resource "{limiting}"'] += 1
+        return count
 
     def _count_fits(self, domains: Iterable[Domain], spec: Obj, single: Amounts) -> int:
         total = 0
@@ -91,7 +119,7 @@ class Tree:
             if domain.below:
                 domain.fits = self._count_fits(domain.below.values(), spec, single)
             else:
-                domain.fits = sum(_fitting(node, free, spec, single) for node, free in domain.free)
+                domain.fits = self._leaf_fits(domain, spec, single)
             total += domain.fits
         return total
 
@@ -129,9 +157,8 @@ class Tree:
         return sorted(found, key=lambda each: each[0].values)
 
     def _entry(self, placed: list[tuple[Domain, int]]) -> Obj:
-        hosts = self.levels[-1] == HOST
-        levels = [HOST] if hosts else self.levels
-        rows = [domain.values[-1:] if hosts else domain.values for domain, _ in placed]
+        levels = [HOST] if self.hosts else self.levels
+        rows = [domain.values[-1:] if self.hosts else domain.values for domain, _ in placed]
         counts = [count for _, count in placed]
         entry: Obj = {
             "domainCount": len(rows),
@@ -146,13 +173,16 @@ def _ready(node: Obj) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in found)
 
 
-def _fitting(node: Obj, free: Amounts, spec: Obj, single: Amounts) -> int:
-    if untolerated(node["spec"].get("taints") or [], spec.get("tolerations") or []) is not None:
-        return 0
-    if not wants_node(spec, node["metadata"].get("labels") or {}):
-        return 0
-    asked = single | {PODS: Fraction(1)}
-    return max(0, min(int(free.get(name, Fraction(0)) // value) for name, value in asked.items() if value))
+def _refusal(node: Obj, spec: Obj, tolerations: list[Obj]) -> str:
+    """Why a node takes no pod of a spec, whatever is free there; "" if it takes some."""
+    taint = untolerated(node["spec"].get("taints") or [], [*(spec.get("tolerations") or []), *tolerations])
+    if taint is not None:
+        value = f"={taint['value']}" if taint.get("value") else ""
+        return f'taint "{taint["key"]}{value}:{taint["effect"]}"'
+    labels = node["metadata"].get("labels") or {}
+    if not wants_node({"nodeSelector": spec.get("nodeSelector")}, labels):
+        return "nodeSelector"
+    return "" if wants_node({"affinity": spec.get("affinity")}, labels) else "affinity"
 
 
 def _fewest(domains: list[Domain], count: int) -> list[Domain]:

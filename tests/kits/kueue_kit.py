@@ -49,6 +49,16 @@ class KueueCluster:
         body = {"apiVersion": API_VERSION, "kind": "LocalQueue", "metadata": {"name": local or name}}
         self.ask("POST", f"{SPACE}/localqueues", body | {"spec": {"clusterQueue": name}})
 
+    def node(self, name: str, gpus: int = 8, **spec: Any) -> None:
+        """A ready node that pods of the flavor run on."""
+        labels = {"gpu": "h100", "kubernetes.io/hostname": name}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec}
+        self.ask("POST", "/api/v1/nodes", body)
+        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: str(gpus)}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+        self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
+
     def priority(self, name: str, value: int) -> None:
         """A WorkloadPriorityClass."""
         self.create("WorkloadPriorityClass", "workloadpriorityclasses", name, value=value)

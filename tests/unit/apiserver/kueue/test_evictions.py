@@ -27,15 +27,6 @@ class Checked(KueueCluster):
         self.run(2)
         self.start()
 
-    def node(self, name: str) -> None:
-        """A node that pods of the flavor run on."""
-        meta = {"name": name, "labels": {"gpu": "h100"}}
-        self.ask("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta})
-        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
-        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
-        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
-        self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
-
     def start(self) -> None:
         """The Job, until it runs."""
         self.job("one", "a", 2, pods=2)
