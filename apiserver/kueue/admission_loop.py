@@ -47,11 +47,18 @@ class AdmissionLoop:
         self._retries: WorkQueue[str] = WorkQueue(context.timeline, delays.retry_s, self._retry)
         self._idle = 0
         self._trees: dict[str, Tree] = {}
+        self._blocked: list[Entry] = []  # of a cycle that stands until all admitted work is ready
 
     def clear(self) -> None:
         """Stop."""
         self._cycles.clear()
         self._retries.clear()
+        self._blocked.clear()
+
+    def counted(self) -> None:
+        """What is counted has changed: a cycle that stands may go on."""
+        if self._blocked:
+            self.wake()
 
     def wake(self) -> None:
         """Something may be admitted now."""
@@ -118,6 +125,26 @@ class AdmissionLoop:
 
     def cycle(self) -> None:
         """One cycle; another follows while there are heads that may move."""
+        stood, entries = bool(self._blocked), self._blocked or self._decided()
+        if not entries:
+            return
+        admitted = False
+        for number, entry in enumerate(entries):
+            if entry.outcome == "assumed" and self._unready():
+                if not stood or number:
+                    self._wait(entry)
+                self._blocked = entries[number:]
+                return
+            admitted = self._conclude(entry) or admitted
+        self._blocked = []
+        self._idle = 0 if admitted else self._idle + 1
+        waiting = any(self.context.pending[entry.info.cluster_queue].waiting for entry in entries)
+        stuck = all(entry.outcome == "preempting" for entry in entries)
+        if stood or (waiting and not (stuck and self._idle > IDLE_CYCLES)):
+            self._cycles.add("")
+
+    def _decided(self) -> list[Entry]:
+        """The heads of the queues, with what becomes of them."""
         context = self.context
         heads = []
         for name in sorted(context.pending):
@@ -126,18 +153,8 @@ class AdmissionLoop:
             info = context.pending[name].pop()
             if info is not None and self._current(info):
                 heads.append(info)
-        if not heads:
-            return
         self._trees = {}
-        entries = Cycle(context.state, context.now, self.place, self._refusal).run(heads)
-        admitted = False
-        for entry in entries:
-            admitted = self._conclude(entry) or admitted
-        self._idle = 0 if admitted else self._idle + 1
-        waiting = any(context.pending[info.cluster_queue].waiting for info in heads)
-        stuck = all(entry.outcome == "preempting" for entry in entries)
-        if waiting and not (stuck and self._idle > IDLE_CYCLES):
-            self._cycles.add("")
+        return Cycle(context.state, context.now, self.place, self._refusal).run(heads) if heads else []
 
     def _current(self, info: Info) -> bool:
         """Whether a head still waits; takes the stored state of it."""
@@ -161,7 +178,7 @@ class AdmissionLoop:
 
     def _conclude(self, entry: Entry) -> bool:
         """Write what a cycle decided; whether the workload was admitted."""
-        if entry.outcome == "assumed" and entry.queue is not None and not self._must_wait(entry.info):
+        if entry.outcome == "assumed" and entry.queue is not None:
             return self._admit(entry, entry.queue)
         if entry.outcome == "preempting":
             for target in entry.targets:
@@ -170,16 +187,25 @@ class AdmissionLoop:
         self._tell(entry)
         return False
 
-    def _must_wait(self, info: Info) -> bool:
-        """With waitForPodsReady and blockAdmission: somebody admitted is not ready yet."""
+    def _unready(self) -> bool:
+        """With blockAdmission: something that holds quota is not ready yet."""
         waits = self.context.config.wait_for_pods_ready
         if waits is None or not waits.block_admission:
             return False
-        state = self.context.state
         return any(
-            workloads.is_admitted(each.obj) and not conditions.is_true(each.obj, workloads.PODS_READY)
-            for queue in state.queues.values()
+            not conditions.is_true(each.obj, workloads.PODS_READY)
+            for queue in self.context.state.queues.values()
             for each in queue.workloads.values()
+        )
+
+    def _wait(self, entry: Entry) -> None:
+        """Say of the next workload what it waits for."""
+        text, generation = "waiting for all admitted workloads to be in PodsReady condition", workloads.generation
+        self.context.edit(
+            entry.info.obj,
+            lambda status: workloads.unset_reservation(
+                status, "Waiting", text, self.context.now, generation(entry.info.obj)
+            ),
         )
 
     def _admit(self, entry: Entry, queue: Queue) -> bool:

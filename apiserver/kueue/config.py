@@ -7,14 +7,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class WaitForPodsReady:
-    """Evict what is admitted but does not start: after `timeout_s`, with a growing backoff, at most `limit` times."""
+    """`waitForPodsReady` of the configuration: what happens to admitted work whose pods are not ready."""
 
-    timeout_s: float = 300.0
-    recovery_timeout_s: float | None = None
-    block_admission: bool = False
-    limit: int | None = None
-    base_s: float = 60.0
-    max_s: float = 3600.0
+    timeout_s: float = 1800.0  # from the admission
+    recovery_timeout_s: float | None = None  # from the first pod that failed; None: `timeout_s`, 0: for ever
+    block_admission: bool = False  # nothing else is admitted until all admitted work is ready
+    backoff_limit: int | None = None  # evictions for it before the Workload is deactivated; None: any number
+    backoff_base_s: float = 60.0  # doubles with each eviction
+    backoff_max_s: float = 3600.0
+
+    def limit_s(self, reason: str) -> float:
+        """Seconds that a Workload may stay in a reason of its condition PodsReady; 0 for any time."""
+        if reason != "WaitForRecovery":
+            return self.timeout_s
+        return self.timeout_s if self.recovery_timeout_s is None else self.recovery_timeout_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,5 @@ class Config:
     """Configuration; the defaults are those of Kueue 0.19."""
 
     priority_boost: bool = False  # feature gate PriorityBoost
-    wait_for_pods_ready: WaitForPodsReady | None = None
-    reports_pods_ready: bool = True  # the condition PodsReady is written
+    wait_for_pods_ready: WaitForPodsReady | None = field(default_factory=WaitForPodsReady)  # None: not at all
     delays: Delays = field(default_factory=Delays)

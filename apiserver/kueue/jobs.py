@@ -228,7 +228,7 @@ class JobReconciler:
         if workload is None:
             self._create(job)
             return
-        if context.config.reports_pods_ready and self._pods_ready(job, workload):
+        if context.config.wait_for_pods_ready is not None and self._pods_ready(job, workload):
             return
         if workloads.is_evicted(workload):
             self._evicted(job, workload)

@@ -60,6 +60,7 @@ class WorkloadController:
             context.state.count(info_of(new, boosts=context.config.priority_boost))
             if old is not None and before == phase and self._frees(old, new):
                 self._retry(new)
+            self.loop.counted()
         self.queue.add(key, context.config.delays.first_s if old is None else None)
 
     @staticmethod
@@ -343,26 +344,24 @@ class WorkloadController:
         return True
 
     def _not_ready(self, workload: Obj) -> float:
-        """Seconds until its pods are late; evicts it if they are."""
+        """Seconds until its pods are late; evicts or deactivates it if they are."""
         waits = self.context.config.wait_for_pods_ready
         if waits is None or workloads.is_evicted(workload) or not workloads.is_active(workload):
             return 0.0
-        if not workloads.is_admitted(workload) or conditions.is_true(workload, workloads.PODS_READY):
-            return 0.0
         ready = conditions.find(workload, workloads.PODS_READY)
-        if ready is not None and ready["reason"] == "WaitForRecovery":
-            if waits.recovery_timeout_s is None:
-                return 0.0
-            since, limit_s, cause = ready, waits.recovery_timeout_s, "WaitForRecovery"
-        else:
-            admitted = conditions.find(workload, workloads.ADMITTED)
-            since, limit_s, cause = admitted or {}, waits.timeout_s, "WaitForStart"
-        left_s = limit_s - (self.context.now - conditions.since(since)).total_seconds()
+        if not workloads.is_admitted(workload) or (ready is not None and ready["status"] == "True"):
+            return 0.0
+        cause = ready["reason"] if ready is not None else "WaitForStart"
+        since = ready if cause == "WaitForRecovery" else conditions.find(workload, workloads.ADMITTED)
+        limit_s = waits.limit_s(cause)
+        if since is None or not limit_s:
+            return 0.0
+        now = self.context.now
+        left_s = limit_s - (now - conditions.since(since)).total_seconds()
         if left_s > 0:
             return left_s
         count = (workloads.status_of(workload).get("requeueState") or {}).get("count", 0)
-        now = self.context.now
-        if waits.limit is not None and count + 1 > waits.limit:
+        if waits.backoff_limit is not None and count + 1 > waits.backoff_limit:
             generation, kind = workloads.generation(workload), workloads.DEACTIVATION
             message = "exceeding the maximum number of re-queuing retries"
             self.context.edit(
@@ -371,12 +370,13 @@ class WorkloadController:
             )
             return 0.0
         message = f"Exceeded the PodsReady timeout {'/'.join(key_of(workload))}"
+        base_s, max_s = waits.backoff_base_s, waits.backoff_max_s
         self.evict(
             workload,
             "PodsReadyTimeout",
             message,
             cause,
-            lambda status: workloads.count_requeue(status, now, waits.base_s, waits.max_s),
+            lambda status: workloads.count_requeue(status, now, base_s, max_s),
         )
         return 0.0
 
