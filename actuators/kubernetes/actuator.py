@@ -420,7 +420,7 @@ class KubernetesActuator:
 
 
 def _begun_words(effect: Effect, lever: Lever) -> str:
-    """What begins. The owner of work that is taken back is told why no annotation of his keeps it."""
+    """What begins. The owner of work that is taken back is told why no annotation of the owner keeps it."""
     takes = effect.instruction.operation.takes
     if takes not in {StopReason.RECLAIM, StopReason.RECLAIM_MOVE}:
         return lever.words

@@ -68,7 +68,7 @@ def life_of(
 
 
 def stops(gang: Gang) -> bool:
-    """True where all its pods are to go, whoever decided that: nobody needs to stop it, and its GPUs come free.
+    """True where all its pods are to go, by any decision: it needs no eviction, and its GPUs come free.
 
     Its Workload or its Job says so before its pods do. How long before depends on Kueue and on the Job controller, and
     has no bound: the pods run on meanwhile, without a deletionTimestamp.

@@ -43,7 +43,7 @@ _COLUMNS = (
 Found = dict[str, dict[str, float]]
 """Measure -> service -> value."""
 MOST = 1e12
-"""Largest value that counts, in any unit: no service has so many requests, tokens or seconds."""
+"""Largest value that counts, in any unit: no service reaches it in requests, tokens or seconds."""
 _SLACK = 1.01
 """How far the rate of a bucket may exceed that of all requests: they are not read at one instant."""
 

@@ -46,7 +46,7 @@ class Needed(Checker):
         self._held: dict[int, Started] = {}
         self._leaving: dict[int, _Leaver] = {}
         self._new: list[int] = []  # victims of this instant
-        self._over: set[int] = set()  # those that leave for nobody once this instant is judged
+        self._over: set[int] = set()  # those that leave without a start that needs them, once this instant is judged
         self._now_s = 0.0
 
     def on_evicting(self, fact: Evicting) -> None:
@@ -60,7 +60,7 @@ class Needed(Checker):
         self._new.append(fact.job)
 
     def on_started(self, fact: Started) -> None:
-        """It waits for nobody any more."""
+        """It waits for no victim any more."""
         self._advance(fact.at_s)
         self._held[fact.job], name = fact, self.jobs.id[fact.job]
         self._over |= {job for job, each in self._leaving.items() if each.name == name or job == fact.job}

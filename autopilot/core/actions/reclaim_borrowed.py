@@ -69,7 +69,7 @@ MOVES = Case(
 
 
 OWED = 40
-"""What is owed by contract may take so many times the steps of other searches: it must be there in time."""
+"""Steps of a search for what is owed by contract, over those of other searches: it must end in time."""
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -84,7 +84,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         if miss is None:
             miss = _try(ctx, at, keys[at], submit)
             if miss is None:
-                refused.clear()  # whoever gave way, or is to, changes the answer for others
+                refused.clear()  # each victim, past or planned, changes the answer for others
                 keys = scheduling_signatures(ctx)
             else:
                 refused[keys[at]] = miss

@@ -297,7 +297,7 @@ def _not_needed(
 
 
 def _has_room(ctx: Context, row: int) -> bool:
-    """True if a pending gang could start within its quota on what is free or leaves, on nodes reserved for nobody."""
+    """True if a pending gang could start within its quota on what is free or leaves, on nodes without a reservation."""
     if row not in ctx.pending:
         return False
     at = ctx.position_of(row)

@@ -13,7 +13,7 @@ NAME = "contract"
 UNIT = "GPUs taken by contract for it within the hour"
 
 TIMES = 2.0
-"""Contracts take at most so many times the GPUs that a beneficiary needs."""
+"""Contracts take at most this multiple of the GPUs that a beneficiary needs."""
 
 PASSES = allow(NAME, 0.0, UNIT, 0.0)
 """The verdict on what the rule does not concern."""

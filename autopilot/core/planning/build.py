@@ -140,7 +140,7 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
     mine = np.flatnonzero(np.isin(held.workload, rows) & ~held.leaving & holding_mask(work)[held.workload])
     mine = mine[np.argsort(held.workload[mine], kind="stable")]
     after = once_done(ctx.memory, ctx.whatif, busy_rows)
-    leaves = ctx.leaving_mask()  # not a victim whose eviction has failed: it leaves for nobody
+    leaves = ctx.leaving_mask()  # without victims whose eviction has failed: they stay
     run_s, _, _ = run_times(ctx.observation, ctx.policy, ctx.outlook, rows)
     for row, length_s in zip(rows.tolist(), run_s.tolist(), strict=True):
         if row in after:

@@ -60,7 +60,7 @@ ENDED = frozenset(state for state, following in TRANSITIONS.items() if not follo
 
 
 LEAST_OBJECTS = 3
-"""So many objects must have failed effects before everything is paused: fewer say nothing of the cluster."""
+"""Everything is paused when effects of this many objects failed: fewer may be faults of the objects."""
 
 OF_ITS_OBJECT = frozenset({Cause.WEBHOOK, Cause.PLACE, Cause.HARM, Cause.CONFIG, Cause.LEVER})
 """Causes of the object of an effect, or of what the cluster is set up for: other effects may well come about."""

@@ -176,7 +176,7 @@ def _room(gang: Waiting) -> str:
 
 
 def _displacing(gang: Waiting) -> list[str]:
-    """Whom it could displace now, in its queue and in others, as the rule set answers."""
+    """The work that it could displace now, in its queue and in others, as the rule set answers."""
     ctx, rules, modes = gang.ctx, gang.ctx.quota.rules, gang.ctx.policy.modes
     across_off = not rules.at_once and (not modes.on(Effect.RECLAIM) or len(ctx.quota.ledger.parent) <= 2)
     if ctx.ahead[gang.at]:

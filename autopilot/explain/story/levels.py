@@ -154,7 +154,7 @@ def rival_lines(ctx: Context, claim: Claim) -> list[str]:
 
 
 def settings_line(ctx: Context, queue: int) -> str:
-    """Whom the settings of a queue let it displace (cohort rules)."""
+    """The work that the settings of a queue let it displace (cohort rules)."""
     queues = ctx.quota.ledger.queues
 
     def how(column: Sequence[int]) -> str:

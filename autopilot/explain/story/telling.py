@@ -299,7 +299,7 @@ def _at_stake(ctx: Context, row: int) -> str:
 
 
 def _until_when(ctx: Context, row: int) -> str:
-    """Against whom the protection of work does not hold; "" where it holds against all."""
+    """How far the protection of work counts, as the end of a sentence; "" where it counts without a limit."""
     if row in ctx.quota.lent:
         return "; that holds until the owner of these GPUs returns, because it is above the guarantee of its queue"
     if row in ctx.quota.late:

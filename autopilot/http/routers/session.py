@@ -37,7 +37,7 @@ def sign_in(desk: Asked, request: Request, response: Response, given: SignIn) ->
     """Exchange a token for a session cookie. Only the page of this service may ask.
 
     Sign-ins with a token that is none count by address, those with a valid one by its name: behind one proxy, mistakes
-    of one person block nobody else.
+    of one person do not block other people.
     """
     check_origin(request)
     caller = desk.tokens.caller(given.token.strip())
