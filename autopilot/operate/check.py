@@ -10,6 +10,7 @@ from typing import Any
 
 from autopilot.app.commands.json_out import write_json
 from autopilot.oncall.queries import PrometheusAsker, QueryError
+from autopilot.operate.check_policies import shipped_policies
 from autopilot.operate.check_rights import further_rights
 from autopilot.readiness.checks import run_checks
 from autopilot.readiness.line import Asked, Line, Sample, Status
@@ -49,7 +50,8 @@ def check_cluster(
     settings = load_settings(config, over)
     cluster = settings.kubernetes or Kubernetes()
     access = Access(Address(cluster.kubeconfig, cluster.context, cluster.in_cluster))
-    asked = Asked(ClusterApi(access), _telemetry(settings), now_s, cluster.namespace, further_rights(cluster))
+    rights, policies = further_rights(cluster), shipped_policies(cluster)
+    asked = Asked(ClusterApi(access), _telemetry(settings), now_s, cluster.namespace, rights, policies)
     lines: list[Line] = []
     for line in run_checks(asked):
         lines.append(line)

@@ -31,8 +31,8 @@ def check(
 ) -> None:
     """Check whether a cluster is ready: rights, GPUs, labels, MIG, Kueue, DCGM fields and clocks, each with the fix.
 
-    It reads only. Without --kubeconfig it asks the cluster of your default kubeconfig. The exit status is 1 where
-    something failed.
+    It changes nothing: it reads, and tries in dry runs whether the admission policies are in force. Without
+    --kubeconfig it asks the cluster of your default kubeconfig. The exit status is 1 where something failed.
     """
     from autopilot.app.commands.run_commands import out
     from autopilot.operate.check import check_cluster

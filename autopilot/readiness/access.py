@@ -65,10 +65,15 @@ def _skew(asked: Asked, answer: Answer) -> Iterator[Line]:
 
 def identity(asked: Asked) -> Iterator[Line]:
     """The user that the server sees."""
+    user, reason = user_of(asked)
+    if user:
+        yield Line("identity", "user", Status.OK, user)
+    else:
+        yield Line("identity", "user", Status.UNKNOWN, f"the server names no user: {reason}", "none needed")
+
+
+def user_of(asked: Asked) -> tuple[str, str]:
+    """The name of the user that the server sees ("": it names none), and what it said."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = asked.cluster.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
-    user = ((answer.document.get("status") or {}).get("userInfo") or {}).get("username", "")
-    if user:
-        yield Line("identity", "user", Status.OK, str(user))
-    else:
-        yield Line("identity", "user", Status.UNKNOWN, f"the server names no user: {answer.reason}", "none needed")
+    return str(((answer.document.get("status") or {}).get("userInfo") or {}).get("username", "")), answer.reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autopilot.readiness.access import identity, reachable
+from autopilot.readiness.admission import admission
 from autopilot.readiness.capacity import capacity
 from autopilot.readiness.kueue import kueue
 from autopilot.readiness.line import Asked, Check, Line, Status
@@ -12,7 +13,7 @@ from autopilot.readiness.nodes import gpu_nodes
 from autopilot.readiness.rights import permissions
 from autopilot.readiness.telemetry import telemetry
 
-CHECKS: tuple[Check, ...] = (identity, permissions, gpu_nodes, kueue, capacity, telemetry)
+CHECKS: tuple[Check, ...] = (identity, permissions, admission, gpu_nodes, kueue, capacity, telemetry)
 
 
 def run_checks(asked: Asked) -> Iterator[Line]:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from autopilot.readiness.admission import Policies
     from autopilot.readiness.rights import Right
 
 
@@ -63,8 +64,8 @@ class Cluster(Protocol):
         """Read `path`."""
         ...
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
-        """Send a review; nothing is changed by one."""
+    def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Answer:
+        """Send a review or a dry run; neither changes anything."""
         ...
 
 
@@ -95,6 +96,7 @@ class Asked:
     now_s: Callable[[], float]
     namespace: str  # where the settings of the service are
     rights: tuple[Right, ...] = ()  # beside those that reading takes
+    policies: Policies | None = None  # that should be in force; None: no effects are enabled
 
 
 Check = Callable[[Asked], Iterator[Line]]

@@ -34,7 +34,7 @@ class Right:
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
-KUEUE = "kueue.x-k8s.io"
+KUEUE, REGISTRATION = "kueue.x-k8s.io", "admissionregistration.k8s.io"
 RIGHTS: tuple[Right, ...] = (
     Right("", "nodes", "capacity, labels and taints", needed=True),
     Right("", "namespaces", "what people keep the autopilot away from"),
@@ -58,12 +58,14 @@ RIGHTS: tuple[Right, ...] = (
     Right("resource.k8s.io", "resourceclaims", "GPUs that DRA has allocated"),
     Right("resource.k8s.io", "resourceclaimtemplates", "GPUs that pods will ask DRA for"),
     Right("resource.k8s.io", "deviceclasses", "the devices of a class of DRA"),
+    Right(REGISTRATION, "mutatingwebhookconfigurations", "the state of Kueue, for `autopilot check`", verbs=("list",)),
     Right(
-        "admissionregistration.k8s.io",
-        "mutatingwebhookconfigurations",
-        "the state of Kueue, for `autopilot check`",
+        REGISTRATION,
+        "validatingadmissionpolicies",
+        "the limits of our accounts, for `autopilot check`",
         verbs=("list",),
     ),
+    Right(REGISTRATION, "validatingadmissionpolicybindings", "whether these policies refuse anything", verbs=("list",)),
     Right("authentication.k8s.io", "tokenreviews", "sign-in with tokens of the cluster", verbs=("create",)),
     Right("", "configmaps", "policy and kill switch", verbs=("get",), own_namespace=True),
 )

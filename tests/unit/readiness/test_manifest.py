@@ -48,6 +48,8 @@ def test_every_kind_that_is_read_is_granted() -> None:
     assert {key: granted.get(key) for key in read} == read
     assert {resource for _, resource in granted.keys() - read.keys()} == {
         "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
         "tokenreviews",
         "configmaps",
     }

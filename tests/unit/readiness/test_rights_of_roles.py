@@ -28,6 +28,7 @@ from autopilot.crds.planning import KEPT_S
 from autopilot.crds.policy_status import PolicyStatus
 from autopilot.crds.roles import SERVICE_RULES, roles
 from autopilot.memory_store import InMemoryStore
+from autopilot.operate.check_policies import shipped_policies
 from autopilot.readiness.checks import run_checks
 from autopilot.readiness.line import Asked
 from autopilot.readiness.manifest import MEMORY_PARTS, POLICY_MAP, RBAC, SWITCH_MAP, leading_rules, observe, rules
@@ -39,6 +40,7 @@ from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.inbox import ClusterInbox
 from autopilot.service.leading.lease import Terms
 from autopilot.service.leading.memory import ClusterMemory
+from autopilot.service.settings import Kubernetes
 from autopilot.service.watchdog.marker import Marker
 from collectors.kubernetes.reflector import Timing
 from collectors.kubernetes.source import Cluster
@@ -149,7 +151,8 @@ def test_looking_at_a_cluster_uses_each_of_its_rights() -> None:
         source = Cluster(wire(server, OURS, Faults(QUIET), lambda _write: None), START.timestamp, rng=random.Random(1))
         for _ in range(3):
             source.step_all()
-    assert list(run_checks(Asked(InProcess(server, OURS), None, START.timestamp, NAME.namespace)))
+    policies = shipped_policies(Kubernetes(in_cluster=True, act=True))
+    assert list(run_checks(Asked(InProcess(server, OURS), None, START.timestamp, NAME.namespace, policies=policies)))
     used.rights = {each for each in used.rights if each.group not in REVIEWS}
     used.check([rule for rule in rules(False) if not REVIEWS & {*rule["apiGroups"]}])
 

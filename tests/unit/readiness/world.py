@@ -88,7 +88,7 @@ class World:
             200, json.dumps({"metadata": more if paged else {}, "items": found if paged else self.lists[path]})
         )
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+    def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Answer:
         if path.endswith("selfsubjectreviews"):
             return Answer(201, json.dumps({"status": {"userInfo": {"username": "ada"}}}))
         asked = body["spec"]["resourceAttributes"]
