@@ -165,11 +165,17 @@ def test_nothing_moves_in_peak_hours() -> None:
 
 
 def test_one_set_of_moves_is_under_way_at_a_time() -> None:
-    """While a gang saves, its island is not seen as free; nothing else moves for it."""
-    work = [*STRAGGLERS, holds("c", 3, range(32, 35), gpus_per_member=3, **SAVES)]
-    seen = island_expected(work, total_s={**LASTING, "c": 100 * HOUR_S}, islands=(0, 0, 1, 1, 2, 2))
+    """Six nodes are expected too. They need one more move, which waits until the first gang has moved."""
+    six = MixKind((), 48, 8)
+    work = [
+        *STRAGGLERS,
+        holds("c", 3, range(32, 35), gpus_per_member=3, **SAVES),
+        holds("d", 1, [48], gpus_per_member=1, **SAVES),
+    ]
+    total_s = {**LASTING, "c": 100 * HOUR_S, "d": 100 * HOUR_S}
+    seen = island_expected(work, total_s=total_s, islands=(0, 0, 1, 1, 2, 2, 3, 3), mix=mix_of(ISLAND, six))
     step = decide(seen, PATIENT)
-    assert [each.subject.name for each in step.instructions] == ["b"]
+    assert [each.subject.name for each in step.instructions] == ["d"]
     again = decide(replace(seen, tick=1, now_s=NOW_S + 10.0), PATIENT, step.memory)
     assert not [each for each in again.decision.plan.proposals if each.kind == "move"]
 
