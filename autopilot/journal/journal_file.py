@@ -147,6 +147,11 @@ class SqliteJournal:
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute("COMMIT")
+        elif others := other_schemas(db):
+            raise InputError(
+                f"{self.path}: written as {others}; this version writes {SCHEMA}, and no version reads a mixture. "
+                "Move it away; the version that wrote it reads it"
+            )
         db.execute(ALERTS)
 
     # --- the port --------------------------------------------------------------------------------
@@ -315,6 +320,12 @@ class SqliteJournal:
         except sqlite3.Error:
             return None
         return None if row is None else int(row[0])
+
+
+def other_schemas(db: sqlite3.Connection) -> str:
+    """All schemas of a journal where one of them is not `SCHEMA`; "" where this version reads it."""
+    found = {row[0] for row in db.execute("SELECT DISTINCT schema FROM runs")}
+    return ", ".join(sorted(found)) if found - {SCHEMA} else ""
 
 
 def checksum_of(observation: bytes, signals: bytes | None, decision: bytes) -> int:

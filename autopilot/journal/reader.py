@@ -20,7 +20,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
 from autopilot.journal.alerts import AlertStep, read_steps
 from autopilot.journal.decisions import Decided, DecisionDecoder, read_outcomes
-from autopilot.journal.journal_file import APPLICATION_ID, SCHEMA, checksum_of, fault_of
+from autopilot.journal.journal_file import APPLICATION_ID, SCHEMA, checksum_of, fault_of, other_schemas
 from autopilot.journal.observations import ObservationDecoder
 from autopilot.journal.table_codec import UnreadableError
 
@@ -91,11 +91,11 @@ class JournalReader:
             if mark != APPLICATION_ID:
                 self._db.close()
                 raise InputError(f"{self.path}: a database, but not a journal of the autopilot")
-            schemas = {row[0] for row in self._db.execute("SELECT DISTINCT schema FROM runs")}
-        if schemas - {SCHEMA}:
+            others = other_schemas(self._db)
+        if others:
             self._db.close()
             raise InputError(
-                f"{self.path}: written as {', '.join(sorted(schemas))}; this version reads {SCHEMA}. "
+                f"{self.path}: written as {others}; this version reads {SCHEMA}. "
                 "Read it with the version that wrote it, or record the run again"
             )
 

@@ -1,4 +1,6 @@
-"""`deploy/observe.yaml`: what to apply so that the service may look at a cluster, and at nothing more."""
+"""`deploy/observe.yaml`: what to apply so that the service may look at a cluster, and at nothing more; with it
+`deploy/settings.yaml`: policy and kill switch.
+"""
 
 from __future__ import annotations
 
@@ -65,18 +67,15 @@ def observe() -> list[dict[str, Any]]:
             "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": own},
             "subjects": [account],
         },
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": labelled(POLICY_MAP, NAMESPACE),
-            "data": {"policy.yaml": POLICY},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": labelled(SWITCH_MAP, NAMESPACE),
-            "data": {"kill": "off"},
-        },
+    ]
+
+
+def settings_maps() -> list[dict[str, Any]]:
+    """Policy and kill switch. They belong to people once they exist, so no file that is applied again has them."""
+    found = {POLICY_MAP: {"policy.yaml": POLICY}, SWITCH_MAP: {"kill": "off"}}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": labelled(name, NAMESPACE), "data": data}
+        for name, data in found.items()
     ]
 
 

@@ -34,7 +34,7 @@ class MapName:
         if answer.status == 0:
             raise InputError(f"{self}: the API server does not answer: {answer.text}")
         if answer.status == 404:
-            raise InputError(f"{self}: it does not exist; apply deploy/observe.yaml")
+            raise InputError(f"{self}: it does not exist; `kubectl create -f deploy/settings.yaml`")
         if answer.status != 200:
             raise InputError(f"{self}: it cannot be read: {answer.reason}; apply deploy/observe.yaml")
         data = answer.document.get("data")

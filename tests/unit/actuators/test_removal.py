@@ -102,7 +102,7 @@ def written_on(cluster: Acting, shell: Shell) -> dict[str, str]:
     cluster.ask("POST", CRDS, crd())
     cluster.add_check()
     kueue.queue("a", 24, admissionChecksStrategy=CHECKED)
-    shell("kubectl apply -f deploy/observe.yaml")
+    shell("kubectl apply -f deploy/observe.yaml && kubectl create -f deploy/settings.yaml")
     shell(
         "kubectl apply -f deploy/crds/ -f deploy/act/ -f deploy/fence.yaml -f deploy/fields.yaml -f deploy/lead.yaml"
         " -f deploy/watchdog.yaml"

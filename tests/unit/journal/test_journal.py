@@ -351,7 +351,7 @@ def test_a_changed_byte_is_found(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_journal_of_an_earlier_schema_is_one_clear_error(path: Path, tmp_path: Path) -> None:
-    """It is refused before anything of it is read."""
+    """It is refused before anything of it is read, or written to it after an upgrade."""
     old = shutil.copy(path, tmp_path / "old.sqlite")
     with sqlite3.connect(old) as db:
         db.execute("UPDATE runs SET schema = 'gpu-autopilot/journal/2'")
@@ -359,6 +359,10 @@ def test_a_journal_of_an_earlier_schema_is_one_clear_error(path: Path, tmp_path:
         InputError, match=r"old\.sqlite: written as gpu-autopilot/journal/2; this version reads .*/4\. "
     ):
         JournalReader(Path(old))
+    with pytest.raises(InputError, match=r"this version writes .*/4, .*\. Move it away; "):
+        SqliteJournal(old, durable=False, rules=RULES)
+    with sqlite3.connect(old) as db:
+        assert db.execute("SELECT count(*) FROM runs").fetchone() == (1,), "a mixture is read by no version"
 
 
 def test_a_closed_journal_takes_nothing(tmp_path: Path, ticks: list[Tick]) -> None:

@@ -6,20 +6,24 @@ import yaml
 
 from autopilot.readiness.rights import RIGHTS
 from collectors.kubernetes.kinds import KINDS
-from scripts.generate_observe import TARGET, manifest
-from tests.tidy.tree import ROOT
+from scripts.generate_observe import DEPLOY, manifests
 
 ASKS = {"tokenreviews"}  # created, and kept nowhere
 
 
 def _documents() -> list[dict[str, object]]:
-    return list(yaml.safe_load_all(TARGET.read_text("utf-8")))
+    return list(yaml.safe_load_all((DEPLOY / "observe.yaml").read_text("utf-8")))
 
 
-def test_the_file_is_that_of_the_table() -> None:
-    """`python scripts/generate_observe.py` writes it."""
-    assert TARGET == ROOT / "deploy" / "observe.yaml"
-    assert TARGET.read_text("utf-8") == manifest(), "run: python scripts/generate_observe.py"
+def test_the_files_are_those_of_the_table() -> None:
+    """`python scripts/generate_observe.py` writes it, and the maps of the settings."""
+    for path, text in manifests().items():
+        assert path.read_text("utf-8") == text, "run: python scripts/generate_observe.py"
+
+
+def test_what_is_applied_again_overwrites_no_setting() -> None:
+    """`kubectl apply` sets what its file says: an upgrade would switch effects on that a person has stopped."""
+    assert "ConfigMap" not in {each["kind"] for each in _documents()}
 
 
 def test_no_right_changes_anything() -> None:

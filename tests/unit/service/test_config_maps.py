@@ -61,7 +61,7 @@ def test_a_policy_in_a_map_is_obeyed_and_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (Answer(404, "{}"), "ConfigMap ops/rules: it does not exist; apply deploy/observe.yaml"),
+        (Answer(404, "{}"), "ConfigMap ops/rules: it does not exist; `kubectl create -f deploy/settings.yaml`"),
         (Answer(0, "timed out"), "the API server does not answer: timed out"),
         (Answer(403, json.dumps({"message": "configmaps is forbidden"})), "it cannot be read: configmaps is forbidden"),
         (Answer(200, json.dumps({"data": {"other": "x"}})), "it has no key policy.yaml; add it"),
