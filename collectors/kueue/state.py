@@ -11,6 +11,13 @@ from collectors.kubernetes.wire import condition, is_true
 from collectors.kueue.wire import Workload
 
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+BY_KUEUE = "DeactivatedDueTo"
+"""Begins the reason of an eviction where a check or a limit of Kueue has deactivated the Workload."""
+_OUT = {
+    "PodsReadyTimeout": Gate.BACKOFF,
+    "LocalQueueStopped": Gate.WAITING,
+    "ClusterQueueStopped": Gate.WAITING,
+}
 
 
 def gate(workload: Workload) -> int:
@@ -21,8 +28,11 @@ def gate(workload: Workload) -> int:
     states = set(checks.values())
     if "Rejected" in states:
         return int(Gate.REJECTED)
-    if "Retry" in states or _waits_for_requeue(workload):
+    if "Retry" in states:
         return int(Gate.RETRY)
+    out = _out_of_its_queue(workload)
+    if out is not None:
+        return int(out)
     if _waits_for_checks(workload):
         others = [state for name, state in checks.items() if name != CHECK and state != "Ready"]
         return int(Gate.OPEN if checks.get(CHECK) == "Pending" and not others else Gate.WAITING)
@@ -33,7 +43,7 @@ def gate(workload: Workload) -> int:
 def _kept_out(workload: Workload) -> Gate:
     """Who keeps an inactive Workload out: a check or a limit of Kueue, or a person."""
     ended = condition(workload.status.conditions, "Evicted")
-    by_kueue = ended is not None and ended.reason.startswith("DeactivatedDueTo")
+    by_kueue = ended is not None and ended.reason.startswith(BY_KUEUE)
     return Gate.REJECTED if by_kueue else Gate.SUSPENDED
 
 
@@ -107,7 +117,15 @@ def _waits_for_checks(workload: Workload) -> bool:
     return is_true(known, "QuotaReserved") and not is_true(known, "Admitted")
 
 
-def _waits_for_requeue(workload: Workload) -> bool:
-    """True while Kueue itself keeps it out of its queue (back-off after an eviction)."""
+def _out_of_its_queue(workload: Workload) -> Gate | None:
+    """Why Kueue itself keeps it out of its queue after an eviction; None where it does not.
+
+    Activation brings back what a person deactivated. What a check or a limit deactivated stays out for good: Kueue 0.19
+    looks at the reason of the deactivation (recording 23).
+    """
     requeued = condition(workload.status.conditions, "Requeued")
-    return requeued is not None and requeued.status == "False" and requeued.reason != "Deactivated"
+    if requeued is None or requeued.status != "False" or requeued.reason == "Deactivated":
+        return None
+    if requeued.reason.startswith(BY_KUEUE):
+        return Gate.REJECTED
+    return _OUT.get(requeued.reason, Gate.RETRY)

@@ -17,6 +17,7 @@ from actuators.kubernetes.writing import Writer
 from apiserver.actors.base import CONTROLLER_MANAGER
 from apiserver.http.faults import Faults
 from apiserver.http.serve import Running, serve
+from apiserver.kueue.config import Config
 from apiserver.requests import Response
 from apiserver.server import Server
 from apiserver.timeline import US
@@ -85,9 +86,19 @@ class Silent(Api):
 class Acting:
     """A cluster with nodes n1, n2, ... of eight GPUs each, Kueue, and our AdmissionCheck on queue `a`."""
 
-    def __init__(self, folder: Path, nodes: int = 3, start: datetime = START, *, tls: bool = False) -> None:
-        """`folder`: for the kubeconfig. `start`: the time of the server. `tls`: kubectl sends no token without it."""
-        self.kueue = KueueCluster(start=start)
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 3,
+        start: datetime = START,
+        *,
+        tls: bool = False,
+        config: Config | None = None,
+    ) -> None:
+        """`folder`: for the kubeconfig. `start`: the time of the server. `tls`: kubectl sends no token without it.
+        `config`: of Kueue.
+        """
+        self.kueue = KueueCluster(config, start)
         self.faults = Faults()
         self.running: Running = serve(self.kueue.server, faults=self.faults, tls=tls)
         self.ask = self.kueue.ask = Locked(self.kueue.server, self.running.clock.lock)

@@ -16,6 +16,7 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
 from actuators.kubernetes.levers import LEVERS
 from apiserver.http.faults import QUIET, Faults
+from apiserver.kueue.config import Config
 from apiserver.users import ADMIN
 from autopilot.app.runs.wiring import NoInbox, NoJournal, SoleLeader
 from autopilot.controller import Controller, Wiring
@@ -52,12 +53,14 @@ def during(command: list[str], wait: Callable[[float], None], steps: int = 300) 
 class Deciding(Acting):
     """Nodes n1, n2, ... and queue `a` over all of them with our check; collector, decision and levers as they ship."""
 
-    def __init__(self, folder: Path, policy: Policy, nodes: int = 3) -> None:
-        """`policy`: with the modes in which it acts."""
-        super().__init__(folder, nodes, tls=True)
+    def __init__(self, folder: Path, policy: Policy, nodes: int = 3, config: Config | None = None) -> None:
+        """`policy`: with the modes in which it acts. `config`: of Kueue."""
+        super().__init__(folder, nodes, tls=True, config=config)
         self.add_check()
         self.kueue.queue("a", 8 * nodes, admissionChecksStrategy=CHECKED)
         self._made: set[tuple[str, str]] = set()
+        self.gates: dict[str, int] = {}
+        """What the controller last saw to hold each workload back (`snapshot.Gate`), by id."""
         self._policy = policy
         self.wire_faults = Faults(QUIET)
         """What happens to the requests of the controller."""
@@ -87,7 +90,9 @@ class Deciding(Acting):
             lists=((INVENTORY, collector.name), (WORK, collector.name)),
         )
 
-    def _saw(self, _observation: Observation, decision: Decision) -> None:
+    def _saw(self, observation: Observation, decision: Decision) -> None:
+        work = observation.snapshot.workloads
+        self.gates = dict(zip(work.id.tolist(), work.gate.tolist(), strict=True))
         self._made |= {(each.action, each.id) for each in decision.plan.proposals if each.accepted}
 
     @property

@@ -75,9 +75,10 @@ class Gate(IntEnum):
 
     OPEN = 0
     WAITING = 1  # quota may be held for it, but it must not start yet
-    REJECTED = 2  # a check rejected it: inactive until a person activates it again
+    REJECTED = 2  # a check, or a limit of its scheduler, switched it off: it does not come back by itself
     RETRY = 3  # holds no quota and does not start until the check is repeated
     SUSPENDED = 4  # suspended or deactivated until its owner lets it continue
+    BACKOFF = 5  # out of its queue for a time, because its pods were not ready in time
 
 
 class Recut(IntEnum):
@@ -368,8 +369,7 @@ DTYPES: dict[str, Any] = {
     "LabelBits": np.uint8,
 }
 BY_MODEL: dict[str, Any] = {"guarantee": np.int32, "limit_by_model": np.int32, "weight_by_model": np.float64}
-"""Columns of QueueTable with one entry per GPU model."""
-WIDE: dict[str, Any] = BY_MODEL | {"labels": np.uint8}  # columns of two dimensions, by names that are in no other table
+WIDE: dict[str, Any] = BY_MODEL | {"labels": np.uint8}  # of two dimensions (BY_MODEL: per GPU model); in one table only
 
 
 def empty(table: type[Any]) -> Any:

@@ -40,9 +40,16 @@ from autopilot.explain.story.waiting import (
 
 _CHECK = {
     Gate.OPEN: "a part of it is not there yet",
-    Gate.WAITING: "the check is still out",
-    Gate.REJECTED: "the check switched it off, until a person activates it again",
+    Gate.WAITING: "a check, a gate or a stopped queue still holds it",
+    Gate.REJECTED: (
+        "a check or a limit of Kueue switched it off (condition Evicted of its Workload); "
+        "Kueue takes it back once its owner deletes the Workload"
+    ),
     Gate.RETRY: "the check is to be asked again; it holds no quota until then",
+    Gate.BACKOFF: (
+        "Kueue stopped it because its pods were not ready in time, and keeps it out of its queue until "
+        "status.requeueState.requeueAt of its Workload"
+    ),
 }
 
 TAKING_CODES = frozenset({Code.FAIRNESS, Code.PRIORITY, Code.POLICY, Code.PROTECTED})

@@ -301,11 +301,12 @@ def test_a_delay_ends_by_the_clock() -> None:
 def test_a_check_and_an_opt_out_are_nothing_that_time_ends() -> None:
     """No clock is told for them."""
     work = [small("out", 2, 0, gate=1), small("off", 2, 0, gate=2), small("own", 2, 0, excluded=True)]
-    work += [small("kept", 2, 0, gate=4)]
+    work += [small("kept", 2, 0, gate=4), small("late", 2, 0, gate=5)]
     observation = world("1x8", work, 600.0)
     for name, words in (
-        ("out", "the check is still out"),
-        ("off", "the check switched it off"),
+        ("out", "a check, a gate or a stopped queue still holds it"),
+        ("off", "a check or a limit of Kueue switched it off"),
+        ("late", "its pods were not ready in time, and keeps it out of its queue until status.requeueState.requeueAt"),
         ("own", "it opted out"),
         ("kept", "it is suspended or deactivated, and waits until its owner lets it continue"),
     ):

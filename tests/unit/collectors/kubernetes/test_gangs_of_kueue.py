@@ -67,6 +67,27 @@ def test_a_waiting_check_holds_work_back() -> None:
     assert row(Seen(node("n1"), *kueue(waits)).tables()[1], "team/b")["gate"] == Gate.WAITING
 
 
+@pytest.mark.parametrize(
+    ("reason", "gate"),
+    [
+        ("PodsReadyTimeout", Gate.BACKOFF),
+        ("AdmissionCheck", Gate.RETRY),
+        ("ClusterQueueStopped", Gate.WAITING),
+        ("LocalQueueStopped", Gate.WAITING),
+        ("Deactivated", Gate.OPEN),
+        ("DeactivatedDueToAdmissionCheck", Gate.REJECTED),
+        ("DeactivatedDueToRequeuingLimitExceeded", Gate.REJECTED),
+    ],
+)
+def test_what_kueue_keeps_out_of_its_queue_waits_for_no_room(reason: str, gate: Gate) -> None:
+    """The Workload is active, and its condition Requeued says why it is not tried. `Deactivated` was taken back."""
+    out = [done("Evicted", reason), done("QuotaReserved", "Pending", status="False")]
+    out.append(done("Requeued", reason, status="False"))
+    evicted = workload("job-b", 8, owner=owner("Job", "b", "u-b"), conditions=out)
+    seen = Seen(node("n1"), *kueue(evicted)).tables()[1]
+    assert row(seen, "team/b")["gate"] == gate
+
+
 def test_gpus_are_held_until_the_pods_are_gone() -> None:
     """Kueue releases the quota of an evicted job at once; its terminating pods keep their GPUs, and are leaving."""
     evicted = workload("job-a", 4, count=2, owner=OWNER, active=False, conditions=[done("Evicted", "Deactivated")])
