@@ -14,6 +14,7 @@ from typing import Literal
 from actuators.kubernetes.mig_node import CONFIG, DEPLOY, STATE
 from actuators.kubernetes.placement import HOSTNAME
 from autopilot.contract.annotations import (
+    APPROVE,
     CHECK,
     CHECKPOINT_ACK,
     CHECKPOINT_REQUEST,
@@ -26,6 +27,7 @@ from autopilot.contract.annotations import (
     MIG_GEOMETRY,
     OFFERED,
     PLACEMENT,
+    REJECT,
     STOPPED,
 )
 from autopilot.contract.scaling import CEILING, FLOOR, MOST_REPLICAS
@@ -65,6 +67,9 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "Strategy": ("spec.admissionChecksStrategy", "{}"),
     "Replicas": ("spec.replicas", "0"),
     "Suspend": ("spec.suspend", "false"),
+    "Active": ("spec.active", "true"),
+    "Closed": ("spec.unschedulable", "false"),
+    "Conditions": ("status.conditions", "[]"),
 }
 VARIABLES: Mapping[str, str] = {
     f"{age}{name}": _of(whose, path, otherwise)
@@ -104,19 +109,60 @@ _OURS_GOES = (
 """Our name is taken out of a list of names; those of others stay."""
 
 _PLACE = f"k.startsWith('{PLACEMENT}')"
-_PLACED_TEMPLATE = " && ".join(
-    (
-        same_but("k == 'spec'", "dyn(oldObject.spec.template)", "dyn(object.spec.template)"),
-        same_but("k == 'nodeSelector'", "dyn(oldObject.spec.template.spec)", "dyn(object.spec.template.spec)"),
-        _maps("TemplatePlace", _PLACE),
+
+
+def _placed_template(free: str) -> str:
+    """Only the place of a template changes, in the write that starts its Job: selectors of others stay, so the pods may
+    run on no other nodes than before.
+    """
+    return " && ".join(
+        (
+            "variables.oldSuspend && !variables.newSuspend",
+            same_but("k == 'spec'", "dyn(oldObject.spec.template)", "dyn(object.spec.template)"),
+            same_but("k == 'nodeSelector'", "dyn(oldObject.spec.template.spec)", "dyn(object.spec.template.spec)"),
+            _maps("TemplatePlace", free),
+        )
     )
-)
-"""Only the place of a template changes: selectors of others stay, so the pods may run on no other nodes than before."""
+
+
+_UNPLACED = f"{_PLACE} && !(k in variables.newTemplatePlace)"
+_PLACED = f"{_PLACE} && (!(k in variables.newTemplatePlace) || variables.newTemplatePlace[k] == 'true')"
+
+_STOPS = "((!variables.oldSuspend && variables.newSuspend) || (variables.oldActive && !variables.newActive))"
+_STARTS = "((variables.oldSuspend && !variables.newSuspend) || (!variables.oldActive && variables.newActive))"
+_UNMARKED = f"!(k in variables.newNotes) && {_STARTS}"
+"""The mark of a stop comes and goes with the stop: else two writes could start what somebody else has stopped."""
 
 _HANDED_OVER = (
-    f"variables.newSuspend || (variables.admit && ('{STOPPED}' in variables.oldNotes"
+    f"(variables.newSuspend && (variables.evict || variables.oldTemplatePlace.exists(k, {_PLACE})))"
+    f" || (!variables.newSuspend && variables.admit && ('{STOPPED}' in variables.oldNotes"
     f" || ('{MANAGE}' in variables.oldLabels && variables.oldLabels['{MANAGE}'] == 'true')))"
 )
+"""Starts stop only what is at a place of ours already."""
+
+
+def _says(condition: str) -> str:
+    return f"variables.oldConditions.exists(c, c.type == '{condition}' && c.status == 'True')"
+
+
+_ACTIVITY = (
+    f"(variables.newActive && '{STOPPED}' in variables.oldNotes)"
+    f" || (!variables.newActive && (variables.evict || ({_says('QuotaReserved')} && !{_says('Admitted')})))"
+)
+"""Starts deactivate only what holds quota and does not run."""
+
+_BY_US = "contains('\"cordoned\": true')"
+"""What a record says of a node that we have closed, and nobody before us."""
+_RECORDS = f"['{CORDONED}', '{EFFECT}']"
+_RECORD = (
+    f"(!(k in variables.newNotes) || !variables.newNotes[k].{_BY_US} || !variables.oldClosed"
+    f" || (k in variables.oldNotes && variables.oldNotes[k].{_BY_US}))"
+)
+_CLOSING = (
+    f"(variables.newClosed && {_RECORDS}.exists(m, m in variables.newNotes))"
+    f" || (!variables.newClosed && {_RECORDS}.exists(m, m in variables.oldNotes && variables.oldNotes[m].{_BY_US}))"
+)
+"""A node is closed with a record, and opened where the record says that it was open before."""
 _TAINTS = (
     f"variables.newTaints.all(n, (n.key == '{CONDEMNED}' && n.effect == 'NoSchedule')"
     " || variables.oldTaints.exists(o, o == n))"
@@ -124,33 +170,58 @@ _TAINTS = (
 )
 _OUR_STATE = (
     "variables.newChecks.all(n, variables.oldChecks.exists(o, o == n || (o.name == n.name"
-    f" && n.name == '{CHECK}' && n.state in ['Ready', 'Retry', 'Pending']"
-    " && (!has(n.podSetUpdates) || n.podSetUpdates.all(u, dyn(u).all(f, f in ['name', 'nodeSelector'])"
-    f" && (!has(u.nodeSelector) || u.nodeSelector.all(s, s == '{HOSTNAME}' || s.startsWith('{PLACEMENT}'))))))))"
+    f" && n.name == '{CHECK}' && (n.state == 'Pending' || (n.state == 'Ready' && (variables.admit || variables.resize))"
+    " || (n.state == 'Retry' && (variables.admit || variables.evict)))"
+    " && dyn(n).all(f, f in ['name', 'state', 'message', 'lastTransitionTime', 'podSetUpdates']"
+    " || (f in dyn(o) && dyn(o)[f] == dyn(n)[f]))"
+    " && (!has(n.podSetUpdates) || (has(o.podSetUpdates) && o.podSetUpdates == n.podSetUpdates)"
+    " || (variables.admit && n.state == 'Ready' && n.podSetUpdates.all(u,"
+    " dyn(u).all(f, f in ['name', 'nodeSelector'])"
+    f" && (!has(u.nodeSelector) || u.nodeSelector.all(s, s == '{HOSTNAME}' || s.startsWith('{PLACEMENT}')))))))))"
     " && variables.oldChecks.all(o, variables.newChecks.exists(n, n.name == o.name))"
 )
+
+
+def _declared(name: str, holds: str) -> str:
+    """What a Job or its template declares is a number for which something holds."""
+    given = f"m['{PREFIX}{name}']"
+    return (
+        "[variables.oldNotes, variables.oldLabels, variables.oldTemplateNotes, variables.oldTemplateLabels].exists(m,"
+        f" '{PREFIX}{name}' in m && {given}.matches('^[0-9]{{1,6}}$') && {holds.format(f'int({given})')})"
+    )
+
+
 _WIDTH = (
-    "object.spec.parallelism >= 1 && (object.spec.parallelism <= oldObject.spec.parallelism"
-    " || [variables.oldNotes, variables.oldLabels, variables.oldTemplateNotes, variables.oldTemplateLabels].exists(m,"
-    f" '{PREFIX}members' in m && m['{PREFIX}members'].matches('^[0-9]{{1,6}}$')"
-    f" && object.spec.parallelism <= int(m['{PREFIX}members'])))"
+    "variables.oldSuspend == variables.newSuspend && (variables.newSuspend ? variables.admit : variables.resize)"
+    f" && {_declared('members', 'object.spec.parallelism <= {}')}"
+    f" && {_declared('min-members', '{0} >= 1 && object.spec.parallelism >= {0}')}"
+)
+"""Starts set it before the Job runs, changes of width while it runs, both within what its owner declares."""
+_OPENED = (
+    f"variables.oldGates.exists(o, o.name == '{CONTROLLER}') && !variables.newGates.exists(n, n.name == '{CONTROLLER}')"
 )
 _OWN_REPLICAS = f"variables.newReplicas >= 0 && variables.newReplicas <= {MOST_REPLICAS}"
 
 GATE, SUSPENDED, RESUMED, WIDTH = "our admission gate", "suspend", "suspend of what we stopped", "parallelism"
 ACTIVE, REACTIVATED, UNMARKED = "active", "active of what we stopped", "our mark of a stop"
-TEMPLATE_PLACE, POD_GATES, POD_PLACE = "place of the template", "our scheduling gate", "place of the pod"
+TEMPLATE_PLACE, TEMPLATE_UNPLACED = "place of the template", "our place out of the template"
+POD_GATES, POD_PLACE = "our scheduling gate", "place of the pod"
 OUR_STATE, CONDITIONS, QUEUE_CHECK = "state of our check", "conditions of our check", "our check in a queue"
 PLACEMENT_LABEL, MIG_CLIENTS = "placement label", "paused MIG clients"
 UNSCHEDULABLE, TAINTS, MIG_FILE = "unschedulable", "our taint", "MIG file"
 REPLICAS, MORE_REPLICAS, MIN_REPLICAS = "replicas", "replicas upwards", "minReplicas"
 FLOOR_NOTE, CEILING_NOTE = PREFIX + FLOOR, PREFIX + CEILING
-NOTES = (EPOCH, EFFECT, STOPPED, CHECKPOINT_REQUEST, CORDONED, MIG_GEOMETRY, OFFERED, FLOOR_NOTE, CEILING_NOTE)
+NOTES = (EPOCH, CHECKPOINT_REQUEST, MIG_GEOMETRY, OFFERED, FLOOR_NOTE, CEILING_NOTE)
+ANSWERS = "answers of people, taken off"
 
 CHANGES: Mapping[str, Change] = {
     **{note: _key("annotations", note) for note in NOTES},
+    STOPPED: Change("annotations", f"k == '{STOPPED}' && (k in variables.newNotes ? {_STOPS} : {_STARTS})"),
+    CORDONED: Change("annotations", f"k == '{CORDONED}' && {_RECORD}"),
+    EFFECT: Change("annotations", f"k == '{EFFECT}' && {_RECORD}"),
+    ANSWERS: Change("annotations", f"k in ['{APPROVE}', '{REJECT}'] && !(k in variables.newNotes)"),
     CHECKPOINT_ACK: Change("annotations", f"k == '{CHECKPOINT_ACK}' && !(k in variables.newNotes)"),
-    UNMARKED: Change("annotations", f"k == '{STOPPED}' && !(k in variables.newNotes)"),
+    UNMARKED: Change("annotations", f"k == '{STOPPED}' && {_UNMARKED}"),
     GATE: Change("annotations", _OURS_GOES),
     PLACEMENT_LABEL: Change("labels", f"{_PLACE} && (!(k in variables.newLabels) || variables.newLabels[k] == 'true')"),
     CONFIG: _key("labels", CONFIG),
@@ -161,12 +232,15 @@ CHANGES: Mapping[str, Change] = {
     SUSPENDED: _key("spec", "suspend", _HANDED_OVER),
     RESUMED: _key("spec", "suspend", f"!variables.newSuspend && '{STOPPED}' in variables.oldNotes"),
     WIDTH: _key("spec", "parallelism", _WIDTH),
-    TEMPLATE_PLACE: _key("spec", "template", _PLACED_TEMPLATE),
-    ACTIVE: _key("spec", "active"),
+    TEMPLATE_PLACE: _key("spec", "template", _placed_template(_PLACED)),
+    TEMPLATE_UNPLACED: _key("spec", "template", _placed_template(_UNPLACED)),
+    ACTIVE: _key("spec", "active", _ACTIVITY),
     REACTIVATED: _key("spec", "active", f"object.spec.active && '{STOPPED}' in variables.oldNotes"),
     POD_GATES: _key("spec", "schedulingGates", _fewer("Gates", CONTROLLER)),
-    POD_PLACE: _key("spec", "nodeSelector", _maps("Place", f"k == '{HOSTNAME}' && !(k in variables.oldPlace)")),
-    UNSCHEDULABLE: _key("spec", "unschedulable"),
+    POD_PLACE: _key(
+        "spec", "nodeSelector", f"{_OPENED} && " + _maps("Place", f"k == '{HOSTNAME}' && !(k in variables.oldPlace)")
+    ),
+    UNSCHEDULABLE: _key("spec", "unschedulable", _CLOSING),
     TAINTS: _key("spec", "taints", _TAINTS),
     REPLICAS: _key("spec", "replicas", _OWN_REPLICAS),
     MORE_REPLICAS: _key("spec", "replicas", f"{_OWN_REPLICAS} && variables.newReplicas >= variables.oldReplicas"),

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from actuators.kubernetes.changes import (
+    ANSWERS,
     CHANGES,
     GATE,
     MORE_REPLICAS,
@@ -21,14 +22,15 @@ from actuators.kubernetes.changes import (
     QUEUE_CHECK,
     REACTIVATED,
     RESUMED,
-    TEMPLATE_PLACE,
+    TEMPLATE_UNPLACED,
     UNMARKED,
     VARIABLES,
     same_but,
 )
+from actuators.kubernetes.events import REPORTER
 from actuators.kubernetes.levers import ACTIONS, GROUP, LEVERS
 from actuators.kubernetes.levers.base import Rule
-from autopilot.contract.annotations import EPOCH, OFFERED, REQUEST
+from autopilot.contract.annotations import APPROVE, EPOCH, MANAGER, OFFERED, REJECT, REQUEST
 from autopilot.contract.own import INBOX_MAP, MEMORY_MAP, PROBE, WATCHDOG
 
 Obj = dict[str, Any]
@@ -38,13 +40,10 @@ PROTECTED = "kube-system"
 """Namespaces in which nothing is written, with commas between them."""
 LEFT_ALONE = (
     ("coordination.k8s.io", "leases"),
-    ("", "events"),
-    ("events.k8s.io", "events"),
-    (GROUP, "*/*"),
     ("authentication.k8s.io", "*/*"),
     ("authorization.k8s.io", "*/*"),
 )
-"""Objects of our own, what is only reported, and questions."""
+"""The Lease, in the only namespace in which RBAC lets us write one, and questions."""
 MAIN = {"configmaps": "data", "workloads/status": "status", "admissionchecks/status": "status"}
 """The part of an object that carries its fields; `spec` of every other resource."""
 
@@ -58,8 +57,17 @@ _EVICTION = (
     "has(object.deleteOptions) && has(object.deleteOptions.preconditions)"
     " && has(object.deleteOptions.preconditions.uid)"
     " && (!has(object.deleteOptions.gracePeriodSeconds) || object.deleteOptions.gracePeriodSeconds >= 1)"
+    " && dyn(object.deleteOptions).all(k,"
+    " k in ['kind', 'apiVersion', 'preconditions', 'gracePeriodSeconds', 'dryRun'])"
 )
-_OURS_NAMED = "object.metadata.name.startsWith('gpu-autopilot-') && size(object.metadata.ownerReferences) == 1"
+_BARE = "!has(object.metadata.finalizers)"
+_OURS_NAMED = (
+    f"object.metadata.name.startsWith('gpu-autopilot-') && {_BARE} && size(object.metadata.ownerReferences) == 1"
+    " && object.metadata.ownerReferences.all(o, o.kind in ['Job', 'Workload', 'ProvisioningRequest'])"
+)
+_OWN_EVENT = f"has(object.reportingController) && object.reportingController == '{REPORTER}' && {_BARE}"
+_PLAIN = f"{_BARE} && !has(object.metadata.ownerReferences) && !has(object.immutable)"
+"""Nothing about an object outlives a stolen token."""
 _REQUEST = f"'{REQUEST}' in variables.{{age}}Labels && variables.{{age}}Labels['{REQUEST}'] == 'true'"
 
 
@@ -80,7 +88,7 @@ WATCHED: Granted = {
     for key, changes in {
         "kueue.x-k8s.io/clusterqueues": (QUEUE_CHECK,),
         "kueue.x-k8s.io/workloads": (GATE, UNMARKED, REACTIVATED),
-        "batch/jobs": (GATE, UNMARKED, RESUMED, TEMPLATE_PLACE),
+        "batch/jobs": (GATE, UNMARKED, RESUMED, TEMPLATE_UNPLACED),
         "/pods": (POD_GATES,),
         "apps/deployments/scale": (MORE_REPLICAS,),
         "apps/statefulsets/scale": (MORE_REPLICAS,),
@@ -128,7 +136,7 @@ def _controller(namespace: str) -> dict[str, list[tuple[str, str]]]:
     found["autoscaling.x-k8s.io/provisioningrequests DELETE"] = [(ours, "only requests for nodes of ours are deleted")]
     here = f"request.namespace == '{namespace}'"
     memory = f"request.name.matches('^{MEMORY_MAP}(-[ab]-[0-9]+)?$')"
-    kept = f"({here} && (request.name in ['{INBOX_MAP}', '{PROBE}'] || {memory}))"
+    kept = f"({here} && (request.name in ['{INBOX_MAP}', '{PROBE}'] || {memory}) && {_PLAIN})"
     said = "of our namespace only the memory and the inbox are written"
     fields = found.pop("/configmaps UPDATE")
     found["/configmaps CREATE"] = [(kept, said)]
@@ -136,7 +144,24 @@ def _controller(namespace: str) -> dict[str, list[tuple[str, str]]]:
     found["/configmaps DELETE"] = [
         (f"{here} && request.name == '{WATCHDOG}'", "only the mark of the watchdog is deleted")
     ]
-    return found
+    return found | _control_resources(here)
+
+
+def _control_resources(here: str) -> dict[str, list[tuple[str, str]]]:
+    """Objects of our own kinds, and Events. What a person answers, we only take off."""
+    answers = f"!('{APPROVE}' in variables.newNotes) && !('{REJECT}' in variables.newNotes) && {_BARE}"
+    epoch = (f"{here} && request.name == '{MANAGER}'", "only the Epoch of our leader is written")
+    advice = dict.fromkeys((EPOCH, ANSWERS), frozenset[str]())
+    return {
+        f"{GROUP}/recommendations CREATE": [(answers, "a recommendation is created without an answer")],
+        f"{GROUP}/recommendations UPDATE": _fields(f"{GROUP}/recommendations", advice),
+        f"{GROUP}/recommendations DELETE": [],
+        f"{GROUP}/recommendations/status UPDATE": [],
+        f"{GROUP}/autopilotpolicies/status UPDATE": [],
+        f"{GROUP}/epochs CREATE": [epoch],
+        f"{GROUP}/epochs UPDATE": [epoch],
+        "events.k8s.io/events CREATE": [(_OWN_EVENT, f"Events are those of {REPORTER}")],
+    }
 
 
 def _watchdog(namespace: str) -> dict[str, list[tuple[str, str]]]:
@@ -207,7 +232,10 @@ _KEPT = " && ".join(
 
 def _policy(name: str, users: Sequence[str], protected: str, rules: Mapping[str, list[tuple[str, str]]]) -> list[Obj]:
     validations = [
-        (f"!has(request.namespace) || !(request.namespace in '{protected}'.split(','))", "this namespace is protected"),
+        (
+            f"!has(request.namespace) || !'{protected}'.split(',').exists(n, n.trim() == request.namespace)",
+            "this namespace is protected",
+        ),
         (f"variables.what in [{_listed(sorted(rules))}]", "no action writes that"),
         *(
             (f"variables.what != '{what}' || ({condition})", text)

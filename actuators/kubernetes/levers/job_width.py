@@ -233,7 +233,7 @@ def _undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     there = sum(_stays(pod) for pod in bound)
     if there >= width_of(target.job):
         return Ended(OutcomeKind.DONE, f"it has {there} pods")
-    answer = _ask_for(tools, effect, ref, width_of(target.job), max(there, before))
+    answer = _ask_for(tools, effect, ref, width_of(target.job), max(there, before, bounds(target.job)[0]))
     after = "its width was given back" if answer.ok else answer.message
     return Ended(OutcomeKind.CONFLICT, f"{over}; {after}", cause=Cause.LATE)
 

@@ -20,11 +20,12 @@ from apiserver.cluster import cluster
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import User, service_account
-from autopilot.contract.annotations import CHECK, CONDEMNED, CONTROLLER, PLACEMENT
+from autopilot.contract.annotations import APPROVE, CHECK, CONDEMNED, CONTROLLER, PLACEMENT
 from autopilot.contract.tree import PREFIX
 from scripts.generate_act import FIELDS, fields
 from tests.kits.apiserver_kit import START, Asker
 from tests.kits.autoscaler_kit import CRDS, crd
+from tests.unit.actuators import refused_steps as steps
 from tests.unit.actuators import refused_writes as given
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -49,7 +50,8 @@ def installed(*acts: str) -> Server:
     ask = Asker(made)
     ask("POST", CRDS, crd())
     made.timeline.run_for(5.0)
-    for name in ("observe", "lead", "watchdog", *(f"act/{act}" for act in acts), "fields"):
+    names = ("crds/recommendations", "crds/epochs", "crds/roles", "observe", "lead", "watchdog")
+    for name in (*names, *(f"act/{act}" for act in acts), "fields"):
         for each in yaml.safe_load_all((DEPLOY / f"{name}.yaml").read_text("utf-8")):
             ask("POST", path_of(made, each), each)
     made.timeline.run_for(1.0)
@@ -77,7 +79,11 @@ def furnish(ask: Asker) -> None:
         meta = {
             "name": "j",
             "labels": {f"{PREFIX}manage": "true"},
-            "annotations": {f"{PREFIX}members": "4", given.GATED_BY: f"{CONTROLLER},example.com/other"},
+            "annotations": {
+                f"{PREFIX}members": "4",
+                f"{PREFIX}min-members": "2",
+                given.GATED_BY: f"{CONTROLLER},example.com/other",
+            },
         }
         spec = {"suspend": True, "parallelism": 2, "template": {"spec": {**JOB_POD, **place}}}
         ask("POST", jobs, {"metadata": meta, "spec": spec})
@@ -109,11 +115,31 @@ def furnish(ask: Asker) -> None:
     )
 
 
+def furnish_steps(ask: Asker) -> None:
+    """The objects that only `refused_steps` names."""
+    ask("POST", "/api/v1/nodes", {"metadata": {"name": "closed"}, "spec": {"unschedulable": True}})
+    jobs, elastic = given.JOB.rpartition("/")[0], {f"{PREFIX}members": "4", f"{PREFIX}min-members": "1"}
+    for name, suspend, wide, notes in (
+        ("j-wide", False, 2, {}),
+        ("j-elastic", False, 2, elastic),
+        ("j-marked", True, 1, steps.MARK),
+    ):
+        spec: dict[str, Any] = {"suspend": suspend, "parallelism": wide, "template": {"spec": JOB_POD}}
+        ask("POST", jobs, {"metadata": {"name": name, "annotations": notes}, "spec": spec})
+    pods = {"name": "main", "count": 1, "template": {"spec": JOB_POD}}
+    spec = {"queueName": "none", "podSets": [pods], "active": False}
+    ask("POST", given.WORKLOAD.rpartition("/")[0], {"metadata": {"name": "halted"}, "spec": spec})
+    for name, notes in (("known", {}), ("asked", {APPROVE: "yes"})):
+        made = steps.advice()
+        ask("POST", steps.ADVICE, {**made, "metadata": {"name": name, "annotations": notes}})
+
+
 @pytest.fixture(scope="module")
 def world() -> Server:
     """All kinds of instructions are enabled."""
     made = installed(*sorted(path.stem for path in (DEPLOY / "act").glob("*.yaml")))
     furnish(Asker(made))
+    furnish_steps(Asker(made))
     return made
 
 
@@ -127,7 +153,7 @@ def response(server: Server, write: given.Write, user: User) -> tuple[int, str]:
     return answer.status, str(plain.get("message", "")) if isinstance(plain, dict) else str(plain)
 
 
-@pytest.mark.parametrize("write", given.REFUSED, ids=lambda write: write.does)
+@pytest.mark.parametrize("write", [*given.REFUSED, *steps.STEPS], ids=lambda write: write.does)
 def test_a_write_that_no_action_needs_is_refused(world: Server, write: given.Write) -> None:
     """With every right of RBAC that ships, by the policy and by nothing else."""
     code, said = response(world, write, OURS if write.ours else DOG)
@@ -150,6 +176,14 @@ def test_an_administrator_is_not_asked(world: Server) -> None:
     assert sum(taken) > 80
 
 
+PLACE = [{"name": "main", "nodeSelector": {given.HOST: "n1"}}]
+
+
+def states(ours: Mapping[str, Any]) -> dict[str, Any]:
+    """A patch of the checks of a Workload."""
+    return {"status": {"admissionChecks": [ours, given.check_state("Pending", "budget")]}}
+
+
 ONE_KIND = {
     "a start": ("evict", given.JOB, {"spec": {"suspend": False}}),
     "a gate": ("evict", given.POD, {"spec": {"schedulingGates": [given.GATES[1]]}}),
@@ -160,6 +194,13 @@ ONE_KIND = {
     "a placement": ("cordon", given.NODE, given.meta(labels={f"{PLACEMENT}0123456789": "true"})),
     "a cordon": ("admit", given.NODE, {"spec": {"unschedulable": True}}),
     "a taint": ("recut", given.NODE, {"spec": {"taints": [{"key": CONDEMNED, "effect": "NoSchedule"}]}}),
+    "a stop": ("admit", given.RUNNING, {"spec": {"suspend": True}}),
+    "a deactivation": ("admit", given.WORKLOAD, {"spec": {"active": False}}),
+    "a Ready": ("evict", f"{given.WORKLOAD}/status", states(given.check_state("Ready"))),
+    "a Ready with a place": ("resize", f"{given.WORKLOAD}/status", states(given.check_state(podSetUpdates=PLACE))),
+    "a Retry": ("resize", f"{given.WORKLOAD}/status", states(given.check_state("Retry"))),
+    "a width of what waits": ("resize", given.JOB, {"spec": {"parallelism": 3}}),
+    "a width of what runs": ("admit", f"{given.JOB}-elastic", {"spec": {"parallelism": 3}}),
     "a floor": ("ceiling", given.SERVICE, given.notes(gpu_autopilot_io__floor="{}")),
 }
 
@@ -169,6 +210,7 @@ def one_kind(request: pytest.FixtureRequest) -> tuple[str, Server]:
     """A cluster in which one kind of instruction is enabled."""
     made = installed(request.param)
     furnish(Asker(made))
+    furnish_steps(Asker(made))
     return request.param, made
 
 

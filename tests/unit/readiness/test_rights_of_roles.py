@@ -253,6 +253,7 @@ def desk(tmp_path: Path) -> Iterable[tuple[Desk, Used]]:
         ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each)
     for each in roles():
         ask("POST", f"/apis/{RBAC}/v1/{each['kind'].lower()}s", each)
+    install_fields(server)
     accounts = f"/api/v1/namespaces/{NAME.namespace}/serviceaccounts"
     ask("POST", accounts, {"metadata": {"name": "gpu-autopilot"}})
     token = ask("POST", f"{accounts}/gpu-autopilot/token", {"spec": {"expirationSeconds": 86400}})["status"]["token"]
