@@ -17,7 +17,7 @@ PROBE = "gpu-autopilot-fields-probe"
 """A ConfigMap that the policy of the fields refuses; it is tried in a dry run."""
 ACCOUNT = "gpu-autopilot"
 """The account that is meant where somebody else asks."""
-_PROTECTED = re.compile(r"'([a-z0-9,-]*)'\.split\(','\)")
+_PROTECTED = re.compile(r"'([a-z0-9, -]*)'\.split\(','\)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def _work() -> list[Write]:
         ("our mark on what is active", WORKLOAD, meta(annotations=MARK)),
         ("active, although somebody deactivated it", HALTED, {"spec": {"active": True}}),
     ]
-    states = [
+    states: list[tuple[str, Obj]] = [
         ("a wait before its next start", {"requeueAfterSeconds": 1_000_000}),
         ("a count of retries", {"retryCount": 1000}),
         (
