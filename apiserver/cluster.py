@@ -6,7 +6,8 @@ import random
 
 from apiserver.actors.controllers import ACTORS
 from apiserver.actors.kubelet import Kubelet, KubeletOptions
-from apiserver.actors.nodes import NodeAgent, NodeLifecycle
+from apiserver.actors.node_lifecycle import NodeLifecycle
+from apiserver.actors.nodes import NodeAgent
 from apiserver.admission import PLUGINS
 from apiserver.kueue.install import install
 from apiserver.server import NameSuffix, NameUid, Pick, Server
@@ -38,7 +39,7 @@ def cluster(
     install_standard(server)
     kubelet = Kubelet(server, kubelets)
     server.actors += [*(actor(server) for actor in ACTORS), kubelet]
-    server.actors += [NodeAgent(server, kubelets), NodeLifecycle(server, kubelet)]
+    server.actors += [NodeAgent(server, kubelet, kubelets), NodeLifecycle(server, kubelet)]
     if kueue:
         server.actors.append(install(server))
     client = server.client(ADMIN, "kube-apiserver")

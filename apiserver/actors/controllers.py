@@ -7,9 +7,10 @@ from apiserver.actors.disruption import Disruption
 from apiserver.actors.garbage import GarbageCollector
 from apiserver.actors.jobs import JobController
 from apiserver.actors.namespaces import Namespaces
-from apiserver.actors.nodes import TaintManager
+from apiserver.actors.pod_gc import PodGarbage
 from apiserver.actors.replicas import Deployments, ReplicaSets, StatefulSets
 from apiserver.actors.scheduler import Scheduler
+from apiserver.actors.taint_eviction import TaintEviction
 
 ACTORS: tuple[type[Actor], ...] = (  # in the order in which they see a change
     JobController,
@@ -18,7 +19,8 @@ ACTORS: tuple[type[Actor], ...] = (  # in the order in which they see a change
     StatefulSets,
     Disruption,
     GarbageCollector,
-    TaintManager,
+    TaintEviction,
+    PodGarbage,
     Scheduler,
     Namespaces,
 )

@@ -20,7 +20,7 @@ from apiserver.actors.timing import (
 )
 from apiserver.server import Server
 from apiserver.store import Event
-from apiserver.timeline import Timer, stamp
+from apiserver.timeline import Callback, Timer, stamp
 from apiserver.users import User
 
 Obj = dict[str, Any]
@@ -106,27 +106,54 @@ class Kubelet(Actor):
         self._held: dict[Name, _Held] = {}
         self._bound: dict[str, set[Name]] = {}  # pods by the node that they name
         self._silent: dict[str, int] = {}  # nodes that fell silent, and when (microseconds)
+        self._missed: dict[str, list[Callback]] = {}  # what became due on them meanwhile
+        self._beat_us = self._timeline.now_us
         self._pod_addresses = 2
         self._node_addresses: dict[str, str] = {}
         self.follow("pods", self._on_pod)
         self.follow("nodes", self._on_node)
 
     def silence(self, node: str) -> None:
-        """The node is lost: no heartbeats, and its pods stay as they are."""
+        """The node is lost: no heartbeats, and nobody sees what its pods do."""
         self._silent.setdefault(node, self._timeline.now_us)
 
     def resume(self, node: str) -> None:
-        """The node is back: pods that were deleted meanwhile stop."""
+        """The node is back: what became due meanwhile is done, and pods that were deleted stop."""
         self._silent.pop(node, None)
+        for callback in self._missed.pop(node, ()):
+            callback()
         self._look_at(node)
 
-    def silent_since_us(self, node: str) -> int | None:
-        """When the node fell silent; None if it did not."""
-        return self._silent.get(node)
+    def beat(self) -> None:
+        """A heartbeat of all nodes that are not silent."""
+        self._beat_us = self._timeline.now_us
+
+    def heard_us(self, node: Obj) -> int | None:
+        """When the kubelet of a node was last heard; None for a node that has none."""
+        name = node["metadata"]["name"]
+        if name in self._silent:
+            return self._silent[name]
+        return self._beat_us if self._options.served(node) else None
 
     def _on_node(self, event: Event) -> None:
+        name = event.obj["metadata"]["name"]
         if event.type == "ADDED":
-            self._look_at(event.obj["metadata"]["name"])
+            self.resume(name)
+        elif event.type == "MODIFIED" and event.old is not None:
+            served = self._options.served(event.obj)
+            if served != self._options.served(event.old.obj):
+                (self.resume if served else self.silence)(name)
+
+    def _later(self, held: _Held, delay_s: float, callback: Callback) -> Timer:
+        """Call back after a delay, or when the node is back."""
+
+        def due() -> None:
+            if held.node in self._silent:
+                self._missed.setdefault(held.node, []).append(callback)
+            else:
+                callback()
+
+        return self._timeline.at(delay_s, due)
 
     def _look_at(self, node: str) -> None:
         for name in sorted(self._bound.get(node, ())):
@@ -163,7 +190,7 @@ class Kubelet(Actor):
             if is_terminal(pod):
                 return
             held = self._held[name] = _Held(uid, node["metadata"]["name"], self._host(node), requests_milli(pod))
-            held.timer = self._timeline.at(KUBELET_TAKES_S, lambda: self._take(name, uid))
+            held.timer = self._later(held, KUBELET_TAKES_S, lambda: self._take(name, uid))
         if is_terminating(pod) and held.taken:
             self._stop(name, held, pod)
 
@@ -186,7 +213,7 @@ class Kubelet(Actor):
 
     def _current(self, name: Name, uid: str) -> tuple[Obj, _Held] | None:
         pod, held = self._store.get("pods", *name), self._held.get(name)
-        if pod is None or held is None or held.uid != uid or pod["metadata"]["uid"] != uid or held.node in self._silent:
+        if pod is None or held is None or held.uid != uid or pod["metadata"]["uid"] != uid:
             return None
         return pod, held
 
@@ -205,7 +232,8 @@ class Kubelet(Actor):
             self._forget(name)
             return
         self._write(pod, pod_status.creating(pod, held.host, stamp(self._timeline.now)))
-        held.timer = self._timeline.at(life_of(pod, self._options.annotations).start_s, lambda: self._start(name, uid))
+        start_s = life_of(pod, self._options.annotations).start_s
+        held.timer = self._later(held, start_s, lambda: self._start(name, uid))
 
     def _refusal(self, pod: Obj, held: _Held) -> tuple[str, str] | None:
         """Reason and message if the devices that the pod asks for are taken."""
@@ -232,7 +260,7 @@ class Kubelet(Actor):
         self._write(pod, pod_status.running(pod, held.host, stamp(self._timeline.now)))
         life = life_of(pod, self._options.annotations)
         if life.run_s is not None:
-            held.timer = self._timeline.at(life.run_s, lambda: self._end(name, uid, life.exit_code))
+            held.timer = self._later(held, life.run_s, lambda: self._end(name, uid, life.exit_code))
 
     def _end(self, name: Name, uid: str, exit_code: int) -> None:
         found = self._current(name, uid)
@@ -253,7 +281,7 @@ class Kubelet(Actor):
             if held.stop.at_us <= at_us:
                 return
             held.stop.cancel()
-        held.stop = self._timeline.at_us(at_us, lambda: self._stopped(name, held.uid, exit_code))
+        held.stop = self._later(held, wait_s, lambda: self._stopped(name, held.uid, exit_code))
 
     def _stopped(self, name: Name, uid: str, exit_code: int) -> None:
         found = self._current(name, uid)
@@ -262,7 +290,7 @@ class Kubelet(Actor):
         pod, held = found
         if not is_terminal(pod):
             self._write(pod, pod_status.finished(pod, held.host, stamp(self._timeline.now), exit_code))
-        held.stop = self._timeline.at(KUBELET_REMOVES_S, lambda: self._remove(name, uid))
+        held.stop = self._later(held, KUBELET_REMOVES_S, lambda: self._remove(name, uid))
 
     def _remove(self, name: Name, uid: str) -> None:
         found = self._current(name, uid)

@@ -89,6 +89,13 @@ def lost(pod: Obj, now: str) -> Obj:
     return status | {"conditions": changed}
 
 
+def disrupted(pod: Obj, now: str, reason: str, message: str) -> list[Obj]:
+    """The conditions of a pod that something is about to delete."""
+    new = {"type": "DisruptionTarget", "observedGeneration": pod["metadata"].get("generation", 1), "status": "True"}
+    new |= {"lastProbeTime": None, "lastTransitionTime": now, "reason": reason, "message": message}
+    return with_condition((pod.get("status") or {}).get("conditions") or [], new)
+
+
 def is_ready(pod: Obj) -> bool:
     """Whether the condition Ready is True."""
     return condition(pod, "Ready").get("status") == "True"

@@ -41,7 +41,7 @@ class Recorder:
         self._record(obj, "Warning", reason, message, action)
 
     def _record(self, obj: Obj, kind: str, reason: str, message: str, action: str) -> None:
-        similar: Key = (obj["metadata"]["uid"], kind, reason)
+        similar: Key = (obj["metadata"].get("uid", obj["metadata"]["name"]), kind, reason)
         if not self._modern:
             texts = self._texts.setdefault(similar, set())
             if message not in texts and len(texts) >= SIMILAR:
@@ -67,9 +67,9 @@ class Recorder:
         namespace = metadata.get("namespace", "default")
         about = {"kind": obj["kind"], "namespace": metadata.get("namespace", ""), "name": metadata["name"]}
         about |= {
-            "uid": metadata["uid"],
+            "uid": metadata.get("uid"),
             "apiVersion": obj["apiVersion"],
-            "resourceVersion": metadata["resourceVersion"],
+            "resourceVersion": metadata.get("resourceVersion"),
         }
         event: Obj = {
             "apiVersion": "v1",

@@ -30,7 +30,13 @@ DISRUPTED_TIMEOUT_S = 120.0  # DeletionTimeout of the disruption controller
 # Nodes: Ready turns Unknown 50 s after the last heartbeat (49 s seen, checked every 5 s), the taints follow within
 # 0.3 s; a new node loses not-ready:NoSchedule 0.2 s after Ready=True; a cordon is a taint within 1 s.
 NODE_GRACE_S = 50.0
+NODE_BEAT_S = 5.0
 NODE_CHECK_S = 5.0
+NODE_EVICT_S = 0.1  # NodeEvictionPeriod: from the condition to the taint NoExecute
+NODE_EVERY_S = 10.0  # node-eviction-rate 0.1: between two nodes of a zone
+NODE_EVERY_SLOW_S = 100.0  # secondary-node-eviction-rate, in large zones most of whose nodes are lost
+POD_GC_S = 20.0  # gcCheckPeriod
+POD_GC_QUARANTINE_S = 40.0
 NODE_TTL_S = 0.01
 NODE_TAINT_S = 0.02
 

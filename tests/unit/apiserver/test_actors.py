@@ -1,90 +1,11 @@
-"""Stories of a small cluster: Jobs, evictions, preemption, lost nodes, rolling updates."""
+"""Stories of a small cluster: Jobs, evictions, preemption, rolling updates."""
 
 from __future__ import annotations
 
-import random
-from datetime import UTC, datetime
-from typing import Any
-
 import pytest
 
-from apiserver.actors.kubelet import Kubelet
-from apiserver.cluster import cluster
 from apiserver.errors import StatusError
-from apiserver.server import Server
-from apiserver.timeline import Timeline
-from apiserver.users import ADMIN
-
-Obj = dict[str, Any]
-SPACE = "team"
-
-
-class Scene:
-    """A cluster with a client, and what was seen of each resource."""
-
-    def __init__(self) -> None:
-        self.timeline = Timeline(datetime(2026, 1, 1, tzinfo=UTC))
-        self.server: Server = cluster(self.timeline, random.Random(1))
-        self.client = self.server.client(ADMIN, "test")
-        self.client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
-
-    def node(self, name: str, gpus: int = 4, **labels: str) -> None:
-        """A ready node."""
-        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
-        self.client.create(
-            "nodes",
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": name, "labels": labels},
-                "spec": {},
-                "status": {
-                    "capacity": amounts,
-                    "allocatable": amounts,
-                    "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-                },
-            },
-        )
-        self.timeline.run_for(1)
-
-    def pod(self, name: str, gpus: int = 1, annotations: Obj | None = None, **spec: Any) -> None:
-        """A pod."""
-        metadata = {"name": name, "namespace": SPACE, "labels": {"app": name}, "annotations": annotations or {}}
-        self.client.create(
-            "pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": containers(gpus) | spec}
-        )
-
-    def job(self, name: str, pods: int, gpus: int = 1, annotations: Obj | None = None, **spec: Any) -> None:
-        """A Job of some pods at once."""
-        template = {
-            "metadata": {"annotations": annotations or {}},
-            "spec": containers(gpus) | {"restartPolicy": "Never"},
-        }
-        body = {"parallelism": pods, "completions": pods, "template": template} | spec
-        metadata = {"name": name, "namespace": SPACE}
-        self.client.create("jobs.batch", {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body})
-
-    def status(self, name: str, resource: str = "jobs.batch") -> Obj:
-        """The status of an object now."""
-        found = self.server.store.get(resource, SPACE, name)
-        assert found is not None
-        status: Obj = found["status"]
-        return status
-
-    def pods(self) -> list[Obj]:
-        """The pods of the namespace now."""
-        return self.server.store.objects("pods", SPACE)
-
-    def conditions(self, name: str, resource: str = "jobs.batch") -> list[tuple[str, str, str]]:
-        """Type, status and reason of the conditions of an object."""
-        found = self.status(name, resource).get("conditions", [])
-        return [(each["type"], each["status"], each.get("reason", "")) for each in found]
-
-
-def containers(gpus: int) -> Obj:
-    """The spec of a pod that asks for GPUs."""
-    limits = {"cpu": "1", "nvidia.com/gpu": str(gpus)}
-    return {"containers": [{"name": "main", "image": "app:1", "resources": {"limits": limits}}]}
+from tests.kits.scene_kit import SPACE, Scene, containers
 
 
 @pytest.fixture
@@ -242,33 +163,6 @@ def test_a_pod_bound_around_the_scheduler_to_a_full_node_is_rejected(scene: Scen
     status = scene.status("second", "pods")
     assert (status["phase"], status["reason"]) == ("Failed", "UnexpectedAdmissionError")
     assert "Requested: 1, Available: 0" in status["message"]
-
-
-def test_a_lost_node_is_tainted_and_its_pods_go_when_they_do_not_tolerate_it(scene: Scene) -> None:
-    """Fifty seconds of silence; the pod stays until its node is back."""
-    scene.node("n1")
-    toleration = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
-    scene.pod("p", tolerations=[toleration | {"tolerationSeconds": 3}])
-    scene.timeline.run_for(1)
-    kubelet = next(actor for actor in scene.server.actors if isinstance(actor, Kubelet))
-    kubelet.silence("n1")
-    scene.timeline.run_for(56)
-    node = scene.server.store.get("nodes", "", "n1")
-    assert node is not None
-    assert {(each["key"], each["effect"]) for each in node["spec"]["taints"]} == {
-        ("node.kubernetes.io/unreachable", "NoSchedule"),
-        ("node.kubernetes.io/unreachable", "NoExecute"),
-    }
-    assert ("Ready", "False", "") in scene.conditions("p", "pods")
-    scene.timeline.run_for(10)
-    assert ("DisruptionTarget", "True", "DeletionByTaintManager") in scene.conditions("p", "pods")
-    assert "deletionTimestamp" in scene.pods()[0]["metadata"]
-    kubelet.resume("n1")
-    scene.timeline.run_for(6)
-    assert scene.pods() == []
-    node = scene.server.store.get("nodes", "", "n1")
-    assert node is not None
-    assert "taints" not in node["spec"]
 
 
 def test_a_deployment_exchanges_its_pods_and_a_deleted_one_leaves_none(scene: Scene) -> None:
