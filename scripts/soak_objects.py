@@ -1,8 +1,8 @@
-"""Show the controller objects that say anything, 100 a tick, beside honest work: `make soak` does it.
+"""Show the controller, its levers and the watchdog objects that say anything, 100 at a time, beside honest work.
 
     python scripts/soak_objects.py [--objects 100000] [--first 0]
 
-A batch beside which a decision differs is halved until the object is found.
+A batch beside which a decision or a write differs is halved until the object is found. `make soak` does it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.hostile.objects import differing  # the checkout first, not an installed copy
+from tests.hostile import objects, written  # the checkout first, not an installed copy
 
 BATCH = 100
 
@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     wrong = 0
     for at in range(given.first, given.first + given.objects, BATCH):
-        for text in differing(range(at, at + BATCH)):
+        numbers = range(at, at + BATCH)
+        for text in (*objects.differing(numbers), *written.differing(numbers)):
             wrong += 1
             print(text, flush=True)
     print(f"{given.objects:,} objects: {wrong} change decisions on others")

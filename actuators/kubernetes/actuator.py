@@ -118,7 +118,8 @@ class KubernetesActuator:
         effect = self._running.get(instruction.id) or Effect(instruction, None, instruction.fence, now_s)
         effect.instruction, effect.epoch, effect.outage = instruction, instruction.fence, ""
         self._running[instruction.id] = effect
-        return self._continue(effect, located, now_s)
+        outcome = self._contained(instruction, now_s, partial(self._continue, effect, located, now_s))
+        return outcome or Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s)
 
     def advance(self, now_s: float, fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
         """Go on with every effect under way; the outcomes of those that ended.
@@ -158,7 +159,7 @@ class KubernetesActuator:
         except InvariantError:
             raise
         except Exception as error:  # noqa: BLE001 - an object that is not what the API promises
-            return self._answer(instruction, Ended(OutcomeKind.FAILED, failure_text(error), cause=Cause.OTHER), now_s)
+            return self._answer(instruction, Ended(OutcomeKind.FAILED, failure_text(error), cause=Cause.LEVER), now_s)
 
     def _followed(self, effect: Effect, now_s: float, *, waited_for: bool) -> Outcome | None:
         """Go on with one effect under way; its outcome. `waited_for`: by the controller."""

@@ -12,6 +12,9 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
+from actuators.kubernetes.wire import unfit
+from autopilot.contract.documents import parsed
+from autopilot.contract.notes import shown
 from autopilot.deadline import within
 from autopilot.starting import Starting, names_a_right
 
@@ -40,6 +43,7 @@ class Refusal(StrEnum):
     BUSY = "busy"  # too many requests
     INVALID = "invalid"  # the server does not accept the content
     WEBHOOK_DOWN = "webhook-down"  # an admission webhook does not answer, so the server refuses every such write
+    UNFIT = "unfit"  # the object cannot be read: it is not what the API promises
     SERVER = "server"  # the server failed; the same request fails again
     UNREACHABLE = "unreachable"  # no answer came: the write may have been carried out
 
@@ -61,6 +65,7 @@ TWO_BUDGETS = "more than one PodDisruptionBudget"
 TERMINATES = "because it is being terminated"
 """What a 403 says where the namespace goes."""
 TOO_MANY = 429
+LONGEST_NAME = 2 * 253
 
 FENCE_POLICY = "gpu-autopilot-fence"
 """Name of the shipped ValidatingAdmissionPolicy that refuses writes of an older epoch."""
@@ -84,6 +89,14 @@ class Answer:
     def retryable(self) -> bool:
         """True where the same request may succeed later."""
         return self.refusal in RETRYABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The objects of a list. `unread`: what cannot be read of it, one text for each object."""
+
+    items: tuple[Obj, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def unread(answers: Iterable[Answer]) -> Answer | None:
@@ -143,6 +156,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "PodTemplate": ("v1", "podtemplates"),
     "ProvisioningRequest": ("autoscaling.x-k8s.io/v1", "provisioningrequests"),
     "AdmissionCheck": ("kueue.x-k8s.io/v1beta2", "admissionchecks"),
+    "ClusterPolicy": ("nvidia.com/v1", "clusterpolicies"),
 }
 """Kinds that are read or written: their apiVersion and their name in paths."""
 
@@ -178,9 +192,18 @@ class Api:
     def read(self, ref: Ref) -> Answer:
         """The object as it is now; `OTHER_OBJECT` where the name belongs to another uid."""
         answer = self.get(ref.path)
+        if answer.ok and (why := unfit(ref.kind, answer.body)):
+            return Answer({}, Refusal.UNFIT, f"{ref.shown} cannot be read: {why}", answer.status)
         if answer.ok and ref.uid and answer.body.get("metadata", {}).get("uid") != ref.uid:
             return Answer(answer.body, Refusal.OTHER_OBJECT, f"{ref.shown} is another object of the same name", 409)
         return answer
+
+    def list(self, kind: str, namespace: str = "", query: Mapping[str, str] | None = None) -> Listed | Answer:
+        """The objects of a kind, or why they cannot be listed. One that cannot be read hides no other."""
+        answer = self.get(path_of(kind, namespace), query)
+        if answer.ok and not isinstance(answer.body.get("items") or [], list):
+            return Answer({}, Refusal.SERVER, f"the answer is no list of {kind}", answer.status)
+        return listed(kind, answer.body) if answer.ok else answer
 
     def patch(self, path: str, body: Any, media: str, query: Mapping[str, str] | None = None) -> Answer:
         """Change an object."""
@@ -213,7 +236,7 @@ class Api:
                     retries=False,
                     timeout=urllib3.Timeout(connect=CONNECT_S, read=self._timeout_s),
                 )
-                content = response.read(MOST_BYTES, decode_content=True)
+                content = response.read(MOST_BYTES + 1, decode_content=True)
                 response.release_conn()
             if response.status == 401 and again:
                 self._access.renew(generation)
@@ -227,6 +250,8 @@ class Api:
             return Answer({}, Refusal.UNREACHABLE, f"the API server does not answer: {reason}", 0)
         finally:
             self.spent_s += self._steady_s() - began_s if again else 0.0  # a repeated request is inside the first
+        if len(content) > MOST_BYTES:
+            return Answer({}, Refusal.SERVER, f"the answer is longer than {MOST_BYTES >> 20} MiB", response.status)
         answer = answer_of(response.status, content, response.headers.get("retry-after", ""))
         if method == "GET" and answer.status >= 500:  # nothing in a read can be wrong: the server or its store is down
             return replace(answer, refusal=Refusal.UNREACHABLE, message=f"the API server fails: {answer.message}")
@@ -236,11 +261,13 @@ class Api:
 def answer_of(status: int, content: bytes, retry_after: str = "") -> Answer:
     """The answer of the server, with the kind of its refusal."""
     try:
-        body = json.loads(content)
+        body = parsed(content)
     except ValueError:
         body = None
     if not isinstance(body, dict):
         body = {"message": content.decode("utf-8", "replace").strip()[:300]}
+        if status < 300:  # an empty list would mean something else
+            return Answer(body, Refusal.SERVER, "the answer is no object of JSON", status)
     if status < 300:
         return Answer(body, None, "", status)
     message = str(body.get("message", "")) or f"HTTP {status}"
@@ -248,6 +275,21 @@ def answer_of(status: int, content: bytes, retry_after: str = "") -> Answer:
     if refusal == Refusal.SERVER and (retry_after.isdigit() or body.get("reason") == "ServerTimeout"):
         refusal = Refusal.UNREACHABLE  # the server itself asks to try again
     return Answer(body, refusal, message[:600], status)
+
+
+def listed(kind: str, body: Obj) -> Listed:
+    """The objects in the answer of a list."""
+    judged = [(each, unfit(kind, each)) for each in body.get("items") or ()]
+    found = tuple(each for each, why in judged if not why)
+    return Listed(found, tuple(f"{kind} {name_in(each)} cannot be read: {why}" for each, why in judged if why))
+
+
+def name_in(found: Any) -> str:
+    """Namespace and name of an object that may be anything, for a message."""
+    meta = found.get("metadata") if isinstance(found, dict) else None
+    parts = [meta.get(key) for key in ("namespace", "name")] if isinstance(meta, dict) else []
+    text = "/".join(each for each in parts if isinstance(each, str) and each)
+    return text if text and text.isprintable() and len(text) <= LONGEST_NAME else shown(text)
 
 
 def refusal_of(status: int, body: Obj) -> Refusal:

@@ -6,6 +6,7 @@ from collections import Counter
 
 from actuators.kubernetes.api import Obj
 from actuators.kubernetes.mig_file import Cuts
+from actuators.kubernetes.objects import devices
 from autopilot.core.model.objects import Geometry
 
 CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
@@ -35,9 +36,9 @@ def offered(node: Obj) -> dict[str, int]:
     """GPUs and instances that can be allocated; what is 0 is left out, except whole GPUs."""
     amounts = (node.get("status") or {}).get("allocatable") or {}
     found = {
-        name: int(amount)
+        name: devices(name, amount)
         for name, amount in amounts.items()
-        if name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) and str(amount).isdecimal()
+        if name.startswith(("nvidia.com/gpu", "nvidia.com/mig-"))
     }
     return {"nvidia.com/gpu": 0} | {
         name: amount for name, amount in found.items() if amount or name == "nvidia.com/gpu"

@@ -13,6 +13,7 @@ from math import nan
 from typing import Protocol
 
 from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal
+from autopilot.contract.notes import shown
 
 
 class Named(Protocol):
@@ -168,7 +169,7 @@ def moment_s(condition: Obj) -> float:
     """When a condition or a check changed last; NaN where that is not stated."""
     try:
         return datetime.fromisoformat(str(condition.get("lastTransitionTime"))).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return nan
 
 
@@ -179,6 +180,18 @@ OVER = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 def over(job: Obj) -> str:
     """The condition by which a Job has ended or is about to; "" for none."""
     return next((kind for kind in OVER if holds(job, kind)), "")
+
+
+MOST_DIGITS = 9
+"""Of a number of devices: more is a mistake, or an attack."""
+
+
+def devices(name: str, amount: object) -> int:
+    """A number of devices that an object states. Raises `ValueError` with its name and value."""
+    text = str(amount)
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        raise ValueError(f"{name} is {shown(text)}, not a number of devices")
+    return int(text)
 
 
 def annotation(found: Obj, key: str) -> str:

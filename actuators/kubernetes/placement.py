@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal, path_of, unread
+from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal, unread
 from actuators.kubernetes.objects import Target
 from actuators.kubernetes.writing import Stop, Writer, each
 from autopilot.contract.annotations import PLACEMENT
@@ -71,10 +71,12 @@ def mark(writer: Writer, place: Place, epoch: int) -> Answer:
     """Let exactly the nodes of the place carry its label."""
     if not place.label:
         return Answer()
-    carrying = writer.api.get(path_of("Node"), {"labelSelector": place.label})
-    if not carrying.ok:
+    carrying = writer.api.list("Node", query={"labelSelector": place.label})
+    if isinstance(carrying, Answer):
         return carrying
-    for node in carrying.body.get("items") or ():
+    for why in carrying.unread:
+        return Answer({}, Refusal.UNFIT, why)
+    for node in carrying.items:
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         if name not in place.nodes:
             answer = set_label(writer, Ref("Node", "", name, uid), place.label, None, epoch)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from math import inf
 
 from actuators.kubernetes import placement
-from actuators.kubernetes.api import Obj, Ref, path_of
+from actuators.kubernetes.api import Listed, Obj, Ref
 from actuators.kubernetes.effects import id_in
 from actuators.kubernetes.levers import mig_config, mig_record, offer_back, provisioning, service_ceiling
 from actuators.kubernetes.levers.base import Tools
@@ -184,7 +184,7 @@ class OldRequests:
         if now_s < self._due_s:
             return
         self._due_s = now_s + EVERY_S
-        found = tools.api.get(path_of("ProvisioningRequest"), {"labelSelector": f"{REQUEST}=true"})
-        for each in found.body.get("items") or () if found.ok else ():
+        found = tools.api.list("ProvisioningRequest", query={"labelSelector": f"{REQUEST}=true"})
+        for each in found.items if isinstance(found, Listed) else ():
             if id_in(annotation(each, EFFECT)) not in under_way:
                 provisioning.remove(tools, each)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
+
+from autopilot.contract.documents import parsed
 
 if TYPE_CHECKING:
     from autopilot.readiness.admission import Policies
@@ -46,7 +47,7 @@ class Answer:
     def document(self) -> dict[str, Any]:
         """The body as an object; empty where it is none."""
         try:
-            content = json.loads(self.text)
+            content = parsed(self.text.encode())
         except ValueError:
             return {}
         return content if isinstance(content, dict) else {}

@@ -17,7 +17,7 @@ CONNECT_S = 3.0
 TICK_S = 3.0
 """Longest time of a request that a tick waits for: policy, kill switch, mark, fence and memory, one after the other."""
 MOST_BYTES = 16 << 20
-UNAUTHORIZED, UNAVAILABLE = 401, 503
+UNAUTHORIZED, TOO_LARGE, UNAVAILABLE = 401, 413, 503
 JSON, MERGE, PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
 
 
@@ -98,5 +98,5 @@ class ClusterApi:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             return Answer(0, f"{type(error).__name__}: {error}"[:300])
         if len(content) > MOST_BYTES:
-            return Answer(0, f"the answer is longer than {MOST_BYTES >> 20} MiB")
+            return Answer(TOO_LARGE, f"the answer is longer than {MOST_BYTES >> 20} MiB")
         return Answer(response.status, content.decode("utf-8", "replace"), dict(response.headers))

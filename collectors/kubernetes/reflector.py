@@ -17,11 +17,12 @@ from typing import Any
 
 import msgspec
 
+from autopilot.contract.documents import pruned
 from autopilot.contract.notes import failure_text
 from collectors.kubernetes.cache import Cache, version_of
 from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.transport import FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, ApiError, CutError, Lines, Requests
-from collectors.kubernetes.unread import Unread, pruned, unread, unread_as
+from collectors.kubernetes.unread import Unread, unread, unread_as
 from collectors.kubernetes.wire import Meta, Object
 
 OnChange = Callable[[bool], None]

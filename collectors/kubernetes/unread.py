@@ -6,23 +6,16 @@ that is nested too deeply for the decoder is replaced before it.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
 
+from autopilot.contract.documents import misfit, pruned
 from autopilot.contract.notes import failure_text, shown
 from collectors.kubernetes.dra_devices import DRIVER
 from collectors.kubernetes.wire import Meta, Object, Owner
 
-MOST_DEPTH = 100
-"""Deepest nesting of JSON that is decoded. Objects of the API have some 20 levels."""
-TOO_DEEP = f"nested more than {MOST_DEPTH} levels deep"
 LONGEST_TEXT = 253
-
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-_PLACE = re.compile(r" - at `\$([^`]*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class Unread(Object):
@@ -50,14 +43,14 @@ def unread(raw: Any, error: Exception) -> Unread:
     """What can be read of an object that its decoder refuses. `raw`: its JSON."""
     try:
         document = msgspec.json.decode(raw)
-    except RecursionError:
+    except (RecursionError, msgspec.ValidationError):
         document = msgspec.json.decode(pruned(bytes(raw)))
     found = document if isinstance(document, dict) else {}
     spec, status = _inside(found, "spec"), _inside(found, "status")
     target = _inside(spec, "scaleTargetRef")
     return Unread(
         _meta(_inside(found, "metadata")),
-        reason=_reason(error, document),
+        reason=misfit(error, document),
         node=_text(spec.get("nodeName")),
         over=status.get("phase") in {"Succeeded", "Failed"},
         target=f"{_text(target.get('kind'))}/{_text(target.get('name'))}",
@@ -71,43 +64,6 @@ def unread_as(found: Object, error: Exception) -> Unread:
     over = getattr(status, "phase", "") in {"Succeeded", "Failed"}
     node, pools = getattr(spec, "node_name", "") or "", _pools(msgspec.to_builtins(status))
     return Unread(found.metadata, reason=failure_text(error), node=node, over=over, pools=pools)
-
-
-def pruned(body: bytes) -> bytes:
-    """JSON with a text in place of each value that is nested too deeply."""
-    parts: list[bytes] = []
-    depth = start = 0
-    for token in _TOKEN.finditer(body):
-        if token[0] in b"[{":
-            depth += 1
-            if depth == MOST_DEPTH:
-                parts.append(body[start : token.start()])
-        elif token[0] in b"]}":
-            if depth == MOST_DEPTH:
-                parts.append(b'"' + TOO_DEEP.encode() + b'"')
-                start = token.end()
-            depth -= 1
-    return b"".join([*parts, body[start:]])
-
-
-def _reason(error: Exception, document: Any) -> str:
-    """Field, value and what is wrong."""
-    text = str(error)
-    place = _PLACE.search(text)
-    if place is None:
-        return failure_text(error)
-    value: Any = document
-    for key, index in _STEP.findall(place[1]):
-        try:
-            value = value[key] if key else value[int(index)] if index else _first(value)
-        except (KeyError, IndexError, TypeError):
-            break
-    return f"{place[1].lstrip('.')} is {shown(value)}: {text[: place.start()].replace('`', '')}"
-
-
-def _first(value: Any) -> Any:
-    """The first value of a map: msgspec does not say which key is at fault."""
-    return next(iter(value.values())) if isinstance(value, dict) and value else value
 
 
 def _meta(found: dict[str, Any]) -> Meta:

@@ -22,6 +22,7 @@ import msgspec
 
 from actuators.kubernetes.effects import RECORDS, fields_of
 from autopilot.contract import PREFIX, contract_fields
+from autopilot.contract.documents import parsed
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.model.records import Batch
 from collectors.kubernetes.kinds import KINDS, Kind
@@ -38,8 +39,10 @@ READERS = ("collectors", "actuators", "autopilot/contract", "autopilot/playgroun
 _NAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+/[A-Za-z0-9._-]*")
 DEEP = "<deep>"
 """Stands for JSON that is nested 3,000 levels deep, which `json` itself cannot write."""
+DIGITS = "<digits>"
+"""Stands for a whole number of 5,000 digits."""
 LONG = 256 * 1024
-MANY = 10_000
+MANY, SHORT = 10_000, 100
 TEXTS: tuple[str, ...] = (
     *("", "x", "-1", "1" + "0" * 20, "NaN", "Infinity", "1e999", "true", "null", "[]", "{}", "\x1b[31m\x00\n\u202e"),
     *("[" * 3000, '{"a":' * 3000, "x" * LONG, "9" * 5000),
@@ -115,15 +118,36 @@ def base(kind: Kind) -> str:
     found["metadata"]["ownerReferences"] = []
     name = next(name for name, plural in PLURAL.items() if plural == kind.name)
     real = {"Pod": pod("bad", 1, namespace="bad"), "Node": node("bad"), "Workload": workload("bad", 1, namespace="bad")}
-    found = _over(found, real.get(name, {}))
+    found = over(found, real.get(name, {}))
     return json.dumps({**found, "kind": name})
 
 
-def _over(under: Any, real: Any) -> Any:
+def over(under: Any, real: Any) -> Any:
     """A document with the values of another one, as far as that has any."""
     if isinstance(under, dict) and isinstance(real, dict):
-        return {key: _over(under.get(key), real[key]) if key in real else under[key] for key in {**under, **real}}
+        return {key: over(under.get(key), real[key]) if key in real else under[key] for key in {**under, **real}}
     return real
+
+
+def keys_read(*places: str) -> dict[str, str]:
+    """The names of fields that the code in these files and folders reads from documents, with a file for each."""
+    found: dict[str, str] = {}
+    for place in map(Path, places):
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            for each in ast.walk(ast.parse(path.read_text("utf-8"))):
+                key: ast.expr | None = None
+                if isinstance(each, ast.Subscript):
+                    key = each.slice
+                elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "get":
+                    key = next(iter(each.args), None)
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    found[key.value] = path.name
+    return found
+
+
+def names_in(found: Any) -> set[str]:
+    """The names of the fields of a document."""
+    return {step for path in paths(found) for step in path if isinstance(step, str)}
 
 
 # --- what is done to it ---------------------------------------------------------------------------
@@ -136,15 +160,23 @@ def hostile(number: int) -> Case:
     found: Json = json.loads(base(kind))
     uid = f"uid-bad-{number}"
     found["metadata"] |= {"name": f"bad-{number}", "uid": uid}
-    told = [_change(rng, found) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+    told, body = spoiled(rng, found)
+    return Case(f"{kind.title} {number}: {told}", body, kind.title, uid)
+
+
+def spoiled(rng: random.Random, found: Json) -> tuple[str, bytes]:
+    """What was done to an object, which keeps its uid, and its JSON."""
+    uid = found["metadata"]["uid"]
+    told = [change(rng, found) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     if not isinstance(found.get("metadata"), dict):
         found["metadata"] = {}
     found["metadata"]["uid"] = uid
-    body = json.dumps(found).replace(json.dumps(DEEP), "[" * 3000 + "]" * 3000).encode()
-    return Case(f"{kind.title} {number}: {'; '.join(told)}", body, kind.title, uid)
+    body = json.dumps(found).replace(json.dumps(DEEP), "[" * 3000 + "]" * 3000)
+    return "; ".join(told), body.replace(json.dumps(DIGITS), "9" * 5000).encode()
 
 
-def _change(rng: random.Random, found: Json) -> str:
+def change(rng: random.Random, found: Json) -> str:
+    """Change one thing in an object; what it was."""
     data = found["metadata"] if isinstance(found.get("metadata"), dict) else {}
     if rng.random() < 0.4:
         name, text = rng.choice(names()), rng.choice(TEXTS)
@@ -164,14 +196,16 @@ def _change(rng: random.Random, found: Json) -> str:
     old = place[at[-1]]
     value = rng.choice(_values(old))
     place[at[-1]] = value
-    shown = DEEP if value == DEEP else f"{type(value).__name__} {str(value)[:30]!r}"
+    shown = value if value in (DEEP, DIGITS) else f"{type(value).__name__} {str(value)[:30]!r}"
     return f"{'.'.join(map(str, at))} = {shown}"
 
 
 def _values(old: Any) -> Sequence[Any]:
+    old = old if len(str(old)) < SHORT else "x"  # a store of objects takes 1.5 MiB
     many = [old] * MANY if not isinstance(old, dict) else {f"k{each}": "1" for each in range(MANY)}
     one = next(iter(old), "x") if isinstance(old, list) else old
-    return (7, "x", [], {}, True, None, 1.5, DEEP, 10**20, -1, 2**31, 2**63, *TEXTS, *QUANTITIES, many, [one] * MANY)
+    plain: tuple[Any, ...] = (7, "x", [], {}, True, None, 1.5, DEEP, DIGITS, 10**20, -1, 2**31, 2**63)
+    return (*plain, *TEXTS, *QUANTITIES, many, [one] * MANY)
 
 
 # --- honest work ----------------------------------------------------------------------------------
@@ -228,10 +262,7 @@ _BY_TITLE = {each.title: each for each in KINDS}
 
 
 def _notes(case: Case) -> list[str]:
-    try:
-        data = json.loads(case.body)["metadata"].get("annotations")
-    except RecursionError:
-        return []
+    data = parsed(case.body)["metadata"].get("annotations")
     return [text for key in RECORDS if isinstance(data, dict) and isinstance(text := data.get(key), str)]
 
 

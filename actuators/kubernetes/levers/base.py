@@ -197,6 +197,7 @@ CAUSES: Mapping[Refusal | None, Cause] = {
     Refusal.RIGHT: Cause.RIGHT,
     Refusal.BUDGET: Cause.BUDGET,
     Refusal.INVALID: Cause.INVALID,
+    Refusal.UNFIT: Cause.LEVER,
     Refusal.SERVER: Cause.SERVER,
 }
 """The cause of an effect that ended by a refusal. The others are waited out."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from actuators.kubernetes import placement
-from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.api import CONFLICTS, Answer, Obj, Ref, Refusal
 from actuators.kubernetes.changes import OUR_STATE, PLACEMENT_LABEL, WIDTH
 from actuators.kubernetes.effects import fields_of, record_of, wrote
 from actuators.kubernetes.levers.base import (
@@ -199,11 +199,11 @@ def _ready_slices(tools: Tools, effect: Effect, target: Target, job: Ref, now_s:
     """Let the Workload pass our check that Kueue made for the wider Job; the failed request, or None."""
     if not our_check(target.workload):
         return None
-    listed = tools.api.get(path_of("Workload", job.namespace), {"labelSelector": f"{JOB_UID}={job.uid}"})
-    if not listed.ok:
+    listed = tools.api.list("Workload", job.namespace, {"labelSelector": f"{JOB_UID}={job.uid}"})
+    if isinstance(listed, Answer):
         return listed
     text = message(effect.epoch, effect.id, "it grows on the nodes of its placement")
-    for found in listed.body.get("items") or ():
+    for found in listed.items:
         meta = found["metadata"]
         waits = holds(found, "QuotaReserved") and our_check(found).get("state") == PENDING
         if not annotation(found, REPLACES) or not waits or holds(found, "Finished"):

@@ -43,9 +43,10 @@ from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 CONFIG_MAP = "gpu-autopilot-mig"
 """Name of the ConfigMap in the namespace of the GPU operator. Its entries may also be those of people."""
-POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 SPREAD_S = 120.0
 """How long the kubelet may take until the manager sees a new entry of the ConfigMap; an unknown entry fails."""
+MOST_GPU_DIGITS = 4
+"""No node has a thousand GPUs."""
 STUCK_S = 1200.0
 """`pending` for longer is stuck: the manager waits up to 5 min for each client, and gives up without another state."""
 
@@ -160,13 +161,11 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
         return not_set_up(f"node {name} is not labelled nvidia.com/mig.capable=true: no MIG manager")
     if label(node, "nvidia.com/mig.strategy") != "mixed":
         return not_set_up(f"node {name}: set the MIG strategy of the ClusterPolicy to mixed")
-    policies = tools.api.get(POLICIES)
-    if not policies.ok:
-        return ended_by(policies, "ClusterPolicy of the GPU operator")
-    items = policies.body.get("items") or [{}]
-    manager = (items[0].get("spec") or {}).get("migManager") or {}
-    named = (manager.get("config") or {}).get("name") or ""
-    space = (items[0].get("status") or {}).get("namespace") or "gpu-operator"
+    policy = _policy(tools)
+    if isinstance(policy, Answer):
+        return ended_by(policy, "ClusterPolicy of the GPU operator")
+    manager = (policy.get("spec") or {}).get("migManager") or {}
+    named, space = (manager.get("config") or {}).get("name") or "", _space(policy)
     if named != CONFIG_MAP:
         return not_set_up(
             f"the ClusterPolicy names the MIG configuration {named!r}: set spec.migManager.config.name to "
@@ -193,14 +192,32 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
     return _Ground(ref, configs, layouts[0])
 
 
+def _policy(tools: Tools) -> Obj | Answer:
+    """The ClusterPolicy of the GPU operator; {} where there is none."""
+    listed = tools.api.list("ClusterPolicy")
+    if isinstance(listed, Answer):
+        return listed
+    return next((Answer({}, Refusal.UNFIT, why) for why in listed.unread), next(iter(listed.items), {}))
+
+
+def _space(policy: Obj) -> str:
+    """The namespace of the GPU operator."""
+    return (policy.get("status") or {}).get("namespace") or "gpu-operator"
+
+
 def _present(node: Obj, configs: Obj) -> list[Layout]:
     """The layouts of the present entry that give exactly what the node offers. Raises BadFileError."""
-    value = label(node, "nvidia.com/gpu.count")
-    gpus, name = int(value) if value.isdecimal() else 0, label(node, CONFIG)
+    gpus, name = _gpus(node), label(node, CONFIG)
     if not gpus:
         raise BadFileError(f"node {node['metadata']['name']} has no label nvidia.com/gpu.count")
     layouts = mig_file.layouts_of(configs, name, gpus) if name else [(Cuts(None),) * gpus]
     return [each for each in layouts if mig_file.resources_of(each) == offered(node)]
+
+
+def _gpus(node: Obj) -> int:
+    """The number of its GPUs that its label states; 0 for none, and for one that no node has."""
+    value = label(node, "nvidia.com/gpu.count")
+    return int(value) if value.isdecimal() and len(value) < MOST_GPU_DIGITS else 0
 
 
 def _wanted(node: Obj, layout: Layout, operation: RecutOperation) -> Layout | Ended:
@@ -228,10 +245,10 @@ def _write_entry(tools: Tools, effect: Effect, ground: _Ground, wanted: Layout) 
     back, back_parts = mig_file.entry_of(ground.layout)
     if name in ground.configs and back in ground.configs:
         return name, False
-    nodes = tools.api.get("/api/v1/nodes", {"labelSelector": CONFIG})
-    if not nodes.ok:
+    nodes = tools.api.list("Node", query={"labelSelector": CONFIG})
+    if isinstance(nodes, Answer):
         return ended_by(nodes, "nodes with a MIG configuration")
-    used = [label(each, CONFIG) for each in nodes.body.get("items") or ()]
+    used = list(ground.configs) if nodes.unread else [label(each, CONFIG) for each in nodes.items]
 
     def decide(found: Obj) -> Obj | Stop:
         try:
@@ -249,10 +266,12 @@ def _set(tools: Tools, effect: Effect, ref: Ref, record: Record, now_s: float) -
     """Set the label once no pod holds a GPU of the node."""
     if now_s < record.at + SPREAD_S:
         return Waiting("the MIG manager is given time to see the new configuration")
-    pods = tools.api.get("/api/v1/pods", {"fieldSelector": f"spec.nodeName={quote(ref.name, safe='')}"})
-    if not pods.ok:
+    pods = tools.api.list("Pod", query={"fieldSelector": f"spec.nodeName={quote(ref.name, safe='')}"})
+    if isinstance(pods, Answer):
         return ended_by(pods, f"pods of {ref.shown}")
-    holders = [each["metadata"]["name"] for each in pods.body.get("items") or () if holds_gpu(each)]
+    for why in pods.unread:
+        return Waiting(f"{why}; it may hold GPUs of its node")
+    holders = [each["metadata"]["name"] for each in pods.items if holds_gpu(each)]
     if holders:
         return Waiting(f"{len(holders)} pods hold GPUs of its node, first {min(holders)}")
     now = replace(record, step="set", at=now_s, epoch=effect.epoch)
@@ -290,17 +309,14 @@ def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, n
 
 def _asked(tools: Tools, node: Obj, record: Record) -> Layout | Progress:
     """The layout of the entry that was asked for."""
-    policies = tools.api.get(POLICIES)
-    items = policies.body.get("items") or [{}]
-    space = (items[0].get("status") or {}).get("namespace") or "gpu-operator"
-    found = tools.api.read(Ref("ConfigMap", space, CONFIG_MAP)) if policies.ok else policies
+    policy = _policy(tools)
+    found = policy if isinstance(policy, Answer) else tools.api.read(Ref("ConfigMap", _space(policy), CONFIG_MAP))
     if not found.ok:
         return ended_by(found, f"ConfigMap {CONFIG_MAP}")
     try:
         configs = mig_file.entries_of(str((found.body.get("data") or {}).get("config.yaml", "")))
-        gpus = int(label(node, "nvidia.com/gpu.count") or 0)
-        return mig_file.layouts_of(configs, record.config, gpus)[0]
-    except (BadFileError, ValueError) as error:
+        return mig_file.layouts_of(configs, record.config, _gpus(node))[0]
+    except BadFileError as error:
         return not_set_up(str(error))
 
 

@@ -15,7 +15,7 @@ from actuators.kubernetes.levers.base import Effect, Tools, Waiting, ended_by
 from actuators.kubernetes.levers.check_state import PENDING, our_check
 from actuators.kubernetes.levers.deactivate import of_pods
 from actuators.kubernetes.levers.stopped import Mark
-from actuators.kubernetes.objects import Target, conditions, holds, moment_s
+from actuators.kubernetes.objects import MOST_DIGITS, Target, conditions, holds, moment_s
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import STOPPED
 
@@ -98,4 +98,4 @@ def _held(workload: Obj) -> Counter[str]:
 def _devices(name: str, amount: object) -> int:
     """The number of an extended resource, such as nvidia.com/gpu; 0 for all others."""
     text = str(amount)
-    return int(text) if "/" in name and text.isdigit() else 0
+    return int(text) if "/" in name and text.isdecimal() and len(text) <= MOST_DIGITS else 0

@@ -24,7 +24,7 @@ from actuators.kubernetes.levers.base import (
     ended_by,
     no_place,
 )
-from actuators.kubernetes.objects import Target
+from actuators.kubernetes.objects import Target, devices
 from actuators.kubernetes.writing import Decide, Stop, each
 from autopilot.contract.annotations import CONTROLLER, EFFECT
 from autopilot.core.model.operations import AdmitOperation
@@ -145,7 +145,7 @@ def units_of(pod: Obj) -> int:
     total = 0
     for container in pod["spec"].get("containers") or ():
         asked = (container.get("resources") or {}).get("limits") or {}
-        total += sum(int(value) for name, value in asked.items() if name == GPU or name.startswith(MIG))
+        total += sum(devices(name, value) for name, value in asked.items() if name == GPU or name.startswith(MIG))
     return total
 
 

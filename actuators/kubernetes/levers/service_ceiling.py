@@ -7,7 +7,7 @@ changed: it leaves a service without a replica alone, and would undo any other n
 
 from __future__ import annotations
 
-from actuators.kubernetes.api import Answer, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.changes import CEILING_NOTE, REPLICAS
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, changed, ended_by, gone
 from actuators.kubernetes.objects import Target, annotation
@@ -166,14 +166,24 @@ def _refused(tools: Tools, ref: Ref, service: Obj, replicas: int) -> str | Answe
         return f"its owner names no signal that would wake it ({PREFIX}wake-signal)"
     if floor is not None and floor.ours is not None:
         return f"a floor of {floor.replicas} replicas is still recorded"
-    listed = tools.api.get(path_of(AUTOSCALER, ref.namespace))
-    if not listed.ok and listed.refusal != Refusal.GONE:
-        return listed
-    for found in listed.body.get("items") or () if listed.ok else ():
+    found = autoscaler_of(tools, ref)
+    if isinstance(found, Answer):
+        return found
+    if found is not None:
+        return _beside(found, replicas)
+    return "" if allowed.min_replicas is not None else f"its owner states no {PREFIX}min-replicas"
+
+
+def autoscaler_of(tools: Tools, ref: Ref) -> Obj | Answer | None:
+    """The HPA of a service; the failed request where it is not known whether there is one."""
+    listed = tools.api.list(AUTOSCALER, ref.namespace)
+    if isinstance(listed, Answer):
+        return None if listed.refusal == Refusal.GONE else listed
+    for found in listed.items:
         aim = found["spec"]["scaleTargetRef"]
         if (aim["kind"], aim["name"]) == (ref.kind, ref.name):
-            return _beside(found, replicas)
-    return "" if allowed.min_replicas is not None else f"its owner states no {PREFIX}min-replicas"
+            return found
+    return next((Answer({}, Refusal.UNFIT, f"{why}; it may scale {ref.shown}") for why in listed.unread), None)
 
 
 def _beside(autoscaler: Obj, replicas: int) -> str:

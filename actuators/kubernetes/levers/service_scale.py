@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from actuators.kubernetes.api import Answer, Obj, Ref, Refusal, path_of
+from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.changes import CEILING_NOTE, FLOOR_NOTE, MIN_REPLICAS, REPLICAS
 from actuators.kubernetes.levers import service_ceiling
 from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rule, Tools, changed, ended_by, gone
@@ -32,8 +32,6 @@ from autopilot.contract.written import MIN_REPLICAS as MINIMUM
 from autopilot.contract.written import ours
 from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
-
-AUTOSCALER = "HorizontalPodAutoscaler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +179,11 @@ def _lift(tools: Tools, ref: Ref, service: Obj) -> Lift | str | Answer:
     allowed = read_scaling((service.get("metadata") or {}).get("annotations") or {})
     if allowed.problem:
         return allowed.problem
-    listed = tools.api.get(path_of(AUTOSCALER, ref.namespace))
-    if not listed.ok and listed.refusal != Refusal.GONE:
-        return listed
-    for found in listed.body.get("items") or () if listed.ok else ():
-        aim = found["spec"]["scaleTargetRef"]
-        if (aim["kind"], aim["name"]) == (ref.kind, ref.name):
-            return _by_autoscaler(found, allowed)
+    found = service_ceiling.autoscaler_of(tools, ref)
+    if isinstance(found, Answer):
+        return found
+    if found is not None:
+        return _by_autoscaler(found, allowed)
     if not allowed.may_scale:
         return f"it has no autoscaler, and its owner does not allow to scale it ({PREFIX}scale is not true)"
     most = allowed.max_replicas
@@ -197,7 +193,7 @@ def _lift(tools: Tools, ref: Ref, service: Obj) -> Lift | str | Answer:
 def _by_autoscaler(found: Obj, allowed: Scaling) -> Lift | str:
     """An HPA owns the replicas: it follows our metric, or its minimum is raised; its target is left alone."""
     meta, spec = found["metadata"], found["spec"]
-    ref = Ref(AUTOSCALER, meta["namespace"], meta["name"], meta["uid"])
+    ref = Ref(service_ceiling.AUTOSCALER, meta["namespace"], meta["name"], meta["uid"])
     if any(follows_floor(_metric(each)) for each in spec.get("metrics") or ()):
         return Lift(Way.METRIC)
     if any(owner["kind"] == KEDA for owner in meta.get("ownerReferences") or ()):

@@ -7,7 +7,7 @@ to run again: it counts no completions. Kueue changes the width of running work 
 from __future__ import annotations
 
 from actuators.kubernetes.api import Obj
-from actuators.kubernetes.objects import Target, annotation, label
+from actuators.kubernetes.objects import Target, annotation, devices, label
 from autopilot.contract.annotations import ELASTIC_JOB
 from autopilot.contract.tree import PREFIX
 
@@ -51,7 +51,7 @@ def units_of(job: Obj) -> int:
     for each in job["spec"]["template"]["spec"].get("containers") or ():
         resources = each.get("resources") or {}
         wanted = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        found += int(wanted.get(GPU, 0))
+        found += devices(GPU, wanted.get(GPU, 0))
     return found
 
 

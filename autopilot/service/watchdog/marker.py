@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from autopilot.contract.notes import read_record
 from autopilot.readiness.line import Answer
 from autopilot.service.leading.lease import LABELS
 
@@ -58,12 +59,8 @@ class Marker:
         data = present.document.get("data") or {}
         if data.get("state") != "removing":
             return "", {}
-        try:
-            removed = json.loads(data.get("removed") or "{}")
-        except ValueError:
-            removed = {}
-        known = removed.items() if isinstance(removed, dict) else ()
-        return str(data.get("since", "")), {str(what): count for what, count in known if isinstance(count, int)}
+        known = read_record(str(data.get("removed", ""))).items()
+        return str(data.get("since", "")), {what: count for what, count in known if isinstance(count, int)}
 
     def read(self) -> tuple[str, str]:
         """(what the watchdog did, why that is not known). Both are "" where there is no mark."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from autopilot.core.model.units import format_duration
+from autopilot.core.model.units import counted, format_duration
 from autopilot.service.watchdog.marker import Marker
 from autopilot.service.watchdog.removal import Removal
 from autopilot.service.watchdog.watch import LeaseWatch
@@ -61,7 +61,9 @@ class Watchdog:
         self._done = True
         self._marker.write("removed", self._since, reason, self._removed)
         shown = ", ".join(f"{count} {what}" for what, count in self._removed.items() if count) or "nothing was there"
-        return self._say(f"{reason}; removed: {shown}")
+        unread = removal.unread
+        alone = f"; left alone: {counted(len(unread), 'object')}, first {unread[0]}" if unread else ""
+        return self._say(f"{reason}; removed: {shown}{alone}")
 
     def _returned(self) -> str:
         seen = self._watch.look()

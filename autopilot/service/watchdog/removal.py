@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from actuators.kubernetes.api import listed
 from actuators.kubernetes.changes import GATED_BY
 from actuators.kubernetes.levers.kueue_gate import gates_of
 from actuators.kubernetes.levers.service_ceiling import replicas_of
@@ -20,13 +21,14 @@ from autopilot.contract.scaling import CEILING, read_ceiling
 from autopilot.contract.tree import PREFIX
 from autopilot.contract.written import ACTIVE, SUSPEND, only_ours
 from autopilot.readiness.line import Answer
+from autopilot.service.cluster_api import TOO_LARGE
 
 Obj = dict[str, Any]
-KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
-APPS = "/apis/apps/v1"
+KUEUE, BATCH, APPS = "/apis/kueue.x-k8s.io/v1beta2", "/apis/batch/v1", "/apis/apps/v1"
+QUEUES, WORK = f"{KUEUE}/clusterqueues", f"{KUEUE}/workloads"
 PAGE = 500
-Step = tuple[str, str, Mapping[str, str], Callable[[Obj], Obj | None], Callable[[Obj], str]]
-"""What it is, the list with its query, the patch of an object (None: it is left alone), and the path of an object."""
+Step = tuple[str, str, str, Mapping[str, str], Callable[[Obj], Obj | None], Callable[[Obj], str]]
+"""What it is, its kind, the list with its query, the patch of an object (None: it is left alone), and its path."""
 NOT_FOUND, CONFLICT = 404, 409
 
 
@@ -53,23 +55,24 @@ class Removal:
     api: Api
     goes_on: Callable[[], str]  # why the removal must stop, "" while it may go on
     counts: dict[str, int] = field(default_factory=dict)  # added to
+    unread: list[str] = field(default_factory=list)  # objects that cannot be read, which are left alone
 
     def run(self) -> str:
         """Remove everything; why it is not complete, "" when it is."""
         steps: tuple[Step, ...] = (
-            ("admission checks of ClusterQueues", f"{KUEUE}/clusterqueues", {}, _without_check, _path("clusterqueues")),
-            ("gate annotations of Jobs", "/apis/batch/v1/jobs", {}, _without_gate, _in("/apis/batch/v1", "jobs")),
-            ("gate annotations of Workloads", f"{KUEUE}/workloads", {}, _without_gate, _in(KUEUE, "workloads")),
-            ("scheduling gates of pods", "/api/v1/pods", UNBOUND, _ungated, _in("/api/v1", "pods")),
-            ("suspensions of Jobs", "/apis/batch/v1/jobs", {}, _resumed, _in("/apis/batch/v1", "jobs")),
-            ("deactivated Workloads", f"{KUEUE}/workloads", {}, _reactivated, _in(KUEUE, "workloads")),
-            ("ceilings of Deployments", f"{APPS}/deployments", {}, _raised, _scale_of("deployments")),
-            ("ceilings of StatefulSets", f"{APPS}/statefulsets", {}, _raised, _scale_of("statefulsets")),
+            ("admission checks of ClusterQueues", "ClusterQueue", QUEUES, {}, _without_check, _path("clusterqueues")),
+            ("gate annotations of Jobs", "Job", f"{BATCH}/jobs", {}, _without_gate, _in(BATCH, "jobs")),
+            ("gate annotations of Workloads", "Workload", WORK, {}, _without_gate, _in(KUEUE, "workloads")),
+            ("scheduling gates of pods", "Pod", "/api/v1/pods", UNBOUND, _ungated, _in("/api/v1", "pods")),
+            ("suspensions of Jobs", "Job", f"{BATCH}/jobs", {}, _resumed, _in(BATCH, "jobs")),
+            ("deactivated Workloads", "Workload", WORK, {}, _reactivated, _in(KUEUE, "workloads")),
+            ("ceilings of Deployments", "Deployment", f"{APPS}/deployments", {}, _raised, _scale_of("deployments")),
+            ("ceilings of StatefulSets", "StatefulSet", f"{APPS}/statefulsets", {}, _raised, _scale_of("statefulsets")),
         )
         left = ""
-        for what, path, query, patch_of, place in steps:
+        for step in steps:
             try:
-                left = self._remove(what, path, query, patch_of, place) or left
+                left = self._remove(*step) or left
             except Stopped as reason:
                 return str(reason)
         return left
@@ -77,13 +80,14 @@ class Removal:
     def _remove(
         self,
         what: str,
+        kind: str,
         path: str,
         query: Mapping[str, str],
         patch_of: Callable[[Obj], Obj | None],
         place: Callable[[Obj], str],
     ) -> str:
         left = ""
-        for found in self._all(path, query):
+        for found in self._all(kind, path, query):
             patch = patch_of(found)
             if patch is None:
                 continue
@@ -101,18 +105,26 @@ class Removal:
                 left = f"{what}: {place(found)}: {answer.reason}"  # written meanwhile: the next run reads it again
         return left
 
-    def _all(self, path: str, query: Mapping[str, str]) -> Iterator[Obj]:
-        """The objects of a list, page by page; none of a kind that the cluster does not have."""
-        following = ""
+    def _all(self, kind: str, path: str, query: Mapping[str, str]) -> Iterator[Obj]:
+        """The objects of a list, page by page; none of a kind that the cluster does not have.
+
+        Where objects are so large that a page is too long, the pages get smaller.
+        """
+        following, page = "", PAGE
         while True:
-            asked = {**query, "limit": str(PAGE), **({"continue": following} if following else {})}
+            asked = {**query, "limit": str(page), **({"continue": following} if following else {})}
             answer = self.api.get(path, asked)
             if answer.status == NOT_FOUND:
                 return
-            if answer.status != 200:
-                raise Stopped(f"{path}: {answer.reason}")
+            if answer.status == TOO_LARGE and page > 1:
+                page = max(page // 8, 1)
+                continue
             document = answer.document
-            yield from document.get("items") or ()
+            if answer.status != 200 or "items" not in document or not isinstance(document["items"] or [], list):
+                raise Stopped(f"{path}: {answer.reason}")
+            read = listed(kind, document)
+            self.unread += [each for each in read.unread if each not in self.unread]
+            yield from read.items
             following = str((document.get("metadata") or {}).get("continue") or "")
             if not following:
                 return

@@ -1,0 +1,418 @@
+"""What the levers and the watchdog read of objects, as types: an object is checked before anything of it is read.
+
+The API server checks the types of what it stores, but not of every version of every kind. An object that does not fit
+is left alone, and one message names the object, the field and the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from autopilot.contract.documents import misfit
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Amounts = dict[str, str | int] | None
+"""Quantities by resource."""
+Texts = dict[str, str] | None
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    """A part of an object. Where a field may be null, the code that reads it takes it as absent."""
+
+
+class Named(_Part):
+    """An entry of a list that is told by its name."""
+
+    name: str
+
+
+class Owner(_Part):
+    """An owner reference."""
+
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class Managed(_Part):
+    """Who wrote which fields."""
+
+    manager: str | None = None
+    time: str | None = None
+    subresource: str | None = None
+    fields: dict[str, Any] | None = msgspec.field(name="fieldsV1", default=None)
+
+
+class Meta(_Part):
+    """Metadata."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    labels: Texts = None
+    annotations: Texts = None
+    owner_references: list[Owner] | None = None
+    managed_fields: list[Managed] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Object(_Part):
+    """Every object."""
+
+    metadata: Meta
+
+
+class Condition(_Part):
+    """A condition of a status."""
+
+    type: str
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class _Conditions(_Part):
+    conditions: list[Condition] | None = None
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+
+class _Resources(_Part):
+    requests: Amounts = None
+    limits: Amounts = None
+
+
+class Container(_Part):
+    """A container."""
+
+    resources: _Resources | None = None
+
+
+class PodSpec(_Part):
+    """What a pod asks for, and where it is."""
+
+    containers: list[Container]
+    init_containers: list[Container] | None = None
+    node_name: str | None = None
+    node_selector: Texts = None
+    scheduling_gates: list[Named] | None = None
+    resource_claims: list[Any] | None = None
+    host_network: bool | None = None
+    termination_grace_period_seconds: Seconds = 30
+
+
+class _TemplateMeta(_Part):
+    labels: Texts = None
+    annotations: Texts = None
+
+
+class Template(_Part):
+    """A pod template."""
+
+    spec: PodSpec
+    metadata: _TemplateMeta | None = None
+
+
+class _PodStatus(_Part):
+    phase: str | None = None
+    pod_ip: str | None = msgspec.field(name="podIP", default=None)
+
+
+class Pod(Object):
+    """A pod."""
+
+    spec: PodSpec
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+# --- work -----------------------------------------------------------------------------------------
+
+
+class _ExitCodes(_Part):
+    operator: str | None = None
+    values: list[int] | None = None
+
+
+class _PodCondition(_Part):
+    type: str | None = None
+    status: str | None = None
+
+
+class _FailureRule(_Part):
+    action: str | None = None
+    on_exit_codes: _ExitCodes | None = None
+    on_pod_conditions: list[_PodCondition] | None = None
+
+
+class _FailurePolicy(_Part):
+    rules: list[_FailureRule] | None = None
+
+
+class _JobSpec(_Part):
+    template: Template
+    suspend: bool | None = None
+    parallelism: Count = 1
+    completions: Count | None = None
+    completion_mode: str | None = None
+    backoff_limit: Count = 6
+    backoff_limit_per_index: Count | None = None
+    pod_failure_policy: _FailurePolicy | None = None
+
+
+class _JobStatus(_Conditions):
+    failed: Count = 0
+
+
+class Job(Object):
+    """A Job."""
+
+    spec: _JobSpec
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+
+class _PodSet(_Part):
+    name: str
+    template: Template
+    count: Count = 1
+
+
+class _WorkloadSpec(_Part):
+    pod_sets: list[_PodSet] | None = None
+    active: bool | None = None
+    queue_name: str = ""
+
+
+class _Update(_Part):
+    name: str
+    node_selector: Texts = None
+
+
+class _CheckState(_Part):
+    name: str
+    state: str
+    message: str = ""
+    last_transition_time: str | None = None
+    pod_set_updates: list[_Update] | None = None
+
+
+class _Assignment(_Part):
+    name: str
+    count: Count = 1
+    flavors: Texts = None
+    resource_usage: Amounts = None
+    topology_assignment: dict[str, Any] | None = None
+
+
+class _Admission(_Part):
+    cluster_queue: str | None = None
+    pod_set_assignments: list[_Assignment] | None = None
+
+
+class _Eviction(_Part):
+    count: Count = 0
+
+
+class _Stats(_Part):
+    evictions: list[_Eviction] | None = None
+
+
+class _WorkloadStatus(_Conditions):
+    admission_checks: list[_CheckState] | None = None
+    admission: _Admission | None = None
+    scheduling_stats: _Stats | None = None
+
+
+class Workload(Object):
+    """A Workload of Kueue."""
+
+    spec: _WorkloadSpec
+    status: _WorkloadStatus | None = None
+
+
+# --- services -------------------------------------------------------------------------------------
+
+
+class _Replicas(_Part):
+    replicas: Count | None = None
+
+
+class _Revision(_Part):
+    update_revision: str | None = None
+
+
+class Scaled(Object):
+    """A Deployment or a StatefulSet."""
+
+    spec: _Replicas | None = None
+    status: _Revision | None = None
+
+
+class _Aim(_Part):
+    kind: str
+    name: str
+
+
+class _MetricName(_Part):
+    name: str | None = None
+
+
+class _External(_Part):
+    metric: _MetricName | None = None
+
+
+class _Metric(_Part):
+    external: _External | None = None
+
+
+class _AutoscalerSpec(_Part):
+    scale_target_ref: _Aim
+    max_replicas: Count
+    min_replicas: Count | None = None
+    metrics: list[_Metric] | None = None
+
+
+class Autoscaler(Object):
+    """A HorizontalPodAutoscaler."""
+
+    spec: _AutoscalerSpec
+
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+
+class _Taint(_Part):
+    key: str
+
+
+class _NodeSpec(_Part):
+    unschedulable: bool | None = None
+    taints: list[_Taint] | None = None
+
+
+class _NodeStatus(_Part):
+    allocatable: Amounts = None
+    capacity: Amounts = None
+
+
+class Node(Object):
+    """A node."""
+
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus | None = None
+
+
+class _Strategy(_Part):
+    admission_checks: list[Named] | None = None
+
+
+class _QueueSpec(_Part):
+    admission_checks_strategy: _Strategy | None = None
+
+
+class ClusterQueue(Object):
+    """A ClusterQueue of Kueue."""
+
+    spec: _QueueSpec
+
+
+class _LocalSpec(_Part):
+    cluster_queue: str
+
+
+class LocalQueue(Object):
+    """A LocalQueue of Kueue."""
+
+    spec: _LocalSpec
+
+
+class _FlavorSpec(_Part):
+    node_labels: Texts = None
+
+
+class Flavor(Object):
+    """A ResourceFlavor of Kueue."""
+
+    spec: _FlavorSpec = msgspec.field(default_factory=_FlavorSpec)
+
+
+class _CheckSpec(_Part):
+    controller_name: str | None = None
+
+
+class Check(Object):
+    """An AdmissionCheck of Kueue."""
+
+    spec: _CheckSpec
+    status: _Conditions | None = None
+
+
+class Request(Object):
+    """A ProvisioningRequest."""
+
+    status: _Conditions | None = None
+
+
+class ConfigMap(Object):
+    """A ConfigMap."""
+
+    data: Texts = None
+
+
+class _Config(_Part):
+    name: str | None = None
+
+
+class _Manager(_Part):
+    config: _Config | None = None
+
+
+class _PolicySpec(_Part):
+    mig_manager: _Manager | None = None
+
+
+class _PolicyStatus(_Part):
+    namespace: str | None = None
+
+
+class ClusterPolicy(Object):
+    """The ClusterPolicy of the GPU operator."""
+
+    spec: _PolicySpec | None = None
+    status: _PolicyStatus | None = None
+
+
+TYPES: Mapping[str, type[Object]] = {
+    "Node": Node,
+    "Pod": Pod,
+    "ConfigMap": ConfigMap,
+    "Job": Job,
+    "Deployment": Scaled,
+    "StatefulSet": Scaled,
+    "HorizontalPodAutoscaler": Autoscaler,
+    "Workload": Workload,
+    "ClusterQueue": ClusterQueue,
+    "LocalQueue": LocalQueue,
+    "ResourceFlavor": Flavor,
+    "ProvisioningRequest": Request,
+    "AdmissionCheck": Check,
+    "ClusterPolicy": ClusterPolicy,
+}
+"""By kind: what is read of its objects. A test finds a name that code reads and no type has."""
+
+
+def unfit(kind: str, found: Any) -> str:
+    """Why an object cannot be read: field, value and what is wrong; "" where it can be."""
+    try:
+        msgspec.convert(found, TYPES[kind])
+    except msgspec.ValidationError as error:
+        return misfit(error, found)
+    return ""
