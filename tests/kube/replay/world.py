@@ -12,14 +12,13 @@ from typing import Any
 from apiserver.actors.kubelet import KubeletOptions
 from apiserver.cluster import cluster
 from apiserver.kinds.base import Kind
-from apiserver.kueue.config import Config
 from apiserver.kueue.install import install
 from apiserver.kueue.manager import Kueue
-from apiserver.kueue.names import PRIORITY_BOOST
 from apiserver.requests import Request
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from tests.kube.replay.aliases import family_of
+from tests.kube.replay.kueue_settings import settings_of
 from tests.kube.replay.people import People, asked_by
 from tests.kube.replay.recording import Recording, Step, owners, sightings, start_of
 
@@ -196,11 +195,10 @@ def uses_kueue(recording: Recording) -> bool:
 
 
 def kueue_of(server: Server, recording: Recording) -> Kueue | None:
-    """Kueue on the server, if the topic used it; with the feature gates that the topic needs."""
+    """Kueue on the server, if the topic used it; with the configuration that the topic needs."""
     if not uses_kueue(recording):
         return None
-    boosts = any(PRIORITY_BOOST in str(step.request.get("body")) for step in recording.steps)
-    return install(server, Config(priority_boost=boosts))
+    return install(server, settings_of(recording))
 
 
 def send(people: People, request: Obj) -> Request:
