@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from apiserver.actors.job_status import parse_indexes
 from apiserver.errors import StatusError
 from apiserver.kueue import podsets
 from apiserver.kueue.jobs import Busy, Job
@@ -61,6 +62,17 @@ class BatchJob(Job):
         status = self._status()
         uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or []
         return int(status.get("succeeded", 0) + status.get("ready", 0) + len(uncounted)) >= pods_count(self.obj)
+
+    def reclaimable(self) -> dict[str, int]:
+        """Those that no remaining completion needs."""
+        spec, status = spec_of(self.obj), self._status()
+        parallelism = int(spec.get("parallelism", 1))
+        done = int(status.get("succeeded", 0))
+        if spec.get("completionMode") == "Indexed":
+            texts = (status.get(name, "") for name in ("completedIndexes", "failedIndexes"))
+            done = len(set[int]().union(*map(parse_indexes, texts)))
+        left = max(0, int(spec.get("completions", parallelism)) - done)
+        return {MAIN_POD_SET: parallelism - left} if parallelism > 1 and done and left < parallelism else {}
 
     def _least(self) -> int | None:
         text = annotations_of(self.obj).get(MIN_PARALLELISM, "")

@@ -136,6 +136,10 @@ class Job(ABC):
         """Write conditions of its own; whether there was something to write."""
         return False
 
+    def reclaimable(self) -> dict[str, int]:
+        """Pods of each pod set that are done and come not again."""
+        return {}
+
     def told(self) -> list[Obj]:
         """The objects that are told about checks."""
         return [self.obj]
@@ -227,6 +231,8 @@ class JobReconciler:
             return
         if workload is None:
             self._create(job)
+            return
+        if self._reclaimable(job, workload):
             return
         if context.config.wait_for_pods_ready is not None and self._pods_ready(job, workload):
             return
@@ -327,6 +333,17 @@ class JobReconciler:
         except StatusError:
             return
         self._event(job.obj, "CreatedWorkload", f"Created Workload: {'/'.join(key_of(workload))}", job)
+
+    def _reclaimable(self, job: Job, workload: Obj) -> bool:
+        """Let the quota of pods that are done go; whether that was written."""
+        sizes = {each["name"]: int(each.get("count", 1)) for each in pod_sets_of(workload)}
+        wanted = {name: min(count, sizes.get(name, count)) for name, count in job.reclaimable().items()}
+        held = workloads.status_of(workload).get("reclaimablePods") or []
+        if wanted == {each["name"]: each["count"] for each in held}:
+            return False
+        rows = [{"name": name, "count": count} for name, count in wanted.items()]
+        status = {"reclaimablePods": rows} if rows else {}
+        return self.context.apply(workload, status, "kueue-reclaimable-pods") is not None
 
     def _pods_ready(self, job: Job, workload: Obj) -> bool:
         """Let the condition PodsReady follow the pods; whether it was written."""

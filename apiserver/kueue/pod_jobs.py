@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -260,6 +261,11 @@ class PodGroup(Pods):
     def pods_ready(self) -> bool:
         """All of the group are there and ready."""
         return len(self.pods) >= self._total() and all(ready(pod) for pod in self.pods)
+
+    def reclaimable(self) -> dict[str, int]:
+        """Pods that succeeded, by role."""
+        done = [pod for pod in self.pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
+        return {} if self.serving() else dict(Counter(map(role_of, done)))
 
     def _addition(self, pod: Obj, by_name: dict[str, Addition]) -> Addition:
         return by_name.get(role_of(pod)) or super()._addition(pod, by_name)
