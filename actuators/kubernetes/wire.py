@@ -20,17 +20,17 @@ Amounts = dict[str, str | int] | None
 Texts = dict[str, str] | None
 
 
-class _Part(msgspec.Struct, rename="camel"):
+class Part(msgspec.Struct, rename="camel"):
     """A part of an object. Where a field may be null, the code that reads it takes it as absent."""
 
 
-class Named(_Part):
+class Named(Part):
     """An entry of a list that is told by its name."""
 
     name: str
 
 
-class Owner(_Part):
+class Owner(Part):
     """An owner reference."""
 
     kind: str
@@ -39,7 +39,7 @@ class Owner(_Part):
     controller: bool | None = None
 
 
-class Managed(_Part):
+class Managed(Part):
     """Who wrote which fields."""
 
     manager: str | None = None
@@ -48,7 +48,7 @@ class Managed(_Part):
     fields: dict[str, Any] | None = msgspec.field(name="fieldsV1", default=None)
 
 
-class Meta(_Part):
+class Meta(Part):
     """Metadata."""
 
     name: str
@@ -63,13 +63,13 @@ class Meta(_Part):
     deletion_timestamp: str | None = None
 
 
-class Object(_Part):
+class Object(Part):
     """Every object."""
 
     metadata: Meta
 
 
-class Condition(_Part):
+class Condition(Part):
     """A condition of a status."""
 
     type: str
@@ -79,25 +79,25 @@ class Condition(_Part):
     last_transition_time: str | None = None
 
 
-class _Conditions(_Part):
+class _Conditions(Part):
     conditions: list[Condition] | None = None
 
 
 # --- pods -----------------------------------------------------------------------------------------
 
 
-class _Resources(_Part):
+class _Resources(Part):
     requests: Amounts = None
     limits: Amounts = None
 
 
-class Container(_Part):
+class Container(Part):
     """A container."""
 
     resources: _Resources | None = None
 
 
-class PodSpec(_Part):
+class PodSpec(Part):
     """What a pod asks for, and where it is."""
 
     containers: list[Container]
@@ -110,19 +110,19 @@ class PodSpec(_Part):
     termination_grace_period_seconds: Seconds = 30
 
 
-class _TemplateMeta(_Part):
+class _TemplateMeta(Part):
     labels: Texts = None
     annotations: Texts = None
 
 
-class Template(_Part):
+class Template(Part):
     """A pod template."""
 
     spec: PodSpec
     metadata: _TemplateMeta | None = None
 
 
-class _PodStatus(_Part):
+class _PodStatus(Part):
     phase: str | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
 
@@ -137,27 +137,27 @@ class Pod(Object):
 # --- work -----------------------------------------------------------------------------------------
 
 
-class _ExitCodes(_Part):
+class _ExitCodes(Part):
     operator: str | None = None
     values: list[int] | None = None
 
 
-class _PodCondition(_Part):
+class _PodCondition(Part):
     type: str | None = None
     status: str | None = None
 
 
-class _FailureRule(_Part):
+class _FailureRule(Part):
     action: str | None = None
     on_exit_codes: _ExitCodes | None = None
     on_pod_conditions: list[_PodCondition] | None = None
 
 
-class _FailurePolicy(_Part):
+class _FailurePolicy(Part):
     rules: list[_FailureRule] | None = None
 
 
-class _JobSpec(_Part):
+class _JobSpec(Part):
     template: Template
     suspend: bool | None = None
     parallelism: Count = 1
@@ -179,24 +179,24 @@ class Job(Object):
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 
 
-class _PodSet(_Part):
+class _PodSet(Part):
     name: str
     template: Template
     count: Count = 1
 
 
-class _WorkloadSpec(_Part):
+class _WorkloadSpec(Part):
     pod_sets: list[_PodSet] | None = None
     active: bool | None = None
     queue_name: str = ""
 
 
-class _Update(_Part):
+class _Update(Part):
     name: str
     node_selector: Texts = None
 
 
-class _CheckState(_Part):
+class _CheckState(Part):
     name: str
     state: str
     message: str = ""
@@ -204,7 +204,7 @@ class _CheckState(_Part):
     pod_set_updates: list[_Update] | None = None
 
 
-class _Assignment(_Part):
+class _Assignment(Part):
     name: str
     count: Count = 1
     flavors: Texts = None
@@ -212,16 +212,16 @@ class _Assignment(_Part):
     topology_assignment: dict[str, Any] | None = None
 
 
-class _Admission(_Part):
+class _Admission(Part):
     cluster_queue: str | None = None
     pod_set_assignments: list[_Assignment] | None = None
 
 
-class _Eviction(_Part):
+class _Eviction(Part):
     count: Count = 0
 
 
-class _Stats(_Part):
+class _Stats(Part):
     evictions: list[_Eviction] | None = None
 
 
@@ -241,11 +241,11 @@ class Workload(Object):
 # --- services -------------------------------------------------------------------------------------
 
 
-class _Replicas(_Part):
+class _Replicas(Part):
     replicas: Count | None = None
 
 
-class _Revision(_Part):
+class _Revision(Part):
     update_revision: str | None = None
 
 
@@ -256,24 +256,24 @@ class Scaled(Object):
     status: _Revision | None = None
 
 
-class _Aim(_Part):
+class _Aim(Part):
     kind: str
     name: str
 
 
-class _MetricName(_Part):
+class _MetricName(Part):
     name: str | None = None
 
 
-class _External(_Part):
+class _External(Part):
     metric: _MetricName | None = None
 
 
-class _Metric(_Part):
+class _Metric(Part):
     external: _External | None = None
 
 
-class _AutoscalerSpec(_Part):
+class _AutoscalerSpec(Part):
     scale_target_ref: _Aim
     max_replicas: Count
     min_replicas: Count | None = None
@@ -289,16 +289,16 @@ class Autoscaler(Object):
 # --- the cluster ----------------------------------------------------------------------------------
 
 
-class _Taint(_Part):
+class _Taint(Part):
     key: str
 
 
-class _NodeSpec(_Part):
+class _NodeSpec(Part):
     unschedulable: bool | None = None
     taints: list[_Taint] | None = None
 
 
-class _NodeStatus(_Part):
+class _NodeStatus(Part):
     allocatable: Amounts = None
     capacity: Amounts = None
 
@@ -310,11 +310,11 @@ class Node(Object):
     status: _NodeStatus | None = None
 
 
-class _Strategy(_Part):
+class _Strategy(Part):
     admission_checks: list[Named] | None = None
 
 
-class _QueueSpec(_Part):
+class _QueueSpec(Part):
     admission_checks_strategy: _Strategy | None = None
 
 
@@ -324,7 +324,7 @@ class ClusterQueue(Object):
     spec: _QueueSpec
 
 
-class _LocalSpec(_Part):
+class _LocalSpec(Part):
     cluster_queue: str
 
 
@@ -334,7 +334,7 @@ class LocalQueue(Object):
     spec: _LocalSpec
 
 
-class _FlavorSpec(_Part):
+class _FlavorSpec(Part):
     node_labels: Texts = None
 
 
@@ -344,7 +344,7 @@ class Flavor(Object):
     spec: _FlavorSpec = msgspec.field(default_factory=_FlavorSpec)
 
 
-class _CheckSpec(_Part):
+class _CheckSpec(Part):
     controller_name: str | None = None
 
 
@@ -355,8 +355,8 @@ class Check(Object):
     status: _Conditions | None = None
 
 
-class Request(Object):
-    """A ProvisioningRequest."""
+class Conditioned(Object):
+    """An object of which only the conditions are read, such as a ProvisioningRequest."""
 
     status: _Conditions | None = None
 
@@ -367,19 +367,19 @@ class ConfigMap(Object):
     data: Texts = None
 
 
-class _Config(_Part):
+class _Config(Part):
     name: str | None = None
 
 
-class _Manager(_Part):
+class _Manager(Part):
     config: _Config | None = None
 
 
-class _PolicySpec(_Part):
+class _PolicySpec(Part):
     mig_manager: _Manager | None = None
 
 
-class _PolicyStatus(_Part):
+class _PolicyStatus(Part):
     namespace: str | None = None
 
 
@@ -402,7 +402,7 @@ TYPES: Mapping[str, type[Object]] = {
     "ClusterQueue": ClusterQueue,
     "LocalQueue": LocalQueue,
     "ResourceFlavor": Flavor,
-    "ProvisioningRequest": Request,
+    "ProvisioningRequest": Conditioned,
     "AdmissionCheck": Check,
     "ClusterPolicy": ClusterPolicy,
 }
@@ -410,9 +410,14 @@ TYPES: Mapping[str, type[Object]] = {
 
 
 def unfit(kind: str, found: Any) -> str:
-    """Why an object cannot be read: field, value and what is wrong; "" where it can be."""
+    """Why an object of a kind cannot be read: field, value and what is wrong; "" where it can be."""
+    return why_unfit(found, TYPES[kind])
+
+
+def why_unfit(found: Any, type_: type[Part]) -> str:
+    """Why a document does not fit a type; "" where it does."""
     try:
-        msgspec.convert(found, TYPES[kind])
+        msgspec.convert(found, type_)
     except msgspec.ValidationError as error:
         return misfit(error, found)
     return ""

@@ -12,8 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
+from actuators.kubernetes.wire import Object, Part
 from autopilot.audit.log import AuditError
 from autopilot.contract.annotations import APPROVE, REJECT
+from autopilot.contract.written import writes
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind, Proposal
 from autopilot.core.model.units import format_duration
@@ -70,6 +74,33 @@ class _Pending:
     proposal: Proposal
 
 
+class _Decision(Part):
+    verb: str | None = None
+    at: str | None = None
+    value: str | None = None
+    verdict: str | None = None
+    message: str | None = None
+    sequence: int = -1
+
+
+class _Spec(Part):
+    id: str
+    digest: str
+
+
+class _Status(Part):
+    decision: _Decision | None = None
+    gain: float = msgspec.field(name="gainGPUSeconds", default=0.0)
+    cost: float = msgspec.field(name="costGPUSeconds", default=0.0)
+
+
+class Written(Object):
+    """What is read of a Recommendation that a person has annotated."""
+
+    spec: _Spec
+    status: _Status | None = None
+
+
 def asked_of(found: Mapping[str, Any]) -> Asked | None:
     """The annotation of an object, with who set it and when as far as its managed fields tell."""
     metadata = found.get("metadata") or {}
@@ -83,19 +114,15 @@ def asked_of(found: Mapping[str, Any]) -> Asked | None:
 
 def _setter(managed: list[Obj], annotation: str) -> tuple[str, str]:
     """Manager and time of the newest entry that owns an annotation."""
-    owners = [
-        each
-        for each in managed
-        if f"f:{annotation}" in (((each.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:annotations") or {})
-    ]
-    newest = max(owners, key=lambda each: str(each.get("time", "")), default={})
-    return str(newest.get("manager", "unknown")), str(newest.get("time", ""))
+    owners = writes(managed, ("f:metadata", "f:annotations", f"f:{annotation}"))
+    manager, at = max(owners, key=lambda each: each[1], default=("", ""))
+    return manager or "unknown", at
 
 
 def _seconds(at: str) -> float:
     try:
         return datetime.fromisoformat(at).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return float("nan")
 
 

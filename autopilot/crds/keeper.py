@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import structlog
 
 from actuators.kubernetes.events import event_of
+from actuators.kubernetes.wire import why_unfit
 from autopilot.contract.annotations import APPROVE, EPOCH, MANAGER, REJECT
-from autopilot.crds.approvals import VERBS, Answered, Approvals, Failures, asked_of
+from autopilot.crds.approvals import VERBS, Answered, Approvals, Failures, Written, asked_of
 from autopilot.crds.documents import stamp
 from autopilot.crds.names import (
     GROUP,
@@ -232,6 +233,10 @@ class Keeper:
                 continue
             if found.status != 200:
                 problem = f"{RECOMMENDATION_KIND} {there.name}: it cannot be read: {found.reason}"
+                continue
+            why = why_unfit(found.document, Written)
+            if why:
+                problem = f"{RECOMMENDATION_KIND} {there.name} cannot be read: {why}"
                 continue
             try:
                 answered = self._approvals.take(found.document, latest)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from actuators.kubernetes.api import name_in
+from actuators.kubernetes.wire import Conditioned, why_unfit
 from autopilot.contract.annotations import MANAGER
 from autopilot.crds.documents import stamp
 from autopilot.crds.names import POLICIES, POLICY_KIND, collection, path
 from autopilot.crds.policy_status import IN_FORCE
-from autopilot.readiness.line import Answer
+from autopilot.readiness.line import Answer, items
 from autopilot.service.cluster_api import MERGE
 from autopilot.service.cluster_policy import PolicyObject, PolicyPlace
 from autopilot.service.published import Published
@@ -47,8 +49,11 @@ class OtherPolicies:
             return f"{POLICIES} cannot be listed: {listed.reason}; apply deploy/crds/roles.yaml"
         obeyed = self._place.name if isinstance(self._place, PolicyObject) else ""
         problem = ""
-        for found in listed.document.get("items") or ():
-            if found["metadata"]["name"] != obeyed:
+        for found in items(listed):
+            why = why_unfit(found, Conditioned)
+            if why:
+                problem = f"{POLICY_KIND} {name_in(found)} cannot be read: {why}"
+            elif found["metadata"]["name"] != obeyed:
                 problem = self._tell(found, latest) or problem
         return problem
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from actuators.kubernetes.wire import Conditioned, why_unfit
 from autopilot.contract.annotations import MANAGER
 from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
@@ -124,7 +125,8 @@ class PolicyStatus:
 
     def _known(self, place: PolicyObject) -> dict[str, str]:
         """Since when the condition of an earlier leader holds."""
-        found = self._get(place.path).document.get("status") or {}
+        read = self._get(place.path).document
+        found = read.get("status") or {} if not why_unfit(read, Conditioned) else {}
         return {
             str(each.get("status")): str(each.get("lastTransitionTime"))
             for each in found.get("conditions") or []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from autopilot.contract.notes import failure_text
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Policy
 from autopilot.files import replace_file
@@ -145,6 +146,8 @@ class ClusterPolicySource:
             self.generation, self.problem = found.generation, None
         except InputError as error:
             self.problem = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever an object says, the ticks go on
+            self.problem = f"{self.place}: it cannot be read: {failure_text(error)}"
 
     def _take(self, text: str) -> None:
         policy = parse_policy(text, str(self.place), self.place.name)

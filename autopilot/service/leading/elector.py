@@ -22,7 +22,7 @@ import structlog
 from actuators.kubernetes.events import event_of
 from autopilot.core.model.errors import InputError
 from autopilot.readiness.line import Answer
-from autopilot.service.leading.lease import LeaseName, LeaseRecord, Terms, micro_time, read_lease
+from autopilot.service.leading.lease import LeaseName, LeaseRecord, Terms, micro_time, misread, read_lease, text_in
 
 log: Any = structlog.get_logger("leadership")
 
@@ -171,7 +171,8 @@ class Elector:
         if answer.status != 200:
             self._not_told(answer)
             return
-        self.problem, self._absent_s = "", None
+        why = misread(answer.document)
+        self.problem, self._absent_s = f"{self.name} cannot be read: {why}" if why else "", None
         record, version = read_lease(answer.document)
         self._uid = uid_of(answer)
         self._highest = max(self._highest, record.transitions)
@@ -311,7 +312,7 @@ class Elector:
 
 def uid_of(answer: Answer) -> str:
     """The uid of the object that was answered; "" for none."""
-    return str((answer.document.get("metadata") or {}).get("uid", ""))
+    return text_in(answer.document, "uid")
 
 
 class ElectorThread:

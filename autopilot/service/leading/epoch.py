@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
+import msgspec
+
+from actuators.kubernetes.wire import Part, why_unfit
 from autopilot.readiness.fence import EPOCH_GROUP, EPOCH_KIND, EPOCH_VERSION, EPOCHS, Creates, probe, seen
 from autopilot.readiness.line import Answer
-from autopilot.service.leading.lease import LABELS, LeaseName
+from autopilot.service.leading.lease import LABELS, MOST_TRANSITIONS, LeaseName, text_in
 
 FORBIDDEN, NOT_FOUND = 403, 404
 LOOKS, LOOK_S = 10, 0.05
 """Most questions of a new leader whether the API server sees its epoch, and the time between (3 to 60 ms on 1.36)."""
+
+
+class _Spec(Part):
+    epoch: Annotated[int, msgspec.Meta(ge=0, lt=MOST_TRANSITIONS)] | None = None
+
+
+class EpochObject(Part):
+    """What is read of an Epoch. Its epochs are those of a Lease."""
+
+    metadata: dict[str, Any]
+    spec: _Spec | None = None
 
 
 class Requests(Creates, Protocol):
@@ -46,11 +60,16 @@ class ClusterEpoch:
             return 0
         if answer.status != 200:
             raise OSError(f"{self._shown}: {answer.reason}")
+        why = why_unfit(answer.document, EpochObject)
+        if why:
+            raise OSError(f"{self._shown} cannot be read: {why}")
         return self._read(answer)
 
     def claim(self, fence: int, holder: str = "") -> str:
         """Write the epoch of a term; why that was not possible, "" where it was or there is no such kind here."""
         there = self._api.get(f"{self._parent}/{self._name.name}")
+        if there.status == 200 and (why := why_unfit(there.document, EpochObject)):
+            return f"{self._shown} cannot be read: {why}"
         found = self._read(there) if there.status == 200 else 0
         if found == fence:
             return ""
@@ -64,7 +83,7 @@ class ClusterEpoch:
             "spec": {"epoch": fence, "holder": holder[:300]},
         }
         if there.status == 200:
-            meta["resourceVersion"] = there.document["metadata"]["resourceVersion"]
+            meta["resourceVersion"] = text_in(there.document, "resourceVersion")
             answer = self._api.put(f"{self._parent}/{self._name.name}", body)
         elif there.status == NOT_FOUND:
             answer = self._api.post(self._parent, body)
@@ -87,7 +106,6 @@ class ClusterEpoch:
 
     def _read(self, answer: Answer) -> int:
         """The epoch in an answer; 0 where it states none."""
-        found = (answer.document.get("spec") or {}).get("epoch")
-        epoch = found if isinstance(found, int) else 0
+        epoch = int((answer.document.get("spec") or {}).get("epoch") or 0)
         self.highest = max(self.highest, epoch)
         return epoch

@@ -18,7 +18,7 @@ from autopilot.core.model.records import Command, CommandKind
 from autopilot.readiness.line import Answer
 from autopilot.readiness.manifest import INBOX_MAP
 from autopilot.service.leading.elector import Requests
-from autopilot.service.leading.lease import LABELS
+from autopilot.service.leading.lease import LABELS, text_in
 
 NAME = INBOX_MAP
 EPOCH = "gpu-autopilot.io/epoch"
@@ -128,7 +128,7 @@ class ClusterInbox:
             content = json.loads((document.get("data") or {})["commands.json"])
             self._origins = {int(each["sequence"]): str(each["origin"]) for each in content["commands"]}
             return int(content["next"]), [_command(each) for each in content["commands"]]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
             raise InputError(
                 f"{self._shown}: it is no inbox of commands ({error}); restore it, or delete it: commands that no tick "
                 "has obeyed yet are lost then"
@@ -156,7 +156,7 @@ class ClusterInbox:
 
 
 def _version(answer: Answer) -> str:
-    return str((answer.document.get("metadata") or {}).get("resourceVersion") or "")
+    return text_in(answer.document, "resourceVersion")
 
 
 def _document(command: Command, origin: str) -> dict[str, Any]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+
+from actuators.kubernetes.wire import Count, Part, why_unfit
 from autopilot.core.model.errors import InputError
 
 API = "coordination.k8s.io/v1"
 LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
+MOST_TRANSITIONS = 2**31 - 1
+"""What a Lease can hold. The next term counts one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,33 @@ class LeaseRecord:
         return {"apiVersion": API, "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
+class _Spec(Part):
+    holder_identity: str | None = None
+    lease_duration_seconds: Count | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: Annotated[int, msgspec.Meta(ge=0, lt=MOST_TRANSITIONS)] | None = None
+
+
+class LeaseObject(Part):
+    """What is read of a Lease."""
+
+    metadata: dict[str, Any]
+    spec: _Spec | None = None
+
+
+def misread(document: Mapping[str, Any]) -> str:
+    """Why a Lease cannot be read; "" where it can be."""
+    return why_unfit(document, LeaseObject)
+
+
 def read_lease(document: Mapping[str, Any]) -> tuple[LeaseRecord, str]:
-    """The record and the resourceVersion of a Lease that the server answered."""
+    """The record and the resourceVersion of a Lease that the server answered.
+
+    One that cannot be read names no holder, and is taken over as one that is not renewed.
+    """
+    if misread(document):
+        return LeaseRecord(), text_in(document, "resourceVersion")
     spec = document.get("spec") or {}
     record = LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
@@ -94,7 +124,14 @@ def read_lease(document: Mapping[str, Any]) -> tuple[LeaseRecord, str]:
         renewed=str(spec.get("renewTime") or ""),
         transitions=int(spec.get("leaseTransitions") or 0),
     )
-    return record, str((document.get("metadata") or {}).get("resourceVersion") or "")
+    return record, text_in(document, "resourceVersion")
+
+
+def text_in(document: Mapping[str, Any], key: str) -> str:
+    """A text of the metadata; "" where there is none."""
+    found = document.get("metadata")
+    value = found.get(key) if isinstance(found, dict) else ""
+    return value if isinstance(value, str) else ""
 
 
 def micro_time(wall_s: float) -> str:

@@ -19,13 +19,16 @@ from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import Any, Protocol
 
+import msgspec
+
+from autopilot.contract.notes import read_record
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.memory_store import FileMemoryStore, memory_text, read_memory_text
 from autopilot.readiness.line import Answer
 from autopilot.readiness.manifest import MEMORY_MAP, MEMORY_PARTS, MEMORY_SETS
 from autopilot.service.leading.elector import Requests
-from autopilot.service.leading.lease import LABELS
+from autopilot.service.leading.lease import LABELS, text_in
 
 SCHEMA = "gpu-autopilot/cluster-memory/1"
 INDEX, MOST_SHARDS = MEMORY_MAP, MEMORY_PARTS
@@ -95,10 +98,10 @@ class _Index:
     def of(cls, document: Mapping[str, Any], source: str) -> _Index:
         """Read it. Raises `InputError`."""
         try:
-            content = json.loads((document.get("data") or {})["index.json"])
+            content = read_record(document["data"]["index.json"])
             schema = content.pop("schema")
-            index = cls(**content)
-        except (KeyError, TypeError, ValueError) as error:
+            index = msgspec.convert(content, cls)
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise InputError(f"{source}: it is not a memory of the controller ({error}); {_fix(source)}") from error
         if schema != SCHEMA:
             raise InputError(f"{source}: its schema is {schema!r}, this version reads {SCHEMA!r}; {_fix(source)}")
@@ -229,7 +232,10 @@ class ClusterMemory:
                 if answer.status not in {200, NOT_FOUND}:
                     return f"{self._shown}: a part cannot be read: {answer.reason}"
                 texts.append((answer.document.get("binaryData") or {}).get("memory", ""))
-        packed = b"".join(base64.b64decode(each) for each in texts)
+        try:
+            packed = b"".join(base64.b64decode(each) for each in texts)
+        except (ValueError, TypeError):
+            packed = b""
         if blake2b(packed, digest_size=8).hexdigest() != index.digest:
             raise InputError(f"{self._shown}: the digest does not match its content; {_fix(self._shown)}")
         return read_memory_text(zlib.decompress(packed).decode(), self._shown)
@@ -289,7 +295,7 @@ class ClusterMemory:
 
 
 def _version(answer: Answer) -> str:
-    return str((answer.document.get("metadata") or {}).get("resourceVersion") or "")
+    return text_in(answer.document, "resourceVersion")
 
 
 def _differ(one: ControllerMemory, other: ControllerMemory) -> bool:
