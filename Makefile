@@ -15,6 +15,9 @@ WORKERS ?= 3
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
+# The tests start the product many times: it and the tests are compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The stamps contain the folder's name: a moved or copied .venv still points at its old folder.
 HOME_KEY := $(shell printf %s "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 LOCKED := $(VENV)/.locked-$(HOME_KEY)
