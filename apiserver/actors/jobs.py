@@ -13,7 +13,7 @@ from apiserver.actors.objects import Name, controller_of, delete, name_of, patch
 from apiserver.actors.pod_status import condition, is_active, is_ready, is_terminal, is_terminating, phase_of
 from apiserver.actors.queue import WorkQueue
 from apiserver.actors.recorder import Recorder
-from apiserver.actors.timing import JOB_BATCH_S, JOB_RETRY_S, JOB_SYNC_S, JOB_WRITE_S
+from apiserver.actors.timing import JOB_BATCH_S, JOB_LAST_RETRY_S, JOB_RETRY_S, JOB_SYNC_S, JOB_WRITE_S
 from apiserver.store import Event
 from apiserver.timeline import parse_stamp, stamp
 from apiserver.users import service_account
@@ -63,7 +63,9 @@ class JobController(Actor):
         self._store = self.server.store
         self._timeline = self.clock
         self._events = Recorder(self.client, self._timeline, "job-controller")
-        self._queue: WorkQueue[Name] = WorkQueue(self._timeline, self._sync, JOB_SYNC_S, JOB_RETRY_S)
+        retries = (JOB_RETRY_S, JOB_LAST_RETRY_S)
+        self._queue: WorkQueue[Name] = WorkQueue(self._timeline, self._sync, JOB_SYNC_S, *retries)
+        self._orphans: WorkQueue[Name] = WorkQueue(self._timeline, self._sync_orphan, 0.0, *retries)
         self._backoffs: dict[str, Backoff] = {}
         self._pods: dict[str, dict[Name, Obj]] = {}  # by uid of their Job
         self.follow("jobs.batch", self._on_job)
@@ -73,7 +75,8 @@ class JobController(Actor):
         key = name_of(event.obj)
         if event.type == "DELETED":
             self._backoffs.pop(event.obj["metadata"]["uid"], None)
-            self._release_all(event.obj["metadata"]["uid"])
+            for pod in self._pods.pop(event.obj["metadata"]["uid"], {}):
+                self._orphans.add(pod)
         elif event.old is None or event.old.obj["metadata"].get("generation") != event.obj["metadata"].get(
             "generation"
         ):
@@ -93,7 +96,7 @@ class JobController(Actor):
         owner = controller_of(pod)
         if owner is None or owner["kind"] != "Job":
             if event.type != "DELETED" and is_tracked(pod):
-                self._release([pod])  # an orphan: nobody counts it
+                self._orphans.add(name_of(pod))
             if event.old is None or (owner := controller_of(event.old.obj)) is None or owner["kind"] != "Job":
                 return
             self._pods.get(owner["uid"], {}).pop(name_of(pod), None)
@@ -104,15 +107,24 @@ class JobController(Actor):
         else:
             held[name_of(pod)] = pod
         key = (pod["metadata"]["namespace"], owner["name"])
-        job = self._store.get("jobs.batch", *key)
-        if job is None or job["metadata"]["uid"] != owner["uid"] or is_finished(job):
-            if event.type != "DELETED" and is_tracked(pod):
-                self._release([pod])
-            return
-        self._queue.add_after(key, JOB_BATCH_S)
+        if self._is_counted(pod):
+            self._queue.add_after(key, JOB_BATCH_S)
+        elif event.type != "DELETED" and is_tracked(pod):
+            self._orphans.add(name_of(pod))
 
-    def _release_all(self, uid: str) -> None:
-        self._release([pod for pod in self._pods.pop(uid, {}).values() if is_tracked(pod)])
+    def _is_counted(self, pod: Obj) -> bool:
+        """Whether a Job that goes on counts the pod."""
+        owner = controller_of(pod)
+        if owner is None or owner["kind"] != "Job":
+            return False
+        job = self._store.get("jobs.batch", pod["metadata"]["namespace"], owner["name"])
+        return job is not None and job["metadata"]["uid"] == owner["uid"] and not is_finished(job)
+
+    def _sync_orphan(self, key: Name) -> None:
+        """Remove the finalizer of a pod that no Job counts."""
+        pod = self._store.get("pods", *key)
+        if pod is not None and is_tracked(pod) and not self._is_counted(pod):
+            self._release([pod])
 
     def _sync(self, key: Name) -> Iterator[float]:
         job = self._store.get("jobs.batch", *key)

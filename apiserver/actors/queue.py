@@ -26,11 +26,13 @@ class WorkQueue(Generic[Key]):
         sync: Callable[[Key], Iterator[float] | None],
         latency_s: float,
         retry_s: float = FIRST_RETRY_S,
+        last_retry_s: float = LAST_RETRY_S,
     ) -> None:
         self._timeline = timeline
         self._sync = sync
         self._latency_s = latency_s
         self._retry_s = retry_s
+        self._last_retry_s = last_retry_s
         self._due: set[Key] = set()
         self._running: set[Key] = set()
         self._later: dict[Key, Timer] = {}
@@ -91,4 +93,4 @@ class WorkQueue(Generic[Key]):
 
     def _failed(self, key: Key) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        self.add_after(key, min(self._retry_s * 2 ** (failures - 1), LAST_RETRY_S))
+        self.add_after(key, min(self._retry_s * 2 ** (failures - 1), self._last_retry_s))

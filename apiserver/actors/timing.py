@@ -6,7 +6,8 @@ from __future__ import annotations
 JOB_SYNC_S = 0.004
 JOB_WRITE_S = 0.015  # 12 to 60 ms for each write of a pod or a status
 JOB_BATCH_S = 1.0  # SyncJobBatchPeriod
-JOB_RETRY_S = 1.0  # DefaultJobApiBackOff
+JOB_RETRY_S = 1.0  # DefaultJobApiBackOff, doubled up to MaxJobApiBackOff
+JOB_LAST_RETRY_S = 60.0
 
 # Scheduler: 20 to 130 ms from the creation of a pod to its node; a waiting pod 0.3 s after room appears.
 SCHEDULE_S = 0.012

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from apiserver.audit import AuditLog
 from apiserver.kueue.config import Config
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster
 
 CHECKED = {"admissionChecks": [{"name": "placed"}]}
 TIME = "2026-01-01T00:00:00Z"
 PREEMPTS = {"withinClusterQueue": "LowerPriority"}
+PODS = "/api/v1/namespaces/default/pods"
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 
 
 @pytest.fixture
@@ -194,6 +199,24 @@ def test_without_its_manager_nothing_passes_the_webhooks_and_nothing_is_lost(kue
     kueue.kueue.restart()
     kueue.run(5)
     assert kueue.admitted() == {"two"}
+
+
+def test_a_pod_without_a_job_is_released_when_the_webhooks_answer_again(kueue: KueueCluster) -> None:
+    """The Job controller tries again after a second, later each time, once a minute at the end."""
+    kueue.queue("a", 8)
+    kueue.job("one", "a", 8)
+    kueue.run(2)
+    kueue.kueue.stop()
+    kueue.ask("DELETE", f"{JOBS}/one", {"propagationPolicy": "Background"})
+    kueue.server.audit = AuditLog()
+    kueue.run(240)
+    tries_s = [each.at_s for each in kueue.server.audit.by(JOB_CONTROLLER) if each.resource == "pods"]
+    waits_s = [round(later - earlier) for earlier, later in pairwise(tries_s)]
+    assert waits_s[-5:] == [8, 16, 32, 60, 60]
+    assert len(kueue.ask("GET", PODS)["items"]) == 1
+    kueue.kueue.restart()
+    kueue.run(61)
+    assert kueue.ask("GET", PODS)["items"] == []
 
 
 def test_pending_workloads_have_positions_in_their_queues(kueue: KueueCluster) -> None:
