@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +26,22 @@ GO_TYPES = {
     "microtime": "string",
     "quantity": "resource.Quantity",
 }
+
+
+def _is_whole(value: Any, bits: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+
+
+FITS: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: _is_whole(value, 32),
+    "int64": lambda value: _is_whole(value, 64),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "time": lambda _: False,
+    "microtime": lambda _: False,
+}
+"""Whether a value is of a scalar type; of others any value is."""
 
 
 class ConformError(ValueError):
@@ -77,16 +94,8 @@ class Conformer:
                 raise ConformError(QUANTITY_TEXT) from None
         if schema.type in {"time", "microtime"} and isinstance(value, str):
             return check_time(value, micro=schema.type == "microtime")
-        fits = {
-            "string": isinstance(value, str),
-            "bool": isinstance(value, bool),
-            "int": _is_whole(value, 32),
-            "int64": _is_whole(value, 64),
-            "number": isinstance(value, (int, float)) and not isinstance(value, bool),
-            "time": False,
-            "microtime": False,
-        }.get(schema.type, True)
-        if not fits:
+        fits = FITS.get(schema.type)
+        if fits is not None and not fits(value):
             raise self._wrong(schema, value, path, struct)
         return value
 
@@ -105,10 +114,6 @@ def go_type(schema: Schema) -> str:
     if schema.shape == "map" and schema.items is not None:
         return f"map[string]{go_type(schema.items)}"
     return GO_TYPES.get(schema.type, schema.type) if schema.shape == "scalar" else f"v1.{schema.name}"
-
-
-def _is_whole(value: Any, bits: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
 
 
 def check_time(text: str, *, micro: bool) -> str:

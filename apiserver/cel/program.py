@@ -12,7 +12,7 @@ from typing import Any
 import celpy
 from celpy import celtypes
 from celpy.celparser import CELParseError
-from celpy.evaluation import CELEvalError, Evaluator
+from celpy.evaluation import CELEvalError, Evaluator, celstr
 
 from apiserver.cel import authorizer
 from apiserver.cel.values import to_cel
@@ -29,6 +29,9 @@ class CompileError(Exception):
 
 NO_KEY = re.compile(r"no such member in mapping: '(.*)'")
 NO_INDEX = re.compile(r"index out of range|list index", re.IGNORECASE)
+
+text_of = lru_cache(maxsize=4096)(celstr)
+"""The value of a text in an expression: the library goes through its escapes each time."""
 
 
 class Program:
@@ -77,6 +80,11 @@ class ShortEvaluator(Evaluator):
             return self.activation.resolve_function(function)(left, right)
         except TypeError as error:
             return CELEvalError("found no matching overload", TypeError, error.args, tree=tree)
+
+    def literal(self, tree: Any) -> Any:
+        """A constant."""
+        token = tree.children[0]
+        return text_of(token) if token.type in {"STRING_LIT", "MLSTRING_LIT"} else super().literal(tree)
 
     def visit(self, tree: Any) -> Any:
         """The value of a node."""
