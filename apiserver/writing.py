@@ -292,6 +292,8 @@ class Writing:
             kind.prepare_update(obj, old)
         if kind.generation:
             changed = any(obj.get(name) != old.get(name) for name in obj.keys() | old.keys() if is_desired(name))
+            if kind.counts_annotations and subresource is None:
+                changed |= obj["metadata"].get("annotations") != old["metadata"].get("annotations")
             obj["metadata"]["generation"] = old["metadata"].get("generation", 1) + changed
 
     def _update_errors(self, kind: Kind, subresource: Subresource | None, obj: Obj, old: Obj) -> list[FieldError]:

@@ -119,6 +119,7 @@ class Kind:
     validate_update: CheckUpdate = valid_update
     name_errors: Callable[[str], list[str]] = subdomain_errors
     generation: bool = False  # metadata.generation counts changes of the spec
+    counts_annotations: bool = False  # and of the annotations, but for writes of subresources
     marks_grace: bool = True  # one that is deleted states a grace of 0 s while finalizers hold it, and a new generation
     grace: Callable[[Obj], int] | None = None  # seconds of graceful deletion; None: deleted at once
     deletion: Callable[[Obj], tuple[Obj, list[str]]] | None = None  # DeleteOptions as they count, and warnings

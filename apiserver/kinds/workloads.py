@@ -26,6 +26,7 @@ APPS = tuple(
         subresources={"status": STATUS},
         default=default,
         generation=True,
+        counts_annotations=kind == "Deployment",
     )
     for plural, kind, short, default in (
         ("deployments", "Deployment", "deploy", default_deployment),
