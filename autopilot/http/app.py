@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
@@ -111,6 +112,13 @@ def _app(desk: Desk, routers: Iterable[APIRouter]) -> FastAPI:
         app.include_router(router, responses=REFUSALS)
     app.add_middleware(Bodies, most=lambda path: desk.alerts_bytes if path == ALERTS else desk.body_bytes)
     app.add_middleware(Edge, desk=desk)  # the outer one: it adds headers to every answer
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        """Without what was given: it may be a token, or no text."""
+        return JSONResponse(
+            {"detail": [{key: each[key] for key in ("type", "loc", "msg")} for each in error.errors()]}, 422
+        )
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:

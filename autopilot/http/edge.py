@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from autopilot.http.limits import CHANGING, DELIVERING, READING, UNKNOWN, Limit
+from autopilot.http.auth import origin_of
+from autopilot.http.limits import CHANGING, DELIVERING, READING, UNKNOWN, Limit, network_of
 from autopilot.http.sessions import COOKIE, READS
 
 HEADERS = {
@@ -56,7 +57,7 @@ class Edge:
         await self._app(scope, receive, with_headers)
 
     def _wait_s(self, request: Request) -> float:
-        address = request.client.host if request.client is not None else ""
+        address = network_of(origin_of(request))
         who = self._caller(request)
         limit: Limit = UNKNOWN
         if who:

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
 
 MOST_BUCKETS = 10_000
 
@@ -29,6 +30,17 @@ CHANGING = Limit(60.0, 2.0)
 DELIVERING = Limit(2000.0, 100.0)  # alerts, each delivery repeated until it is confirmed
 UNKNOWN = Limit(200.0, 20.0)  # no valid credentials: the files of the page, and mistakes
 SIGNING_IN = Limit(10.0, 1 / 6)
+
+
+def network_of(address: str) -> str:
+    """What counts as one address: a network of IPv6 (/64), which one machine may have whole."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
 
 
 class Limits:

@@ -21,7 +21,8 @@ from autopilot.http.auth import Caller
 COOKIE = "gpu_autopilot_session"
 CSRF_HEADER = "X-CSRF-Token"
 LASTS_S = 12 * 3600.0
-MOST_SESSIONS = 1000
+MOST_SESSIONS, MOST_EACH = 1000, 20
+"""Sessions that are open at once: of everybody, and of one caller."""
 READS = frozenset({"GET", "HEAD"})
 
 
@@ -35,7 +36,9 @@ class Session:
 
 
 class Sessions:
-    """The sessions of this process. They end with it, after `LASTS_S`, and the oldest ones beyond `MOST_SESSIONS`."""
+    """The sessions of this process. They end with it, after `LASTS_S`, and the oldest ones beyond `MOST_EACH` of their
+    caller and `MOST_SESSIONS` of all.
+    """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s, self._lock = clock_s, threading.Lock()
@@ -45,6 +48,9 @@ class Sessions:
         """A new session, with its cookie on `response`."""
         key, session = secrets.token_urlsafe(32), Session(caller, secrets.token_urlsafe(32), self._clock_s() + LASTS_S)
         with self._lock:
+            of_caller = [each for each, opened in self._open.items() if opened.caller == caller]
+            for each in of_caller[: max(len(of_caller) + 1 - MOST_EACH, 0)]:
+                del self._open[each]
             self._open[key] = session
             while len(self._open) > MOST_SESSIONS:
                 self._open.popitem(last=False)

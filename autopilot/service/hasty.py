@@ -1,4 +1,4 @@
-"""The time that a request may take to arrive. It holds before any credentials do."""
+"""The time that a request may take to arrive, and its answer to be read. It holds before any credentials do."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 WHOLE_S = 15.0
 """Longest time from a connection, or from the first byte of a further request on it, to the end of a request."""
 
+UNREAD_S = 60.0
+"""Longest time in which a peer takes nothing of what waits for it."""
+
 
 class HastyProtocol(H11Protocol):
     """Closes a connection whose request is not whole in time, however its bytes come."""
 
-    whole_s = WHOLE_S
+    whole_s, unread_s = WHOLE_S, UNREAD_S
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A peer has this long to say what it wants."""
         super().connection_made(transport)
         self._due: asyncio.TimerHandle | None = self.loop.call_later(self.whole_s, self._late)
+        self._unread: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         """More bytes do not give more time."""
@@ -29,11 +33,38 @@ class HastyProtocol(H11Protocol):
         """What follows on the connection may have begun already."""
         super().on_response_complete()
         self._watch(begun=self.conn.trailing_data[0] != b"")
+        self._give_time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         super().connection_lost(exc)
         self._rest()
+        self._read()
+
+    def pause_writing(self) -> None:
+        """More waits for the peer than the server keeps."""
+        super().pause_writing()
+        self._give_time()
+
+    def resume_writing(self) -> None:
+        """The peer has taken most of it."""
+        super().resume_writing()
+        self._read()
+
+    def _give_time(self) -> None:
+        if self._unread is None and self.transport.get_write_buffer_size():
+            self._unread = self.loop.call_later(self.unread_s, self._cut)
+
+    def _cut(self) -> None:
+        """A connection that is closed waits for its peer to take the rest, without end."""
+        self._unread = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _watch(self, *, begun: bool = True) -> None:
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request
@@ -50,4 +81,5 @@ class HastyProtocol(H11Protocol):
 
     def _late(self) -> None:
         self._due = None
+        self._give_time()
         self.transport.close()

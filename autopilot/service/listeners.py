@@ -90,6 +90,7 @@ class Listener:
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=2,
+            proxy_headers=False,  # anybody could say any address, and no limit by address would hold
             lifespan="off",
             **given,
         )

@@ -58,5 +58,5 @@ def set_up_logs(settings: Log) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    for noisy in ("uvicorn", "uvicorn.error", "urllib3"):
-        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    for noisy, least in (("uvicorn", logging.ERROR), ("uvicorn.error", logging.ERROR), ("urllib3", logging.WARNING)):
+        logging.getLogger(noisy).setLevel(max(level, least))  # uvicorn warns of each request that is no HTTP

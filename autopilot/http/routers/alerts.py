@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
+from threading import BoundedSemaphore
 from typing import Annotated, Any
 
 import structlog
@@ -25,6 +26,8 @@ from autopilot.oncall.runbook import SUBJECTS, Runbook
 
 MOST_NAMED = 20
 """Alerts that cannot be read and that the answer names."""
+ASKS = BoundedSemaphore(4)
+"""Answers of Prometheus that people wait for at once: a slow one must leave threads for commands."""
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
 deliveries = APIRouter(prefix="/api/v1", tags=["alerts"])
 log: Any = structlog.get_logger("alerts")
@@ -98,7 +101,13 @@ def runbook(desk: Asked, _caller: Viewer, alert: str, request: Request) -> dict[
     if book is None:
         raise HTTPException(404, f"{alert}: no such runbook; {nearest(alert, follower.runbooks)}".rstrip("; "))
     labels = {name: value for name, value in request.query_params.items() if name in SUBJECTS}
-    evidence = Round(desk.latest(), follower.runbooks, follower.ask).evidence(book, labels)
+    latest = desk.latest()
+    if not ASKS.acquire(blocking=False):
+        raise HTTPException(503, "other answers of Prometheus are waited for; ask again", {"Retry-After": "5"})
+    try:
+        evidence = Round(latest, follower.runbooks, follower.ask).evidence(book, labels)
+    finally:
+        ASKS.release()
     return _book_document(book) | {"labels": labels, "evidence": [_answer_document(each) for each in evidence]}
 
 

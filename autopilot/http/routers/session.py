@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from autopilot.http.answers import SessionState, stated
 from autopilot.http.auth import Viewer, origin_of
 from autopilot.http.desk import Asked
-from autopilot.http.limits import SIGNING_IN
+from autopilot.http.limits import SIGNING_IN, network_of
 from autopilot.http.sessions import COOKIE, check_origin
 from autopilot.service.settings import Role
 
@@ -41,7 +41,7 @@ def sign_in(desk: Asked, request: Request, response: Response, given: SignIn) ->
     """
     check_origin(request)
     caller = desk.tokens.caller(given.token.strip())
-    who = f"sign-in {caller.name}" if caller is not None else origin_of(request)
+    who = f"sign-in {caller.name}" if caller is not None else network_of(origin_of(request))
     if wait_s := desk.limits.wait_s(who, SIGNING_IN):
         words = f"too many sign-ins; try again in {wait_s:.0f} s"
         raise HTTPException(429, words, {"Retry-After": f"{wait_s:.0f}"})
@@ -50,7 +50,8 @@ def sign_in(desk: Asked, request: Request, response: Response, given: SignIn) ->
     if not caller.may(Role.VIEWER):
         raise HTTPException(403, f"the token of {caller.name} has the role {caller.role}, which cannot read the page")
     desk.sessions.end(request.cookies.get(COOKIE))
-    made = desk.sessions.start(caller, response, secure=request.url.scheme == "https")
+    secure = "https" in {request.url.scheme, request.headers.get("X-Forwarded-Proto")}
+    made = desk.sessions.start(caller, response, secure=secure)
     return {"signed_in": True, "name": caller.name, "role": caller.role.value, "csrf": made.csrf}
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,14 +18,14 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 from autopilot.http.app import delivery_app, service_app
-from autopilot.http.limits import SIGNING_IN
-from autopilot.http.routers import events
+from autopilot.http.limits import SIGNING_IN, network_of
+from autopilot.http.routers import alerts, events, page
 from autopilot.http.sessions import READS
 from autopilot.service.hasty import HastyProtocol
 from autopilot.service.listeners import Listener
 from autopilot.service.settings import Role
 from tests.kits.core_world import world
-from tests.kits.http_kit import BASE, TOKENS, client, desk_over, published
+from tests.kits.http_kit import ALERT, BASE, TOKENS, client, desk_over, published
 
 LATE_S = 0.2
 
@@ -147,7 +149,69 @@ def test_a_stream_of_events_outlasts_the_time_of_a_request(listener: Listener) -
             peer.recv(65536)
 
 
+def test_a_peer_that_reads_nothing_is_cut(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for the longest file again and again, and takes none of the answers."""
+    ended, lost = threading.Event(), HastyProtocol.connection_lost
+
+    def noted(self: HastyProtocol, exc: Exception | None) -> None:
+        lost(self, exc)
+        ended.set()
+
+    monkeypatch.setattr(HastyProtocol, "unread_s", LATE_S)
+    monkeypatch.setattr(HastyProtocol, "connection_lost", noted)
+    host, port = listener.url.removeprefix("http://").split(":")
+    with closing(socket.socket()) as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        peer.connect((host, int(port)))
+        longest = max(page.FILES, key=lambda name: len(page.FILES[name].body))
+        peer.sendall(f"GET /static/{longest} HTTP/1.1\r\nHost: a\r\n\r\n".encode() * 400)
+        assert ended.wait(30.0), "it stays open"
+
+
+def test_a_forwarded_address_gets_around_no_limit(listener: Listener) -> None:
+    """Each sign-in says another address, from the machine of the service."""
+    codes = []
+    for number in range(int(SIGNING_IN.burst) + 1):
+        peer = http.client.HTTPConnection(listener.url.removeprefix("http://"), timeout=60.0)
+        said = {"Origin": listener.url, "X-Forwarded-For": f"10.0.0.{number}", "Content-Type": "application/json"}
+        peer.request("POST", "/api/v1/session", b'{"token": "wrong-wrong-wrong"}', said)
+        codes.append(peer.getresponse().status)
+        peer.close()
+    assert codes == [401] * int(SIGNING_IN.burst) + [429]
+
+
+def test_one_machine_has_one_address() -> None:
+    """A machine may have a whole network of IPv6."""
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:2%eth0") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") != network_of("10.0.0.2")
+    assert network_of("testclient") == "testclient"
+
+
+@pytest.mark.parametrize("body", [b"\x1f\x8b\xff", b'{"token": "' + b"s" * 5000 + b'"}', b"[" * 60_000])
+def test_a_body_that_cannot_be_used_is_not_repeated(tmp_path: Path, body: bytes) -> None:
+    """It may be no text at all, or a token that is too long."""
+    for media in ("application/json", "text/plain"):
+        answer = client(desk_over(tmp_path)).post(
+            "/api/v1/session", content=body, headers={"Origin": BASE, "Content-Type": media}
+        )
+        assert answer.status_code in {400, 422}
+        assert "sss" not in answer.text
+
+
 # --- callers --------------------------------------------------------------------------------
+
+
+def test_slow_answers_of_prometheus_leave_threads_for_commands(tmp_path: Path) -> None:
+    """Only a few people wait for evidence at once; the next one is told so."""
+    browser = client(desk_over(tmp_path, published(world())), Role.VIEWER)
+    while alerts.ASKS.acquire(blocking=False):
+        pass
+    try:
+        assert browser.get(f"/api/v1/runbooks/{ALERT}").status_code == 503
+    finally:
+        for _ in range(4):
+            alerts.ASKS.release()
+    assert browser.get(f"/api/v1/runbooks/{ALERT}").status_code == 200
 
 
 def test_one_caller_cannot_take_all_streams(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fastapi import Response
 from autopilot.http.auth import Caller
 from autopilot.http.edge import HEADERS
 from autopilot.http.limits import CHANGING, READING, SIGNING_IN, Limits
-from autopilot.http.sessions import COOKIE, LASTS_S, MOST_SESSIONS, Sessions
+from autopilot.http.sessions import COOKIE, LASTS_S, MOST_EACH, MOST_SESSIONS, Sessions
 from autopilot.service.settings import Role
 from tests.kits.core_world import waits, world
 from tests.kits.http_kit import BASE, TOKENS, client, desk_over, published, signed_in
@@ -108,9 +108,14 @@ def test_sessions_end_and_are_bounded() -> None:
     assert sessions.find(first)
     now[0] = LASTS_S
     assert sessions.find(second) is None
-    kept = [start() for _ in range(MOST_SESSIONS + 1)]
+    kept = [start() for _ in range(MOST_EACH + 1)]
     assert sessions.find(kept[0]) is None
     assert sessions.find(kept[1]) is not None
+    for number in range(MOST_SESSIONS - MOST_EACH):
+        sessions.start(Caller(f"other {number}", Role.VIEWER), Response(), secure=True)
+    assert sessions.find(kept[1]) is not None
+    sessions.start(Caller("one more", Role.VIEWER), Response(), secure=True)
+    assert sessions.find(kept[1]) is None
 
 
 def test_a_limit_refills() -> None:
