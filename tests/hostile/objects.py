@@ -51,7 +51,11 @@ TEXTS: tuple[str, ...] = (
     json.dumps({"id": "a", "replicas": 1, "until": 9e9, "way": "scale", "owner": 10**20, "ours": 1}),
     json.dumps(dict.fromkeys(map(str, range(1000)), 1)),
 )
+ENTRIES, KEYS = "<entries>", "<keys>"
+"""Stand for 10,000 entries of a list, or keys of a map, like what was there."""
 QUANTITIES = ("3000000000", "9223372036854775807", "9E", "-1", "1e99", "NaN", "0x7", "1" * 400)
+PLAIN: tuple[Any, ...] = (7, "x", [], {}, True, None, 1.5, DEEP, DIGITS, 10**20, -1, 2**31, 2**63)
+VALUES = (*PLAIN, *TEXTS, *QUANTITIES, KEYS, ENTRIES)
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ def change(rng: random.Random, found: Json) -> str:
         return f"{where}[{name}] = {text[:30]!r}"
     if rng.random() < 0.05:
         own = {"kind": found["kind"], "name": data.get("name", ""), "uid": data.get("uid", ""), "controller": True}
-        data["ownerReferences"] = [own] * rng.choice((1, 2, MANY))
+        data["ownerReferences"] = [{**own} for _ in range(rng.choice((1, 2, MANY)))]
         return "it owns itself"
     kept = (("kind",), ("metadata", "resourceVersion"))
     at = rng.choice([each for each in paths(found) if each not in kept])
@@ -194,18 +198,20 @@ def change(rng: random.Random, found: Json) -> str:
     for step in at[:-1]:
         place = place[step]
     old = place[at[-1]]
-    value = rng.choice(_values(old))
+    value = rng.choice(VALUES)
+    value = _many(old, value) if value in (ENTRIES, KEYS) else value
     place[at[-1]] = value
     shown = value if value in (DEEP, DIGITS) else f"{type(value).__name__} {str(value)[:30]!r}"
     return f"{'.'.join(map(str, at))} = {shown}"
 
 
-def _values(old: Any) -> Sequence[Any]:
-    old = old if len(str(old)) < SHORT else "x"  # a store of objects takes 1.5 MiB
-    many = [old] * MANY if not isinstance(old, dict) else {f"k{each}": "1" for each in range(MANY)}
-    one = next(iter(old), "x") if isinstance(old, list) else old
-    plain: tuple[Any, ...] = (7, "x", [], {}, True, None, 1.5, DEEP, DIGITS, 10**20, -1, 2**31, 2**63)
-    return (*plain, *TEXTS, *QUANTITIES, many, [one] * MANY)
+def _many(old: Any, what: str) -> Any:
+    """10,000 times what was there; a store of objects takes 1.5 MiB."""
+    old = old if len(str(old)) < SHORT else "x"
+    if what == KEYS and isinstance(old, dict):
+        return {f"k{each}": "1" for each in range(MANY)}
+    one = json.dumps(next(iter(old), "x") if what == ENTRIES and isinstance(old, list) else old)
+    return [json.loads(one) for _ in range(MANY)]
 
 
 # --- honest work ----------------------------------------------------------------------------------
