@@ -6,14 +6,17 @@ not have, and a view that is not there yet, are errors and not a floor of 0: the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import grpc
 import numpy as np
 
+from autopilot.contract.notes import shown
 from autopilot.contract.scaling import FLOOR_METRIC
 from autopilot.core.model.errors import InputError
 from autopilot.service.keda_wire import MESSAGES, METHODS, SERVICE
@@ -24,6 +27,8 @@ FIELD = "scale.keda.listen"
 THREADS = 16
 STREAMS = 8
 """Most streams that are open at once: each holds a thread, and the others answer the polls."""
+OF_NAMESPACE = 2
+"""Most of them of one namespace. Its other ScaledObjects poll."""
 LOOK_S = 5.0
 """Longest time after which a stream notices that a floor has ended or that its client has gone."""
 
@@ -47,9 +52,10 @@ class Floors:
         """The floor of the service that a ScaledObject names; 0 for none. Raises `Refused`."""
         name = reference.scalerMetadata.get("service", "")
         if not name:
+            about = shown(f"{reference.namespace}/{reference.name}")
             raise Refused(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"ScaledObject {reference.namespace}/{reference.name}: the metadata of the trigger has no `service`; "
+                f"ScaledObject {about}: the metadata of the trigger has no `service`; "
                 "write the name of the Deployment or StatefulSet",
             )
         latest = self.publisher.latest
@@ -58,8 +64,8 @@ class Floors:
         service = f"{reference.namespace}/{name}"
         table = latest.observation.snapshot.services
         rows = np.flatnonzero(table.id == service).tolist()
-        if not rows:
-            raise Refused(grpc.StatusCode.NOT_FOUND, f"the controller sees no service {service} with GPUs")
+        if not rows or str(table.id[rows[0]]) != service:  # the table drops a NUL at the end of a text
+            raise Refused(grpc.StatusCode.NOT_FOUND, f"the controller sees no service {shown(service)} with GPUs")
         return int(table.floor[rows[0]]) if table.floor_until_s[rows[0]] > self.clock_s() else 0
 
 
@@ -69,7 +75,8 @@ class KedaServer:
     def __init__(self, floors: Floors, listen: str, tls: Certificates | None = None) -> None:
         """Bind at once. Raises `InputError` where the address is in use or a certificate cannot be used."""
         self._floors = floors
-        self._streams = 0
+        self._open: Counter[str] = Counter()  # streams by namespace
+        self._counting = Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="keda")
         self._server = grpc.server(self._pool, options=(("grpc.so_reuseport", 0),))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
@@ -139,9 +146,10 @@ class KedaServer:
 
     def _stream(self, reference: Any, context: Any) -> Iterator[Any]:
         """Whether there is a floor: once at the beginning, then at each change."""
-        if self._streams >= STREAMS:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{STREAMS} streams are open; use the trigger `external`")
-        self._streams += 1
+        space = reference.namespace
+        taken = self._take(space)
+        if taken:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{taken}; use the trigger `external`")
         said: bool | None = None
         latest: Published | None = None
         try:
@@ -155,7 +163,19 @@ class KedaServer:
                     yield self._active(int(active))
                 latest = self._floors.publisher.wait_for_next(latest, LOOK_S) or latest
         finally:
-            self._streams -= 1
+            with self._counting:
+                self._open[space] -= 1
+                self._open += Counter()  # drops what is 0
+
+    def _take(self, space: str) -> str:
+        """Count one more stream of a namespace; why there is none for it, "" where there is."""
+        with self._counting:
+            if self._open[space] >= OF_NAMESPACE:
+                return f"{OF_NAMESPACE} streams of namespace {shown(space)} are open"
+            if self._open.total() >= STREAMS:
+                return f"{STREAMS} streams are open"
+            self._open[space] += 1
+        return ""
 
 
 def _credentials(tls: Certificates) -> Any:

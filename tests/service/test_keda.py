@@ -70,6 +70,13 @@ class Scaler:
         self.publisher.publish(published(seen))
 
 
+def refusal(stream: Any) -> tuple[str, str]:
+    """Status and text of a stream that is refused."""
+    with pytest.raises(grpc.RpcError) as caught:
+        next(stream)
+    return caught.value.code().name, str(caught.value.details())
+
+
 @pytest.fixture
 def scaler() -> Iterator[Scaler]:
     """A server without encryption."""
@@ -132,7 +139,7 @@ def test_what_is_not_known_is_an_error_and_not_a_floor_of_zero(scaler: Scaler) -
     for method in METHODS:
         if not method.startswith("Stream"):
             code, text = scaler.client.refused(method, "other")
-            assert (code, text) == ("NOT_FOUND", "the controller sees no service team/other with GPUs")
+            assert (code, text) == ("NOT_FOUND", "the controller sees no service 'team/other' with GPUs")
     assert scaler.client.refused("GetMetrics", namespace="elsewhere")[0] == "NOT_FOUND"
     code, text = scaler.client.refused("GetMetricSpec", None)
     assert code == "INVALID_ARGUMENT"
@@ -162,6 +169,32 @@ def test_more_streams_than_threads_can_serve_are_refused(scaler: Scaler, monkeyp
         next(scaler.client.ask("StreamIsActive"))
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert scaler.client.ask("GetMetrics").metricValues[0].metricValue == 3
+
+
+def test_one_namespace_does_not_use_up_the_streams_of_all(scaler: Scaler) -> None:
+    """Its third stream is refused, and those of another one are served; one that ends makes room."""
+    scaler.floor(3)
+    streams = [scaler.client.ask("StreamIsActive") for _ in range(keda.OF_NAMESPACE)]
+    assert all(next(each).result for each in streams)
+    code, text = refusal(scaler.client.ask("StreamIsActive"))
+    assert (code, text) == ("RESOURCE_EXHAUSTED", "2 streams of namespace 'team' are open; use the trigger `external`")
+    assert refusal(scaler.client.ask("StreamIsActive", namespace="other"))[0] == "NOT_FOUND"
+    for each in streams:
+        each.cancel()
+    scaler.publisher.publish(published(world("1x8", [])))  # a stream sees at a tick that its client has gone
+    scaler.floor(3)
+    again = scaler.client.ask("StreamIsActive")
+    assert next(again).result
+
+
+@pytest.mark.parametrize("name", ["x" * 300_000, "\x1b[31m\nok\u202e", "chat\x00"])
+def test_a_name_of_a_service_that_says_anything_is_refused_in_one_line(scaler: Scaler, name: str) -> None:
+    """Nothing of it acts on a terminal, and the text fits the answer."""
+    scaler.floor(3)
+    code, text = scaler.client.refused("GetMetrics", name)
+    assert code == "NOT_FOUND"
+    assert text.isprintable()
+    assert len(text) < 200
 
 
 def test_with_certificates_only_known_clients_are_answered(tmp_path: Path) -> None:
