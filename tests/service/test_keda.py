@@ -143,7 +143,7 @@ def test_what_is_not_known_is_an_error_and_not_a_floor_of_zero(scaler: Scaler) -
     assert scaler.client.refused("GetMetrics", namespace="elsewhere")[0] == "NOT_FOUND"
     code, text = scaler.client.refused("GetMetricSpec", None)
     assert code == "INVALID_ARGUMENT"
-    assert "ScaledObject team/so: the metadata of the trigger has no `service`" in text
+    assert "ScaledObject 'team/so': the metadata of the trigger has no `service`" in text
 
 
 def test_a_stream_tells_each_change_once(scaler: Scaler) -> None:
