@@ -94,7 +94,8 @@ class ObjectsOfView:
     def reservations(self, uid: str) -> Iterator[Identity]:
         """Workloads that have quota and wait for our check, in queues that share quota with those of this work.
 
-        Not those that are opted out. The least important come first, and the youngest of these.
+        Not those that are opted out, nor those whose pods run: Kueue makes another Workload for an elastic Job that
+        grows. The least important come first, and the youngest of these.
         """
         place = self._gangs.place(uid)
         if place is None:
@@ -107,6 +108,7 @@ class ObjectsOfView:
             and each is not place[0]
             and waits_with_quota(each.workload)
             and not self._gangs.alone(key)
+            and not any(pod.holds for pod in each.pods.values())
             and self._quota_of(each) == shared >= 0
         ]
         for each in sorted(found, key=lambda one: (_priority(one), -_made_s(one))):

@@ -185,6 +185,12 @@ def test_quota_is_taken_from_work_that_waits_for_our_check() -> None:
     assert _reservations(_waits("out", "QuotaReserved", active=False)) == []
 
 
+def test_the_quota_of_an_elastic_job_that_runs_and_is_to_grow_stays() -> None:
+    """Kueue has ended its earlier Workload, and the wider one waits for our check: deactivation would stop the Job."""
+    runs = pod("grows-0", 4, node="n1", owner=owner("Job", "grows", "uid-team-grows"))
+    assert _reservations([*_waits("grows", "QuotaReserved"), runs]) == []
+
+
 def test_the_quota_of_work_that_opted_out_stays() -> None:
     """It is left alone, whatever waits for its quota."""
     assert _reservations(_waits("alone", "QuotaReserved", annotations={"gpu-autopilot.io/exclude": "true"})) == []
