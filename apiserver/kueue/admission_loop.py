@@ -7,6 +7,8 @@ from typing import Any
 
 from apiserver.kueue import conditions, workloads
 from apiserver.kueue.context import Context
+from apiserver.kueue.elastic import REPLACED, replaces
+from apiserver.kueue.ends import finish
 from apiserver.kueue.flavors import Assignment, resource_requests
 from apiserver.kueue.info import Info, Key, info_of
 from apiserver.kueue.names import (
@@ -239,7 +241,21 @@ class AdmissionLoop:
         if workloads.is_admitted(written):
             text = f"Admitted by ClusterQueue {queue.name}, wait time since reservation was 0s"
             context.recorder.event(written, "Normal", "Admitted", text, SCHEDULER)
+        self._replace(written, queue)
         return True
+
+    def _replace(self, workload: Obj, queue: Queue) -> None:
+        """The slice of an elastic Job that has quota ends the one before."""
+        key = replaces(workload)
+        before = self.context.workload(key) if key in queue.workloads and key is not None else None
+        if before is None:
+            return
+        text = (
+            f"Replaced to accommodate a workload (UID: {workload['metadata']['uid']}, "
+            f"JobUID: {labels_of(workload).get(JOB_UID_LABEL, '')}) due to workload slice aggregation"
+        )
+        finish(self.context, before, REPLACED[0], text)
+        self.context.recorder.event(before, "Normal", REPLACED[0], text, SCHEDULER, "Replaced")
 
     def _tell(self, entry: Entry) -> None:
         """Why a workload waits."""

@@ -136,8 +136,12 @@ class Assignment:
 class Assigner:
     """Assigns flavors of one queue to one workload."""
 
-    def __init__(self, info: Info, queue: Queue, flavors: dict[str, Obj], oracle: Oracle) -> None:
+    def __init__(
+        self, info: Info, queue: Queue, flavors: dict[str, Obj], oracle: Oracle, before: Info | None = None
+    ) -> None:
+        """`before`: the workload that it replaces. Its quota counts as that of the new one, in the same flavors."""
         self.info = info
+        self.before = {each.name: each for each in before.pod_sets} if before is not None else {}
         self.queue = queue
         self.flavors = flavors
         self.oracle = oracle
@@ -176,8 +180,12 @@ class Assigner:
                 return False
         for resource, flavor in each.flavors.items():
             fr = (flavor, resource)
-            assignment.usage[fr] = assignment.usage.get(fr, 0) + each.requests[resource]
+            assignment.usage[fr] = assignment.usage.get(fr, 0) + each.requests[resource] - self._held(each, resource)
         return True
+
+    def _held(self, each: Assigned, resource: str) -> int:
+        """What the workload that it replaces has for the pod set."""
+        return self.before[each.name].requests.get(resource, 0) if each.name in self.before else 0
 
     def _choose(self, number: int, each: Assigned, group: Obj, assignment: Assignment) -> bool:
         """One flavor for all resources of a group."""
@@ -254,7 +262,13 @@ class Assigner:
         reasons: list[str] = []
         for resource in sorted(wanted):
             fr = (flavor, resource)
-            grade, why = self._fits(fr, assignment.usage.get(fr, 0), each.requests[resource])
+            asked, other = each.requests[resource] - self._held(each, resource), ""
+            if each.name in self.before:
+                other = self.before[each.name].flavors.get(resource, "")
+            if other and other != flavor:
+                why = f"could not assign {flavor} flavor since the original workload is assigned: {other}"
+                return (Mode.NO_FIT, 0), {}, [*reasons, why]
+            grade, why = self._fits(fr, assignment.usage.get(fr, 0), asked)
             reasons += [why] if why else []
             if self._preferred(worst, grade):
                 worst = grade

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from apiserver.errors import StatusError
-from apiserver.kueue import conditions, podsets, workloads
+from apiserver.kueue import conditions, elastic, podsets, workloads
 from apiserver.kueue.context import Context
 from apiserver.kueue.ends import finalize_orphan, finish, remove_finalizer
 from apiserver.kueue.names import (
@@ -86,8 +86,9 @@ class Job(ABC):
 
     def name(self) -> str:
         """Name of its Workload."""
-        group = self.obj["apiVersion"].rpartition("/")[0]
-        return workload_name(self.obj["kind"], group, self.obj["metadata"]["name"], self.obj["metadata"]["uid"])
+        group, metadata = self.obj["apiVersion"].rpartition("/")[0], self.obj["metadata"]
+        extra = str(metadata["generation"]) if elastic.is_elastic(self.obj) else ""
+        return workload_name(self.obj["kind"], group, metadata["name"], metadata["uid"], extra)
 
     def construct(self) -> Obj | None:
         """Its Workload; None while it cannot be made."""
@@ -240,7 +241,7 @@ class JobReconciler:
             self._evicted(job, workload)
         elif job.suspended():
             self._waiting(job, workload)
-        elif not workloads.is_admitted(workload):
+        elif not workloads.is_admitted(workload) and not elastic.is_elastic(job.obj):
             self._stop(job, workload, "NotAdmitted", "Not admitted by cluster queue")
 
     def _event(self, obj: Obj, reason: str, message: str, job: Job) -> None:
@@ -249,6 +250,10 @@ class JobReconciler:
     def _one_workload(self, job: Job) -> tuple[Obj | None, bool]:
         """The Workload of a job; False if something was done that comes first."""
         context = self.context
+        if elastic.is_elastic(job.obj):
+            chosen, suits = elastic.slice_for(context, job.obj["metadata"]["uid"], job.pod_sets())
+            if suits:
+                return self._follow(job, chosen) if chosen is not None else None, True
         match, others = job.matching()
         update: Obj | None = None
         if match is None and others and job.suspended() and not workloads.has_reservation(others[0]):
@@ -323,10 +328,9 @@ class JobReconciler:
         job.finalize()
 
     def _create(self, job: Job) -> None:
-        if job.active():
-            return
-        workload = job.construct()
-        if workload is None:
+        wider = elastic.is_elastic(job.obj)  # its pods run on beside the Workload that is to replace theirs
+        workload = job.construct() if wider or not job.active() else None
+        if workload is None or (wider and not elastic.annotate(self.context, job.obj["metadata"]["uid"], workload)):
             return
         try:
             self.context.client().create(WORKLOADS, workload)

@@ -44,6 +44,9 @@ WORKLOAD_ANNOTATION = f"{GROUP}/workload"
 MIN_PARALLELISM = f"{GROUP}/job-min-parallelism"
 COMPLETIONS_EQUAL = f"{GROUP}/job-completions-equal-parallelism"
 PRIORITY_BOOST = f"{GROUP}/priority-boost"
+ELASTIC_JOB = f"{GROUP}/elastic-job"  # annotation of Jobs and Workloads, and gate of their pods
+SLICE_NAME = f"{GROUP}/workload-slice-name"
+REPLACES = f"{GROUP}/workload-slice-replacement-for"
 ROLE_HASH = f"{GROUP}/role-hash"
 GROUP_TOTAL = f"{GROUP}/pod-group-total-count"
 GROUP_FAST = f"{GROUP}/pod-group-fast-admission"
@@ -69,9 +72,10 @@ HASH_LENGTH = 5
 NAME_LENGTH = 63  # names of workloads are used as label values
 
 
-def workload_name(kind: str, group: str, owner: str, uid: str) -> str:
+def workload_name(kind: str, group: str, owner: str, uid: str, extra: str = "") -> str:
     """Name of the Workload of an owner: `job-<name>-<hash>`, the part before the hash shortened to fit."""
-    digest = hashlib.sha1(f"{kind}\n{group}\n{owner}\n{uid}".encode(), usedforsecurity=False).hexdigest()
+    text = "\n".join([kind, group, owner, uid, *([extra] if extra else [])])
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     prefix = f"{kind.lower()}-{owner}"[: NAME_LENGTH - HASH_LENGTH - 1]
     return f"{prefix}-{digest[:HASH_LENGTH]}"
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apiserver.kueue import workloads
+from apiserver.kueue.elastic import is_elastic, slice_name
 from apiserver.kueue.names import (
     CLUSTER_QUEUE_LABEL,
     LOCAL_QUEUE_LABEL,
     POD_SET_LABEL,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
+    SLICE_NAME,
     TOPOLOGY_GATE,
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
@@ -67,6 +69,8 @@ def additions(workload: Obj, flavors: dict[str, Obj]) -> list[Addition]:
     for assigned in (status.get("admission") or {}).get("podSetAssignments") or []:
         each = _of_flavors(assigned, specs.get(assigned["name"], {}), flavors)
         each.annotations[WORKLOAD_ANNOTATION] = workload["metadata"]["name"]
+        if is_elastic(workload):
+            each.annotations[SLICE_NAME] = slice_name(workload)
         each.labels[POD_SET_LABEL] = assigned["name"]
         each.labels[LOCAL_QUEUE_LABEL] = spec_of(workload).get("queueName", "")
         if len(status["admission"]["clusterQueue"]) <= LABEL_LENGTH:
@@ -117,6 +121,10 @@ def merged(metadata: Obj, spec: Obj, addition: Addition) -> Addition:
         tolerations=list(spec.get("tolerations") or []),
         gates=list(spec.get("schedulingGates") or []),
     )
+    if SLICE_NAME in addition.annotations:  # those of an earlier slice give way
+        base.annotations = {
+            key: value for key, value in base.annotations.items() if key not in {SLICE_NAME, WORKLOAD_ANNOTATION}
+        }
     base.merge(addition)
     return base
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from apiserver.kueue import workloads
 from apiserver.kueue.amounts import FlavorResource
+from apiserver.kueue.elastic import replaces
 from apiserver.kueue.flavors import Assigner, Assignment, Grade
 from apiserver.kueue.info import Info
 from apiserver.kueue.names import pod_sets_of
@@ -88,7 +89,9 @@ class Cycle:
         def oracle(of: Info, fr: FlavorResource, value: int) -> Grade:
             return possibility(self.state, of, fr, value, self.now)
 
-        assigner = Assigner(info, queue, self.state.flavors, oracle)
+        key = replaces(info.obj)
+        before = queue.workloads.get(key) if key is not None else None
+        assigner = Assigner(info, queue, self.state.flavors, oracle, before)
         whole, targets, found = self._try(info, assigner, None)
         if found or not info.can_shrink():
             return whole, targets

@@ -8,6 +8,7 @@ from typing import Any
 from apiserver.errors import StatusError
 from apiserver.kueue import workloads
 from apiserver.kueue.context import Context
+from apiserver.kueue.elastic import ElasticUngater
 from apiserver.kueue.names import (
     ADMISSION_GATE,
     POD_SET_LABEL,
@@ -29,18 +30,21 @@ class Ungater:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.elastic = ElasticUngater(context)
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(
             context.timeline, context.config.delays.reconcile_s, self.reconcile
         )
 
     def workload(self, workload: Obj) -> None:
         """A Workload is admitted."""
+        self.elastic.look(workload)
         rows = (workloads.status_of(workload).get("admission") or {}).get("podSetAssignments") or []
         if any(row.get("topologyAssignment") for row in rows):
             self.queue.add(key_of(workload))
 
     def pod(self, pod: Obj) -> None:
         """A pod is there, or has changed."""
+        self.elastic.look(pod)
         name = annotations_of(pod).get(WORKLOAD_ANNOTATION)
         if name and _waits(pod):
             self.queue.add((pod["metadata"]["namespace"], name))

@@ -20,6 +20,7 @@ from apiserver.kueue import workloads
 from apiserver.kueue.amounts import amount
 from apiserver.kueue.names import (
     COMPLETIONS_EQUAL,
+    ELASTIC_JOB,
     GATED_BY,
     GROUP_NAME_LABEL,
     GROUP_TOTAL,
@@ -267,7 +268,7 @@ def workload(obj: Obj, old: Obj | None, *, boosts: bool) -> Errors:
     status = workloads.status_of(obj)
     if workloads.has_reservation(obj):
         errors += _admission(obj, status.get("admission"))
-    errors += _reclaimable(obj, status)
+    errors += _reclaimable(obj, status, old)
     for number, check in enumerate(status.get("admissionChecks") or []):
         errors += _updates(check, obj, f"status.admissionChecks[{number}].podSetUpdates")
     errors += gates(obj, old)
@@ -294,14 +295,15 @@ def _admission(obj: Obj, admission: Obj | None) -> Errors:
     return errors
 
 
-def _reclaimable(obj: Obj, status: Obj) -> Errors:
+def _reclaimable(obj: Obj, status: Obj, old: Obj | None) -> Errors:
+    stale = workloads.status_of(old).get("reclaimablePods") or [] if old and ELASTIC_JOB in annotations_of(obj) else []
     counts = {each["name"]: each.get("count", 1) for each in pod_sets_of(obj)}
     errors: Errors = []
     for each in status.get("reclaimablePods") or []:
         path = f"status.reclaimablePods[{each['name']}]"
         if each["name"] not in counts:
             errors.append(unsupported(f"{path}.name", each["name"], counts))
-        elif each["count"] > counts[each["name"]]:
+        elif each["count"] > counts[each["name"]] and each not in stale:
             why = f"should be less or equal to {counts[each['name']]}"
             errors.append(invalid_value(f"{path}.count", each["count"], why))
     return errors

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from apiserver.admission.base import Attributes
 from apiserver.errors import FieldError, WebhookError, denied_by_webhook, joined
+from apiserver.kueue import elastic
 from apiserver.kueue import webhook_rules as rules
 from apiserver.kueue.config import Config
 from apiserver.kueue.names import (
@@ -87,6 +88,8 @@ class KueueWebhooks:
             _default_queue(obj, server)
             if queue_name(obj) or _managed_owner(obj, server):
                 obj["spec"]["suspend"] = True
+            if elastic.is_elastic(obj):
+                elastic.gate(obj["spec"]["template"])
         elif attributes.kind.resource in {DEPLOYMENTS, STATEFUL_SETS}:
             _default_queue(obj, server)
             _mutate_serving(obj, attributes.kind.kind.lower())
@@ -118,7 +121,9 @@ class KueueWebhooks:
             return rules.cohort(obj)
         if resource == FLAVORS:
             return rules.flavor(obj)
-        checks = {JOBS: rules.job, PODS: rules.pod, DEPLOYMENTS: rules.serving, STATEFUL_SETS: rules.stateful_set}
+        if resource == JOBS:
+            return rules.job(obj, old) + elastic.errors_of(obj, old)
+        checks = {PODS: rules.pod, DEPLOYMENTS: rules.serving, STATEFUL_SETS: rules.stateful_set}
         check = checks.get(resource)
         return check(obj, old) if check is not None else []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from apiserver.kueue import conditions, workloads
+from apiserver.kueue import conditions, elastic, workloads
 from apiserver.kueue.admission_loop import AdmissionLoop
 from apiserver.kueue.context import Context
 from apiserver.kueue.ends import finalize_orphan
@@ -16,6 +16,7 @@ from apiserver.kueue.names import (
     annotations_of,
     key_of,
     labels_of,
+    pod_sets_of,
     spec_of,
     target_of,
 )
@@ -67,7 +68,8 @@ class WorkloadController:
     def _frees(old: Obj, new: Obj) -> bool:
         """Whether others may fit now although it stays."""
         reclaimable = workloads.status_of(old).get("reclaimablePods") != workloads.status_of(new).get("reclaimablePods")
-        return reclaimable or workloads.priority(old) != workloads.priority(new)
+        narrower = elastic.is_narrower(*(elastic.counts_of(pod_sets_of(each)) for each in (new, old)))
+        return reclaimable or narrower or workloads.priority(old) != workloads.priority(new)
 
     def _gone(self, old: Obj) -> None:
         key = key_of(old)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from autopilot.contract.annotations import EFFECT, ELASTIC_JOB, MANAGE
+from actuators.kubernetes.levers.job_width import REPLACES
+from actuators.kubernetes.objects import conditions
+from autopilot.contract.annotations import ELASTIC_JOB, MANAGE
 from autopilot.core.model.objects import Slot
 from autopilot.core.model.operations import ResizeOperation, StopReason
 from autopilot.core.model.records import OutcomeKind
@@ -161,8 +162,8 @@ def test_growth_that_finds_no_room_is_given_back(acting: Acting) -> None:
     acting.finish("late", "other")
 
 
-def test_the_workload_of_a_wider_job_passes_our_check(acting: Acting) -> None:
-    """Kueue makes another Workload for an elastic Job that grows; it gets its quota, and our check."""
+def test_a_job_of_kueue_gets_another_workload_when_it_grows(acting: Acting) -> None:
+    """Kueue reserves quota for the wider one, which passes our check and lets its pods go. Shrinking needs none."""
     notes = {**ELASTIC, ELASTIC_JOB: "true"}
     body = {
         "apiVersion": "batch/v1",
@@ -172,32 +173,21 @@ def test_the_workload_of_a_wider_job_passes_our_check(acting: Acting) -> None:
     }
     uid = acting.ask("POST", JOBS, body)["metadata"]["uid"]
     acting.run(2)
-    actuator, order = acting.actuator(), acting.instruction(uid, admit("n1"), number="1/p/start")
-    actuator.apply(order, acting.now_s)
+    acting.actuator().apply(acting.instruction(uid, admit("n1"), number="1/p/start"), acting.now_s)
     acting.run(5)
-    first = acting.workload("sliced")
-    node = acting.ask("GET", "/api/v1/nodes/n3")["metadata"]
-    holder = {"apiVersion": "v1", "name": "n3", "uid": node["uid"]}  # the server's Kueue knows one Workload a Job
-    meta = {
-        "name": "job-sliced-wider",
-        "labels": {"kueue.x-k8s.io/job-uid": uid},
-        "ownerReferences": [{**first["metadata"]["ownerReferences"][0], "kind": "Node", **holder}],
-        "annotations": {"kueue.x-k8s.io/workload-slice-replacement-for": f"default/{first['metadata']['name']}"},
-    }
-    wider = {
-        "apiVersion": first["apiVersion"],
-        "kind": "Workload",
-        "metadata": meta,
-        "spec": {**first["spec"], "podSets": [{**first["spec"]["podSets"][0], "count": 1}]},
-    }
-    acting.ask("POST", f"{SPACE}/workloads", wider)
-    acting.run(2)
-    record = json.dumps({"id": "2/p/grow", "before": 1})
-    acting.ask("PATCH", f"{JOBS}/sliced", {"metadata": {"annotations": {EFFECT: record}}})
-    outcome = finished(acting, uid, resize("n1"), number="2/p/grow")
-    assert outcome.kind == OutcomeKind.DONE
-    (check,) = acting.ask("GET", f"{SPACE}/workloads/job-sliced-wider")["status"]["admissionChecks"]
-    assert check["state"] == "Ready"
-    assert "it grows on the nodes of its placement" in check["message"]
-    acting.ask("DELETE", f"{SPACE}/workloads/job-sliced-wider")
+    assert list(running_on(acting, "sliced").values()) == ["n1"]
+    first = acting.workload("sliced")["metadata"]
+    grown = finished(acting, uid, resize("n1", "n2"), number="2/p/grow")
+    assert (grown.kind, grown.reason) == (OutcomeKind.DONE, "it has 2 pods")
+    assert sorted(running_on(acting, "sliced").values()) == ["n1", "n2"]
+    found = {each["metadata"]["name"]: each for each in acting.ask("GET", f"{SPACE}/workloads")["items"]}
+    assert conditions(found.pop(first["name"]))["Finished"]["reason"] == "WorkloadSliceReplaced"
+    (wider,) = found.values()
+    assert wider["metadata"]["annotations"][REPLACES] == f"default/{first['name']}"
+    (check,) = wider["status"]["admissionChecks"]
+    assert (check["state"], "it grows on the nodes of its placement" in check["message"]) == ("Ready", True)
+    shrunk = finished(acting, uid, resize("n2", reason=StopReason.PREEMPT), number="3/p/shrink")
+    assert (shrunk.kind, list(running_on(acting, "sliced").values())) == (OutcomeKind.DONE, ["n2"])
+    kept = acting.ask("GET", f"{SPACE}/workloads/{wider['metadata']['name']}")
+    assert (kept["spec"]["podSets"][0]["count"], conditions(kept)["Admitted"]["status"]) == (1, "True")
     acting.finish("sliced")

@@ -44,7 +44,7 @@ def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig
     test_notice.test_the_owner_reads_what_may_follow_and_how_to_prevent_it(acting)
     test_notice.test_the_owner_of_a_pod_without_a_job_reads_it_too(acting)
     test_job_width.test_a_job_starts_narrow_grows_and_gives_up_the_member_that_is_named(acting)
-    test_job_width.test_the_workload_of_a_wider_job_passes_our_check(acting)
+    test_job_width.test_a_job_of_kueue_gets_another_workload_when_it_grows(acting)
     scaling = Scaling(acting)
     test_service_scale.test_the_minimum_of_an_autoscaler_is_raised_and_given_back(scaling)
     for plural in ("deployments", "statefulsets"):
