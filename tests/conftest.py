@@ -130,15 +130,24 @@ LONG = (
     "tests/contracts/test_runtime_models",
     "tests/contracts/test_worked_example",
     "tests/golden/test_golden_scores",
+    "tests/unit/actuators/test_admission_check",
+    "tests/unit/actuators/test_job_width",
+    "tests/unit/actuators/test_mig_config",
     "tests/unit/actuators/test_removal",
     "tests/unit/actuators/test_rights_used",
+    "tests/unit/actuators/test_second_retry",
+    "tests/unit/actuators/test_unread_pods",
     "tests/unit/app/test_advised",
-    "tests/unit/app/test_backtest_bursts",
+    "tests/unit/app/test_backtest_bursts.py::test_the_gate_is_given",
+    "tests/unit/app/test_backtest_bursts.py::test_peaks",
     "tests/unit/app/test_commands",
-    "tests/unit/app/test_compare",
+    "tests/unit/app/test_compare.py::test_the_worker_of_a_dask_cluster",
+    "tests/unit/app/test_compare.py::test_an_interrupted",
+    "tests/unit/app/test_compare.py::test_the_command_prints",
     "tests/unit/app/test_forecast_command",
     "tests/unit/app/test_model_commands",
-    "tests/unit/app/test_own_data",
+    "tests/unit/app/test_own_data.py::test_a_bomb",
+    "tests/unit/app/test_own_data.py::test_an_open_quote",
     "tests/unit/app/test_policy_gate",
     "tests/unit/app/test_runtime_gate",
     "tests/unit/app/test_runtime_promotion",
@@ -153,24 +162,29 @@ LONG = (
     "tests/unit/models/test_bursts",
     "tests/unit/models/test_fit_parts",
     "tests/unit/models/test_proving",
+    "tests/unit/models/test_quantile_fit",
     "tests/unit/models/test_runtime_parts",
     "tests/unit/models/test_runtime_proving",
     "tests/unit/playground/",
+    "tests/unit/readiness/test_rights_of_roles",
     "tests/unit/registry/test_registry_disk",
     "tests/unit/replay/test_replay",
     "tests/unit/report/test_report",
     "tests/unit/service/test_metered_service",
+    "tests/unit/service/watchdog/test_watchdog",
+    "tests/unit/shell/test_settings.py::test_a_difference",
+    "tests/unit/shell/test_settings.py::test_a_policy_survives",
     "tests/unit/shell/test_worker",
     "tests/unit/simulator/test_arrivals",
 )
-"""Beginnings of the paths of files. Tests under `BRIEF` are short, but for those under `LONG`: their files take more
-than 1.5 CPU s, and more than 0.1 CPU s a test.
+"""Beginnings of the names of tests. Tests under `BRIEF` are short, but for those under `LONG`: their files take more
+than 1.5 CPU s, and more than 0.1 CPU s a test. Where few tests of a file take most of its time, they are named.
 """
 
 
-def is_long(file: str) -> bool:
-    """Whether the tests of a file are left out of `make fast`."""
-    return not file.startswith(BRIEF) or file.startswith(LONG)
+def is_long(test: str) -> bool:
+    """Whether `make fast` leaves a test out."""
+    return not test.startswith(BRIEF) or test.startswith(LONG)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -180,12 +194,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
     files: dict[str, list[pytest.Item]] = {}
+    slow: set[str] = set()
     for item in items:
-        files.setdefault(item.nodeid.split("::")[0], []).append(item)
-    brief, long = ([file for file in files if is_long(file) == each] for each in (False, True))
-    for file in long:
-        for item in files[file]:
+        file = item.nodeid.split("::")[0]
+        files.setdefault(file, []).append(item)
+        if is_long(item.nodeid):
             item.add_marker("long")
+            slow.add(file)
+    brief, long = ([file for file in files if (file in slow) == each] for each in (False, True))
     dealt = [file for share in range(processes) for kind in (long, brief) for file in kind[share::processes]]
     items[:] = [item for file in dealt for item in files[file]]
 

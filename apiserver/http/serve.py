@@ -82,7 +82,7 @@ class Running:
         if self.certificate:
             cluster["certificate-authority-data"] = base64.b64encode(self.certificate).decode()
         name = "gpu-autopilot"
-        return yaml.safe_dump(
+        return yaml.dump(
             {
                 "apiVersion": "v1",
                 "kind": "Config",
@@ -91,6 +91,7 @@ class Running:
                 "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
                 "current-context": name,
             },
+            Dumper=yaml.CSafeDumper,
             sort_keys=False,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from apiserver.cel.program import CompileError, compiled
@@ -123,21 +124,22 @@ PARTS = {
 
 
 def _expression_problems(spec: Obj) -> Iterator[FieldError]:
-    types: dict[str, None] = dict.fromkeys(each for each in VARIABLES if each != "params" or spec.get("paramKind"))
+    names = tuple(each for each in VARIABLES if each != "params" or spec.get("paramKind"))
     for part, fields in PARTS.items():
         for number, entry in enumerate(spec.get(part) or ()):
             for field, wanted in fields.items():
                 if entry.get(field):
-                    why = _problem(entry[field], types, wanted)
+                    why = _problem(entry[field], names, wanted)
                     if why:
                         at, shown = f"spec.{part}[{number}].{field}", quoted(entry[field])
                         yield FieldError(at, "FieldValueInvalid", f"Invalid value: {shown}: {why}")
 
 
-def _problem(source: str, types: dict[str, None], wanted: str) -> str:
+@lru_cache(maxsize=1024)  # like the programs: a policy that is applied again has the same expressions
+def _problem(source: str, names: tuple[str, ...], wanted: str) -> str:
     try:
         program = compiled(source)
-        check_names(program, types)
+        check_names(program, dict.fromkeys(names))
     except CompileError as error:
         return f"compilation failed: {error}"
     got = literal_type(program)
