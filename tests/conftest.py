@@ -182,6 +182,10 @@ than 1.5 CPU s, and more than 0.1 CPU s a test. Where few tests of a file take m
 """
 
 
+PARSED = "tests/tidy/"
+"""Tests that share the syntax trees of all files: one process has them all."""
+
+
 def is_long(test: str) -> bool:
     """Whether `make fast` leaves a test out."""
     return not test.startswith(BRIEF) or test.startswith(LONG)
@@ -190,13 +194,14 @@ def is_long(test: str) -> bool:
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests get their mark. Each process begins with its share of them: short ones remain for the end, when
-    processes take tests from each other, so that none is left alone with a long one. The tests of a file stay together.
+    processes take tests from each other, so that none is left alone with a long one. The tests of a file stay together,
+    and those of `PARSED`.
     """
     processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
     files: dict[str, list[pytest.Item]] = {}
     slow: set[str] = set()
     for item in items:
-        file = item.nodeid.split("::")[0]
+        file = item.nodeid.split("::")[0] if not item.nodeid.startswith(PARSED) else PARSED
         files.setdefault(file, []).append(item)
         if is_long(item.nodeid):
             item.add_marker("long")

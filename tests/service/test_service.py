@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,9 +15,8 @@ import requests
 
 from autopilot.audit.entry import Kind, parse_line
 from autopilot.journal.reader import JournalReader
-from autopilot.metering.meter import INTERVAL_S
 from autopilot.metering.prices import load_prices
-from autopilot.metering.segments import open_store
+from autopilot.metering.segments import Store, open_store
 from autopilot.metering.showback import showback
 from autopilot.service.state_folder import read_note
 from tests.service.kit import APPROVE, Running, cli, cluster, poll, service, settings, start, write_yaml
@@ -28,7 +28,8 @@ ROLES = (("ada", "approver"), ("eve", "viewer"))
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A service that acts by itself, for the tests that only ask."""
     folder = tmp_path_factory.mktemp("service")
-    with service(folder, settings(folder / "state", policy="autopilot")) as found:
+    slow = {"scenario": "quickstart", "speed": 60}
+    with service(folder, settings(folder / "state", policy="autopilot", simulation=slow)) as found:
         poll(found.tick, "the first tick")
         yield found
 
@@ -49,6 +50,11 @@ def _open(running: Running) -> list[dict[str, object]]:
 def _accepted(running: Running) -> list[dict[str, object]]:
     found: list[dict[str, object]] = running.ask("/api/v1/decisions?answer=accepted").json()["decisions"]
     return found
+
+
+def _metered(running: Running) -> Store:
+    """What the service has metered."""
+    return open_store(next(running.state.rglob("*.metering")))
 
 
 def _content(shared: dict[str, Any], folder: Path, policy: Path) -> dict[str, Any]:
@@ -76,13 +82,12 @@ def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_
         assert requests.get(f"{shared['url']}/v1/clock", timeout=5).json()["run"] == shared["run"]
         second = start(tmp_path, _content(shared, tmp_path, policy))
         assert poll(second.tick, "it decides again") >= tick
-        poll(lambda: second.ask("/api/v1/state").json()["now_s"] > 1.1 * INTERVAL_S, "an interval of metering ends")
+        poll(lambda: _metered(second).segments, "an interval of metering ends")
         assert second.end(signal.SIGINT) == 0, second.log.read_text("utf-8")
         assert requests.get(f"{shared['url']}/v1/clock", timeout=5).json()["run"] == shared["run"]
         assert not list(running.state.glob("*.json")), "the notes of what runs are gone"
         assert "Traceback" not in second.log.read_text("utf-8")
-        metered = open_store(next(running.state.rglob("*.metering")))
-        assert metered.segments
+        metered = _metered(second)
         assert not metered.holes, "a restart leaves no time without a row"
         assert showback(metered, load_prices(), "tenant").reconciled.good
 
@@ -151,6 +156,27 @@ def test_nothing_is_open_but_health(running: Running) -> None:
     text = requests.get(metrics, headers={"Authorization": f"Bearer {running.token}"}, timeout=5).text
     assert "gpu_autopilot_fleet_capacity_gpus 32.0" in text
     assert running.token not in running.log.read_text("utf-8")
+
+
+def test_forged_and_malformed_deliveries_change_nothing(running: Running) -> None:
+    """Each is answered with its reason; the service goes on, and markup in labels stays text."""
+    name = "<script>alert(1)</script>$(reboot)"
+    alert = {"status": "firing", "labels": {"alertname": name}, "startsAt": "2026-11-23T12:00:00Z"}
+    for body, status in (
+        (b"{", 400),
+        (b'{"alerts": 5}', 400),
+        (b" " * (5 << 20), 413),
+        (json.dumps({"version": "4", "alerts": [{**alert, "fingerprint": "00000000000000aa"}]}).encode(), 200),
+    ):
+        assert running.ask("/api/v1/alerts", "POST", data=body).status_code == status
+
+    def followed() -> dict[str, Any] | None:
+        """The alert once its stage says that it has no runbook."""
+        found: dict[str, Any] = running.ask("/api/v1/alerts").json()["alerts"][0]
+        return found if found["stage"] == "no_runbook" else None
+
+    assert poll(followed, "it is followed")["alert"] == name
+    assert running.ask("/api/v1/runbooks/..%2f..%2fetc%2fpasswd").status_code == 404
 
 
 def test_the_simulated_cluster_serves_exporters_and_inference_servers(running: Running) -> None:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.tidy.tree import name_of, python_files
+from tests.tidy.tree import name_of, parsed, python_files
 
 FILE_LINES = 450
 FUNCTION_LINES = 70
@@ -52,7 +52,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
     found = {
         f"{name_of(path)}:{function.name}": _length(function)
         for path in python_files()
-        for function in _functions(ast.parse(path.read_text(encoding="utf-8")))
+        for function in _functions(parsed(path))
         if _length(function) > FUNCTION_LINES
     }
     long = {name: lines for name, lines in found.items() if name not in LONG_FUNCTIONS}
