@@ -90,7 +90,7 @@ class Conformer:
         if schema.type == "quantity":
             try:
                 return canonical(value)
-            except ValueError:
+            except (ValueError, TypeError):  # TypeError: a list or a map
                 raise ConformError(QUANTITY_TEXT) from None
         if schema.type in {"time", "microtime"} and isinstance(value, str):
             return check_time(value, micro=schema.type == "microtime")

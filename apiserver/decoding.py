@@ -122,12 +122,25 @@ def unrecognized(kind: str, why: str, text: str) -> StatusError:
 def conformed(kind: Kind, obj: Obj, call: Call) -> Obj:
     """An object in the form of its type. Raises ConformError, and StatusError 400 for unknown fields if Strict."""
     if kind.custom:
+        check_texts(obj.get("metadata"))
         report_unknown(call, kind, kind.prune(obj) if kind.prune is not None else [])
         return obj
     conformer = Conformer(kind.kind)
     found: Obj = conformer.conform(kind.schema, obj)
     report_unknown(call, kind, conformer.unknown)
     return found
+
+
+def check_texts(metadata: Any) -> None:
+    """Labels and annotations of an object of a custom kind are texts. Raises ConformError."""
+    for name in ("labels", "annotations") if isinstance(metadata, dict) else ():
+        held = metadata.get(name)
+        wrong = [each for each in held.values() if not isinstance(each, str | None)] if isinstance(held, dict) else []
+        if wrong or not isinstance(held, dict | None):
+            wanted = "string" if wrong else "map[string]string"
+            word = WORDS.get(type(wrong[0] if wrong else held), "number")
+            where = f"Go struct field ObjectMeta.metadata.{name} of type {wanted}"
+            raise ConformError(f"json: cannot unmarshal {word} into {where}")
 
 
 def report_unknown(call: Call, kind: Kind, unknown: list[str]) -> None:
@@ -149,6 +162,10 @@ def report(call: Call, kind: Kind, faults: list[str]) -> None:
 
 def check_kind(obj: Obj, kind: Kind) -> None:
     """An object states what the path says, or nothing. Raises StatusError 400."""
+    for name in ("apiVersion", "kind"):
+        if not isinstance(stated := obj.get(name), str | None):
+            why = f"json: cannot unmarshal {WORDS.get(type(stated), 'number')} into Go struct field .{name}"
+            raise bad_request(f"couldn't get version/kind; json parse error: {why} of type string")
     stated_version, stated_kind = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
     if (stated_version, stated_kind) == (kind.api_version, kind.kind):
         obj["apiVersion"], obj["kind"] = stated_version, stated_kind

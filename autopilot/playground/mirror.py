@@ -1,10 +1,12 @@
 """Keeps objects of the server as they are asked for: creates them, patches what differs, deletes them.
 
-Only what the playground itself has set before is patched, so labels and annotations that people add stay.
+Only what the playground itself has set before is patched, so labels and annotations that people add stay. A write that
+the server refuses, for a quota or a policy of a person, is told and tried again with the next change of its object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from apiserver.client import Client
@@ -31,19 +33,36 @@ def merge_patch(before: Obj, after: Obj) -> Obj:
     return found
 
 
+Told = Callable[[str, Obj, str], None]
+"""(resource, object, why the server refuses it)."""
+
+
 class Mirror:
     """The objects that one client keeps."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._shown: dict[Key, Obj] = {}
+        self.on_refused: Told | None = None  # None: a refusal is a defect, and raised
 
     def keys(self) -> set[Key]:
         """The objects that are there because of this mirror."""
         return set(self._shown)
 
     def put(self, resource: str, wanted: Obj) -> Obj | None:
-        """Make an object as wanted, its status last; the object as stored, None where a person deleted it."""
+        """Make an object as wanted, its status last; as stored, None where a person deleted it or keeps it out."""
+        try:
+            return self._put(resource, wanted)
+        except StatusError as error:
+            self._refused(resource, wanted, error)
+            return None
+
+    def _refused(self, resource: str, wanted: Obj, error: StatusError) -> None:
+        if self.on_refused is None:
+            raise error
+        self.on_refused(resource, wanted, str(error.body.get("message", error)))
+
+    def _put(self, resource: str, wanted: Obj) -> Obj | None:
         metadata = wanted["metadata"]
         key = (resource, metadata.get("namespace", ""), metadata["name"])
         before = self._shown.get(key)
@@ -76,9 +95,14 @@ class Mirror:
         if before is None or "nodeName" in before["spec"]:
             return
         gates = {"schedulingGates": None} if before["spec"].get("schedulingGates") else {}
-        if self._patch(key, {"spec": gates}) is None:
+        target = {"metadata": {"name": key[2]}, "target": {"kind": "Node", "name": node}}
+        try:
+            if self._patch(key, {"spec": gates}) is None:
+                return
+            self._client.call(*key, "binding", target)
+        except StatusError as error:
+            self._refused(key[0], before, error)
             return
-        self._client.call(*key, "binding", {"metadata": {"name": key[2]}, "target": {"kind": "Node", "name": node}})
         spec = {name: part for name, part in before["spec"].items() if name != "schedulingGates"}
         self._shown[key] = before | {"spec": spec | {"nodeName": node}}
 
@@ -99,7 +123,7 @@ class Mirror:
             self._client.delete(*key, options)
         except StatusError as error:
             if error.code != 404:
-                raise
+                self._refused(key[0], {"metadata": {"namespace": key[1], "name": key[2]}}, error)
 
     def forget(self, key: Key) -> None:
         """Somebody else deleted the object."""

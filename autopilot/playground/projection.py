@@ -27,6 +27,7 @@ from autopilot.playground.replicas import ReplicaObjects, Service
 from autopilot.playground.serving import PLAYGROUND
 from autopilot.playground.shapes import members_of
 from autopilot.playground.steps import Step
+from autopilot.playground.telling import tell
 from simulator.inference.deployments import Deployment
 from simulator.signals.dcgm_text import PodLabels
 from simulator.specs.clusterqueues import QueueSpec
@@ -66,7 +67,8 @@ class Projection:
         """
         self.cluster, self.server = cluster, server
         self.start_s = server.timeline.now_s
-        self._mirror = Mirror(server.client(WRITER, "playground"))
+        self._client = server.client(WRITER, "playground")
+        self._mirror, self._refused = Mirror(self._client), set[str]()
         self._queues, self._preemptor = queues, preemptor
         self.checked = checked
         if checked is not None:
@@ -170,6 +172,17 @@ class Projection:
         for resource, found in queue_objects(self._queues, cluster, check):
             self._mirror.put(resource, found)
         self._open_tenants()
+        self._mirror.on_refused = self._say_refused
+
+    def _say_refused(self, resource: str, wanted: Obj, why: str) -> None:
+        """An Event on what the object belongs to, once: a quota or a policy of a person keeps it out."""
+        metadata, told = wanted["metadata"], f"{resource} {wanted['metadata']['name']}: {why}"
+        if told in self._refused:
+            return
+        self._refused.add(told)
+        owner = next(iter(metadata.get("ownerReferences") or ()), {"kind": wanted.get("kind", ""), **metadata})
+        about = {key: owner.get(key, "") for key in ("apiVersion", "kind", "name", "uid")}
+        tell(self._client, about, metadata.get("namespace", ""), "FailedCreate", told)
 
     def _open_tenants(self) -> None:
         """Namespaces and queues of tenants that are new."""

@@ -24,6 +24,7 @@ from autopilot.playground.naming import QUEUE
 from autopilot.playground.projection import WRITER, Projection
 from autopilot.playground.queues import LIMIT_RANGE
 from autopilot.playground.shapes import GPU, MIG
+from autopilot.playground.telling import tell
 from simulator.running.engine import Engine
 from simulator.world.physics import up_to_grid
 from simulator.world.placing import never_fits
@@ -209,28 +210,10 @@ class Submissions:
         self._engine.at(self._engine.now_s, action)
 
     def _event(self, about: Obj, reason: str, message: str) -> None:
-        """An Event about an object, so that `kubectl describe` shows why nothing happens."""
+        """An Event about an object."""
         namespace, name = _name(about)
-        self._client.create(
-            "events",
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"generateName": f"{name}.", "namespace": namespace},
-                "involvedObject": {
-                    "apiVersion": about.get("apiVersion", "batch/v1"),
-                    "kind": about.get("kind", "Job"),
-                    "namespace": namespace,
-                    "name": name,
-                    "uid": about["metadata"]["uid"],
-                },
-                "type": "Warning",
-                "reason": reason,
-                "message": message[:1000],
-                "count": 1,
-                "source": {"component": "playground"},
-            },
-        )
+        kind = {"apiVersion": about.get("apiVersion", "batch/v1"), "kind": about.get("kind", "Job")}
+        tell(self._client, kind | {"name": name, "uid": about["metadata"]["uid"]}, namespace, reason, message)
 
 
 def _name(obj: Obj) -> tuple[str, str]:

@@ -248,3 +248,23 @@ def test_a_scale_of_nothing_says_nothing(server: Server) -> None:
         if "f:replicas" in each["fieldsV1"].get("f:spec", {})
     }
     assert owners == {("ours", "Apply", "scale"): "apps/v1"}
+
+
+@pytest.mark.parametrize(
+    ("at", "given"),
+    [
+        (WIDGETS, {"apiVersion": ["lab.example.com/v1"], "metadata": {"name": "v"}}),
+        (WIDGETS, {"kind": {}, "metadata": {"name": "v"}}),
+        (WIDGETS, {"metadata": {"name": "v", "labels": {"a": 1}}}),
+        (WIDGETS, {"metadata": {"name": "v", "labels": "x"}}),
+        (WIDGETS, {"metadata": {"name": "v", "annotations": [1]}}),
+        (
+            PODS,
+            {"metadata": {"name": "q"}, "spec": {"containers": [{"name": "m", "resources": {"limits": {"x": []}}}]}},
+        ),
+    ],
+)
+def test_a_text_of_another_type_is_a_bad_request(server: Server, at: str, given: Obj) -> None:
+    """Version, kind, labels and annotations of custom kinds, and a quantity: 400, and nothing is stored."""
+    answer = ask(server, "POST", at, body=given)
+    assert answer.status == 400, answer.plain()

@@ -144,3 +144,23 @@ def test_logs_are_refused_with_the_reason() -> None:
     with pytest.raises(StatusError) as refused:
         person(stage).call("pods", pod["namespace"], pod["name"], "exec", {})
     assert "pods of the playground are simulated" in refused.value.body["message"]
+
+
+def test_a_quota_that_keeps_pods_out_stops_nothing_else() -> None:
+    """A person limits the pods of a namespace: an Event says so on the Job, and the time of the others goes on."""
+    stage = stage_of()
+    client = person(stage)
+    quota = {"metadata": {"name": "none", "namespace": "vision"}, "spec": {"hard": {"pods": "0"}}}
+    client.create("resourcequotas", {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    client.create("jobs.batch", job("kept-out"))
+    client.create("jobs.batch", job("other", namespace="language"))
+    stage.clock.run_to(60.0)
+    assert stage.cluster.state[row_of(stage, "language/other")] in {State.STARTING, State.RUNNING}
+    assert "is forbidden" in events(stage, "vision")
+    assert stage.server.store.get("pods", "vision", "kept-out") is None
+    client.delete("resourcequotas", "vision", "none")
+    stage.clock.run_to(1200.0)
+    assert conditions(stage, "jobs.batch", "language", "other")["Complete"] == "CompletionsReached"
+    client.create("jobs.batch", job("later"))
+    stage.clock.run_to(1260.0)
+    assert [each for each in stage.server.store.objects("pods", "vision") if "later" in each["metadata"]["name"]]
