@@ -21,7 +21,11 @@ _OUT = {
 
 
 def gate(workload: Workload) -> int:
-    """The state of its external checks (`snapshot.Gate`)."""
+    """What keeps it from starting (`snapshot.Gate`). A group lacks pods until somebody makes others."""
+    reserved = condition(workload.status.conditions, "QuotaReserved")
+    at_zero = reserved is not None and reserved.reason == "OnHold"
+    if at_zero or is_true(workload.status.conditions, "WaitingForReplacementPods"):
+        return int(Gate.SUSPENDED)
     if not workload.spec.active:
         return int(_kept_out(workload) if workload.kept else Gate.OPEN)
     checks = {each.name: each.state for each in workload.status.admission_checks or ()}

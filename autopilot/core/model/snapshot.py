@@ -77,7 +77,7 @@ class Gate(IntEnum):
     WAITING = 1  # quota may be held for it, but it must not start yet
     REJECTED = 2  # a check, or a limit of its scheduler, switched it off: it does not come back by itself
     RETRY = 3  # holds no quota and does not start until the check is repeated
-    SUSPENDED = 4  # suspended or deactivated until its owner lets it continue
+    SUSPENDED = 4  # suspended, deactivated or without pods, until its owner lets it continue
     BACKOFF = 5  # out of its queue for a time, because its pods were not ready in time
 
 

@@ -308,7 +308,7 @@ def test_a_check_and_an_opt_out_are_nothing_that_time_ends() -> None:
         ("off", "a check or a limit of Kueue switched it off"),
         ("late", "its pods were not ready in time, and keeps it out of its queue until status.requeueState.requeueAt"),
         ("own", "it opted out"),
-        ("kept", "it is suspended or deactivated, and waits until its owner lets it continue"),
+        ("kept", "it is suspended or deactivated, or lacks pods, and waits until its owner lets it continue"),
     ):
         said, _ = story(observation, name)
         assert words in said

@@ -88,6 +88,17 @@ def test_what_kueue_keeps_out_of_its_queue_waits_for_no_room(reason: str, gate: 
     assert row(seen, "team/b")["gate"] == gate
 
 
+@pytest.mark.parametrize("active", [True, False])
+def test_a_group_without_pods_waits_for_its_owner(*, active: bool) -> None:
+    """Kueue deleted them with its eviction, or its StatefulSet is scaled to zero. No room is found for it."""
+    lacks = [done("Evicted", "AdmissionCheck"), done("Requeued"), done("WaitingForReplacementPods", "AdmissionCheck")]
+    status = {"admissionChecks": [{"name": CHECK, "state": "Pending"}]}
+    group = workload("group", 4, count=2, conditions=lacks, active=active, status=status)
+    zero = workload("zero", 4, conditions=[done("QuotaReserved", "OnHold", status="False")], active=active)
+    seen = Seen(node("n1"), *kueue(group, zero)).tables()[1]
+    assert [row(seen, f"team/{name}")["gate"] for name in ("group", "zero")] == [Gate.SUSPENDED] * 2
+
+
 def test_gpus_are_held_until_the_pods_are_gone() -> None:
     """Kueue releases the quota of an evicted job at once; its terminating pods keep their GPUs, and are leaving."""
     evicted = workload("job-a", 4, count=2, owner=OWNER, active=False, conditions=[done("Evicted", "Deactivated")])
