@@ -121,6 +121,14 @@ def test_what_is_not_owed_is_not_claimed(facts: list[Fact]) -> None:
     assert found(facts) == []
 
 
+def test_work_that_started_protected_makes_no_room() -> None:
+    """Its queue has no guarantee; the same work without protection would yield."""
+    queues = (queue(OWNER, 8), queue(RICH, 8))
+    beside = [*runs(RICH_WIDE, range(8, 16)), come(WIDE)]
+    assert found([*runs(SHELTERED, range(4)), *beside], queues) == []
+    assert found([*runs(GUEST_PARTS, range(4)), *beside], queues) == LATE
+
+
 ONE_PLACE: list[Fact] = [
     *runs(SHELTERED, range(4)),
     *runs(GUEST_WIDE, range(8, 16)),
