@@ -181,6 +181,21 @@ def test_a_deadline_in_an_outage_of_kueue_is_no_failure(acting: Acting) -> None:
     acting.finish("held")
 
 
+def test_an_outage_that_ends_right_before_the_deadline_is_no_failure(acting: Acting) -> None:
+    """The effect had no time after it: it is decided again."""
+    uid = acting.waiting_job("late", 8, gate=CONTROLLER)
+    actuator, start = acting.actuator(), acting.instruction(uid, admit("n1"))
+    acting.kueue.kueue.stop()
+    assert actuator.apply(start, acting.now_s).kind == OutcomeKind.ACCEPTED
+    acting.run(start.deadline_s - acting.now_s - 2)
+    acting.kueue.kueue.restart()
+    acting.run(12)
+    (outcome,) = actuator.advance(acting.now_s, 1, [start])
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.SERVER)
+    assert actuator.advance(acting.now_s, 1, []) == ()
+    acting.finish("late")
+
+
 def test_an_effect_begun_before_an_outage_of_kueue_is_no_failure(acting: Acting) -> None:
     """Nothing of its own is refused, so the server tries a write at the deadline; it is taken back afterwards."""
     uid = acting.waiting_job("ready", 8)

@@ -112,6 +112,21 @@ def test_a_start_that_nobody_waits_for_is_judged_after_the_outage(acting: Acting
     acting.finish(name, "other")
 
 
+def test_a_job_that_runs_is_not_suspended_by_pods_that_cannot_be_read(acting: Acting) -> None:
+    """The deadline of its start comes in the outage: whether its pods have nodes is not known."""
+    uid = acting.plain_job("runs", 8, 1, labels={MANAGE: "true"}, suspend=True)
+    half = Half(acting, "admit")
+    start = acting.instruction(uid, admit("n1"), deadline_s=acting.now_s + 15)
+    half.actuator.apply(start, acting.now_s)
+    acting.run(16)
+    (outcome,) = half.actuator.advance(acting.now_s, 1, [start])
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.SERVER)
+    half.hear()
+    assert half.actuator.advance(acting.now_s, 1, []) == ()
+    assert (acting.job("runs")["spec"]["suspend"], len(running_on(acting, "runs"))) == (False, 1)
+    acting.finish("runs")
+
+
 def test_no_pod_of_a_gang_is_evicted_while_another_cannot_be_read(acting: Acting) -> None:
     """A gang that lost a pod is of no use, and the other one would stay."""
     for name in ("e0", "e1"):
