@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from autopilot.contract.documents import decoded
 from autopilot.contract.notes import shown
 from autopilot.core.hardware import dcgm
 from autopilot.core.model.errors import AutopilotError
@@ -219,6 +220,7 @@ class _RawAnswer(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Answer)
+_RAW = msgspec.json.Decoder(_RawAnswer)
 _ROW = msgspec.json.Decoder(Row)
 
 
@@ -242,7 +244,7 @@ def decode(body: bytes) -> tuple[list[Row], list[str]]:
 def _one_by_one(body: bytes) -> _Answer:
     """An answer with the series that can be read. Raises `AnswerError`."""
     try:
-        raw = msgspec.json.decode(body, type=_RawAnswer)
+        raw = decoded(_RAW.decode, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AnswerError(f"not a Prometheus response: {error}") from None
     rows, lost = [], ""
@@ -271,7 +273,7 @@ def series_of(body: bytes) -> tuple[list[Series], str]:
     `AnswerError`.
     """
     try:
-        answer = msgspec.json.decode(body, type=_RawAnswer)
+        answer = decoded(_RAW.decode, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AnswerError(f"not a Prometheus response: {error}") from None
     if answer.status != "success":

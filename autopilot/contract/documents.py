@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from autopilot.contract.notes import failure_text, shown
 
@@ -17,6 +18,7 @@ MOST_DEPTH = 100
 TOO_DEEP = f"nested more than {MOST_DEPTH} levels deep"
 TOO_LONG = "a number of too many digits"
 
+T = TypeVar("T")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|-?[0-9]{300,}')
 _PLACE = re.compile(r" - at `\$([^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -28,6 +30,14 @@ def parsed(body: bytes) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):
         return json.loads(pruned(body))
+
+
+def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    """What a decoder makes of JSON, without what is nested too deeply for it."""
+    try:
+        return decode(body)
+    except RecursionError:
+        return decode(pruned(body))
 
 
 def pruned(body: bytes) -> bytes:

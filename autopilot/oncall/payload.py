@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from autopilot.contract.documents import decoded
 from autopilot.contract.notes import shown
 from autopilot.core.model.errors import InputError
 from autopilot.journal.alerts import AlertStep
@@ -35,7 +36,10 @@ class _Alert(msgspec.Struct, rename="camel"):
 class _Payload(msgspec.Struct, rename="camel"):
     alerts: list[msgspec.Raw]
     version: str = ""
-    truncated_alerts: int = 0
+    truncated_alerts: Any = 0
+
+
+_PAYLOAD = msgspec.json.Decoder(_Payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def parse_payload(body: bytes) -> Payload:
     if len(body) > MAX_BYTES:
         raise InputError(f"the payload has {len(body):,} bytes; at most {MAX_BYTES:,} are read")
     try:
-        payload = msgspec.json.decode(body, type=_Payload)
+        payload = decoded(_PAYLOAD.decode, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"not a payload of Alertmanager version 4 or of Grafana: {error}") from error
     if len(payload.alerts) > MOST_ALERTS:
@@ -88,7 +92,8 @@ def parse_payload(body: bytes) -> Payload:
             refused.append(str(error) if isinstance(error, InputError) else f"alerts[{at}]: {error}")
     if refused and not found:
         raise InputError(f"no alert of the payload can be read: {refused[0]}")
-    return Payload(tuple(found), min(max(payload.truncated_alerts, 0), MOST_TRUNCATED), tuple(refused))
+    more = payload.truncated_alerts if isinstance(payload.truncated_alerts, int) else 0
+    return Payload(tuple(found), min(max(more, 0), MOST_TRUNCATED), tuple(refused))
 
 
 def _delivered(raw: msgspec.Raw, at: int) -> Delivered:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from autopilot.contract.documents import pruned
+from autopilot.contract.documents import decoded
 from autopilot.contract.notes import failure_text
 from collectors.kubernetes.cache import Cache, version_of
 from collectors.kubernetes.kinds import Kind
@@ -185,7 +185,7 @@ class Reflector:
         try:
             page: Any = self._page.decode(body)
         except (msgspec.ValidationError, RecursionError):
-            raw = _shallow(msgspec.json.Decoder(_Items), body)
+            raw = decoded(msgspec.json.Decoder(_Items).decode, body)
             found.extend(self._read(item) for item in raw.items or ())
             listed: _ListMeta = raw.metadata
             return listed
@@ -247,7 +247,7 @@ class Reflector:
         try:
             for line in self._open:
                 heard, listing = True, first is not None
-                first = self._take(_shallow(self._line, line), first)
+                first = self._take(decoded(self._line.decode, line), first)
                 start = self._version if listing and first is None else start
         except CutError:
             self._version = start if first is None else ""
@@ -392,14 +392,6 @@ class Reflector:
     def _changed(self, *, hurry: bool = False) -> None:
         if self._on_change is not None:
             self._on_change(hurry)
-
-
-def _shallow(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """Decoded JSON, without what is nested too deeply for the decoder."""
-    try:
-        return decoder.decode(body)
-    except RecursionError:
-        return decoder.decode(pruned(body))
 
 
 def _shrunk(found: Object) -> Object:

@@ -12,9 +12,14 @@ from collectors.promql import AnswerError, decode, series_of
 GOOD = {"metric": {"UUID": "GPU-1"}, "value": [1.0, "7"]}
 
 
+DEEP = "<deep>"
+"""Stands for 3,000 brackets."""
+
+
 def answer(*rows: Any, **more: Any) -> bytes:
     """An instant vector."""
-    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}, **more}).encode()
+    text = json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}, **more})
+    return text.replace(json.dumps(DEEP), "[" * 3000 + "]" * 3000).encode()
 
 
 @pytest.mark.parametrize(
@@ -27,6 +32,7 @@ def answer(*rows: Any, **more: Any) -> bytes:
         {"metric": {}, "value": ["x", "7"]},
         {"metric": {}, "value": [1.0, {"deep": [[[]]]}]},
         {"metric": [], "value": None},
+        {"metric": {"UUID": DEEP}, "value": [1.0, "7"]},
     ],
 )
 def test_a_series_that_cannot_be_read_is_left_out_and_named(bad: Any) -> None:
@@ -61,6 +67,8 @@ PLAIN = '{"metric":{"pod":"a"},"value":[1,"2"]}'
         ('{"metric":[],"value":null}', "series a list with 0 entries with value None cannot be read"),
         ('{"metric":{"pod":"' + "b" * 5000 + '"},"value":7}', "... (5000 characters)} with value 7 cannot be read"),
         ("[" * 300 + "]" * 300, "cannot be read"),
+        ('{"metric":{"pod":' + "[" * 3000 + "]" * 3000 + '},"value":[1,"2"]}', "series {pod=a list with 1 entries}"),
+        ('{"metric":{"pod":"b"},"value":[' + "9" * 5000 + ',"2"]}', "cannot be read"),
         ('7,{"metric":{"pod":"c"},"value":[1,"no"]}', "2 series do not count; the first: series"),
         ('{"metric":{"pod":"b"},"value":[1,"2"]},{"metric":{"pod":"b"},"value":[1,"3"]}', "another value before, '2'"),
     ],

@@ -182,6 +182,17 @@ def test_one_alert_that_cannot_be_read_costs_no_other(bad: dict[str, object]) ->
     assert found.refused[0].isprintable()
 
 
+@pytest.mark.parametrize("deep", [b'{"x": %s}', b'{"labels": {"alertname": %s}}', b"%s"])
+def test_an_alert_that_is_nested_deeply_costs_no_other(deep: bytes) -> None:
+    """Nor does a number of missing alerts that is none."""
+    good = json.dumps(alert(1)).encode()
+    bad = deep % (b"[" * 3000 + b"]" * 3000)
+    found = parse_payload(b'{"version": "4", "truncatedAlerts": 1e300, "alerts": [%s, %s]}' % (bad, good))
+    assert [each.name for each in found.alerts] == [NAME]
+    assert (found.truncated, len(found.refused)) == (0, 1)
+    assert found.refused[0].startswith("alerts[0]: ")
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
