@@ -59,7 +59,7 @@ def render(require_tool: Callable[[str], str]) -> Callable[..., list[Obj]]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
             raise ValueError(done.stderr)
-        return [each for each in yaml.safe_load_all(done.stdout) if each]
+        return [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
 
     return rendered
 

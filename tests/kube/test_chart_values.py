@@ -71,7 +71,7 @@ def helm(require_tool: Callable[[str], str]) -> Callable[..., str]:
 @pytest.fixture(scope="module")
 def render(helm: Callable[..., str]) -> Render:
     """The rendered objects."""
-    return lambda *given, **more: [each for each in yaml.safe_load_all(helm(*given, **more)) if each]
+    return lambda *given, **more: [each for each in yaml.load_all(helm(*given, **more), yaml.CSafeLoader) if each]
 
 
 def named(objects: list[Obj], kind: str, name: str = "gpu-autopilot") -> Obj:

@@ -33,7 +33,7 @@ def test_idle_work_yields_and_its_owner_brings_it_back(begin: Callable[..., Stor
     story.wait(120.0)
     assert "GpusIdle" in story.told("hoard")
     assert "GpusIdle" not in story.told("prefill", "product")
-    story.create("waiting", lasts="30m")
+    story.create("waiting", lasts="15m")
     story.wait(GRACE_S - 120.0)
     assert story.state("hoard") == State.RUNNING
     story.wait(GRACE_S + 240.0)  # after the grace of the notice, that of the mark
@@ -47,6 +47,6 @@ def test_idle_work_yields_and_its_owner_brings_it_back(begin: Callable[..., Stor
     story.client.patch(WORKLOADS, "research", story.workload("hoard")["metadata"]["name"], {"spec": {"active": True}})
     story.wait(300.0)
     assert story.state("hoard") == State.PENDING
-    story.wait(1800.0)
+    story.wait(900.0)
     assert story.state("waiting") == State.SUCCEEDED
     assert story.state("hoard") in {State.STARTING, State.RUNNING}
