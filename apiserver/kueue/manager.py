@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 JobKey = tuple[str, str, str]  # kind (Job, Pod or Group), namespace, name
-RETRY_S = 0.1  # after a job that could not be stopped yet, besides its next change
 FOLLOWED = (
     WORKLOADS,
     CLUSTER_QUEUES,
@@ -402,7 +401,7 @@ class Kueue(Actor):
             if job is not None:
                 self.reconciler.reconcile(job)
         except Busy:
-            self.jobs.add(key, RETRY_S)
+            self.jobs.again(key)  # or at its next change
 
     def _load(self, kind: str, namespace: str, name: str) -> Job | None:
         store = self.server.store

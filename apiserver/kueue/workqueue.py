@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 from apiserver.timeline import Clock, Timer
 
 K = TypeVar("K", bound=Hashable)
+RETRY_S, LAST_RETRY_S = 0.1, 1000.0
+"""Between two tries that fail: doubled each time, as controller-runtime does."""
 
 
 class WorkQueue(Generic[K]):
@@ -19,6 +21,7 @@ class WorkQueue(Generic[K]):
         self._handle = handle
         self._waiting: dict[K, Timer] = {}
         self._resting: dict[K, int] = {}
+        self._failures: dict[K, int] = {}
 
     def add(self, key: K, delay_s: float | None = None) -> None:
         """Handle a key soon, or after `delay_s` seconds."""
@@ -31,6 +34,11 @@ class WorkQueue(Generic[K]):
             waiting.cancel()
         self._waiting[key] = self._timeline.at_us(moment_us, lambda: self._due(key))
 
+    def again(self, key: K) -> None:
+        """Handle a key again that failed, later each time in a row."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        self.add(key, min(RETRY_S * 2 ** (failures - 1), LAST_RETRY_S))
+
     def rest(self, key: K, wait_s: float) -> None:
         """Handle a key next after `wait_s` seconds, not earlier."""
         self._resting[key] = self._timeline.now_us + round(wait_s * 1_000_000)
@@ -42,7 +50,10 @@ class WorkQueue(Generic[K]):
     def _due(self, key: K) -> None:
         self._waiting.pop(key, None)
         self._resting.pop(key, None)
+        failures = self._failures.get(key, 0)
         self._handle(key)
+        if self._failures.get(key, 0) == failures:
+            self._failures.pop(key, None)
 
     def clear(self) -> None:
         """Forget what waits."""
@@ -50,3 +61,4 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._waiting.clear()
         self._resting.clear()
+        self._failures.clear()
