@@ -56,4 +56,5 @@ def test_make_fast_names_the_folders_and_files_that_exist() -> None:
         if path.name.startswith("test_")
         for name in re.findall(r"(?m)^def (test_\w+)", path.read_text(encoding="utf-8"))
     ]
-    assert not [entry for entry in LONG if not any(test.startswith(entry) for test in tests)], "remove the entry"
+    entries = [entry.partition("[")[0] for entry in LONG]
+    assert not [entry for entry in entries if not any(test.startswith(entry) for test in tests)], "remove the entry"
