@@ -218,6 +218,8 @@ class Sender:
             code = Code.CHANGED  # what it was to make room for was given up
         if any(self._awake(entry) for entry in due):
             code = Code.CHANGED
+        if code is None and pipelined is not None:
+            code = self._beneficiary(pipelined)
         evictions, victims = [], []
         for entry in entries:
             found = self._give(entry)
@@ -244,6 +246,17 @@ class Sender:
             )
             code = self._ask(self._proposal(origin, draft, EvictChange(victims=tuple(victims))), draft)
         return dict.fromkeys((entry.instruction.id for entry in due), code)
+
+    def _beneficiary(self, pipelined: PipelinedStart) -> Code | None:
+        """Why a start would not come about once its victims have left; None when it would."""
+        snapshot = self.ctx.observation.snapshot
+        for part in pipelined.parts:
+            row, layout = self.names.workload.get(part.uid), self.names.layout(part.slots)
+            if row is None or layout is None or shape_digest(snapshot, row) != part.shape:
+                return Code.CHANGED
+            if part.uid == pipelined.uid and snapshot.workloads.state[row] == State.PENDING:
+                return self._quota(row, layout, layout.without(range(len(layout))), len(layout))
+        return None
 
     def _case_of(self, entry: InFlight) -> Case:
         """The case of its proposal, or a case with the same consequences."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
+from autopilot.core.decision.sparing import can_spare
 from autopilot.core.guards.base import Check
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
 from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
@@ -37,7 +38,7 @@ from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import latest, takes_gpus
-from autopilot.core.preemption.scenario import Scenario, after_leaving
+from autopilot.core.planning.draft import PipelineDraft
 from autopilot.core.tracking.lifecycle import sent_again, step_to
 from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
 from autopilot.core.tracking.recuts import set_aside
@@ -81,8 +82,8 @@ def follow(
             return UnderWay(put_off, replace(ctx, memory=put_off), (), (), notes)
         sender = Sender(ctx, cases_of(actions), guards, names)
         refused = sender.held(held)
+        refused |= dict.fromkeys(_not_needed(memory, held, refused, observation, policy, names), Code.NOT_NEEDED)
         again = [entry for entry in held if refused[entry.instruction.id] is None]
-        refused |= dict.fromkeys(_not_needed(memory, again, observation, policy, names), Code.NOT_NEEDED)
         codes = {start[2].instruction.id: sender.start_of(start[0], start[1]) for start in starts}
         ended, more = _end(
             _without_given_up(memory, followed, observation.now_s, policy),
@@ -270,42 +271,37 @@ def _held_back(followed: Followed, starts: list[_Start], codes: Mapping[str, Cod
 
 
 def _not_needed(
-    memory: ControllerMemory, again: Sequence[InFlight], observation: Observation, policy: Policy, names: Lookup
+    memory: ControllerMemory,
+    held: Sequence[InFlight],
+    refused: Mapping[str, Code | None],
+    observation: Observation,
+    policy: Policy,
+    names: Lookup,
 ) -> set[str]:
-    """Ids of takings whose start has room without them by now. A start that also moves other gangs keeps them.
+    """Ids of the takings of starts that no longer need all of their victims, also where a guard delays them.
 
     The start is planned on trial as if it and these takings had never been: on what is free and what leaves already.
     """
     state, found = observation.snapshot.workloads.state, set[str]()
     for pipelined in memory.pipelined_starts:
         due = {
-            entry.instruction.id: names.workload[entry.instruction.subject.uid]
-            for entry in again
-            if entry.instruction.proposal_id == pipelined.proposal_id and takes_gpus(entry.instruction)
+            entry.instruction.id: entry.instruction
+            for entry in held
+            if (entry.instruction.proposal_id, entry.kind) == (pipelined.proposal_id, PipelineDraft.kind)
+            and takes_gpus(entry.instruction)
+            and refused[entry.instruction.id] not in ENDS
+            and state[names.workload[entry.instruction.subject.uid]] != State.CHECKPOINTING
         }
-        due = {key: row for key, row in due.items() if state[row] != State.CHECKPOINTING}
-        if not due or [part.uid for part in pipelined.parts] != [pipelined.uid]:
+        if not due:
             continue
         without = replace(
             memory,
             in_flight={key: entry for key, entry in memory.in_flight.items() if key not in due},
             pipelined_starts=tuple(each for each in memory.pipelined_starts if each is not pipelined),
         )
-        if _has_room(_under_way(without, observation, policy, names)[0], names.workload.get(pipelined.uid, -1)):
+        if can_spare(_under_way(without, observation, policy, names)[0], pipelined, list(due.values()), names):
             found |= set(due)
     return found
-
-
-def _has_room(ctx: Context, row: int) -> bool:
-    """True if a pending gang could start within its quota on what is free or leaves, on nodes without a reservation."""
-    if row not in ctx.pending:
-        return False
-    at = ctx.position_of(row)
-    if ctx.may_start(at, ctx.pending_table.least_gpus[at]) is not None:
-        return False
-    place, uid = after_leaving(ctx, at), str(ctx.observation.snapshot.workloads.uid[row])
-    reserved = {node for each in ctx.memory.reservations if each.uid != uid for node in each.nodes}
-    return isinstance(place, Scenario) and reserved.isdisjoint(ctx.observation.snapshot.nodes.id[place.fit.nodes])
 
 
 # --- what a check ends or holds -----------------------------------------------------------------------
@@ -328,8 +324,8 @@ def _end(
         ends = code is not None and (code in ENDS or now_s >= effect.deadline_s)
         if code is not None:
             notes.append(not_sent(effect, code, ends=ends))
-        if ends and now_s >= effect.deadline_s:
-            del in_flight[effect.id]
+        if ends and (now_s >= effect.deadline_s or takes_gpus(effect)):
+            del in_flight[effect.id]  # it books no GPUs, and what leaves all the same is seen
         elif ends:
             in_flight[effect.id] = step_to(entry, "withdrawn", now_s)
         if ends and takes_gpus(effect):

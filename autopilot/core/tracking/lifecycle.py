@@ -4,7 +4,8 @@
     accepted    its actuator works on it         -> reported, held, done, conflict, failed
     reported    its actuator reports it done     -> done, with the first list made after that
     held        to be retried after a check      -> issued, withdrawn, and every state that may follow `issued`
-    withdrawn   not retried; the earlier attempt may still take effect, so its GPUs stay booked until its deadline
+    withdrawn   not retried; the earlier attempt may still take effect, so its GPUs stay booked until its deadline.
+                What takes GPUs books none: it ends at once
                                                  -> reported, done, conflict, failed
     done        the snapshot shows it
     conflict    the object or its room changed, or the work declined to leave unsaved: it is planned again
@@ -214,8 +215,6 @@ def _evicted(before: InFlight, entry: InFlight, eviction: EvictOperation, world:
         return step_to(open_entry, "done", now_s) if late else open_entry
     if entry.state in ENDED or not late or entry is not before or entry.state == "held":
         return entry
-    if entry.state == "withdrawn":
-        return step_to(entry, "conflict", now_s)
     return step_to(entry, "done", now_s) if leaves else _again(entry, now_s, policy)
 
 

@@ -268,16 +268,6 @@ def test_an_eviction_is_sent_again_when_its_queue_has_no_quota_without_it() -> N
     assert (orders(step), notes(step)) == ([("evict", "v")], [])
 
 
-def test_an_eviction_is_sent_again_for_a_start_that_moves_its_victim() -> None:
-    """Two gangs are to start, and one of them has no room without it."""
-    work = [holds("v", 4, on=range(4)), holds("y", 8, on=range(8, 16), priority=5), waits("w", 8, priority=5)]
-    play = Ticking("3x8", [*work, holds("z", 4, on=range(16, 20), priority=5)])
-    play.tick(100.0, lost=True)
-    assert [[part.workload for part in each.parts] for each in play.memory.pipelined_starts] == [["w", "v"]]
-    play.finish("y")
-    assert orders(play.tick(340.0)) == [("evict", "v")]
-
-
 def one_fails(ends: str) -> tuple[Ticking, Step]:
     """Of 12 GPUs, u and v leave 8 to w; u leaves, the order to v fails, and `ends` ends before it is sent again."""
     work = [holds("u", 4), holds("v", 4), holds("x", 4, priority=5), waits("w", 8, priority=5, gpus_per_member=8)]
