@@ -103,6 +103,7 @@ queues have guarantees ([the rule](decisions/0014-protection.md)):
   once, after the work that started protected, and for borrowed GPUs from the next start on.
 - On borrowed GPUs a later change, and an opt-out at any time, holds until the owner of the GPUs returns: then the work
   is stopped with a checkpoint, like other work that borrows. Work that opted out is not started again by the autopilot.
+  An Event `ProtectionLent` on the work tells its owner, once for each start.
 
 `autopilot explain` says of running work whether its protection holds against the owner of what it holds.
 """

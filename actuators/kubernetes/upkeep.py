@@ -13,16 +13,19 @@ from actuators.kubernetes.api import Listed, Obj, Ref
 from actuators.kubernetes.effects import id_in
 from actuators.kubernetes.levers import mig_config, mig_record, offer_back, provisioning, service_ceiling
 from actuators.kubernetes.levers.base import Tools
-from actuators.kubernetes.objects import annotation, conditions
+from actuators.kubernetes.objects import Target, annotation, conditions, refs_of
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, REQUEST
 from autopilot.contract.notes import failure_text
 from autopilot.contract.scaling import read_ceiling
 from autopilot.core.model.errors import InvariantError
+from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import OutcomeKind
 
 EVERY_S = 60.0
 """Time between two looks."""
+MOST_EVENTS = 20
+"""Events that one look writes at most."""
 GONE_S = 120.0
 """A label of a placement is removed once its gang was not in the view for this long."""
 
@@ -188,3 +191,26 @@ class OldRequests:
         for each in found.items if isinstance(found, Listed) else ():
             if id_in(annotation(each, EFFECT)) not in under_way:
                 provisioning.remove(tools, each)
+
+
+@dataclass(slots=True)
+class LentWork:
+    """Tells owners by an Event, once for each incarnation, that their protection holds until others want their GPUs."""
+
+    _untold: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def tell(self, uid: str, incarnation: int, text: str) -> None:
+        """An Event on this workload is due; `text` names no number that changes, so that it is one Event."""
+        self._untold[uid, incarnation] = text
+
+    def run(self, tools: Tools, _epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
+        """Write the Events that are due, a few at each tick; what a busy server refuses comes later."""
+        for (uid, incarnation), text in list(self._untold.items())[:MOST_EVENTS]:
+            found = tools.objects.find(SubjectKind.WORKLOAD.value, uid)
+            about = Target(uid, incarnation, refs_of(found)).main if found is not None else None
+            if about is not None:
+                effect = f"lent/{incarnation}"
+                said = tools.events.say(about, "ProtectionLent", "Protect", text, now_s, effect=effect, warning=True)
+                if said.retryable:
+                    return
+            del self._untold[uid, incarnation]

@@ -38,6 +38,8 @@ WORDS: Mapping[str, str] = {
     NoteCode.START_GIVEN_UP: "the start of {subject} is given up after {value}: "
     "{leaving:gang that it waits for still holds GPUs|gangs that it waits for still hold GPUs}; GPUs that come free "
     "later count for the next decision, and nothing more is stopped in their place",
+    NoteCode.PROTECTION_LENT: "what {subject} declares protects it until the owner of its GPUs returns, because they "
+    "are above the guarantee of its queue; from its next start on it is protected inside that guarantee",
     NoteCode.ADVANCE_HELD: "advance reservation {subject} holds {gpus:GPU}; what is not used is released in {value}",
     NoteCode.ADVANCE_NOT_FREE: "advance reservation {subject} holds {gpus:GPU}, {not_free} of them not free yet; what "
     "is not used is released in {value}",

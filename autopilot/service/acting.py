@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -17,6 +18,7 @@ from actuators.kubernetes.objects import Objects
 from actuators.kubernetes.upkeep import (
     AbandonedRecuts,
     ActiveCheck,
+    LentWork,
     OldCeilings,
     OldOffers,
     OldPlacements,
@@ -25,6 +27,8 @@ from actuators.kubernetes.upkeep import (
 from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
+from autopilot.core.model.records import Decision, NoteCode
+from autopilot.explain.notes import note_words
 from autopilot.service.capping import Capped, acts, further_modes, kinds_of
 from autopilot.service.settings import Kubernetes, Prometheus
 from collectors.checkpoint_reports import CheckpointReports
@@ -45,7 +49,7 @@ def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     """What is kept in order: only what the rights of the levers suffice for."""
     kinds = frozenset(kind for lever in levers for kind in lever.kinds)
     kept: list[Upkeep] = [ActiveCheck(), OldPlacements()] if "admit" in kinds else []
-    kept += [LeftoverRetries()] if "evict" in kinds else []
+    kept += [LeftoverRetries(), LentWork()] if "evict" in kinds else []
     kept += [AbandonedRecuts()] if "recut" in kinds else []
     kept += [OldRequests()] if "provision" in kinds else []
     kept += [OldCeilings()] if "ceiling" in kinds else []
@@ -57,17 +61,30 @@ def _patches_nodes(rule: Rule) -> bool:
     return rule.resource == "nodes" and "patch" in rule.verbs
 
 
-def connect(actuator: object, policy: PolicySource, given: Prometheus | None, token: str) -> None:
+def connect(
+    actuator: object, policy: PolicySource, given: Prometheus | None, token: str
+) -> Callable[[Decision], None] | None:
     """Let the actuator see which actions act, and what training programs report as metrics where there is a Prometheus.
 
-    It takes back what actions that do not act any more have left on objects.
+    It takes back what actions that do not act any more have left on objects. Returns what it is to be told: decisions.
     """
     if not isinstance(actuator, KubernetesActuator):
-        return
+        return None
     actuator.read_modes(lambda action: acts(policy.current(), action))
     if given is not None:
         headers = {"Authorization": f"Bearer {token}"} if token else None
         actuator.read_reports(CheckpointReports(given.url, headers=headers, matchers=given.matchers))
+    return partial(tell_owners, actuator)
+
+
+def tell_owners(actuator: KubernetesActuator, decision: Decision) -> None:
+    """Let the actuator tell owners what the decision found out about their work."""
+    for note in decision.notes:
+        if note.code == NoteCode.PROTECTION_LENT:
+            facts = {each.name: each.value for each in note.facts}
+            for keep in actuator.upkeep:
+                if isinstance(keep, LentWork):
+                    keep.tell(str(facts["uid"]), int(facts["incarnation"]), note_words(note))
 
 
 def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:

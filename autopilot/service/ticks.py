@@ -60,6 +60,7 @@ class Ticks:
         self.health_of: list[Callable[[], CollectorHealth]] = []  # of what reads or writes beside the collectors
         self.concluded: Callable[[], None] | None = None
         self.consents: Callable[[Published], None] | None = None  # of owners, by annotation
+        self.tell: Callable[[Decision], None] | None = None  # what owners are to know
         self.led: Callable[[], None] | None = None  # called after each tick of a leader
         self.pulse: Pulse | None = None  # told of each tick that ended
         self.controller: Controller | None = None
@@ -69,6 +70,8 @@ class Ticks:
     def on_decision(self, observation: Observation, decision: Decision) -> None:
         """The tick is recorded and its effects are sent."""
         self._shown = (observation, decision)
+        if self.tell is not None:
+            self.tell(decision)
         if self.meter is not None:
             self.meter.take(observation, decision)
         if self.spending is not None:

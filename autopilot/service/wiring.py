@@ -138,7 +138,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         for each in sources[1:]:
             site.join(each)
         prometheus = settings.collectors.prometheus
-        connect(site.actuator, policy, prometheus, secret(prometheus.token_file) if prometheus is not None else "")
+        ticks.tell = connect(site.actuator, policy, prometheus, secret(prometheus.token_file if prometheus else None))
         read = [_beside(each) for each in sources]
         ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in read)
         ticks.meter = _meter(settings, places, site, sources)

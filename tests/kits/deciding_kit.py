@@ -25,7 +25,7 @@ from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.memory_store import InMemoryStore
-from autopilot.service.acting import upkeep_of
+from autopilot.service.acting import connect, upkeep_of
 from autopilot.settings import StaticPolicySource
 from collectors.kubernetes.collector import KubernetesCollector, Options
 from collectors.kubernetes.source import Cluster
@@ -73,6 +73,7 @@ class Deciding(Acting):
         self._source = Cluster(wire, lambda: self.now_s, rng=random.Random(1))
         collector = KubernetesCollector(self._source, Options(acts=True), skew_s=lambda: 0.0)
         actuator = KubernetesActuator(Api(wire), collector.objects, "test", LEVERS, upkeep=upkeep_of(LEVERS))
+        self._tell = connect(actuator, StaticPolicySource(self._policy), None, "")
         self.controller = Controller(self._wiring(collector, actuator))
 
     def _wiring(self, collector: KubernetesCollector, actuator: KubernetesActuator) -> Wiring:
@@ -94,6 +95,8 @@ class Deciding(Acting):
         work = observation.snapshot.workloads
         self.gates = dict(zip(work.id.tolist(), work.gate.tolist(), strict=True))
         self._made |= {(each.action, each.id) for each in decision.plan.proposals if each.accepted}
+        if self._tell is not None:
+            self._tell(decision)
 
     @property
     def actions(self) -> Counter[str]:

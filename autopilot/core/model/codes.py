@@ -126,6 +126,7 @@ class NoteCode(StrEnum):
     EFFECT_WAITS = "effect_waits"
     EFFECT_WITHDRAWN = "effect_withdrawn"
     START_GIVEN_UP = "start_given_up"
+    PROTECTION_LENT = "protection_lent"
     ADVANCE_HELD = "advance_held"
     GPU_QUARANTINED = "gpu_quarantined"
     GPU_USED_AGAIN = "gpu_used_again"
@@ -157,6 +158,7 @@ class ConditionKind(StrEnum):
     STUCK = "stuck"  # it is still on its GPUs after its grace
     UNPROTECTED = "unprotected"  # this incarnation was seen without protection (core/quota/protection.py)
     LATE = "late"  # it has run protected since then
+    LENT = "lent"  # what protects it was first found not to hold against the owner of GPUs that this incarnation holds
     OWED = "owed"  # of a queue: it is below its guarantee, and work waits that fits under it
     OVERUSED = "overused"  # of a queue that shares time: its part of the past use is above that of the fair shares
     TAKES_BACK = "takes_back"  # of a queue: it was owed for so long that its guarantee is kept strictly for a while

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from autopilot.core.checkpoints.losses import saves_ratio, stop_losses
 from autopilot.core.checkpoints.writers import cannot_save
-from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition, ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Observation, Reservation
+from autopilot.core.model.records import About, Code, Evidence, Note, NoteCode, Observation, Reservation
 from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import holding_mask, progress_s
 from autopilot.core.ordering.job_order import aged_index, service_order
@@ -100,6 +101,7 @@ def build_context(
         ),
     )
     ctx.plan.remember(quota.starts.conditions)
+    _note_lent(ctx)
     _book_open_effects(ctx, busy_rows)
     return ctx
 
@@ -128,6 +130,17 @@ def _in_order(
         snapshot, pending, index, outlook.quantile_s(pending, 0.5), promised_since_s, review_now_s, policy.order
     )
     return order, index, firm
+
+
+def _note_lent(ctx: Context) -> None:
+    """Say once for each incarnation that what protects lent work holds until the owner of its GPUs returns."""
+    work = ctx.observation.snapshot.workloads
+    for row in sorted(ctx.quota.lent):
+        lent = Condition(ConditionKind.LENT, str(work.uid[row]), int(work.incarnation[row]))
+        if lent not in ctx.noted_since_s:
+            ctx.plan.remember({lent: ctx.now_s})
+            facts = (Evidence("uid", lent.uid), Evidence("incarnation", lent.incarnation))
+            ctx.plan.note(Note(NoteCode.PROTECTION_LENT, About.WORKLOAD, str(work.id[row]), facts=facts))
 
 
 def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:

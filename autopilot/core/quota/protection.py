@@ -40,7 +40,7 @@ class Starts:
 def follow_starts(
     snapshot: ClusterSnapshot, protected: Bools, noted: Mapping[Condition, float], now_s: float
 ) -> Starts:
-    """What was seen unprotected in its present incarnation, and what of it runs protected now.
+    """What was seen unprotected in its present incarnation, what of it runs protected now, and what was found lent.
 
     Where no queue has a guarantee, nothing is owed, and all protection holds.
     """
@@ -51,6 +51,7 @@ def follow_starts(
     rows = np.flatnonzero((holds | (work.state == State.PENDING)) & (work.queue > 0))
     conditions: dict[Condition, float] = {}
     late_s: dict[int, float] = {}
+    said = {each.uid for each in noted if each.kind == ConditionKind.LENT}
     columns = (work.uid[rows], work.incarnation[rows], protected[rows], holds[rows])
     for row, uid, incarnation, firm, runs in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True):
         seen = Condition(ConditionKind.UNPROTECTED, str(uid), incarnation)
@@ -60,6 +61,9 @@ def follow_starts(
             late = Condition(ConditionKind.LATE, str(uid), incarnation)
             late_s[row] = noted.get(late, now_s)
             conditions |= {seen: noted[seen], late: late_s[row]}
+        if runs and uid in said:
+            lent = Condition(ConditionKind.LENT, str(uid), incarnation)
+            conditions |= {lent: noted[lent]} if lent in noted else {}
     return Starts(conditions, late_s)
 
 

@@ -301,7 +301,10 @@ def _at_stake(ctx: Context, row: int) -> str:
 def _until_when(ctx: Context, row: int) -> str:
     """How far the protection of work counts, as the end of a sentence; "" where it counts without a limit."""
     if row in ctx.quota.lent:
-        return "; that holds until the owner of these GPUs returns, because it is above the guarantee of its queue"
+        late = ", and it was declared while it ran" if row in ctx.quota.starts.late_s else ""
+        return (
+            f"; that holds until the owner of these GPUs returns, because it is above the guarantee of its queue{late}"
+        )
     if row in ctx.quota.late:
         return (
             "; it was declared protected while it ran: where only its place makes room for the owner of lent GPUs, it "

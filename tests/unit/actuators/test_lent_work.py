@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,11 @@ from actuators.kubernetes.api import Answer, Api, Refusal
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.upkeep import MOST_EVENTS, LentWork
 from autopilot.core.model.records import About, Decision, Evidence, Note, NoteCode, Plan, no_refusals
-from autopilot.service.acting import tell_owners
+from autopilot.service.acting import connect
+from autopilot.service.ticks import Ticks
+from autopilot.settings import StaticPolicySource
 from tests.kits.acting_kit import Acting
+from tests.kits.core_world import AUTO
 
 NOTE = Note(NoteCode.PROTECTION_LENT, About.WORKLOAD, "default/guest")
 
@@ -23,7 +27,11 @@ def process(acting: Acting, uid: str, incarnation: int = 0) -> LentWork:
     other = Note(NoteCode.STORM_ENDED, About.ACTION, "preempt")
     decision = Decision(0, 0.0, Plan((), no_refusals(), (), ()), "", (other, replace(NOTE, facts=facts)))
     lent = LentWork()
-    tell_owners(KubernetesActuator(Api(acting.rights.access("evict")), acting, upkeep=(lent,)), decision)
+    actuator = KubernetesActuator(Api(acting.rights.access("evict")), acting, upkeep=(lent,))
+    nothing: Any = None
+    ticks = Ticks(*[nothing] * 6)
+    ticks.tell = connect(actuator, StaticPolicySource(AUTO), None, "")
+    ticks.on_decision(nothing, decision)
     return lent
 
 

@@ -387,6 +387,11 @@ def test_how_far_the_protection_of_running_work_goes_is_told() -> None:
     before = decide(world("2x8", [holds("s", 4, queue=1)], 5990.0, queues=queues), AUTO)
     late, _ = story(world("2x8", borrows[1:], 6000.0, queues=queues, tick=1), "s", AUTO, memory=before.memory)
     assert "sheltered: it may not be preempted; it was declared protected while it ran: where only its place" in late
+    before = decide(world("2x8", [holds("g", 8, queue=2)], 5990.0, queues=queues), AUTO)
+    above = world("2x8", [holds("g", 8, queue=2, preemptible=False)], 6000.0, queues=queues, tick=1)
+    both, _ = story(above, "g", AUTO, memory=before.memory)
+    assert "above the guarantee of its queue, and it was declared while it ran" in both
+    assert "note: what g declares protects it until the owner of its GPUs returns" in both
 
 
 def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:

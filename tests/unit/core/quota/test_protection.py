@@ -11,11 +11,12 @@ import pytest
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory, Noted, Step
 from autopilot.core.model.policy import RuleSetName
-from autopilot.core.model.records import Code
+from autopilot.core.model.records import Code, NoteCode
 from autopilot.core.model.snapshot import Displace, QueueTable, ServiceTable, make
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.quota_state import Quota, build_quota
 from autopilot.core.quota.ledger import ALL
+from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import Item, decide, evicted, holds, observe, snapshot, waits, why_waits, world
 from tests.kits.ticking_world import ALL_AUTO, tenants
 
@@ -170,6 +171,35 @@ def test_the_next_start_is_protected_from_the_start() -> None:
     step = in_turn(before, after, SHARED)
     assert evicted(step) == ["g1"]
     assert not [noted for noted in step.memory.conditions if noted.condition.kind == "late"]
+
+
+def lent_notes(step: Step) -> list[tuple[str, object]]:
+    """Work whose protection holds until the owner returns, by the notes: name and incarnation."""
+    found = [note for note in step.decision.notes if note.code == NoteCode.PROTECTION_LENT]
+    return [(note.subject, fact.value) for note in found for fact in note.facts if fact.name == "incarnation"]
+
+
+@pytest.mark.parametrize("columns", FIRM.values(), ids=FIRM)
+def test_a_late_declaration_on_borrowed_gpus_is_said_once(columns: dict[str, Any]) -> None:
+    """At the tick that sees it, also where it is taken back and made again; anew for the next incarnation."""
+    bare, firm = guests(8, {}, {}), guests(8, columns, {})
+    step = in_turn(bare, firm, OWNED)
+    assert lent_notes(step) == [("g0", 0)]
+    for number, work in enumerate((firm, bare, firm), 2):
+        memory = read_memory_text(memory_text(step.memory), "memory")
+        step = decide(world("2x8", work, 5000.0 + 10 * number, queues=OWNED, tick=number), ALL_AUTO, memory)
+        assert lent_notes(step) == []
+    again = guests(8, {**columns, "incarnation": 1, "excluded": True}, {})
+    assert lent_notes(decide(world("2x8", again, 5100.0, queues=OWNED, tick=5), ALL_AUTO, step.memory)) == [("g0", 1)]
+    gone = decide(world("2x8", firm[1:], 5110.0, queues=OWNED, tick=6), ALL_AUTO, step.memory)
+    assert not [noted for noted in gone.memory.conditions if noted.condition.kind == "lent"]
+
+
+def test_a_late_declaration_inside_the_guarantee_counts_and_nothing_is_said() -> None:
+    """Of two gangs the second one is above it."""
+    assert lent_notes(in_turn(guests(8, {}, {}), guests(8, FIRM["class"], {}), SHARED)) == []
+    both = guests(8, FIRM["class"], FIRM["class"] | {"start_s": 50.0})
+    assert lent_notes(in_turn(guests(8, {}, {}), both, SHARED)) == [("g1", 0)]
 
 
 @pytest.mark.parametrize("columns", [FIRM["class"], FIRM["not-preemptible"]], ids=["class", "not-preemptible"])
