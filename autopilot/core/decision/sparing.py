@@ -58,7 +58,8 @@ def _move(ctx: Context, gone: Mapping[int, Layout | None], lands: Mapping[int, L
     """Let victims give up what they are to, and put those that move on their new place. False if one has none."""
     let_leave(ctx)
     for row, keeps in gone.items():
-        ctx.quota.book(row, ctx.whatif.evict(row), -1)
+        if len(ctx.whatif.layout_of(row)):  # other starts may have all of it already
+            ctx.quota.book(row, ctx.whatif.evict(row), -1)
         if keeps is not None:
             ctx.whatif.place(row, keeps)
             ctx.quota.book(row, keeps)

@@ -318,7 +318,7 @@ def _end(
 ) -> tuple[ControllerMemory | None, tuple[Note, ...]]:
     """Memory without the effects that end now (None: none ends), and a note on each effect that is not sent."""
     notes: list[Note] = []
-    in_flight, over, gone = dict(memory.in_flight), set(), set()
+    in_flight, stays, gone = dict(memory.in_flight), set(), set()
     for entry in held:
         effect, code = entry.instruction, refused[entry.instruction.id]
         ends = code is not None and (code in ENDS or now_s >= effect.deadline_s)
@@ -329,7 +329,7 @@ def _end(
         elif ends:
             in_flight[effect.id] = step_to(entry, "withdrawn", now_s)
         if ends and takes_gpus(effect):
-            over.add(effect.proposal_id)
+            stays.add(effect.subject.uid)
     for pipelined, part, entry in starts:
         code = codes[entry.instruction.id]
         ends = code is not None and (code in ENDS or now_s >= pipelined.deadline_s)
@@ -343,7 +343,9 @@ def _end(
         left = tuple(part for part in pipelined.parts if (pipelined.proposal_id, part.uid) not in gone)
         if (pipelined.proposal_id, pipelined.uid) in gone:
             cooled[pipelined.uid] = now_s + policy.hysteresis.cool_down_s
-        elif pipelined.proposal_id not in over and (left or left == pipelined.parts):
+        elif not stays.isdisjoint(victim.uid for victim in pipelined.victims):
+            continue  # also where it waits for what was to leave for another start
+        elif left or left == pipelined.parts:
             pipelined_starts.append(replace(pipelined, parts=left))
     after = replace(memory, in_flight=in_flight, pipelined_starts=tuple(pipelined_starts), no_pipelined_until_s=cooled)
     changed = bool(gone) or any(in_flight.get(key) is not entry for key, entry in memory.in_flight.items())

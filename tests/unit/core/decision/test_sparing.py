@@ -34,6 +34,10 @@ def refused(play: Ticking, step: Step) -> None:
     play.outcomes = done(step.instructions, 100.0, OutcomeKind.FAILED, retryable=True)
 
 
+HALVES = (("x", range(8, 12)), ("y", range(12, 16)))
+"""The second node."""
+
+
 def two_of_three(**more: Any) -> Ticking:
     """Of 12 GPUs, u and v are to leave 8 to w, and x keeps 4; neither u nor v could be told."""
     work = [holds("u", 4), holds("v", 4), holds("x", 4, priority=5), waits("w", 8, priority=5, gpus_per_member=8)]
@@ -112,6 +116,21 @@ def test_what_was_to_leave_and_does_not_counts_against_the_limit_of_its_queue() 
     play.submit(waits("o", 8, queue=1))
     step = play.tick(101.0)
     assert (orders(step), notes(step)) == ([], ["changed"])
+
+
+def test_a_start_that_waits_for_a_victim_of_another_one_is_planned_anew_with_it() -> None:
+    """Some of what v holds was to be for o; v stays, so o waits for it no longer."""
+    v, x, y = (holds("v", 8, on=range(8)), *(holds(each, 4, on=on, priority=5) for each, on in HALVES))
+    play = Ticking("2x8", [v, x, y, waits("w", 4, priority=5)])
+    first = play.tick(100.0)
+    play.submit(waits("o", 4))
+    play.tick(101.0)
+    assert [each.workload for each in play.memory.pipelined_starts] == ["w", "o"]
+    refused(play, first)
+    play.finish("x")
+    assert (orders(play.tick(102.0)), play.memory.pipelined_starts) == ([("admit", "w")], ())
+    play.finish("y")
+    assert orders(play.tick(103.0)) == [("admit", "o")]
 
 
 # --- starts that move their victims ------------------------------------------------------------------
