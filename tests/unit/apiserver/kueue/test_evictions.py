@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apiserver.audit import AuditLog
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster
 
 Obj = dict[str, Any]
@@ -76,6 +77,21 @@ def test_an_eviction_is_stated_before_its_pods_are_deleted(kueue: Checked) -> No
     kueue.check(state="Ready", message="")
     kueue.run(10)
     assert kueue.admitted() == {"one"}
+
+
+def test_a_job_that_cannot_be_stopped_yet_is_tried_less_and_less_often(kueue: Checked) -> None:
+    """As the queues of Kueue do, while nothing changes; a change is seen at once."""
+    controllers, audit = kueue.server.process("kube-controller-manager"), AuditLog()
+    controllers.stop()
+    kueue.check(**RETRY)
+    kueue.run(2)
+    kueue.server.audit = audit
+    kueue.run(600)
+    assert 0 < len(audit.entries) < 20
+    controllers.resume()
+    kueue.run(3)
+    assert kueue.pods() == []
+    assert kueue.condition("one", "Requeued")[0] == "True"
 
 
 def test_a_second_retry_during_an_eviction_strands_the_workload(kueue: Checked) -> None:
