@@ -42,7 +42,7 @@ from simulator.running.engine import Scheduler
 from simulator.running.simulation import Simulation
 from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
-from simulator.world.physics import PHYSICS
+from simulator.world.physics import PHYSICS, up_to_grid
 
 LISTS = -1.0
 """After an outage everything is listed again. A watch that resumes would wait for a bookmark, which the server sends by
@@ -203,7 +203,7 @@ class ActingRun:
                 self.tick()
                 seen = store.version
                 wake_s = self.controller.wake_at_s - self.stage.projection.start_s
-                due_s = min(max(wake_s, self.now_s + 1.0), self.now_s + INTERVAL_S)
+                due_s = up_to_grid(min(max(wake_s, self.now_s + 1.0), self.now_s + INTERVAL_S))
             to_s = min(self.stage.engine.next_s(), due_s)
             if to_s > until_s or to_s == inf:
                 break

@@ -28,7 +28,8 @@ class Checks:
     model: int = -1
     reserved: bool = False
     admitted: bool = False
-    reason: str = ""  # of the eviction under way
+    made: bool = False  # its pods are there, since it was admitted
+    reason: str = ""  # of its last eviction, until quota is reserved again
     selector: dict[str, str] = field(default_factory=dict)  # of the pods, since it was admitted
     tolerations: tuple[Obj, ...] = ()
     since_s: float = 0.0  # seconds since 1970 at its admission
@@ -50,10 +51,12 @@ def take(gang: Gang, of: Checks, step: Step, real_s: float, preempted: Preempted
         of.admitted, of.selector, of.tolerations = True, dict(step.selector), step.tolerations
         of.since_s = real_s
         conditions.checked(life, real_s)
+    elif isinstance(step, steps.Made):
+        of.made = True
         conditions.job_resumed(gang.of_job, real_s)
     elif isinstance(step, steps.Told):
+        _count(gang, of)
         of.admitted, of.reason = False, step.reason
-        conditions.job_suspended(gang.of_job, real_s)
         if step.by >= 0:
             conditions.preempted(life, *preempted(gang, step.by), real_s)
         else:
@@ -79,12 +82,18 @@ def queued(gang: Gang, *, holds: bool) -> bool:
     return not holds and not over and not held_back and not gang.life.true("Requeued")
 
 
-def left(gang: Gang, of: Checks, real_s: float) -> None:
-    """It holds nothing any more."""
+def _count(gang: Gang, of: Checks) -> None:
+    """Kueue counts an eviction when it begins."""
     if of.reserved or gang.start_s is not None:
         gang.evictions += 1
+
+
+def left(gang: Gang, of: Checks, real_s: float) -> None:
+    """It holds nothing any more."""
+    if not of.reason:
+        _count(gang, of)
     gang.start_s, gang.leaving = None, False
-    of.reserved = of.admitted = False
+    of.reserved = of.admitted = of.made = False
     of.model = -1
     conditions.left(gang.life, of.reason or "NodeFailures", real_s, checks=bool(of.rows))
     conditions.job_suspended(gang.of_job, real_s)

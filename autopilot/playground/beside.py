@@ -34,31 +34,27 @@ class Beside(Checked):
         self.open(job, "")
         self.entry(job).admitted = not suspended
 
-    def suspend(self, job: int, now_s: float, *, suspended: bool, moving: bool = False) -> None:
-        """`spec.suspend` was written: true stops its pods, false makes them. `moving`: to start them elsewhere."""
+    def suspend(self, job: int, now_s: float, *, suspended: bool, moving: bool = False, effect: str = "") -> None:
+        """`spec.suspend` was written: true stops its pods, false makes them. `moving`: to start them elsewhere.
+
+        `effect`: the instruction that wrote it.
+        """
         cluster, entry = self._cluster, self.entry(job)
         held = cluster.held[job] is not None
         if suspended != entry.admitted or not (held or job in cluster.pending):
             return
-        entry.admitted = not suspended
         if not suspended:
             self._run(job, now_s)
             return
-        self._unplaced.pop(job, None)
+        entry.admitted = False
         self.tell(steps.Told(now_s, job, SUSPENDED, "The Job is suspended"))
-        if held:
-            cluster.evict(job, now_s, moving=moving)
-        else:
-            self.tell(steps.Left(now_s, job))
+        self._stop(job, now_s, moving=moving, effect=effect)
 
     def _run(self, job: int, now_s: float) -> None:
         """Its pods are made, and bound now or when there is room on their nodes."""
         spec = self.around.template(job)["spec"]
         placement = Placement(dict(spec.get("nodeSelector") or {}), tuple(spec.get("tolerations") or ()))
-        self.entry(job).placement = placement
-        self.tell(steps.Admitted(now_s, job, placement.selector, placement.tolerations))
-        self._unplaced[job] = placement
-        self._place(job, now_s)
+        self._resume(job, placement, now_s)
 
     # --- the life of work -------------------------------------------------------------------
 
@@ -81,6 +77,9 @@ class Beside(Checked):
         """Other pods of a Job that is not suspended."""
         if self.entry(job).admitted and job in self._cluster.pending:
             self._run(job, now_s)
+
+    def _waits(self, job: int) -> bool:
+        return not self.plain(job) and super()._waits(job)
 
     def _gates(self, job: int) -> str:
         return "" if self.plain(job) else super()._gates(job)

@@ -12,13 +12,14 @@ from functools import partial
 from heapq import heappush
 from typing import Any
 
-from actuators.kubernetes.levers.check_state import stop_reason
+from actuators.kubernetes.levers.check_state import effect_of, stop_reason
 from apiserver.kueue.podsets import Addition, Conflict
 from autopilot.contract.annotations import CHECK, CONTROLLER
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules import cohort
 from autopilot.core.rules.base import Claim
 from autopilot.playground import steps
+from autopilot.playground.controller_manager import ControllerManager
 from autopilot.playground.entries import PENDING, REJECTED, RETRY, Entry, Placement, Surroundings
 from autopilot.playground.steps import Step
 from autopilot.playground.times import stamp
@@ -61,7 +62,9 @@ class Checked(Shown):
         self.entries: dict[int, Entry] = {}
         self._unplaced: dict[int, Placement] = {}
         self._growing: dict[int, None] = {}  # elastic gangs whose Job asks for more GPUs than they hold
+        self._stopping: dict[int, None] = {}  # evicted, and their pods are not told yet
         self.around: Surroundings
+        self.manager: ControllerManager
         self.tell: Callable[[Step], None] = lambda _step: None
         self.later: Callable[[float, Callable[[float], None]], None] = lambda _at_s, _action: None
 
@@ -89,7 +92,7 @@ class Checked(Shown):
 
     def _waits(self, job: int) -> bool:
         entry = self.entry(job)
-        idle = job not in self._running and job not in self._cluster.parked
+        idle = job not in self._running and job not in self._stopping and job not in self._cluster.parked
         return idle and super()._waits(job) and entry.active and not entry.gates and not entry.over
 
     # --- what people and the autopilot write ------------------------------------------------
@@ -103,8 +106,11 @@ class Checked(Shown):
         self.tell(steps.Gated(now_s, job, gates))
         self._offer(job)
 
-    def set_active(self, job: int, now_s: float, *, active: bool) -> None:
-        """`spec.active` was written: false evicts it and keeps it out of its queue, true lets it in again."""
+    def set_active(self, job: int, now_s: float, *, active: bool, effect: str = "") -> None:
+        """`spec.active` was written: false evicts it and keeps it out of its queue, true lets it in again.
+
+        `effect`: the instruction that wrote it.
+        """
         entry = self.entry(job)
         if active == entry.active:
             return
@@ -115,7 +121,7 @@ class Checked(Shown):
             self._cluster.resume(job, now_s)
             self._offer(job)
             return
-        self._evict_for(job, steps.DEACTIVATED, "The workload is deactivated", now_s)
+        self._evict_for(job, steps.DEACTIVATED, "The workload is deactivated", now_s, effect=effect)
 
     def set_checks(self, job: int, rows: Sequence[Obj], now_s: float) -> None:
         """A controller of checks wrote a state."""
@@ -148,7 +154,8 @@ class Checked(Shown):
             message = f"Evicted due to {_named(retried, RETRY)}"
             reasons = [stop_reason(each["message"]) for each in retried]
             moving = any(each is not None and each.continues_elsewhere for each in reasons)
-            self._evict_for(job, steps.EVICTED_FOR_CHECK, message, now_s, moving=moving)
+            effect = next((found for each in retried if (found := effect_of(each["message"]))), "")
+            self._evict_for(job, steps.EVICTED_FOR_CHECK, message, now_s, moving=moving, effect=effect)
 
     def set_width(self, job: int, gpus: int, gives: Collection[int], now_s: float) -> None:
         """Its Job asks for another number of GPUs. `gives`: those of pods that leave; further ones go from the end."""
@@ -304,24 +311,45 @@ class Checked(Shown):
         """Kueue preempts it."""
         self._evict_for(job, steps.PREEMPTED, "", now_s, by=newcomer)
 
-    def _evict_for(
-        self, job: int, reason: str, message: str, now_s: float, by: int = -1, *, moving: bool = False
-    ) -> None:
-        """Kueue tells it to leave: its quota is free at once, its GPUs when its pods are gone."""
+    def _evict_for(self, job: int, reason: str, message: str, now_s: float, by: int = -1, **how: Any) -> None:
+        """Kueue tells it to leave: its quota is free at once, its GPUs when its pods are gone. `how`: as of `_stop`."""
         entry, claim = self.entry(job), self._running.pop(job, None)
         if claim is not None:
             self._book(claim, -1)
-        self._unplaced.pop(job, None)
         self.tell(steps.Told(now_s, job, reason, message, by))
         self._reset(job, now_s)
+        parks = not entry.active and self.around.away(job)
         if self._cluster.held[job] is not None:
-            parks = not entry.active and self.around.away(job)
             entry.by_owner = parks
-            self._cluster.evict(job, now_s, park=parks, moving=moving)
-        else:
-            self.tell(steps.Left(now_s, job))
-            self._offer(job)
+        self._stop(job, now_s, park=parks, **how)
         self.on_change(now_s)
+
+    def _stop(self, job: int, now_s: float, **how: Any) -> None:
+        """Its pods are deleted, by Kueue where they are replicas, else by the Job controller; without pods it left.
+
+        `how`: as of `Cluster.evict`.
+        """
+        number, replica = self._cluster.incarnation[job], self._cluster.jobs.service[job] >= 0
+        there = self._cluster.held[job] is not None or job in self._unplaced
+        self._stopping[job] = None
+
+        def stop(then_s: float) -> None:
+            self._stopping.pop(job, None)
+            if self._cluster.incarnation[job] != number:  # it stopped by itself meanwhile
+                self._offer(job)
+            elif self.entry(job).admitted:  # it was resumed meanwhile
+                return
+            elif self._cluster.held[job] is not None:
+                self._cluster.evict(job, then_s, **how)
+            else:
+                self._unplaced.pop(job, None)
+                self.tell(steps.Left(then_s, job))
+                self._offer(job)
+
+        if there and not replica:
+            self.manager.stop(now_s, stop)
+        else:
+            stop(now_s)
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -362,10 +390,24 @@ class Checked(Shown):
             self.tell(steps.Misplaced(now_s, job, str(error)))
             self.on_change(now_s)
             return
+        self._resume(job, placement, now_s)
+
+    def _resume(self, job: int, placement: Placement, now_s: float) -> None:
+        """Its Job is resumed, and the Job controller makes its pods."""
+        entry = self.entry(job)
         entry.admitted, entry.placement = True, placement
         self.tell(steps.Admitted(now_s, job, placement.selector, placement.tolerations))
-        self._unplaced[job] = placement
-        self._place(job, now_s)
+
+        def make(then_s: float) -> None:
+            if entry.admitted and entry.placement is placement:
+                self.tell(steps.Made(then_s, job))
+                self._unplaced[job] = placement
+                self._place(job, then_s)
+
+        if self._cluster.jobs.service[job] >= 0:
+            make(now_s)  # its pod is there, behind the gate of Kueue
+        else:
+            self.manager.make(now_s, make)
 
     def _placement(self, job: int, entry: Entry) -> Placement:
         """The template with the labels of the flavor and the updates of the checks. Raises Conflict."""

@@ -73,6 +73,10 @@ class Gang:
         """Whether its Job is not suspended. `holds`: it has its GPUs."""
         return self.checks.admitted if self.checks is not None else holds
 
+    def has_pods(self, *, holds: bool) -> bool:
+        """Whether its pods were made. `holds`: it has its GPUs."""
+        return holds or (self.checks is not None and self.checks.made)
+
     @property
     def job_key(self) -> Key:
         """Of its Job."""
@@ -147,7 +151,8 @@ class GangObjects:
 
     def _job_status(self, gang: Gang, members: int) -> Obj:
         state = self._cluster.state[gang.job]
-        holds = gang.end_s is None and (self._cluster.held[gang.job] is not None or gang.runs(holds=False))
+        held = self._cluster.held[gang.job] is not None
+        holds = gang.end_s is None and gang.has_pods(holds=held)
         ready = state == State.RUNNING and not gang.leaving
         status: Obj = {
             "conditions": gang.of_job.rows(),
@@ -158,7 +163,8 @@ class GangObjects:
         }
         for row in status["conditions"]:
             row["lastProbeTime"] = row["lastTransitionTime"]
-        if gang.start_s is not None and (holds or gang.end_s is not None):
+        runs = gang.runs(holds=held) or (gang.plain and holds)  # Kueue removes the time when it suspends a Job
+        if gang.start_s is not None and ((holds and runs) or gang.end_s is not None):
             status["startTime"] = stamp(self.real_s(gang.start_s))
         if gang.end_s is not None:
             status["failed" if gang.failed else "succeeded"] = members

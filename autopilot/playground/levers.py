@@ -65,7 +65,8 @@ class Levers:
             self._at_once(lambda now_s: self._checked.set_checks(job, rows, now_s))
         active = bool(stored["spec"].get("active", True))
         if active != entry.active:
-            self._at_once(lambda now_s: self._checked.set_active(job, now_s, active=active))
+            effect = mark.id if (mark := mark_of(stored)) is not None else ""
+            self._at_once(lambda now_s: self._checked.set_active(job, now_s, active=active, effect=effect))
         gates = (stored["metadata"].get("annotations") or {}).get(GATED_BY, "")
         if gates != entry.gates:
             self._at_once(lambda now_s: self._checked.set_gates(job, gates, now_s))
@@ -93,9 +94,11 @@ class Levers:
             return
         suspended = bool(stored["spec"].get("suspend"))
         mark = mark_of(stored)
-        moving = mark is not None and mark.moves
+        moving, effect = (mark.moves, mark.id) if mark is not None else (False, "")
         if suspended == self._checked.entry(job).admitted:
-            self._at_once(lambda now_s: self._checked.suspend(job, now_s, suspended=suspended, moving=moving))
+            self._at_once(
+                lambda now_s: self._checked.suspend(job, now_s, suspended=suspended, moving=moving, effect=effect)
+            )
 
     def _widen(self, job: int, now_s: float) -> None:
         """The Job of an elastic gang asks for another number of pods; those that were evicted leave."""
@@ -179,7 +182,12 @@ class Levers:
             return
         replicas = int(stored["spec"].get("replicas", 1))
         if replicas != self._projection.replicas.replicas_of(service):
-            self._at_once(lambda now_s: services.set_replicas(service.deployment.name, replicas, now_s))
+            name = service.deployment.name
+            self._at_once(
+                lambda now_s: self._checked.manager.stop(
+                    now_s, lambda then_s: services.set_replicas(name, replicas, then_s)
+                )
+            )
 
     def _at_once(self, action: Callable[[float], None]) -> None:
         self._engine.at(self._engine.now_s, action)

@@ -324,6 +324,8 @@ class Projection:
         self.job_of_uid[uid] = gang.job
 
     def _evicting(self, gang: Gang, fact: Evicting, real_s: float) -> None:
+        if gang.checks is not None and not gang.checks.admitted:
+            conditions.job_suspended(gang.of_job, real_s)
         if fact.why == Why.RECOVER:
             conditions.interrupted(gang.life, real_s)
         elif gang.checks is None:
@@ -369,7 +371,7 @@ class Projection:
         self._restore_template(gang)
         if gang.end_s is not None:
             return
-        if self.cluster.held[job] is None and not gang.runs(holds=False):
+        if not gang.has_pods(holds=self.cluster.held[job] is not None):
             self.pods.drop(gang)
             return
         self.pods.show(gang, now_s)
@@ -377,7 +379,8 @@ class Projection:
     def _restore_template(self, gang: Gang) -> None:
         """The template of a Job that was stopped is as it was before its admission, once its pods are gone."""
         of = gang.checks
-        if of is not None and of.selector and not of.admitted and self.cluster.held[gang.job] is None:
+        pods = gang.has_pods(holds=self.cluster.held[gang.job] is not None)
+        if of is not None and of.selector and not of.admitted and not pods:
             of.selector, of.tolerations = {}, ()
             self._mirror.put(JOBS, self._objects.job(gang))
 

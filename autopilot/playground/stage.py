@@ -15,6 +15,7 @@ from autopilot.app.runs.world import World
 from autopilot.core.model.errors import InputError
 from autopilot.playground.beside import Beside
 from autopilot.playground.clock import StageClock
+from autopilot.playground.controller_manager import ControllerManager
 from autopilot.playground.engine import Shown
 from autopilot.playground.levers import Levers
 from autopilot.playground.mig_manager import MigManagers
@@ -23,6 +24,7 @@ from autopilot.playground.serving import playground_server
 from autopilot.playground.submissions import Submissions
 from autopilot.playground.surroundings import ApiSurroundings
 from simulator.checkers import PHYSICAL
+from simulator.checkers.needed import Needed
 from simulator.inference.services import ServiceFleet
 from simulator.running.engine import Engine
 from simulator.running.faults import Faults
@@ -95,7 +97,7 @@ def open_stage(
         jobs,
         lambda _: engine,
         PHYSICS[world.physics],
-        checkers=PHYSICAL if acts else (),
+        checkers=(*PHYSICAL, Needed.name) if acts else (),
         ready_wakes=True,
     )
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
@@ -111,7 +113,7 @@ def open_stage(
     owners.listeners.append(occupants.on_owner)
     if checked is not None:
         checked.around = ApiSurroundings(projection, owners.away)
-        checked.later = simulation.engine.at
+        checked.later, checked.manager = simulation.engine.at, ControllerManager(simulation.engine.at)
         Levers(simulation.engine, projection, checked, services).listen()
     if services is not None:
         projection.replicas.wanted = services.wanted

@@ -33,12 +33,19 @@ class Checked(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """Every check is ready: its pods are created, with this node selector."""
+    """Every check is ready: its Job is resumed, with this node selector."""
 
     at_s: float
     job: int
     selector: Mapping[str, str]
     tolerations: tuple[Obj, ...]
+
+
+class Made(NamedTuple):
+    """Its pods are created."""
+
+    at_s: float
+    job: int
 
 
 class Told(NamedTuple):
@@ -82,7 +89,7 @@ class Misplaced(NamedTuple):
     message: str
 
 
-Step = Gated | Reserved | Checked | Admitted | Told | Left | Switched | Widened | Misplaced
+Step = Gated | Reserved | Checked | Admitted | Made | Told | Left | Switched | Widened | Misplaced
 EVICTED_FOR_CHECK, DEACTIVATED, PREEMPTED, REJECTED = (
     "AdmissionCheck",
     "Deactivated",

@@ -30,6 +30,12 @@ def said_by(check: Obj, effect: str) -> bool:
     return f": {effect}: " in check.get("message", "")
 
 
+def effect_of(text: str) -> str:
+    """The instruction that a message of our check names; "" where it is no message of ours."""
+    epoch, _, rest = text.partition(": ")
+    return rest.partition(": ")[0] if epoch.startswith("epoch ") else ""
+
+
 def stopped_for(reason: StopReason) -> str:
     """The text of a check that stops its work."""
     return f"{STOPPED_FOR}{reason.value}"
