@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from autopilot.core.model.snapshot import State
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.agreement import disagreements
 from benchmarks.playground_acting import ActingRun, figures, policy_of
+from simulator.world.facts import Evicting
 from tests.kits.approving import ApprovingRun
 from tests.kits.gateway_kit import GatewayRun, MortalGatewayRun
 from tests.kits.killing import Boundaries, MortalRun
 from tests.kits.playground_kit import job, person
+from tests.kits.standing import USUAL, Delay, Late, Standing
 
 Obj = dict[str, Any]
 WORKLOADS, JOBS = "workloads.kueue.x-k8s.io", "jobs.batch"
@@ -70,9 +73,11 @@ class Story:
         approves: bool = False,
         boundaries: Boundaries | None = None,
         without: Sequence[str] = (),
+        standing: Standing = USUAL,
     ) -> None:
         """`pools`, `groups`, `faults` and `services`: further lines of the scenario. `approves`: Recommendations are
-        objects. `boundaries`: where the controller dies. `without`: tenants without Kueue.
+        objects. `boundaries`: where the controller dies. `without`: tenants without Kueue. `standing`: for how long
+        the controller-manager stands still from the first stop on, which every `wait` waits out.
         """
         path = folder / "story.yaml"
         gpus = 8 * (nodes + len(pools.splitlines()))
@@ -100,7 +105,27 @@ class Story:
         self.run.decisions.append(self._saw)
         self.client = person(self.run.stage)
         self.cluster = self.run.stage.cluster
+        self.given_up = 0
+        """Stops of work whose own start was too late: it has just begun to run."""
+        self.cluster.observe(self)
+        self._late(standing, boundaries)
         self._made: set[tuple[str, str]] = set()
+
+    def _late(self, standing: Standing, boundaries: Boundaries | None) -> None:
+        """The controller-manager stands still from the first stop on, or from a boundary on."""
+        run, checked = self.run, self.run.stage.checked
+        assert checked is not None
+        self._delay = delay = Delay(standing, lambda for_s: manager.stand_still(run.now_s + for_s))
+        if boundaries is not None and boundaries.stands:
+            boundaries.reach, reach = delay.begin, lambda: None
+        else:
+            reach = delay.begin
+        checked.manager = manager = Late(run.stage.engine.at, reach)
+        self.cluster.linger_s = lambda *_: standing.ends_s
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """Work was told to leave."""
+        self.given_up += "/admit-" in fact.effect
 
     def _saw(self, _observation: Observation, decision: Decision) -> None:
         self._made |= {(each.action, each.id) for each in decision.plan.proposals if each.accepted}
@@ -156,8 +181,10 @@ class Story:
         self.run.stage.engine.at(self.run.now_s, fail)
 
     def wait(self, for_s: float) -> None:
-        """Time passes; API and world agree afterwards."""
-        self.run.run_to(self.run.now_s + for_s)
+        """Time passes; API and world agree afterwards. What the controller-manager delays is waited for."""
+        while for_s > 0:
+            self.run.run_to(self.run.now_s + for_s)
+            for_s = self._delay.take_s()
         assert disagreements(self.cluster, self.run.stage.projection, self.run.now_s) == []
 
     def pass_by(self, for_s: float) -> None:
@@ -226,3 +253,18 @@ class Story:
             assert figures(self.run.stage.simulation, self.run.now_s, cpu_s=0.0).violations == ()
         finally:
             self.run.close()
+
+
+@dataclass
+class Begin:
+    """Begins stories, which are told in the same way."""
+
+    folder: Path
+    boundaries: Boundaries | None = None
+    standing: Standing = USUAL
+    begun: list[Story] = field(default_factory=list)
+
+    def __call__(self, **more: Any) -> Story:
+        """A story on a cluster of its own."""
+        self.begun.append(Story(self.folder, boundaries=self.boundaries, standing=self.standing, **more))
+        return self.begun[-1]

@@ -24,20 +24,27 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.annotations import MIG_GEOMETRY
 from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
-from tests.kits.acting_story import Story
+from tests.kits.acting_story import Begin
 from tests.kits.killing import TAKEOVER_S, Boundaries, Killed, MortalDeciding, MortalRun, make_mortal
 from tests.kits.mig_kit import Scene
+from tests.kits.standing import USUAL, Standing
 from tests.kits.tools import find_tool
 
 
 @dataclass(frozen=True)
 class Told:
-    """One story: the function that tells it, its boundaries (at least), and the stops of work that are part of it."""
+    """One story: the function that tells it, its boundaries (at least), and the stops of work that are part of it.
+
+    0 boundaries: somebody is faster than the controller in it, so that nothing may delay that one's writes.
+    """
 
     function: str
     boundaries: int
     stops: int = 0
     of: str = ""  # its file, tests/stories/test_NAME.py, where several stories are told there
+    way: str = ""  # the parameter of its function
+    ours: bool = True  # the autopilot makes the stops
+    scales: bool = False  # it takes replicas from a service
 
 
 STORIES = {
@@ -45,22 +52,42 @@ STORIES = {
     "approval_by_annotation": Told("test_an_approval_is_carried_out_once", 33),
     "backfill": Told("test_short_work_starts_in_the_gaps_before_a_gang", 75),
     "defragment": Told("test_narrow_work_moves_together_for_a_wide_gang", 76, stops=1),
-    "drain_of_a_gang": Told("test_a_gang_leaves_a_node_that_is_drained_as_a_whole", 30, of="node_drain"),
-    "drain_of_a_job": Told("test_a_job_without_kueue_whose_pods_all_left_starts_elsewhere", 20, of="node_drain"),
-    "drain_without_loss": Told("test_a_gang_of_the_playground_moves_without_loss", 27, stops=1, of="node_drain"),
+    "drain_answered": Told("test_what_is_left_saves_before_it_moves", 30, stops=1, of="node_drain"),
+    "drain_of_a_gang": Told("test_a_gang_leaves_a_node_that_is_drained_as_a_whole", 30, stops=1, of="node_drain"),
+    "drain_of_a_job": Told(
+        "test_a_job_without_kueue_whose_pods_all_left_starts_elsewhere", 20, stops=1, of="node_drain"
+    ),
+    "drain_without_a_place": Told("test_a_gang_without_another_place_waits_as_a_whole", 28, stops=1, of="node_drain"),
+    "drain_without_loss": Told(
+        "test_a_gang_of_the_playground_moves_without_loss", 27, stops=1, of="node_drain", ours=False
+    ),
     "gang_admitted_whole": Told("test_a_gang_waits_until_all_of_it_has_room", 39),
     "idle_reclaim": Told("test_idle_work_yields_and_its_owner_brings_it_back", 56, stops=1),
-    "idle_service": Told("test_an_idle_service_makes_room_until_it_is_asked_for", 95),
+    "idle_service": Told("test_an_idle_service_makes_room_until_it_is_asked_for", 95, scales=True),
     "job_without_kueue": Told("test_it_starts_whole_at_its_place_once_there_is_room", 26),
     "kueue_down": Told("test_an_outage_of_kueue_is_waited_out", 162),
-    "lost_node": Told("test_a_gang_moves_away_from_a_lost_node", 29, stops=1),
+    "lost_node": Told("test_a_gang_moves_away_from_a_lost_node", 29, stops=1, ours=False),
+    "lost_node_without_kueue": Told(
+        "test_work_whose_node_is_lost_is_stopped_and_starts_elsewhere", 16, stops=1, of="tenant_without_kueue"
+    ),
     "mig_for_a_job": Told("test_the_autopilot_cuts_a_gpu_for_a_job_that_waits", 24, of="mig_regeometry"),
     "mig_mode_off": Told("test_a_node_leaves_mig_mode_for_a_gang", 41, of="mig_mode"),
     "mig_mode_on": Told("test_a_node_of_whole_gpus_enters_mig_mode_for_requests", 33, of="mig_mode"),
     "mig_regeometry": Told("test_a_gpu_is_cut_for_work_that_waits", 15),
+    "node_fills_up": Told(
+        "test_a_gang_whose_place_fills_up_in_part_starts_elsewhere", 0, stops=1, of="node_fills_up", way="kueue"
+    ),
+    "node_fills_up_plain": Told(
+        "test_a_gang_whose_place_fills_up_in_part_starts_elsewhere", 0, stops=1, of="node_fills_up", way="plain"
+    ),
     "preempt_for_inference": Told("test_a_victim_saves_before_it_leaves", 53, stops=1),
-    "spot_drain": Told("test_work_leaves_a_spot_node_in_time", 45, stops=1),
+    "spot_drain": Told("test_work_leaves_a_spot_node_in_time", 36, stops=1),
 }
+
+MORTAL = sorted(name for name, told in STORIES.items() if told.boundaries)
+"""Those in which the controller may die."""
+STOPPING = sorted(name for name, told in STORIES.items() if (told.stops and told.ours) or told.scales)
+"""Those in which the autopilot stops work."""
 
 
 @dataclass
@@ -72,43 +99,54 @@ class Played:
     problems: list[str] = field(default_factory=list)
 
 
-def play(name: str, at: int, folder: Path, tool: Callable[[str], str] = find_tool) -> Played:
+def play(
+    name: str,
+    at: int,
+    folder: Path,
+    tool: Callable[[str], str] = find_tool,
+    standing: Standing | None = None,
+    *,
+    stands: bool = False,
+) -> Played:
     """Tell a story whose controller dies at boundary `at`; 0: it lives, and the boundaries are counted.
 
-    `tool`: the path of kubectl.
+    `tool`: the path of kubectl. `standing`: the controller-manager stands still from the first stop on; with `stands`
+    from boundary `at` on, where nothing dies then.
     """
-    told, boundaries = STORIES[name], Boundaries(at)
+    told, boundaries = STORIES[name], Boundaries(at, stands)
     module = importlib.import_module(f"tests.stories.test_{told.of or name}")
     tell: Callable[..., None] = getattr(module, told.function)
     asks = inspect.signature(tell).parameters
     where = on_playground if "begin" in asks else on_nodes if "scene" in asks else on_pods
-    problems = where(module, partial(call, tell, tool), told, boundaries, folder)
-    doubled = [f"done twice: {each}" for each in boundaries.doubled()]
+    problems = where(module, partial(call, tell, tool, told.way), told, Way(boundaries, standing, folder))
+    doubled = [f"done twice: {each}" for each in boundaries.doubled() if not stands]  # a late start is tried again
     return Played(boundaries.passed, boundaries.where, [*problems, *doubled])
 
 
-def call(tell: Callable[..., None], tool: Callable[[str], str], **fixtures: Any) -> None:
+@dataclass(frozen=True)
+class Way:
+    """How a story is told."""
+
+    boundaries: Boundaries
+    standing: Standing | None
+    folder: Path
+
+
+def call(tell: Callable[..., None], tool: Callable[[str], str], way: str, **fixtures: Any) -> None:
     """Tell a story with those of these that it asks for; `kubectl` is made for its cluster."""
     asks = inspect.signature(tell).parameters
-    given = {**fixtures, "require_tool": tool}
+    given = {**fixtures, "require_tool": tool, "way": way}
     if "kubectl" in asks:
         given["kubectl"] = [tool("kubectl"), f"--kubeconfig={fixtures['cluster'].kubeconfig}"]
     tell(**{key: value for key, value in given.items() if key in asks})
 
 
-def on_playground(
-    _module: ModuleType, tell: Callable[..., None], told: Told, boundaries: Boundaries, folder: Path
-) -> list[str]:
+def on_playground(_module: ModuleType, tell: Callable[..., None], told: Told, way: Way) -> list[str]:
     """A story of work on the playground."""
-    begun: list[Story] = []
-
-    def begin(**more: Any) -> Story:
-        begun.append(Story(folder, boundaries=boundaries, **more))
-        return begun[-1]
-
+    begin = Begin(way.folder, way.boundaries, way.standing or USUAL)
     problems = failure(lambda: tell(begin=begin))
-    for story in begun:
-        stops = sum(story.cluster.evictions)
+    for story in begin.begun:
+        stops = sum(story.cluster.evictions) - story.given_up
         if not problems and stops != told.stops:
             problems.append(f"work was stopped {stops} times, not {told.stops}")
         if isinstance(story.run, MortalRun):
@@ -117,23 +155,22 @@ def on_playground(
     return problems
 
 
-def on_pods(
-    module: ModuleType, tell: Callable[..., None], _told: Told, boundaries: Boundaries, folder: Path
-) -> list[str]:
+def on_pods(module: ModuleType, tell: Callable[..., None], told: Told, way: Way) -> list[str]:
     """A story in which each pod lives by itself."""
-    cluster: MortalDeciding = module.open_cluster(folder, partial(MortalDeciding, boundaries=boundaries))
+    kind = partial(MortalDeciding, boundaries=way.boundaries, standing=way.standing)
+    cluster: MortalDeciding = module.open_cluster(way.folder, kind)
     try:
         problems = failure(lambda: tell(cluster=cluster))
+        if not problems and len(cluster.stops) != told.stops:
+            problems.append(f"work was stopped {len(cluster.stops)} times, not {told.stops}: {sorted(cluster.stops)}")
         return problems + [f"lost: {each}" for each in cluster.lost]
     finally:
         cluster.close()
 
 
-def on_nodes(
-    _module: ModuleType, tell: Callable[..., None], _told: Told, boundaries: Boundaries, folder: Path
-) -> list[str]:
+def on_nodes(_module: ModuleType, tell: Callable[..., None], _told: Told, way: Way) -> list[str]:
     """A story of a node with the GPU operator, which gives its instruction itself."""
-    scene = MortalScene(folder, boundaries)
+    scene = MortalScene(way.folder, way.boundaries)
     try:
         return failure(lambda: tell(scene=scene))
     finally:

@@ -11,12 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api
 from apiserver.client import Client
+from apiserver.requests import Response
+from apiserver.server import Server
 from apiserver.users import ADMIN
 from autopilot.app.runs.world import World
 from autopilot.contract.annotations import EFFECT, EPOCH
@@ -33,12 +37,18 @@ from autopilot.service.site import Site
 from benchmarks.playground_acting import ActingRun
 from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector
-from tests.kits.deciding_kit import Deciding
+from tests.hostile.api_wire import Write
+from tests.kits.acting_kit import Locked
+from tests.kits.deciding_kit import STEP_S, Deciding
+from tests.kits.kueue_kit import JOBS
 from tests.kits.lead_kit import NAME, with_namespace
+from tests.kits.standing import STOP_SECONDS, Delay, Standing, stops_work
 
 Obj = dict[str, Any]
 TAKEOVER_S = 12.0
 """From the death of a leader until the next one acts: the lease of 10 s, and one turn to see it and one to take it."""
+LATE_TICK_S = 30.0
+"""While the controller-manager stands still, the controller looks this often."""
 LONGEST_S = 600.0
 """No effect of a story stays in one state for longer."""
 LEASES = "leases.coordination.k8s.io"
@@ -53,11 +63,16 @@ class Killed(BaseException):
 
 @dataclass
 class Boundaries:
-    """Counts the boundaries of a story. `at`: where the controller dies (from 1); 0: it lives."""
+    """Counts the boundaries of a story. `at`: where the controller dies (from 1); 0: it lives.
+
+    `stands`: it lives there too, and the controller-manager begins to stand still, which `reach` does.
+    """
 
     at: int = 0
+    stands: bool = False
     passed: int = 0
-    where: str = ""  # of the boundary at which it died
+    where: str = ""  # of the boundary that was named
+    reach: Callable[[], None] = lambda: None
     writes: dict[str, set[str]] = field(default_factory=dict)  # what was changed -> versions after it
     names: list[str] = field(default_factory=list)
 
@@ -67,7 +82,9 @@ class Boundaries:
         self.names.append(what)
         if self.passed == self.at:
             self.where = what
-            raise Killed(what)
+            if not self.stands:
+                raise Killed(what)
+            self.reach()
 
     def note(self, method: str, path: str, body: Any, answer: Answer | line.Answer) -> None:
         """Keep what a write changed."""
@@ -261,15 +278,66 @@ class MortalRun(ActingRun):
             self.tick()
 
 
+class Lasting(Locked):
+    """People create Jobs whose pods take some time to end."""
+
+    def __init__(self, server: Server, lock: RLock, ends_s: float) -> None:
+        super().__init__(server, lock)
+        self._ends_s = ends_s
+
+    def response(self, method: str, path: str, body: Any = None, **query: Any) -> Response:
+        """The answer."""
+        if method == "POST" and path == JOBS:
+            template = body["spec"]["template"]
+            template["metadata"] = {"annotations": {STOP_SECONDS: f"{self._ends_s:g}"}}
+        return super().response(method, path, body, **query)
+
+
 class MortalDeciding(Deciding):
     """A cluster whose pods live by themselves, with a controller that dies once, and the one that takes over.
 
-    Its memory in the cluster is a store that outlives the processes.
+    Its memory in the cluster is a store that outlives the processes. `standing`: how long the controller-manager stands
+    still from the first stop of work on, which every `wait` waits out, and how long pods take to end.
     """
 
-    def __init__(self, folder: Path, policy: Policy, nodes: int = 3, *, boundaries: Boundaries) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        policy: Policy,
+        nodes: int = 3,
+        *,
+        boundaries: Boundaries,
+        standing: Standing | None = None,
+    ) -> None:
         self.boundaries, self.fence, self._kept = boundaries, 0, InMemoryStore()
+        self.stops: set[tuple[str, str]] = set()
+        """Objects whose work the controller has stopped, with their uid."""
+        self._standing, self._delay = standing, Delay(standing or Standing(0.0, 0.0), self._stand_still)
+        boundaries.reach = self._delay.begin
         super().__init__(folder, policy, nodes)
+        if standing is not None:
+            self.ask = self.kueue.ask = Lasting(self.kueue.server, self.running.clock.lock, standing.ends_s)
+
+    def _stand_still(self, for_s: float) -> None:
+        """The controller-manager stands still from now on."""
+        self.stop_controllers()
+        self.kueue.server.timeline.at(for_s, partial(self.stop_controllers, stopped=False))
+
+    def _wrote(self, write: Write) -> None:
+        """The first stop of work finds the controller-manager standing still."""
+        if stops_work(write.path, write.body):
+            self.stops.add((write.path.removesuffix("/status"), write.after["metadata"]["uid"]))
+            if self._standing is not None and not self.boundaries.stands:
+                self._delay.begin()
+
+    def wait(self, seconds: float) -> None:
+        """Time passes; what the controller-manager delays is waited for, with a look every half a minute."""
+        super().wait(seconds)
+        late_s = self._delay.take_s()
+        while late_s > 0:
+            self.run(min(LATE_TICK_S, late_s))
+            late_s -= LATE_TICK_S
+            super().wait(STEP_S)
 
     def _wiring(self, collector: KubernetesCollector, actuator: KubernetesActuator) -> Wiring:
         """The next process takes the memory of the cluster over."""

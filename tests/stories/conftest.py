@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kits.acting_story import Story
+from tests.kits.acting_story import Begin
+from tests.kits.standing import USUAL
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[..., Story]]:
-    """Begins a story on a cluster; its end is checked."""
-    begun: list[Story] = []
-
-    def start(**more: Any) -> Story:
-        begun.append(Story(tmp_path, **more))
-        return begun[-1]
-
-    yield start
-    for each in begun:
+def begin(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Begin]:
+    """Begins a story on a cluster; its end is checked. Its parameter: how the controller-manager stands still."""
+    found = Begin(tmp_path, standing=getattr(request, "param", USUAL))
+    yield found
+    for each in found.begun:
         each.close()

@@ -6,7 +6,7 @@ takes as long as that stands still (recording 35).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ import pytest
 from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import CHECKED
 from tests.kits.deciding_kit import Deciding
+from tests.kits.killed_stories import STOPPING
+from tests.kits.killed_stories import play as tell
 from tests.kits.kueue_kit import JOBS
+from tests.kits.standing import EVERY, USUAL, WORST, Standing
 from tests.kits.stopping_stories import STORIES, play
 
 NODES = 8
@@ -92,14 +95,30 @@ def test_a_new_leader_without_memory_stops_nobody_else(cluster: Borrowed, stops:
     assert len(cluster.told()) == 1
 
 
-CHEAP, WORST = [(0.3, 1.0)], [(600.0, 20.0)]
-REST = [(0.3, 20.0), (30.0, 1.0), (30.0, 20.0), (600.0, 1.0)]
+STANDINGS = [pytest.param(each, marks=() if each in {USUAL, WORST} else pytest.mark.soak) for each in EVERY]
 
 
 @pytest.mark.parametrize("story", STORIES)
-@pytest.mark.parametrize(
-    ("stands_s", "ends_s"), [*CHEAP, *WORST, *(pytest.param(*each, marks=pytest.mark.soak) for each in REST)]
-)
-def test_one_start_stops_one_gang_in_every_story(story: str, stands_s: float, ends_s: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("standing", STANDINGS, ids=str)
+def test_one_start_stops_one_gang_in_every_story(story: str, standing: Standing, tmp_path: Path) -> None:
     """However long the Job controller stands still and pods take to end: one gang goes, and the other one starts."""
-    play(story, tmp_path, stands_s, ends_s)
+    play(story, tmp_path, standing.stands_s, standing.ends_s)
+
+
+AT_HOME = {"idle_reclaim", "idle_service"}
+"""The test of such a story is itself told with the longest standing, that of another one with the shortest."""
+PLAYS = [
+    pytest.param(name, each, marks=() if each == WORST else pytest.mark.soak, id=f"{name}-{each}")
+    for each in EVERY
+    for name in STOPPING
+    if each != WORST or name not in AT_HOME
+]
+
+
+@pytest.mark.parametrize(("name", "standing"), PLAYS)
+def test_a_story_ends_as_told_and_stops_no_more(
+    name: str, standing: Standing, tmp_path: Path, require_tool: Callable[[str], str]
+) -> None:
+    """What it states holds once the GPUs of stopped work are free, and nothing else is stopped meanwhile."""
+    told = tell(name, 0, tmp_path, require_tool, standing)
+    assert not told.problems, told.problems

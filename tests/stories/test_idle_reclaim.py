@@ -12,15 +12,19 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from autopilot.contract.annotations import STOPPED
 from autopilot.core.model.snapshot import State
 from benchmarks.playground_acting import policy_of
 from tests.kits.acting_story import WORKLOADS, Story
+from tests.kits.standing import WORST
 
 WINDOW_S, GRACE_S = 1800.0, 600.0
 """For how long nothing was done before the notice, and how long its owner has to answer it."""
 
 
+@pytest.mark.parametrize("begin", [WORST], indirect=True, ids=str)
 def test_idle_work_yields_and_its_owner_brings_it_back(begin: Callable[..., Story]) -> None:
     """Notice, mark, checkpoint, suspension, return: in this order; nothing is lost."""
     policy = policy_of("reclaim-idle")

@@ -6,7 +6,7 @@ back: after `recovery.stale_grace_s` what started is stopped as a whole, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +20,15 @@ from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
 
 
+def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:
+    """Four nodes of eight GPUs."""
+    return kind(folder, policy_of(), 4)
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Deciding]:
-    """Four nodes of eight GPUs."""
-    found = Deciding(tmp_path, policy_of(), 4)
+    """That cluster."""
+    found = open_cluster(tmp_path)
     yield found
     found.close()
 
