@@ -23,10 +23,13 @@ from autopilot.playground.mirror import Key
 from autopilot.playground.projection import Projection
 from autopilot.playground.replicas import DEPLOYMENTS
 from autopilot.playground.shapes import members_of
+from autopilot.playground.telling import tell
 from simulator.inference.services import ServiceFleet
 from simulator.running.engine import Engine
 
 Obj = dict[str, Any]
+MOST_OF_GPU = 8
+"""Replicas for each GPU of the cluster that a person may ask for: more than its instances."""
 NOTICED_S = 60.0
 """Longest time after which a program sees an annotation of its pod: the kubelet refreshes files about once a minute."""
 
@@ -180,7 +183,12 @@ class Levers:
         services = self._services
         if stored is None or service is None or services is None:
             return
-        replicas = int(stored["spec"].get("replicas", 1))
+        asked, most = int(stored["spec"].get("replicas", 1)), MOST_OF_GPU * len(self._engine.cluster.hardware.holder)
+        if asked > most:
+            about = {"apiVersion": "apps/v1", "kind": "Deployment", "name": metadata["name"], "uid": metadata["uid"]}
+            why = f"{asked:,} replicas are more than this cluster can hold; {most:,} are simulated"
+            tell(self._projection.client, about, metadata["namespace"], "NotSimulated", why)
+        replicas = min(asked, most)
         if replicas != self._projection.replicas.replicas_of(service):
             name = service.deployment.name
             self._at_once(

@@ -67,8 +67,8 @@ class Projection:
         """
         self.cluster, self.server = cluster, server
         self.start_s = server.timeline.now_s
-        self._client = server.client(WRITER, "playground")
-        self._mirror, self._refused = Mirror(self._client), set[str]()
+        self.client = server.client(WRITER, "playground")
+        self._mirror, self._refused = Mirror(self.client), set[str]()
         self._queues, self._preemptor = queues, preemptor
         self.checked = checked
         if checked is not None:
@@ -182,7 +182,7 @@ class Projection:
         self._refused.add(told)
         owner = next(iter(metadata.get("ownerReferences") or ()), {"kind": wanted.get("kind", ""), **metadata})
         about = {key: owner.get(key, "") for key in ("apiVersion", "kind", "name", "uid")}
-        tell(self._client, about, metadata.get("namespace", ""), "FailedCreate", told)
+        tell(self.client, about, metadata.get("namespace", ""), "FailedCreate", told)
 
     def _open_tenants(self) -> None:
         """Namespaces and queues of tenants that are new."""

@@ -10,6 +10,7 @@ import pytest
 from apiserver.errors import StatusError
 from autopilot.contract.annotations import CHECK, CHECKPOINT_ACK, CHECKPOINT_REQUEST, CONTROLLER
 from autopilot.core.model.snapshot import State
+from autopilot.playground import levers
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.levers import NOTICED_S
 from autopilot.playground.stage import Stage
@@ -311,6 +312,17 @@ def test_a_scaled_service_gets_its_replicas(acting: Acting) -> None:
     for row in replicas:
         acting.place(row, **{"kubernetes.io/hostname": "default-001"})
     assert all(hosts(acting, row) == {"default-001"} for row in replicas)
+
+
+def test_more_replicas_than_the_cluster_can_hold_stop_nothing(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two thousand million replicas: as many as it may hold are simulated, and an Event says so."""
+    monkeypatch.setattr(levers, "MOST_OF_GPU", 1)
+    acting.client.patch("deployments.apps", "assistants", "chat", {"spec": {"replicas": 2**31 - 1}})
+    acting.stage.clock.run_to(acting.now_s + 1.0)
+    assert (acting.client.get("deployments.apps", "assistants", "chat") or {})["spec"]["replicas"] == 32
+    (event,) = acting.stage.server.store.objects("events", "assistants")
+    assert event["reason"] == "NotSimulated"
+    assert event["message"].startswith("2,147,483,647 replicas are more than this cluster can hold; 32 are simulated")
 
 
 def test_what_kueue_refuses_is_refused(acting: Acting) -> None:
