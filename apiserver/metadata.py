@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
-from apiserver.errors import FieldError, invalid_value, required, too_long
+from apiserver.errors import FieldError, forbidden_field, invalid_value, required, too_long
 
 Obj = dict[str, Any]
 QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -35,6 +36,22 @@ QUALIFIED_TEXT = (
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. "
     "'example.com/MyName')"
 )
+
+
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+DNS_LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+OLDEST_GROUPS = {"", "apps", "batch"}  # other groups check names of finalizers as of labels
+STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
+
+
+def dns_label_errors(name: str) -> list[str]:
+    """Why a name is not a DNS label."""
+    errors = ["must be no more than 63 bytes"] if len(name) > 63 else []
+    return errors if DNS_LABEL.fullmatch(name) else [*errors, DNS_LABEL_TEXT]
 
 
 def subdomain_errors(name: str) -> list[str]:
@@ -106,6 +123,36 @@ def path_segment_errors(name: str) -> list[str]:
     return [f"may not contain '{each}'" for each in ("/", "%") if each in name]
 
 
+def owner_errors(metadata: Obj) -> list[FieldError]:
+    """What is wrong with references to owners."""
+    path = "metadata.ownerReferences"
+    references = metadata.get("ownerReferences") or []
+    errors, controllers = [], []
+    for each in references:
+        for name, word in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
+            if not each.get(name):
+                errors.append(invalid_value(f"{path}.{name}", each.get(name, ""), f"{word} must not be empty"))
+        if each.get("controller"):
+            controllers.append(f"{each.get('kind', '')}/{each.get('name', '')}")
+    for each in controllers[1:]:
+        text = 'Only one reference can have Controller set to true. Found "true" in references for '
+        errors.append(invalid_value(path, references, f"{text}{controllers[0]} and {each}"))
+    return errors
+
+
+def finalizer_errors(group: str, metadata: Obj) -> list[FieldError]:
+    """Finalizers in the oldest groups are standard ones, or say whose they are."""
+    if group not in OLDEST_GROUPS:
+        return []
+    return [
+        invalid_value(
+            f"metadata.finalizers[{at}]", each, "name is neither a standard finalizer name nor is it fully qualified"
+        )
+        for at, each in enumerate(metadata.get("finalizers") or [])
+        if "/" not in each and each not in STANDARD_FINALIZERS
+    ]
+
+
 def metadata_errors(metadata: Obj, name_errors: Callable[[str], list[str]] = subdomain_errors) -> list[FieldError]:
     """What is wrong with the metadata of an object; `name_errors` is the rule of its kind for names."""
     errors = []
@@ -115,7 +162,7 @@ def metadata_errors(metadata: Obj, name_errors: Callable[[str], list[str]] = sub
         errors += [invalid_value("metadata.name", metadata["name"], why) for why in name_errors(metadata["name"])]
     errors += label_errors(metadata.get("labels") or {}, "metadata.labels")
     errors += annotation_errors(metadata.get("annotations") or {}, "metadata.annotations")
-    return errors
+    return errors + owner_errors(metadata)
 
 
 def drop_empty(metadata: Obj) -> None:
@@ -127,8 +174,15 @@ def drop_empty(metadata: Obj) -> None:
 
 def metadata_update_errors(new: Obj, old: Obj) -> list[FieldError]:
     """What an update may not change."""
-    errors = label_errors(new.get("labels") or {}, "metadata.labels")
+    errors = []
+    fresh = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
+    if "deletionTimestamp" in old and fresh:
+        found = "[]string{" + ", ".join(json.dumps(each) for each in fresh) + "}"
+        text = f"no new finalizers can be added if the object is being deleted, found new finalizers {found}"
+        errors.append(forbidden_field("metadata.finalizers", text))
+    errors += label_errors(new.get("labels") or {}, "metadata.labels")
     errors += annotation_errors(new.get("annotations") or {}, "metadata.annotations")
+    errors += owner_errors(new)
     return errors + [
         invalid_value(f"metadata.{name}", new.get(name), "field is immutable")
         for name in ("uid", "creationTimestamp")

@@ -152,6 +152,10 @@ class Server:
         name = verb(request.method, path.name, watch=watch)
         if name is None:
             raise method_not_allowed()
+        if kind.namespaced and not path.namespace and name not in {"list", "watch"}:
+            if kind.custom:
+                raise page_not_found()
+            raise no_such_path() if path.name else method_not_allowed()
         if name in OPTIONS:
             check_write_options(OPTIONS[name], request.query)
         dry_run = name in OPTIONS and request.query.get("dryRun") == "All"

@@ -28,7 +28,7 @@ from apiserver.go_json import why_no_json
 from apiserver.kinds.base import Kind, Subresource
 from apiserver.kinds.scale import scale_errors
 from apiserver.managed import Writer, applied, blank, track_update
-from apiserver.metadata import drop_empty, metadata_errors, metadata_update_errors
+from apiserver.metadata import drop_empty, finalizer_errors, metadata_errors, metadata_update_errors
 from apiserver.options import is_set
 from apiserver.patches import apply_patch
 from apiserver.patching import (
@@ -213,7 +213,8 @@ class Writing:
         kind.prepare_create(obj)
         if kind.generation:
             metadata["generation"] = 1
-        self._check(kind, obj, metadata_errors(metadata, kind.name_errors) + kind.validate(obj))
+        finalizers = finalizer_errors(kind.group, metadata)
+        self._check(kind, obj, metadata_errors(metadata, kind.name_errors) + finalizers + kind.validate(obj))
         server.admission.validate(attributes, server)
         taken = server.store.get(kind.storage, metadata.get("namespace", ""), metadata["name"])
         if taken is not None:
@@ -260,7 +261,8 @@ class Writing:
         # the generic update and the kind's own strategy look at the metadata: each mistake is a cause twice
         errors = metadata_update_errors(obj["metadata"], old["metadata"])
         again = kind.validate_again(obj) if subresource is None else []
-        self._check(kind, obj, errors + again + errors + self._update_errors(kind, subresource, obj, old))
+        finalizers = finalizer_errors(kind.group, obj["metadata"])
+        self._check(kind, obj, errors + again + errors + finalizers + self._update_errors(kind, subresource, obj, old))
         if admit:
             server.admission.validate(attributes, server)
         self._finish(call, attributes, owned=owned)

@@ -10,7 +10,7 @@ from apiserver.access.authentication import Authentication
 from apiserver.access.rules import Attributes, decide, grants
 from apiserver.access.tokens import AUDIENCE, LONGEST_S, SHORTEST_S, USUAL_S
 from apiserver.decoding import decode_object
-from apiserver.errors import Named, invalid, invalid_value, not_found
+from apiserver.errors import Named, invalid, invalid_value, not_found, shown
 from apiserver.kinds.base import Kind
 from apiserver.requests import Call, Response
 from apiserver.timeline import stamp
@@ -66,15 +66,36 @@ def self_subject_review(server: Server, call: Call) -> Response:
 def self_subject_access_review(server: Server, call: Call) -> Response:
     """Whether the asking user may."""
     given = decode_object(call, call.kind)
-    return _answer(given, _verdict(server, call.user, given.setdefault("spec", {})))
+    _check(call, given.setdefault("spec", {}))
+    return _answer(given, _verdict(server, call.user, given["spec"]))
 
 
 def subject_access_review(server: Server, call: Call) -> Response:
     """Whether somebody else may."""
     given = decode_object(call, call.kind)
     spec = given.setdefault("spec", {})
+    _check(call, spec, subject=True)
     user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
     return _answer(given, _verdict(server, user, spec))
+
+
+def _check(call: Call, spec: Obj, *, subject: bool = False) -> None:
+    """A review asks about one thing, and of somebody. Raises StatusError 422."""
+    names = ("resourceAttributes", "nonResourceAttributes")
+    given = [name for name in names if spec.get(name) is not None]
+    errors = []
+    if len(given) > 1:
+        path = spec[names[1]]
+        raw = shown({"Path": path.get("path", ""), "Verb": path.get("verb", "")})
+        text = "cannot be specified in combination with resourceAttributes"
+        errors.append(invalid_value(f"spec.{names[1]}", None, text, raw=raw))
+    if not given:
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        errors.append(invalid_value(f"spec.{names[0]}", None, text))
+    if subject and not spec.get("user") and not spec.get("groups"):
+        errors.append(invalid_value("spec.user", "", "at least one of user or group must be specified"))
+    if errors:
+        raise invalid(call.kind.named(), errors)
 
 
 def _verdict(server: Server, user: User, spec: Obj) -> Obj:

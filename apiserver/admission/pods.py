@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from apiserver.admission.base import Attributes
+from apiserver.errors import forbidden
 
 if TYPE_CHECKING:
     from apiserver.server import Server
@@ -30,12 +31,16 @@ class ServiceAccounts(Mutating):
     name = "ServiceAccount"
 
     def mutate(self, attributes: Attributes, server: Server) -> None:
-        """Fill in account, volume and mounts."""
+        """Fill in account, volume and mounts. An account other than the default one must be there."""
         if not attributes.concerns("pods", "CREATE"):
             return
         spec = attributes.obj["spec"]
         account = spec.setdefault("serviceAccountName", spec.get("serviceAccount") or "default")
         spec["serviceAccount"] = account
+        space = attributes.namespace
+        if account != "default" and server.store.get("serviceaccounts", space, account) is None:
+            why = f'error looking up service account {space}/{account}: serviceaccount "{account}" not found'
+            raise forbidden(attributes.kind.named(attributes.name), why)
         if spec.get("automountServiceAccountToken") is False:
             return
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]

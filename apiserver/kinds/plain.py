@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from apiserver.errors import FieldError, forbidden_field, invalid_value, too_long
 
 Obj = dict[str, Any]
 DATA_LIMIT = 1024 * 1024
+KEY = re.compile(r"[-._a-zA-Z0-9]+")
+KEY_TEXT = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
 
 
 def data_errors(obj: Obj) -> list[FieldError]:
     """The data of a ConfigMap or Secret may be 1 MiB in all."""
     size = sum(len(value.encode()) for name in ("data", "binaryData") for value in (obj.get(name) or {}).values())
+    errors = [
+        invalid_value(f"{name}[{key}]", key, KEY_TEXT)
+        for name in ("data", "binaryData")
+        for key in sorted(obj.get(name) or {})
+        if not KEY.fullmatch(key)
+    ]
     if size <= DATA_LIMIT:
-        return []
-    return [too_long("[]" if obj["kind"] == "ConfigMap" else "data", DATA_LIMIT)]
+        return errors
+    return [*errors, too_long("[]" if obj["kind"] == "ConfigMap" else "data", DATA_LIMIT)]
 
 
 def data_update_errors(obj: Obj, old: Obj) -> list[FieldError]:

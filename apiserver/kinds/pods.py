@@ -13,10 +13,12 @@ from apiserver.errors import (
     required,
     unsupported,
 )
-from apiserver.metadata import annotation_errors, label_errors, qualified_name_errors
+from apiserver.kinds.pod_parts import DNS_POLICIES, affinity_errors, container_errors, range_text, volume_errors
+from apiserver.metadata import annotation_errors, dns_label_errors, label_errors, qualified_name_errors
 from apiserver.quantity import parse
 
 Obj = dict[str, Any]
+INT32 = 2**31 - 1
 PLAIN_RESOURCES = {"cpu", "memory", "ephemeral-storage", "pods", "storage"}
 GATED = {
     "type": "PodScheduled",
@@ -141,7 +143,8 @@ def pod_metadata_again(pod: Obj) -> list[FieldError]:
 
 def pod_spec_errors(spec: Obj, path: str) -> list[FieldError]:
     """What is wrong with the spec of a pod or a template."""
-    errors = []
+    errors = volume_errors(spec, path)
+    volumes = {each.get("name", "") for each in spec.get("volumes") or []}
     containers = spec.get("containers") or []
     if not containers:
         errors.append(required(f"{path}.containers"))
@@ -154,14 +157,23 @@ def pod_spec_errors(spec: Obj, path: str) -> list[FieldError]:
                 errors.append(required(f"{where}.name"))
             elif name in names:
                 errors.append(duplicate(f"{where}.name", name))
+            else:
+                errors += [invalid_value(f"{where}.name", name, why) for why in dns_label_errors(name)]
             names.add(name)
             if not container.get("image"):
                 errors.append(required(f"{where}.image"))
+            errors += container_errors(container, volumes, where)
             errors += resource_errors(container.get("resources") or {}, f"{where}.resources")
     if spec.get("restartPolicy") not in {"Always", "OnFailure", "Never", None}:
         errors.append(unsupported(f"{path}.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never")))
+    if spec.get("dnsPolicy") not in {*DNS_POLICIES, None}:
+        errors.append(unsupported(f"{path}.dnsPolicy", spec["dnsPolicy"], DNS_POLICIES))
     errors += label_errors(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    errors += affinity_errors(spec, path)
     errors += _gate_errors(spec, path)
+    deadline_s = spec.get("activeDeadlineSeconds")
+    if deadline_s is not None and not 0 < deadline_s <= INT32:
+        errors.append(invalid_value(f"{path}.activeDeadlineSeconds", deadline_s, range_text(1, INT32)))
     for at, toleration in enumerate(spec.get("tolerations") or []):
         errors += _toleration_errors(toleration, f"{path}.tolerations[{at}]")
     return errors
@@ -184,6 +196,11 @@ def _gate_errors(spec: Obj, path: str) -> list[FieldError]:
 def _toleration_errors(toleration: Obj, path: str) -> list[FieldError]:
     errors = []
     effect, operator = toleration.get("effect", ""), toleration.get("operator", "")
+    if not toleration.get("key") and operator != "Exists":
+        text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.append(invalid_value(path + ".operator", operator, text))
+    if operator not in {"", "Equal", "Exists"}:
+        errors.append(unsupported(path + ".operator", operator, ("Equal", "Exists")))
     if operator == "Exists" and toleration.get("value"):
         errors.append(
             invalid_value(path + ".operator", toleration["value"], "value must be empty when `operator` is 'Exists'")

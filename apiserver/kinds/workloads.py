@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from apiserver.kinds.base import STATUS, Kind, Subresource, nothing
+from apiserver.kinds.base import STATUS, Kind, Subresource, nothing, valid, valid_update
 from apiserver.kinds.jobs import job_deletion, job_errors, job_status_errors, job_update_errors
+from apiserver.kinds.workload_checks import (
+    budget_changes,
+    budget_errors,
+    deployment_changes,
+    deployment_errors,
+    replica_set_changes,
+    replica_set_errors,
+    stateful_set_changes,
+    stateful_set_errors,
+)
 from apiserver.kinds.workload_defaults import (
     default_budget,
     default_deployment,
@@ -13,6 +23,7 @@ from apiserver.kinds.workload_defaults import (
     label_job,
     select_job,
 )
+from apiserver.metadata import dns_label_errors, subdomain_errors
 
 ALL = ("all",)
 APPS = tuple(
@@ -27,12 +38,15 @@ APPS = tuple(
         default=default,
         generation=True,
         counts_annotations=kind == "Deployment",
+        validate=check,
+        validate_update=changes,
+        name_errors=dns_label_errors if kind == "StatefulSet" else subdomain_errors,
     )
-    for plural, kind, short, default in (
-        ("deployments", "Deployment", "deploy", default_deployment),
-        ("replicasets", "ReplicaSet", "rs", default_replica_set),
-        ("statefulsets", "StatefulSet", "sts", default_stateful_set),
-        ("daemonsets", "DaemonSet", "ds", nothing),
+    for plural, kind, short, default, check, changes in (
+        ("deployments", "Deployment", "deploy", default_deployment, deployment_errors, deployment_changes),
+        ("replicasets", "ReplicaSet", "rs", default_replica_set, replica_set_errors, replica_set_changes),
+        ("statefulsets", "StatefulSet", "sts", default_stateful_set, stateful_set_errors, stateful_set_changes),
+        ("daemonsets", "DaemonSet", "ds", nothing, valid, valid_update),
     )
 )
 CONTROLLER_REVISIONS = Kind("apps", "v1", "controllerrevisions", "ControllerRevision")
@@ -49,6 +63,7 @@ CRON_JOBS = Kind(
 )  # fmt: skip
 BUDGETS = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",),
-    subresources={"status": STATUS}, generation=True, default=default_budget,
+    subresources={"status": STATUS}, generation=True, default=default_budget, validate=budget_errors,
+    validate_update=budget_changes,
 )  # fmt: skip
 WORKLOADS = (*APPS, CONTROLLER_REVISIONS, JOBS, CRON_JOBS, BUDGETS)

@@ -128,6 +128,8 @@ def _body(step: Step, given: Obj, path: Route | None, server: Server) -> Any:
     obj: Obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
     if kind.kind == "ConfigMap":
         obj["data"] = {"stop": "true"}
+    if kind.kind == "SelfSubjectAccessReview":
+        obj["spec"] = {"resourceAttributes": {}}
     if kind.kind == "Job":
         obj["spec"] = {"template": {"spec": CONTAINERS | {"restartPolicy": "Never"}}}
     return obj
