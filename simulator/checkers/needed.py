@@ -123,14 +123,16 @@ class Needed(Checker):
         ]
         for victim in victims:
             self.checked += 1
-            given = {gpu for job in leaving if job != victim for gpu in self._leaving[job].gpus}
+            others = set(leaving) - {victim}
+            given = {gpu for job in others for gpu in self._leaving[job].gpus}
+            given -= {gpu for job, each in self._held.items() if job not in others for gpu in each.gpus}  # shared ones
             room = self._floor.idle(gpu for gpu in range(len(self._floor.node_of)) if gpu not in given)
             if self._floor.put(room, least_gpus(shape), shape.per_member, model):
-                others = counted(len(leaving) - 1, "other gang leaves|other gangs leave")
+                told = counted(len(others), "other gang leaves|other gangs leave")
                 self.violate(
                     self._now_s,
                     self.job(victim),
                     f"stopped for job {name}, which can start on {counted(least_gpus(shape), 'GPU')} without it: "
-                    f"{others} for that job already, with {counted(len(given), 'GPU')}",
+                    f"{told} for that job already, with {counted(len(given), 'GPU')}",
                 )
                 return

@@ -67,14 +67,16 @@ def played(
     *,
     guest: int = 0,
     gangs: int = 2,
+    tree: str = CLUSTER,
+    tenants: str = "b",
 ) -> Ran:
     """A guest whose `gangs` fill two nodes declares this about them, by number and time; the owner comes at 10 s.
 
     `guest`: GPUs that are guaranteed to the guest. A time before the start is negative. Jobs are in the order of
-    their arrival: the owner is the last.
+    their arrival: the owner is the last. `tenants`: one letter for each queue of the guest, which take turns.
     """
-    (folder / "cluster.yaml").write_text(CLUSTER.format(guest=guest), encoding="utf-8")
-    rows = [f"b-{number},b,0,72000,{16 // gangs}\n" for number in range(gangs)]
+    (folder / "cluster.yaml").write_text(tree.format(guest=guest), encoding="utf-8")
+    rows = [f"b-{number},{tenants[number % len(tenants)]},0,72000,{16 / gangs:g}\n" for number in range(gangs)]
     (folder / "jobs.csv").write_text(JOBS + "".join(rows), encoding="utf-8")
     options = SimulateOptions(
         jobs=folder / "jobs.csv", cluster=str(folder / "cluster.yaml"), physics="charged", telemetry="off"
@@ -116,6 +118,37 @@ def test_the_owner_runs_in_time_whatever_the_guest_declares(
 ) -> None:
     """Not preemptible, opted out, protected class, and all of these together. No checker objects."""
     ran = played(tmp_path, policy, {0: (at_s, declares), 1: (at_s, declares)})
+    assert ran.cluster.first_start_s[OWNER] <= bound_s(policy)
+    assert ran.violated == set()
+
+
+def test_halves_of_gpus_are_taken_back_like_whole_ones(tmp_path: Path) -> None:
+    """Sixteen of them make room for the owner, and each of these is needed."""
+    ran = played(tmp_path, "autopilot", dict.fromkeys(range(32), (5.0, FIRM)), gangs=32)
+    assert sum(ran.cluster.evictions) == 16
+    assert ran.cluster.first_start_s[OWNER] <= bound_s("autopilot")
+    assert ran.violated == set()
+
+
+TREE = """
+pools: [{{name: default, nodes: 2, gpus_per_node: 8, gpu_model: A100-80GB}}]
+queues:
+  - {{name: all, guarantee: {{A100-80GB: 16}}}}
+  - {{name: a, parent: all, guarantee: {{A100-80GB: 8}}}}
+  - {{name: guests, parent: all, guarantee: {{A100-80GB: 8}}}}
+  - {{name: b, parent: guests, guarantee: {{A100-80GB: {guest}}}}}
+  - {{name: c, parent: guests, guarantee: {{A100-80GB: {guest}}}}}
+"""
+
+
+@pytest.mark.parametrize("policy", ["autopilot", "elastic"])
+@pytest.mark.parametrize(("guest", "gangs", "firm"), [(0, 2, 0), (0, 2, 2), (4, 4, 4)])
+def test_the_owner_runs_in_time_where_others_fill_the_guarantee_of_its_parent(
+    policy: str, guest: int, gangs: int, firm: int, tmp_path: Path
+) -> None:
+    """Two queues of a guest, below the same parent: with nothing declared, and with all of their work protected."""
+    declared = dict.fromkeys(range(firm), (5.0, FIRM))
+    ran = played(tmp_path, policy, declared, guest=guest, gangs=gangs, tree=TREE, tenants="bc")
     assert ran.cluster.first_start_s[OWNER] <= bound_s(policy)
     assert ran.violated == set()
 

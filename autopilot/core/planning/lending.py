@@ -332,9 +332,7 @@ def _owed(ctx: Context, elastic: set[int], waiting: Parts) -> tuple[dict[int, fl
     short = {
         queue
         for queue, gpus, kinds in set(zip(waiting.queue.tolist(), waiting.gpus.tolist(), waiting.kinds, strict=True))
-        if queue in elastic
-        and ledger.paths[queue]
-        and all(ledger.within_guarantee(each, gpus, kinds) for each in ledger.paths[queue])
+        if queue in elastic and ledger.paths[queue] and ledger.within_guarantee(queue, gpus, kinds)
     }
     starting = _starting(ctx)
     owed_since_s: dict[int, float] = {}

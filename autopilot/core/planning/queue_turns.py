@@ -105,6 +105,6 @@ def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:
             queue = int(work.queue[row])
             gpus = more.get(queue, 0.0) + float(work.gpus[row]) * gpu_part(work, row)
             kinds = claim_kinds(ledger.kind_of_model, int(work.gpu_models[row]))
-            if all(ledger.within_guarantee(each, gpus, kinds) for each in ledger.paths[queue]):
+            if ledger.within_guarantee(queue, gpus, kinds):
                 more[queue], first[place] = gpus, True
     return first

@@ -41,9 +41,11 @@ def _outside_guarantee(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
 
 
 def owed(ledger: QuotaLedger, claim: Claim) -> bool:
-    """True if the gang may preempt by contract: with it, its queue and all ancestors are within their guarantees."""
-    path = ledger.paths[claim.queue]
-    return bool(path) and all(ledger.within_guarantee(queue, claim.gpus, claim.kinds) for queue in path)
+    """True if the gang may preempt by contract: with it, its queue is within its guarantee.
+
+    A guarantee contains those below it, so what its ancestors use beyond theirs is borrowed, by others below them too.
+    """
+    return bool(ledger.paths[claim.queue]) and ledger.within_guarantee(claim.queue, claim.gpus, claim.kinds)
 
 
 def within_queue(

@@ -150,8 +150,7 @@ def _owed_prospect(gang: Waiting) -> str:
     """When its queue is owed the room by guarantee: what others use of it may be taken back then."""
     ctx, claim = gang.ctx, gang.claim
     ledger = ctx.quota.ledger
-    owed, path = ctx.quota.rules.owed, ledger.paths[claim.queue]
-    path = path[:1] if cohorts(ctx) else path  # in a cohort its own quota decides
+    owed, path = ctx.quota.rules.owed, ledger.paths[claim.queue][:1]  # its own guarantee decides
     if owed(ledger, claim):
         return "guarantee: its queue is owed this now; what others use beyond their own is taken back by contract"
     least = [each for each in path if any(claim.gpus > ledger.guarantee[kind][each] for kind in claim.kinds)]
