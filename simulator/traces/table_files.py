@@ -123,8 +123,8 @@ def require_columns(frame: pd.DataFrame, names: Sequence[str], path: Path, what:
         )
 
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet interprets a text cell that starts with one of these as a formula."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""A spreadsheet interprets a text cell that starts with one of these as a formula, some of them after blanks."""
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
@@ -136,7 +136,8 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     def plain(cell: object) -> object:
         if not isinstance(cell, str):
             return cell
-        return printable(f"'{cell}" if cell.startswith(FORMULA_STARTS) else cell)
+        acts = cell.startswith("\t") or printable(cell).lstrip(" \u00a0\u3000?").startswith(FORMULA_STARTS)
+        return printable(f"'{cell}" if acts else cell)
 
     safe: pd.DataFrame = frame.apply(lambda column: column.map(plain) if column.dtype.kind == "O" else column)
     return safe

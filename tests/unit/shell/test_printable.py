@@ -44,6 +44,20 @@ def test_no_character_that_acts_is_shown(text: str) -> None:
     assert printable("Zürich, 東京, שלום, 🚀") == "Zürich, 東京, שלום, 🚀"
 
 
+@pytest.mark.parametrize("unseen", "\u00ad\u034f\u115f\u180e\u3164\uffa0\ufff9\U0001d173\U000e0001\U000e0041")
+def test_a_name_with_letters_that_nobody_sees_looks_like_no_other(unseen: str) -> None:
+    """They would hide an instruction, or a second name, in one that people read."""
+    assert printable(f"team{unseen}") == "team?"
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\u00a0", "\u3000", "\r", "\n", "\ufeff", "\x00 "])
+@pytest.mark.parametrize("start", "=+-@\uff1d\uff0b\uff0d\uff20")
+def test_no_cell_is_a_formula_after_blanks_or_in_wide_letters(blank: str, start: str) -> None:
+    """Some spreadsheets skip the first and read the second as if they were narrow."""
+    (cell,) = without_formulas(pd.DataFrame({"tenant": [f"{blank}{start}1+1"]}))["tenant"]
+    assert cell.startswith("'")
+
+
 def table() -> Table:
     """One cell."""
     made = Table(HOSTILE)
