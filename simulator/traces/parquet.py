@@ -51,6 +51,8 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _is_text(pa: Any, kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)

@@ -42,6 +42,19 @@ def test_a_table_that_needs_more_memory_than_is_free_is_refused(
     assert len(table_files.read_table(path)) == 1000
 
 
+def test_a_long_text_that_all_rows_share_is_refused(tmp_path: Path) -> None:
+    """Also where the column is stored as a dictionary: the file has the text once, and a table has it in each row."""
+    path, text = tmp_path / "jobs.parquet", "x" * (parquet.MOST_TEXT_BYTES + 1)
+    for column in (pa.array([text] * 9), pa.DictionaryArray.from_arrays(pa.array([0] * 9), pa.array([text]))):
+        pq.write_table(pa.table({"tenant": column}), path)
+        with pytest.raises(InputError, match=r"jobs\.parquet: column tenant: a cell of 65,537 bytes"):
+            table_files.read_table(path)
+    pq.write_table(
+        pa.table({"tenant": pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["b", "a"]))}), path
+    )
+    assert table_files.read_table(path)["tenant"].tolist() == ["b", "a", "b"]
+
+
 @pytest.mark.parametrize("name", ["jobs.csv", "jobs.parquet"])
 def test_memory_that_is_used_up_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """In any reader of tables."""
