@@ -138,7 +138,6 @@ LONG = (
     "tests/unit/actuators/test_admission_check",
     "tests/unit/actuators/test_job_width",
     "tests/unit/actuators/test_mig_config",
-    "tests/unit/actuators/test_removal",
     "tests/unit/actuators/test_rights_used",
     "tests/unit/actuators/test_second_retry",
     "tests/unit/actuators/test_unread_pods",

@@ -86,6 +86,8 @@ class Silent(Api):
 class Acting:
     """A cluster with nodes n1, n2, ... of eight GPUs each, Kueue, and our AdmissionCheck on queue `a`."""
 
+    rights: Rights
+
     def __init__(
         self,
         folder: Path,
@@ -94,9 +96,10 @@ class Acting:
         *,
         tls: bool = False,
         config: Config | None = None,
+        fresh: bool = False,
     ) -> None:
         """`folder`: for the kubeconfig. `start`: the time of the server. `tls`: kubectl sends no token without it.
-        `config`: of Kueue.
+        `config`: of Kueue. `fresh`: nothing of ours is there, so there are no accounts of levers.
         """
         self.kueue = KueueCluster(config, start)
         self.faults = Faults()
@@ -106,7 +109,8 @@ class Acting:
         self._hold.enter_context(self.running.clock.hold())
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(self.running.kubeconfig(), "utf-8")
-        self.rights = Rights(self.kueue.server, self.running, folder)
+        if not fresh:
+            self.rights = Rights(self.kueue.server, self.running, folder)
         for number in range(1, nodes + 1):
             self.add_node(f"n{number}")
         self.run(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -28,7 +29,12 @@ class Scaling:
     def __init__(self, acting: Acting, kind: str = "scale") -> None:
         """`kind`: of the instructions; the actuator has exactly the rights for them."""
         self.acting, self.ask = acting, acting.ask
-        self.actuator = KubernetesActuator(Api(acting.rights.access(kind)), self)
+        self._kind = kind
+
+    @cached_property
+    def actuator(self) -> KubernetesActuator:
+        """With the rights of the kind."""
+        return KubernetesActuator(Api(self.acting.rights.access(self._kind)), self)
 
     # port Objects
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -15,8 +16,12 @@ import pytest
 import yaml
 
 from autopilot.core.model.errors import InputError
-from autopilot.service.settings import Settings
+from autopilot.operate.check_policies import shipped_policies
+from autopilot.readiness.admission import admission
+from autopilot.readiness.line import Answer, Asked, Status
+from autopilot.service.settings import Kubernetes, Settings
 from scripts.generate_chart import CHART, acting_rules, files, kinds, main
+from tests.kits.install_kit import blocks
 from tests.kits.kubectl_kit import Kubectl
 
 Obj = dict[str, Any]
@@ -294,10 +299,39 @@ def test_settings_that_are_wrong_are_refused_by_the_service(render: Callable[...
         Settings.model_validate(_settings(render("settings.loop.interval=10")))
 
 
+def test_the_check_knows_the_policies_of_the_chart(render: Callable[..., list[Obj]]) -> None:
+    """With another account and further protected namespaces they are still those of this version."""
+    values = ("act.admit=true", "serviceAccount.name=other", "fields.protectedNamespaces={kube-system,prod}")
+    objects = render(*values)
+    user = {"status": {"userInfo": {"username": "system:serviceaccount:gpu-autopilot:other"}}}
+
+    class Rendered:
+        def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
+            plural = path.rpartition("/")[2]
+            kinds = {"validatingadmissionpolicies": "Policy", "validatingadmissionpolicybindings": "PolicyBinding"}
+            kind = f"ValidatingAdmission{kinds.get(plural)}"
+            found = [each for each in objects if each["kind"] == kind]
+            return Answer(200 if plural in kinds else 404, json.dumps({"items": found}))
+
+        def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Answer:
+            return Answer(201, json.dumps(user)) if path.endswith("selfsubjectreviews") else Answer(403, "no right")
+
+    expected = shipped_policies(Settings.model_validate(_settings(objects)).kubernetes or Kubernetes())
+    lines = list(admission(Asked(Rendered(), None, lambda: 0.0, "gpu-autopilot", policies=expected)))
+    assert [(line.status, line.text) for line in lines] == [
+        (Status.OK, "installed and bound; nothing is written in kube-system, prod"),
+        (Status.OK, "installed and bound; nothing is written in kube-system, prod"),
+        (Status.OK, "installed and bound; no leader has written its epoch yet"),
+    ]
+
+
 def test_a_server_takes_all_of_it_and_nothing_is_left_of_it(render: Callable[..., list[Obj]], kubectl: Kubectl) -> None:
-    """Applied and removed as a person does; in between the account may do what the roles say and no more."""
+    """Applied and removed as docs/install.md says; in between the account may do what the roles and the policies of the
+    fields say, and no more.
+    """
     kubectl.done("create", "namespace", "gpu-autopilot")
-    objects = render("act.admit=true", crds=True)
+    (page,) = (each for each in blocks("With Helm") if "helm install" in each)
+    objects = render("act.admit=true", *re.findall(r"--set (\S+)", page), crds=True)
     definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
     kubectl.done("apply", "-f", "-", stdin=yaml.safe_dump_all(definitions))
     kubectl.done("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
@@ -323,6 +357,12 @@ def test_a_server_takes_all_of_it_and_nothing_is_left_of_it(render: Callable[...
     assert kubectl.done("get", "autopilotpolicy", "gpu-autopilot", "-o", "jsonpath={.spec.base}") == "recommend"
     made = kubectl("create", "configmap", "any", "--namespace=gpu-autopilot", account)
     assert "ValidatingAdmissionPolicy 'gpu-autopilot-fields'" in made.stderr
+    kubectl.done("run", "any", "--image=app:1")
+    image = '{"spec": {"containers": [{"name": "any", "image": "evil:1"}]}}'
+    said = kubectl.refused("patch", "pod", "any", "--patch", image, account)
+    assert "ValidatingAdmissionPolicy 'gpu-autopilot-fields'" in said
+    kubectl.done("annotate", "pod", "any", "gpu-autopilot.io/epoch=1", account)
+    kubectl.done("delete", "pod", "any", "--force")
     assert "gpu-autopilot" in _left(kubectl)
     kubectl.done("delete", "-f", "-", stdin=yaml.safe_dump_all(rest))
     kubectl.done("delete", "-f", "-", stdin=yaml.safe_dump_all(definitions))
