@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +48,8 @@ class ReplicaObjects:
     def __init__(self, cluster: Cluster, gangs: GangObjects, node_names: list[str]) -> None:
         self._cluster, self._gangs, self._nodes = cluster, gangs, node_names
 
-    def service(self, service: Service, first: int, wanted: int, ready: int) -> list[tuple[str, Obj]]:
-        """Deployment and ReplicaSet. `first`: any replica of it, for its shape."""
+    def service(self, service: Service, first: int, wanted: int, ready: int) -> Iterator[tuple[str, Obj]]:
+        """Deployment, then ReplicaSet, which names the Deployment's uid. `first`: any replica of it, for its shape."""
         labels = {"app": service.name}
         template = self._template(service, first)
         status = {"replicas": wanted, "readyReplicas": ready, "availableReplicas": ready, "observedGeneration": 1}
@@ -63,6 +64,7 @@ class ReplicaObjects:
             "spec": {"replicas": wanted, "selector": {"matchLabels": labels}, "template": template},
             "status": status | {"updatedReplicas": wanted},
         }
+        yield DEPLOYMENTS, deployment
         pod_labels = labels | {"pod-template-hash": service.hash}
         replica_set = {
             "apiVersion": "apps/v1",
@@ -80,7 +82,7 @@ class ReplicaObjects:
             },
             "status": status | {"fullyLabeledReplicas": wanted},
         }
-        return [(DEPLOYMENTS, deployment), (REPLICA_SETS, replica_set)]
+        yield REPLICA_SETS, replica_set
 
     def name_of(self, service: Service, replica: Gang) -> str:
         """The pod of a replica: another one after each stop."""
