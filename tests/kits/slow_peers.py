@@ -39,9 +39,9 @@ def slow_peer(way: str) -> Iterator[SlowPeer]:
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            connection.settimeout(DRIP_S)
             if head := connection.recv(65536):
                 peer.asked.append(head)
+            connection.settimeout(DRIP_S)
             connection.sendall(at_once)
             sent = 0
             while not stop.is_set():
