@@ -93,7 +93,7 @@ class Checked(Shown):
     def _waits(self, job: int) -> bool:
         entry = self.entry(job)
         idle = job not in self._running and job not in self._stopping and job not in self._cluster.parked
-        return idle and super()._waits(job) and entry.active and not entry.gates and not entry.over
+        return idle and super()._waits(job) and entry.active and not (entry.gates or entry.over or entry.refused)
 
     # --- what people and the autopilot write ------------------------------------------------
 
@@ -107,7 +107,8 @@ class Checked(Shown):
         self._offer(job)
 
     def set_active(self, job: int, now_s: float, *, active: bool, effect: str = "") -> None:
-        """`spec.active` was written: false evicts it and keeps it out of its queue, true lets it in again.
+        """`spec.active` was written: false evicts it and keeps it out of its queue, true lets it in again, unless a
+        check rejected it.
 
         `effect`: the instruction that wrote it.
         """
@@ -117,6 +118,8 @@ class Checked(Shown):
         entry.active = active
         self.tell(steps.Switched(now_s, job, active))
         if active:
+            if entry.refused:
+                return
             entry.by_owner = False
             self._cluster.resume(job, now_s)
             self._offer(job)
@@ -135,7 +138,7 @@ class Checked(Shown):
         retried = [each for each in entry.rows() if each["state"] == RETRY]
         if refused:
             message = f"The workload is deactivated due to {_named(refused, REJECTED)}"
-            entry.active = False
+            entry.active, entry.refused = False, True
             self.tell(steps.Switched(now_s, job, False))
             self._evict_for(job, steps.REJECTED, message, now_s)
         elif retried:

@@ -22,6 +22,7 @@ class Entry:
     over: bool = False  # it can never start
     gpus: int = 0  # that its Job asks for; 0: all of them
     placement: Placement | None = None  # since it was admitted
+    refused: bool = False  # a check rejected it: Kueue does not queue it again, active or not
     by_owner: bool = False  # its owner was away when it was deactivated, and lets it continue
 
     @property

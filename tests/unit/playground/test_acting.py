@@ -242,11 +242,14 @@ def test_a_placement_that_contradicts_the_flavor_ends_the_work(acting: Acting) -
 
 
 def test_a_rejected_check_deactivates(acting: Acting) -> None:
-    """`spec.active` is false afterwards."""
+    """`spec.active` is false afterwards, and a person who sets it does not bring the Workload back (recording 23)."""
     row = acting.create("mine")
     acting.write(row, "Rejected")
     assert acting.workload(row)["spec"]["active"] is False
     assert acting.says(row)["Evicted"] == "True/DeactivatedDueToAdmissionCheck"
+    acting.activate(row, active=True)
+    acting.run(300.0)
+    assert acting.says(row)["QuotaReserved"].startswith("False/")
 
 
 def test_a_taint_keeps_new_work_away(acting: Acting) -> None:
