@@ -18,8 +18,7 @@ from simulator.world.cluster import Cluster
 
 Obj = dict[str, Any]
 NOTICE = "aws-node-termination-handler/spot-itn"
-NOTICE_S = 120.0
-"""Taint of a node that its cloud will reclaim, and how long before that it comes, as the clouds' handlers write it."""
+"""Taint of a node that its cloud will reclaim. The clouds' handlers write no time."""
 UNSCHEDULABLE, UNREACHABLE = "node.kubernetes.io/unschedulable", "node.kubernetes.io/unreachable"
 HOST_CPUS, HOST_MEMORY = "192", "2Ti"
 """Of a node whose pool states none: more than GPU work asks for."""
@@ -173,10 +172,8 @@ class Nodes:
         if not hardware.ready[row]:
             at = stamp(self._start_s + self._changed_s[row])
             found += [{"key": UNREACHABLE, "effect": each, "timeAdded": at} for each in ("NoSchedule", "NoExecute")]
-        reclaim_at_s = hardware.reclaim_at_s[row]
-        if isfinite(reclaim_at_s):
-            at = stamp(self._start_s + reclaim_at_s - NOTICE_S)
-            found.append({"key": NOTICE, "effect": "NoSchedule", "timeAdded": at})
+        if isfinite(hardware.reclaim_at_s[row]):
+            found.append({"key": NOTICE, "effect": "NoSchedule"})
         return found
 
     def _status(self, row: int) -> Obj:

@@ -188,7 +188,7 @@ class KubernetesCollector:
         gangs, drain = self._gangs, self._drain
         gangs.forget_constraints()
         self._update_topology(drain(kinds.TOPOLOGIES))
-        nodes_changed = self._nodes.update(drain(kinds.NODES))
+        nodes_changed = self._nodes.update(drain(kinds.NODES), now_s)
         queues_changed = self._update_queues(drain) or nodes_changed
         classes = drain(kinds.PRIORITY_CLASSES)
         _apply(self._classes, classes, PriorityClass)

@@ -21,6 +21,7 @@ from collectors.kubernetes.constraints import Constraints, NodeIndex, restrictin
 from collectors.kubernetes.devices import Gpu, Part
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.nodes import NodeFacts
+from collectors.kubernetes.notices import Notices
 from collectors.kubernetes.places import Slots
 from collectors.kubernetes.unreadable import Unreadable
 from collectors.kubernetes.wire import Node, Taint
@@ -51,6 +52,7 @@ class Nodes:
     deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
     _twice: dict[str, str] = field(default_factory=dict)  # nodes that show a GPU of another node
     given: int = 0  # rises with every change of what pods hold
+    _notices: Notices = field(default_factory=Notices)
     _given: dict[str, tuple[str, Ask, bool]] = field(default_factory=dict)
     _plain: dict[str, Node] = field(default_factory=dict)  # nodes without GPUs, as far as is known
     _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes that are not known (yet)
@@ -59,10 +61,11 @@ class Nodes:
 
     # --- changes --------------------------------------------------------------------------
 
-    def update(self, changes: Changes) -> bool:
+    def update(self, changes: Changes, now_s: float) -> bool:
         """Take in what changed; true where a fact of a node changed."""
         before = self.version
         for found in changes.gone:
+            self._notices.forget(found.metadata.uid)
             self._plain.pop(found.metadata.name, None)
             known = self.objects.get(found.metadata.name)
             if known is not None and known.metadata.uid == found.metadata.uid:
@@ -70,7 +73,9 @@ class Nodes:
         for found in changes.there:
             if isinstance(found, Node):
                 with self.unreadable.net(kinds.NODES, found):
+                    self._notices.see(found, now_s)
                     self._see(found)
+        self._notices.start()
         if self.version != before:
             self._read_taints()
         return self.version != before
@@ -132,7 +137,8 @@ class Nodes:
         before = self.objects.get(name)
         named = len(self.known.get(name, ()))
         with_gpus = named > 0 or nodes.has_gpus(node)
-        facts = nodes.facts_of(node, self.topology, named) if with_gpus else None  # before anything is changed
+        at_s = self._notices.reclaim_at_s(node)
+        facts = nodes.facts_of(node, self.topology, named, at_s) if with_gpus else None  # before anything is changed
         if facts is None:
             self._plain[name] = node
             node.status.images = None

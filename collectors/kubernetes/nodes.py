@@ -19,6 +19,7 @@ from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, f
 from autopilot.core.model.snapshot import GPU_MILLI, Recut
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, MIG, SHARED, is_gpu
+from collectors.kubernetes.notices import announced
 from collectors.kubernetes.wire import Node, condition
 
 MOST_GPUS = 72
@@ -45,16 +46,6 @@ POOL = (
     "node.kubernetes.io/instance-type",
 )
 """Labels that name a group of equal nodes, the first that is there counts."""
-
-NOTICE_S = {
-    "aws-node-termination-handler/spot-itn": 120.0,
-    "cloud.google.com/impending-node-termination": 30.0,
-    "kubernetes.azure.com/scheduled-event": 30.0,
-    "aws-node-termination-handler/asg-lifecycle-termination": 120.0,
-    "karpenter.sh/disrupted": 120.0,
-    "ToBeDeletedByClusterAutoscaler": 0.0,
-}
-"""Taints that announce the end of a node, and how long after the taint it comes. Terms of the publishers."""
 
 MAINTENANCE = ("aws-node-termination-handler/scheduled-maintenance", "node.kubernetes.io/out-of-service", "maintenance")
 """Taints of nodes that should get no new work (the last one as any part of the key)."""
@@ -113,8 +104,12 @@ def has_gpus(node: Node) -> bool:
     return any(map(is_gpu, capacity)) or bool(node.metadata.label("nvidia.com/gpu.product"))
 
 
-def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, named: int = 0) -> NodeFacts:
-    """The facts of a node with GPUs. `named`: how many GPUs a source names, for a node that offers no resource."""
+def facts_of(
+    node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, named: int = 0, reclaim_at_s: float = nan
+) -> NodeFacts:
+    """The facts of a node with GPUs. `named`: how many GPUs a source names, for a node that offers no resource.
+    `reclaim_at_s`: see `notices`.
+    """
     problems: list[tuple[str, str]] = []
     product = node.metadata.label("nvidia.com/gpu.product")
     model = model_of(product)
@@ -156,10 +151,11 @@ def facts_of(node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, nam
         ready=ready is not None and ready.status == "True",
         cordoned=node.spec.unschedulable
         or node.metadata.deletion_timestamp is not None
-        or any(each.key in NOTICE_S or each.key.endswith(MAINTENANCE) for each in taints)
+        or announced(node)
+        or any(each.key.endswith(MAINTENANCE) for each in taints)
         or any(signal == "allocatable" for signal, _ in problems),
         spot=any(node.metadata.label(key) == value for key, value in SPOT.items()),
-        reclaim_at_s=_reclaim_at_s(node),
+        reclaim_at_s=reclaim_at_s,
         recut=_recut(node),
         by_claims=by_claims,
         mig_fixed=by_claims
@@ -273,17 +269,6 @@ def _least_gpus(model: str, profiles: Mapping[str, int]) -> int:
 def _first(node: Node, keys: tuple[str, ...]) -> str:
     """The value of the first label that is there; "" for none."""
     return next((value for key in keys if (value := node.metadata.label(key))), "")
-
-
-def _reclaim_at_s(node: Node) -> float:
-    """The announced end of the node; NaN where there is none, or where the taint states no time."""
-    ends = [nan]
-    for each in node.spec.taints or ():
-        if each.key == "ToBeDeletedByClusterAutoscaler" and each.value.isdecimal():
-            ends.append(float(each.value))
-        elif each.key in NOTICE_S and each.time_added is not None:
-            ends.append(each.time_added.timestamp() + NOTICE_S[each.key])
-    return min(ends[1:], default=nan)
 
 
 def _geometry(

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import UTC, datetime
 
 import pytest
 
@@ -102,8 +101,7 @@ def drained_before_its_node_goes(world: DecidingService) -> None:
     taints = cluster.get(path)["spec"]["taints"]
     try:
         cluster.patch(path, {"metadata": {"labels": {"node-lifecycle": "spot"}}})
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        notice = {"key": NOTICE, "value": "e2e", "effect": "NoSchedule", "timeAdded": now}
+        notice = {"key": NOTICE, "value": "e2e", "effect": "NoSchedule"}
         cluster.patch(path, {"spec": {"taints": [*taints, notice]}})
         cluster.until(lambda: cluster.hosts("drained") == [other], "the Job runs on the node that stays")
     finally:

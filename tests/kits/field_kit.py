@@ -262,11 +262,14 @@ def play_objects(
             on_decision=lambda observation, decision: played.ticks.append((clock.t_s, observation, decision)),
         )
     )
-    waiting = dict(change or {})
+    waiting, sent = dict(change or {}), len(api.log)
     for number in range(ticks):
         clock.t_s = number * step_s
         for at_s in [each for each in waiting if each <= clock.t_s]:
             api.put(*waiting.pop(at_s))
+        for _, path, event in api.log[sent:]:
+            api.scripts.setdefault(path.rpartition("/")[2], [[]])[0].append(event)
+        sent = len(api.log)
         for _ in range(3):
             cluster.step_all()
         controller.tick(EPOCH_S + clock.t_s)

@@ -137,12 +137,6 @@ def test_states_of_nodes(changed: Any, column: str, value: object) -> None:
     assert _node(column, node("n1", **changed)) == value
 
 
-def test_a_spot_notice_is_a_time() -> None:
-    """Two minutes after the taint of the termination handler the cloud takes the node."""
-    taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule", "timeAdded": stamp(EPOCH_S + 50)}
-    assert _node("reclaim_at_s", node("n1", taints=[taint])) == EPOCH_S + 170
-
-
 def test_a_taint_keeps_work_away_that_does_not_tolerate_it() -> None:
     """A tainted pool is a label that only the other nodes have, and that such work asks for."""
     tainted = node("n1", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])

@@ -1,0 +1,108 @@
+"""Notices: when the cloud, or a controller of its nodes, takes a node.
+
+The taints of aws-node-termination-handler (option `taintNode`), Karpenter, k8s-node-termination-handler of GKE and
+cloud-provider-azure have no time. The node problem detector of AKS writes conditions with their time, and
+cluster-autoscaler a taint whose value is the time.
+
+Where the source has no time, the first sight of the taint counts. A process that finds the taint when it starts may be
+late: the cordon that comes with the notice then counts, if its time lies within the notice. The node lifecycle
+controller writes that time (`timeAdded` of `node.kubernetes.io/unschedulable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import nan
+
+from collectors.kubernetes.wire import Node
+
+AUTOSCALER = "ToBeDeletedByClusterAutoscaler"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+
+TAINTS_S = {
+    "aws-node-termination-handler/spot-itn": 120.0,
+    "aws-node-termination-handler/asg-lifecycle-termination": 120.0,
+    "karpenter.sh/disrupted": 120.0,
+    "karpenter.sh/disruption": 120.0,
+    "cloud.google.com/impending-node-termination": 30.0,
+    "cloudprovider.azure.microsoft.com/draining": 30.0,
+    AUTOSCALER: 0.0,
+}
+"""Taints that announce the end of a node, and how long after the taint it comes. Terms of the publishers."""
+
+CONDITIONS_S = {"PreemptScheduled": 30.0, "TerminateScheduled": 30.0}
+"""Conditions that do so, and how long after the condition it comes."""
+
+
+def announced(node: Node) -> bool:
+    """Whether the end of the node is announced."""
+    return any(each.key in TAINTS_S for each in node.spec.taints or ()) or any(
+        each.type in CONDITIONS_S and each.status == "True" for each in node.status.conditions or ()
+    )
+
+
+@dataclass(slots=True)
+class Notices:
+    """When each notice without a time was first seen, by the uid of its node."""
+
+    _seen_s: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
+    _started: bool = False  # the first list is taken in
+
+    def see(self, node: Node, now_s: float) -> None:
+        """Take in a node. A notice that ends is forgotten."""
+        if not announced(node):
+            self.forget(node.metadata.uid)
+            return
+        before = self._seen_s.get(node.metadata.uid, {})
+        found = {}
+        for key, value, term_s in _timeless(node):
+            first_s = now_s if self._started else _with_cordon_s(node, now_s, term_s)
+            found[key, value] = before.get((key, value), first_s)
+        self._seen_s[node.metadata.uid] = found
+
+    def start(self) -> None:
+        """What is seen from now on was not there before."""
+        self._started = True
+
+    def forget(self, uid: str) -> None:
+        """The node of this uid is gone, or has no notice."""
+        self._seen_s.pop(uid, None)
+
+    def reclaim_at_s(self, node: Node) -> float:
+        """The announced end of the node, the earliest; NaN where there is none."""
+        seen_s = self._seen_s.get(node.metadata.uid, {})
+        ends = [seen_s[key, value] + term_s for key, value, term_s in _timeless(node) if (key, value) in seen_s]
+        return min([*ends, *_stated(node)], default=nan)
+
+
+def _timeless(node: Node) -> Iterator[tuple[str, str, float]]:
+    """Notices without a time: key, value, and the term in seconds."""
+    for each in node.spec.taints or ():
+        if each.key in TAINTS_S and each.key != AUTOSCALER and each.time_added is None:
+            yield each.key, each.value, TAINTS_S[each.key]
+    for found in node.status.conditions or ():
+        if found.type in CONDITIONS_S and found.status == "True" and found.last_transition_time is None:
+            yield found.type, "", CONDITIONS_S[found.type]
+
+
+def _stated(node: Node) -> Iterator[float]:
+    """The ends of notices that state a time."""
+    for each in node.spec.taints or ():
+        if each.key == AUTOSCALER and each.value.isdecimal():
+            yield float(each.value)
+        elif each.key in TAINTS_S and each.time_added is not None:
+            yield each.time_added.timestamp() + TAINTS_S[each.key]
+    for found in node.status.conditions or ():
+        if found.type in CONDITIONS_S and found.status == "True" and found.last_transition_time is not None:
+            yield found.last_transition_time.timestamp() + CONDITIONS_S[found.type]
+
+
+def _with_cordon_s(node: Node, now_s: float, term_s: float) -> float:
+    """When a notice came that was there at our start: with the cordon, where that lies within the notice; else now."""
+    cordons_s = [
+        each.time_added.timestamp()
+        for each in node.spec.taints or ()
+        if each.key == UNSCHEDULABLE and each.time_added is not None
+    ]
+    return min((at_s for at_s in cordons_s if now_s - term_s < at_s <= now_s), default=now_s)
