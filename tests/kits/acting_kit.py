@@ -248,11 +248,15 @@ class Acting:
 
     def actuator(self, **more: Any) -> ByKind:
         """A new process; each kind of instruction has the rights of that kind and no others."""
-        return ByKind(lambda kind: KubernetesActuator(Api(self.rights.access(kind)), self, **more))
+        return ByKind(lambda kind: KubernetesActuator(self.api(kind), self, **more))
+
+    def api(self, kind: str) -> Api:
+        """Requests with the rights of a kind of instruction. They take no time, however busy the machine is."""
+        return Api(self.rights.access(kind), steady_s=lambda: self.now_s)
 
     def tools(self, kind: str = "admit") -> Tools:
         """What levers and the upkeep work with, with the rights of a kind of instruction."""
-        api = Api(self.rights.access(kind))
+        api = self.api(kind)
         return Tools(api, Writer(api), Events(api, "test"), self)
 
     def find(self, kind: str, uid: str) -> Found | None:

@@ -173,11 +173,15 @@ class Scene:
 
     def actuator(self) -> KubernetesActuator:
         """A new process."""
-        return KubernetesActuator(Api(self.rights.access("recut")), self)
+        return KubernetesActuator(self.api(), self)
+
+    def api(self) -> Api:
+        """Requests with the rights of re-cuts. They take no time, however busy the machine is."""
+        return Api(self.rights.access("recut"), steady_s=lambda: self.now_s)
 
     def tools(self) -> Tools:
         """What the upkeep works with, with the rights of re-cuts."""
-        api = Api(self.rights.access("recut"))
+        api = self.api()
         return Tools(api, Writer(api), Events(api, "test"), self)
 
     def find(self, kind: str, uid: str) -> Found | None:

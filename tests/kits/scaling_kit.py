@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Api
 from autopilot.contract.scaling import CEILING
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import Subject, SubjectKind
@@ -34,7 +33,7 @@ class Scaling:
     @cached_property
     def actuator(self) -> KubernetesActuator:
         """With the rights of the kind."""
-        return KubernetesActuator(Api(self.acting.rights.access(self._kind)), self)
+        return KubernetesActuator(self.acting.api(self._kind), self)
 
     # port Objects
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Answer, Api, Refusal
+from actuators.kubernetes.api import Answer, Refusal
 from actuators.kubernetes.events import Events
 from actuators.kubernetes.upkeep import MOST_EVENTS, LentWork
 from autopilot.core.model.records import About, Decision, Evidence, Note, NoteCode, Plan, no_refusals
@@ -27,7 +27,7 @@ def process(acting: Acting, uid: str, incarnation: int = 0) -> LentWork:
     other = Note(NoteCode.STORM_ENDED, About.ACTION, "preempt")
     decision = Decision(0, 0.0, Plan((), no_refusals(), (), ()), "", (other, replace(NOTE, facts=facts)))
     lent = LentWork()
-    actuator = KubernetesActuator(Api(acting.rights.access("evict")), acting, upkeep=(lent,))
+    actuator = KubernetesActuator(acting.api("evict"), acting, upkeep=(lent,))
     nothing: Any = None
     ticks = Ticks(*[nothing] * 6)
     ticks.tell = connect(actuator, StaticPolicySource(AUTO), None, "")

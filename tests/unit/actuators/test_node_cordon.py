@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Api
 from autopilot.contract.annotations import CONDEMNED, CORDONED
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.operations import CordonOperation
@@ -45,7 +44,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def cordon(scene: Any, node: str, number: str, *, on: bool, reason: str = "XID 79 on GPU-3") -> Outcome:
     """The outcome of one instruction, by a new process."""
     acting, nodes = scene
-    actuator = KubernetesActuator(Api(acting.rights.access("cordon")), nodes)
+    actuator = KubernetesActuator(acting.api("cordon"), nodes)
     operation = CordonOperation(on=on, reason=reason)
     subject = Subject(SubjectKind.NODE, node, node, 0)
     outcome = actuator.apply(Instruction(number, subject, operation, acting.now_s + 60.0, 1, "p"), acting.now_s)

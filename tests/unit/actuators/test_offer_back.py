@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Api
 from actuators.kubernetes.upkeep import EVERY_S, OldOffers
 from autopilot.contract.annotations import OFFERED
 from autopilot.core.model.objects import Subject, SubjectKind
@@ -48,7 +47,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def offer(scene: Any, number: str, *, on: bool) -> Outcome:
     """The outcome of one instruction about n1, by a new process."""
     acting, nodes = scene
-    actuator = KubernetesActuator(Api(acting.rights.access("offer")), nodes)
+    actuator = KubernetesActuator(acting.api("offer"), nodes)
     operation = OfferOperation(on=on, reason="nothing needs it")
     subject = Subject(SubjectKind.NODE, "n1", "n1", 0)
     return actuator.apply(Instruction(number, subject, operation, acting.now_s + 60.0, 1, "p"), acting.now_s)
@@ -74,7 +73,7 @@ def test_an_offer_ends_with_its_action(scene: Any, kind: str) -> None:
     acting, nodes = scene
     offer(scene, f"{kind}/1", on=True)
     on = [True]
-    actuator = KubernetesActuator(Api(acting.rights.access(kind)), nodes, upkeep=(OldOffers(),))
+    actuator = KubernetesActuator(acting.api(kind), nodes, upkeep=(OldOffers(),))
     actuator.read_modes(lambda action: action == "offer_idle" and on[0])
     actuator.advance(acting.now_s, 1, ())
     assert [each.name for each in nodes.offered()] == ["n1"]

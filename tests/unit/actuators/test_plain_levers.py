@@ -16,6 +16,7 @@ from tests.kits.acting_kit import PODS, Acting, admit, evict, pod_spec
 from tests.kits.kueue_kit import JOBS
 
 OURS = {MANAGE: "true"}
+GATED = {**pod_spec(8), "schedulingGates": [{"name": CONTROLLER}]}
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
@@ -80,13 +81,7 @@ def test_a_selector_of_others_stays_whatever_a_record_says(acting: Acting, forge
 def test_a_pod_that_selects_another_node_opens_no_gate(acting: Acting) -> None:
     """The contradiction of one pod is found before any pod is patched."""
     acting.pod("i0", 8, gates=(CONTROLLER,), group="pinned")
-    body = acting.ask("GET", f"{PODS}/i0")
-    spec = {
-        "containers": body["spec"]["containers"],
-        "restartPolicy": "Never",
-        "schedulingGates": [{"name": CONTROLLER}],
-    }
-    pinned = {**spec, "nodeSelector": {"kubernetes.io/hostname": "n3"}}
+    pinned = {**GATED, "nodeSelector": {"kubernetes.io/hostname": "n3"}}
     meta = {"name": "i1", "labels": {"group": "pinned"}}
     acting.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pinned})
     outcome = acting.actuator().apply(acting.instruction("group/default/pinned", admit("n1", "n2")), acting.now_s)
@@ -99,10 +94,7 @@ def test_a_pod_that_selects_another_node_opens_no_gate(acting: Acting) -> None:
 def test_a_pod_whose_labels_its_node_lacks_opens_no_gate(acting: Acting) -> None:
     """A gate cannot be closed again: the pod would wait for good on a node that was relabelled since the decision."""
     acting.pod("j0", 8, gates=(CONTROLLER,), group="zoned")
-    body = acting.ask("GET", f"{PODS}/j0")["spec"]
-    zoned = {key: body[key] for key in ("containers", "restartPolicy", "schedulingGates")} | {
-        "nodeSelector": {"zone": "a"}
-    }
+    zoned = {**GATED, "nodeSelector": {"zone": "a"}}
     meta = {"name": "j1", "labels": {"group": "zoned"}}
     acting.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": zoned})
     instruction = acting.instruction("group/default/zoned", admit("n1", "n2"))

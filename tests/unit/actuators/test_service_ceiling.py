@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Api
 from actuators.kubernetes.upkeep import OldCeilings
 from autopilot.contract.scaling import CEILING, FLOOR, read_ceiling
 from autopilot.contract.tree import PREFIX
@@ -130,14 +129,14 @@ def test_an_interrupted_ceiling_is_finished(scaling: Scaling) -> None:
     name, until_s = scaling.service(3, REST), scaling.acting.now_s + 1800.0
     record = {"id": "7/p/s", "replicas": 0, "until": until_s, "owner": 3, "ours": 0, "generation": 1, "revision": ""}
     scaling.ask("PATCH", f"{APPS}/deployments/{name}", {"metadata": {"annotations": {NOTE: json.dumps(record)}}})
-    fresh = KubernetesActuator(Api(scaling.acting.rights.access("ceiling")), scaling)
+    fresh = KubernetesActuator(scaling.acting.api("ceiling"), scaling)
     meta, operation = scaling.read(name)["metadata"], CeilingOperation(replicas=0, until_s=until_s)
     for number, known in (("8/p/s", False), ("7/p/s", True)):
         made = scaling.acting.instruction(meta["uid"], operation, number=number)
         sent = replace(made, subject=Subject(SubjectKind.SERVICE, f"default/{name}", meta["uid"], meta["generation"]))
         reasons = [each.reason for each in fresh.advance(scaling.acting.now_s, 1, [sent])]
         assert ("an earlier process did not begin it" not in reasons) is known
-    fresh = KubernetesActuator(Api(scaling.acting.rights.access("ceiling")), scaling)
+    fresh = KubernetesActuator(scaling.acting.api("ceiling"), scaling)
     assert scaling.ceiling(name, 0, number="7/p/s", until_s=until_s, actuator=fresh).kind == OutcomeKind.DONE
     assert scaling.replicas(name) == 0
     scaling.ceiling(name, -1)
@@ -158,7 +157,7 @@ def test_a_floor_lifts_the_ceiling(scaling: Scaling) -> None:
     """What the load is foreseen to need counts more, and the owner has the number that it had before both."""
     name = scaling.service(3, REST | {f"{PREFIX}max-replicas": "6"})
     scaling.ceiling(name, 0)
-    floors = KubernetesActuator(Api(scaling.acting.rights.access("scale")), scaling)
+    floors = KubernetesActuator(scaling.acting.api("scale"), scaling)
     assert scaling.floor(name, 5, actuator=floors).kind == OutcomeKind.DONE
     assert scaling.replicas(name) == 5
     assert NOTE not in _notes(scaling, name)

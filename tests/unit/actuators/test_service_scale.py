@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Api
 from autopilot.contract.scaling import FLOOR, read_floor
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import Subject, SubjectKind
@@ -164,7 +163,7 @@ def test_an_interrupted_raise_is_finished(scaling: Scaling) -> None:
     record = {"id": "7/p/s", "replicas": 5, "until": until_s, "way": "scale", "owner": 2, "ours": 5}
     path = f"{APPS}/deployments/{name}"
     scaling.ask("PATCH", path, {"metadata": {"annotations": {PREFIX + FLOOR: json.dumps(record)}}})
-    fresh = KubernetesActuator(Api(scaling.acting.rights.access("scale")), scaling)
+    fresh = KubernetesActuator(scaling.acting.api("scale"), scaling)
     assert scaling.floor(name, 5, number="7/p/s", until_s=until_s, actuator=fresh).kind == OutcomeKind.DONE
     assert scaling.replicas(name) == 5
     scaling.floor(name, 0)

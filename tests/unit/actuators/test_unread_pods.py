@@ -18,7 +18,7 @@ class Half:
     """An actuator whose server answers reads of pods only after `hear`."""
 
     def __init__(self, acting: Acting, kind: str, *only: str) -> None:
-        self.acting, self.api = acting, Silent(acting.rights.access(kind))
+        self.acting, self.api = acting, Silent(acting.rights.access(kind), steady_s=lambda: acting.now_s)
         self.api.only = frozenset(only)
         self.actuator = KubernetesActuator(self.api, acting)
 
