@@ -219,6 +219,10 @@ class _RawAnswer(msgspec.Struct):
     warnings: list[str] = []
 
 
+_INFO = "PromQL info: "
+"""How a note on the query begins that says nothing of the answer; new versions list such notes apart."""
+_ABOUT_QUERY = (_INFO, "PromQL warning: ")
+"""How warnings begin that are about the query or single series. All others say that a part of the data is missing."""
 _DECODER = msgspec.json.Decoder(_Answer)
 _RAW = msgspec.json.Decoder(_RawAnswer)
 _ROW = msgspec.json.Decoder(Row)
@@ -236,9 +240,10 @@ def decode(body: bytes) -> tuple[list[Row], list[str]]:
     if answer.status != "success":
         raise AnswerError(answer.error or f"status {answer.status!r}")
     rows = [row for row in answer.data.result if _is_number(row.value[1])]
+    warnings = [text for text in answer.warnings if not text.startswith(_INFO)]
     lost = len(answer.data.result) - len(rows)
     lost_text = [f"{lost} series have a value that is no number; they do not count"] if lost else []
-    return rows, [*answer.warnings, *lost_text]
+    return rows, [*warnings, *lost_text]
 
 
 def _one_by_one(body: bytes) -> _Answer:
@@ -270,7 +275,7 @@ def series_of(body: bytes) -> tuple[list[Series], str]:
     """The series of an instant query, and a text that names those that do not count ("": all do).
 
     A series that cannot be read is left out, and so is one that the answer has twice with different values. Raises
-    `AnswerError`.
+    `AnswerError`, also where the answer says that a part of the data is missing: a sum over the rest looks whole.
     """
     try:
         answer = decoded(_RAW.decode, body)
@@ -278,6 +283,8 @@ def series_of(body: bytes) -> tuple[list[Series], str]:
         raise AnswerError(f"not a Prometheus response: {error}") from None
     if answer.status != "success":
         raise AnswerError(answer.error or f"status {answer.status!r}")
+    if partial := [text for text in answer.warnings if not text.startswith(_ABOUT_QUERY)]:
+        raise AnswerError(f"partial answer: {shown(partial[0])}")
     known: dict[tuple[tuple[str, str], ...], Series] = {}
     twice: dict[tuple[tuple[str, str], ...], str] = {}
     odd: list[str] = []

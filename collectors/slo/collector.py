@@ -2,13 +2,14 @@
 
 A query without an answer, or with an answer for no request, is unknown and never 0: p99 and violations of fewer than
 `min_requests` requests are noise, and are left out. The violation ratio is exact only at an edge of the buckets, so the
-objective is rounded up to one, and a gap says so.
+objective is rounded up to one, and a gap says so. An answer from a part of the data counts as none. A source that is
+named and holds no series is a gap, and so are series that look like those of a server and are not read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from string import Template
@@ -23,10 +24,13 @@ from autopilot.deadline import carried
 from collectors import promql
 from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.promql import AnswerError, Series
-from collectors.slo.sources import DEFAULT_SOURCES, MEASURES, SOURCES, Source
+from collectors.slo.sources import DEFAULT_SOURCES, PLACE, SOURCES, Source
+from collectors.slo.unread import UnreadNames
 
 WINDOW_S, RECENT_S = 300.0, 60.0
 ANSWER_LIMIT_BYTES = 64 * 1024 * 1024
+_APART = frozenset({"within", "rate_rps", "requests", "waited", "ran", "finished"})
+"""Measures that are no column as they are."""
 _BAD = (OSError, AnswerError, ValueError)
 _COLUMNS = (
     "p99_s",
@@ -40,8 +44,6 @@ _COLUMNS = (
     "replicas",
 )
 
-Found = dict[str, dict[str, float]]
-"""Measure -> service -> value."""
 MOST = 1e12
 """Largest value that counts, in any unit: no service reaches it in requests, tokens or seconds."""
 _SLACK = 1.01
@@ -57,7 +59,7 @@ class SloCollector:
         self,
         url: str,
         *,
-        sources: Sequence[str] = DEFAULT_SOURCES,
+        sources: Sequence[str] | None = None,
         objectives: Mapping[str, float] | None = None,
         services: Mapping[str, str] | None = None,
         headers: dict[str, str] | None = None,
@@ -70,16 +72,19 @@ class SloCollector:
     ) -> None:
         """`objectives`: service -> latency in seconds. `services`: the name that a source uses -> our name.
 
+        `sources` that are named are expected to hold series; without names, one of `DEFAULT_SOURCES` is.
         `speed`: of a simulated cluster; windows are shorter by it, and rates smaller. Raises `InputError`.
         """
         check_url(url, "slo")
         self.url = url.rstrip("/")
-        self._sources = [_source(name) for name in sources]
+        self._sources = [_source(name) for name in (DEFAULT_SOURCES if sources is None else sources)]
+        self._named = sources is not None and tuple(sources) != DEFAULT_SOURCES
         self._objectives, self._services = dict(objectives or {}), dict(services or {})
         self._matchers = ",".join(promql.operator_matchers(matchers or {}))
         self._interval_s, self._timeout_s, self._min_requests = interval_s, timeout_s, min_requests
         self._speed, self._workers = speed, workers
         self._session = http_session(workers, headers)
+        self._unread = UnreadNames(self._session, self.url, self._matchers, timeout_s)
         self._asked_s = -math.inf
         self._signals: ServiceSignals | None = None
         self._gaps: dict[tuple[str, str, str], Gap] = {}
@@ -108,6 +113,7 @@ class SloCollector:
             answers = {key: self._settled(key, future.result()) for key, future in pending.items()}
         if all(isinstance(answer, str) for answer in answers.values()):
             return None
+        self._say_unread(answers)
         gateway_rps: dict[str, float] = {}
         for source in self._sources:
             found = self._of_source(source, answers)
@@ -134,15 +140,20 @@ class SloCollector:
             return {} if isinstance(rows, str) else self._values(source, measure, rows)
 
         rates, recent = read("rate_rps"), read("rate_rps", RECENT_S)
-        plain = {measure: read(measure) for measure in MEASURES if measure not in {"within", "rate_rps", "requests"}}
+        plain = {measure: read(measure) for measure in source.queries if measure not in _APART}
         enough = {service for service, count in read("requests").items() if count >= self._min_requests}
         late = self._late(source, answers, WINDOW_S)
         late_now = self._late(source, answers, RECENT_S)
+        stuck = self._stuck(source, answers)
         services = set(rates) | {service for values in plain.values() for service in values}
         found = {}
         for service in services:
             row = {measure: values[service] for measure, values in plain.items() if service in values}
             row |= {"tokens_per_s": row["tokens_per_s"] / self._speed} if "tokens_per_s" in row else {}
+            if service in stuck and not row.get("queue_depth", 0.0) > stuck[service]:
+                row.pop("queue_depth", None)
+            elif service in stuck:
+                row["queue_depth"] -= stuck[service]
             row["rate_rps"] = rates.get(service, math.nan) / self._speed
             row["recent_rps"] = recent.get(service, math.nan) / self._speed
             if service in enough:
@@ -152,6 +163,45 @@ class SloCollector:
                 row.pop("p99_s", None)
             found[service] = row
         return found
+
+    def _stuck(self, source: Source, answers: Mapping[tuple[str, str, float], Any]) -> dict[str, float]:
+        """Requests by service that wait at engines which ran and ended none in the window. A gap names them."""
+
+        def by_engine(measure: str) -> Iterator[tuple[frozenset[tuple[str, str]], Series, float]]:
+            rows = answers.get((source.name, measure, WINDOW_S), ())
+            for row in () if isinstance(rows, str) else rows:
+                yield frozenset((name, text) for name, text in row.metric.items() if text), row, _number(row.value[1])
+
+        if isinstance(answers.get((source.name, "finished", WINDOW_S)), str):
+            return {}
+        ran = {engine: value for engine, _, value in by_engine("ran")}
+        ended = {engine for engine, _, value in by_engine("finished") if value > 0}
+        stuck: dict[str, float] = {}
+        for engine, row, waiting in by_engine("waited"):
+            pod = frozenset((name, text) for name, text in engine if name in (*source.by, *PLACE))
+            if ran.get(engine) == 0 and pod not in ended and 0 < waiting <= MOST:
+                service = self._service_of(source, row)
+                stuck[service] = stuck.get(service, 0.0) + waiting
+        for service, waiting in stuck.items():
+            reason = f"{waiting:g} requests wait at servers that ran and ended none for {WINDOW_S / 60:g} min"
+            self._gap(service, "queue_depth", f"{source.name}: {reason}; they do not count")
+        return stuck
+
+    def _say_unread(self, answers: Mapping[tuple[str, str, float], list[Series] | str]) -> None:
+        """Name the sources that hold nothing, and series that look like theirs. Those that failed are named already."""
+        held = {name for (name, _, _), answer in answers.items() if answer}
+        empty = [source for source in self._sources if source.name not in held]
+        if not empty:
+            return
+        seen = self._unread.like(empty, self._asked_s)
+        for source in empty:
+            if seen.get(source.name):
+                reason = f"no series has a name that is read; the nearest seen: {', '.join(seen[source.name])}"
+                self._gap("", "", f"{source.name}: {reason}")
+            elif self._named:
+                self._gap("", "", f"{source.name}: holds no series")
+        if not held and not any(seen.values()) and not self._named:
+            self._gap("", "", f"holds no series of {', '.join(source.name for source in empty)}")
 
     def _late(self, source: Source, answers: Mapping[tuple[str, str, float], Any], window_s: float) -> dict[str, float]:
         """The share of requests over the objective, by service."""
@@ -200,6 +250,8 @@ class SloCollector:
         values: dict[str, float] = {}
         for row in rows:
             service, value = self._service_of(source, row), _number(row.value[1])
+            if not service and value > 0:
+                self._gap("", measure, f"{source.name}: series without a label {' or '.join(source.by)} do not count")
             if not service or not math.isfinite(value):
                 continue
             if not 0.0 <= value <= MOST:

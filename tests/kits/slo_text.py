@@ -49,6 +49,36 @@ def _old_vllm(t_s: float) -> list[str]:
     return [line.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc") for line in _vllm(t_s)]
 
 
+def _behind_ray(t_s: float) -> list[str]:
+    return [line.replace("vllm:", "ray_vllm:") for line in _vllm(t_s)]
+
+
+def _collected_vllm(t_s: float) -> list[str]:
+    """As a collector of OpenTelemetry names it."""
+    return [line.replace("vllm:", "vllm_") for line in _vllm(t_s)]
+
+
+def _ranked_sglang(t_s: float) -> list[str]:
+    """Two ranks share the requests of a replica: the second has nothing to do, and its throughput is left over."""
+    busy = [line.replace('{model_name="chat"', '{model_name="chat",dp_rank="0"') for line in _sglang(t_s)]
+    idle = [
+        f'sglang:{name}{{model_name="chat",dp_rank="1"}} {value}'
+        for name, value in (("gen_throughput", 900), ("num_queue_reqs", 0), ("num_running_reqs", 0), ("token_usage", 0))
+    ]
+    return [*busy, *idle]
+
+
+def _renamed_llm_d(t_s: float) -> list[str]:
+    """While the endpoint picker writes its new names and the old ones; the new ones have a label more."""
+    new = []
+    for line in _llm_d(t_s):
+        name = line.replace("inference_objective_", "llm_d_epp_").replace("inference_pool_", "llm_d_epp_")
+        new.append(
+            name.replace("ready_pods", "ready_endpoints").replace("target_model", 'fairness_id="a",target_model')
+        )
+    return [*new, *_llm_d(t_s)]
+
+
 def _sglang(t_s: float) -> list[str]:
     own = 'model_name="chat"'
     return [
@@ -86,8 +116,8 @@ def _llm_d(t_s: float) -> list[str]:
     return [
         *_histogram("inference_objective_request_duration_seconds", own, EPP, t_s),
         f"inference_objective_request_total{{{own}}} {RPS / 2 * t_s}",
-        f'inference_pool_average_queue_size{{name="chat"}} {QUEUE / 2}',
-        'inference_pool_ready_pods{name="chat"} 1',
+        f'inference_pool_average_queue_size{{name="chat"}} {QUEUE / REPLICAS}',
+        f'inference_pool_ready_pods{{name="chat"}} {REPLICAS}',
         f'inference_pool_average_kv_cache_utilization{{name="chat"}} {CACHE}',
     ]
 
@@ -111,10 +141,14 @@ def _envoy(t_s: float) -> list[str]:
 TEXTS: dict[str, Text] = {
     "vllm": _vllm,
     "old-vllm": _old_vllm,
+    "behind-ray": _behind_ray,
+    "collected-vllm": _collected_vllm,
     "sglang": _sglang,
+    "ranked-sglang": _ranked_sglang,
     "triton": _triton,
     "tgi": _tgi,
     "llm-d": _llm_d,
+    "renamed-llm-d": _renamed_llm_d,
     "kserve": _kserve,
     "istio": _istio,
     "envoy": _envoy,

@@ -20,7 +20,26 @@ SPEED = 2.0
 """Windows of 5 minutes and 1 minute are 150 s and 30 s of the history."""
 EVERY_S, AHEAD_S = 10.0, 1200.0
 """Between two samples, and from the start of Prometheus to the last one."""
-CASES = [(name, name) for name in TEXTS if name != "old-vllm"] + [("old-vllm", "vllm")]
+VARIANTS = {
+    "old-vllm": "vllm",
+    "behind-ray": "vllm",
+    "collected-vllm": "vllm",
+    "ranked-sglang": "sglang",
+    "renamed-llm-d": "llm-d",
+}
+TWICE = {
+    "two-jobs": (
+        'job="a",namespace="prod",pod="{pod}"',
+        'job="b",kubernetes_namespace="prod",kubernetes_pod_name="{pod}"',
+    ),
+    "two-stores": ('job="a",namespace="prod",pod="{pod}",ha="0"', 'job="a",namespace="prod",pod="{pod}",ha="1"'),
+    "by-collector": (
+        'job="a",namespace="prod",pod="{pod}"',
+        'job="b",namespace="otel",pod="collector",exported_namespace="prod",exported_pod="{pod}"',
+    ),
+}
+"""Labels of the two copies of each series of vLLM, where a server is scraped twice."""
+CASES = [(name, VARIANTS.get(name, name)) for name in TEXTS] + [(name, "vllm") for name in TWICE]
 
 
 @pytest.fixture(scope="module")
@@ -36,18 +55,31 @@ def _history(now_s: float) -> str:
     """Load since long before `now_s`, in the format of OpenMetrics."""
     first_s = now_s - 2 * WINDOW_S / SPEED
     times_s = np.arange(first_s, now_s + AHEAD_S, EVERY_S).tolist()
-    lines, shape = [], re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")
-    for name, text in TEXTS.items():
+    lines: list[str] = []
+    shape = re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")
+    for name, text in [*TEXTS.items(), ("prefixed", _prefixed), ("half-dead", TEXTS["vllm"])]:
         for replica in range(REPLICAS):
-            own = (
-                f'server="{name}",instance="{name}-{replica}",job="{"chat" if name == "tgi" else f"{name}-{replica}"}"'
-            )
+            dead = name == "half-dead" and replica == 1
+            job = "chat" if name == "tgi" else f"{name}-{replica}"
+            owns = [f'server="{name}",instance="{name}-{replica}",job="{job}"']
+            for twice, copies in TWICE.items() if name == "vllm" else ():
+                owns += [f'server="{twice}",{each.format(pod=f"chat-{replica}")}' for each in copies]
             for at_s in times_s:
-                for found in map(shape.fullmatch, text(1000.0 + at_s - first_s)):
+                for found in map(shape.fullmatch, _dead() if dead else text(1000.0 + at_s - first_s)):
                     assert found is not None
                     series, labels, value = found.groups("")
-                    lines.append(f"{series}{{{labels}{',' if labels else ''}{own}}} {value} {at_s:.3f}")
+                    inner = f"{labels}," if labels else ""
+                    lines.extend(f"{series}{{{inner}{own}}} {value} {at_s:.3f}" for own in owns)
     return "\n".join([*lines, "# EOF", ""])
+
+
+def _prefixed(t_s: float) -> list[str]:
+    return [line.replace("vllm:", "ours_vllm:") for line in TEXTS["vllm"](t_s)]
+
+
+def _dead() -> list[str]:
+    """A replica of vLLM whose clients left."""
+    return [re.sub(r"(num_requests_running\S+) .*", r"\1 0", line) for line in TEXTS["vllm"](1000.0)]
 
 
 def _collector(url: str, kind: str, *sources: str, objective_s: float = 2.0) -> SloCollector:
@@ -104,10 +136,27 @@ def test_too_few_requests_tell_no_latency(url: str) -> None:
 
 
 def test_a_service_that_a_source_does_not_know_is_unknown_and_not_zero(url: str) -> None:
-    """Nothing matches: no service, and no signal."""
+    """Nothing matches: no service, and no signal. A gap says it, by source where sources are named."""
     batch = _collector(url, "nothing", *DEFAULT_SOURCES).collect(0.0)
     assert batch.services is not None
     assert len(batch.services.service) == 0
+    assert [gap.reason for gap in batch.gaps] == ["holds no series of vllm, sglang, triton, tgi, llm-d"]
+    batch = _collector(url, "vllm", "vllm", "tgi").collect(0.0)
+    assert [gap.reason for gap in batch.gaps if "bucket" not in gap.reason] == ["tgi: holds no series"]
+
+
+def test_series_with_other_names_are_named(url: str) -> None:
+    """A prefix that is not known makes no server silent: the names that look like it are in the gap."""
+    batch = _collector(url, "prefixed", *DEFAULT_SOURCES).collect(0.0)
+    assert len(batch.gaps) == 1
+    assert batch.gaps[0].reason.startswith("vllm: no series has a name that is read; the nearest seen: ours_vllm:")
+
+
+def test_requests_that_wait_at_a_dead_engine_do_not_count(url: str) -> None:
+    """One of two replicas ran and ended nothing for the whole window: what waits there is named and no queue."""
+    batch = _collector(url, "half-dead", "vllm").collect(0.0)
+    assert _chat(batch)["queue_depth"] == QUEUE / REPLICAS
+    assert any("3.5 requests wait at servers that ran and ended none for 5 min" in gap.reason for gap in batch.gaps)
 
 
 def test_a_prometheus_that_is_down_is_a_gap_for_each_query() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -140,3 +141,109 @@ def test_what_servers_measure_replaces_what_the_cluster_says() -> None:
     unnamed = replace(_services(), wake_age_s=np.full(2, np.nan))
     assert np.isnan(_with_signals(unnamed, [(signals, 2.0)]).wake_age_s).all(), "only a signal that is named counts"
     assert assemble([Batch("slo", 0.0, services=signals)], 0.0)[0].services.id.tolist() == []
+
+
+class Engines(Answered):
+    """The answers by engine are the test's too; each row names pod and engine."""
+
+    rows: dict[str, dict[str, float]]
+
+    def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
+        if measure not in {"waited", "ran", "finished"}:
+            return super()._query(source, measure, window_s)
+        if measure not in self.rows:
+            return "partial answer"
+        ends = {} if measure == "finished" else {"engine": "0"}
+        return [
+            Series({"model_name": "chat", "autopilot_pod": pod} | ends, (0.0, f"{value}"))
+            for pod, value in self.rows[measure].items()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "queue"),
+    [
+        ({"waited": {"a": 3}, "ran": {"a": 0}, "finished": {}}, math.nan),
+        ({"waited": {"a": 3}, "ran": {"a": 0}, "finished": {"a": 0}}, math.nan),
+        ({"waited": {"a": 2}, "ran": {"a": 0, "b": 5}, "finished": {"b": 9}}, 1.0),
+        ({"waited": {"a": 3}, "ran": {"a": 0}, "finished": {"a": 9}}, 3.0),
+        ({"waited": {"a": 3}, "ran": {"a": 1}, "finished": {}}, 3.0),
+        ({"waited": {"a": 3}, "ran": {}, "finished": {}}, 3.0),
+        ({"waited": {"a": 3}, "ran": {"a": 0}}, 3.0),
+        ({"waited": {}, "ran": {"a": 0}, "finished": {}}, 3.0),
+    ],
+)
+def test_a_queue_is_in_doubt_only_where_nothing_runs_and_nothing_ends(
+    rows: dict[str, dict[str, float]], queue: float
+) -> None:
+    """What waits at such an engine does not count, and a gap names it; what is not known doubts nothing."""
+    collector = Engines(BUSY, BUCKETS, 2.5)
+    collector.rows = rows
+    batch = collector.collect(0.0)
+    assert _chat(batch).queue_depth.tolist() == pytest.approx([queue], nan_ok=True)
+    assert any("ran and ended none" in gap.reason for gap in batch.gaps) == (queue != 3.0)
+
+
+@pytest.mark.parametrize(
+    ("warnings", "rate_rps"),
+    [
+        ([], 30.0),
+        (["PromQL info: metric might not be a counter"], 30.0),
+        (["No StoreAPIs matched for this query"], None),
+        (
+            ["PromQL info: metric might not be a counter", "receive series from store-1: context deadline exceeded"],
+            None,
+        ),
+    ],
+)
+def test_an_answer_from_a_part_of_the_data_is_none(
+    warnings: list[str], rate_rps: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gap says why the value is unknown. A note on the query says nothing of the data."""
+
+    def answer(*_: object) -> bytes:
+        rows = [{"metric": {"model_name": "chat"}, "value": [1, "30"]}]
+        return json.dumps({"status": "success", "data": {"result": rows}, "warnings": warnings}).encode()
+
+    monkeypatch.setattr("collectors.slo.collector.get_limited", answer)
+    batch = SloCollector("http://prometheus", sources=["vllm"]).collect(0.0)
+    if rate_rps is not None:
+        assert _chat(batch).rate_rps.tolist() == [rate_rps]
+        return
+    assert batch.services is None
+    assert all(f"partial answer: '{warnings[-1]}'" in gap.reason for gap in batch.gaps)
+
+
+@pytest.mark.parametrize(
+    ("sources", "names", "gaps"),
+    [
+        (None, [], ["holds no series of vllm, sglang, triton, tgi, llm-d"]),
+        (["tgi"], [], ["tgi: holds no series"]),
+        (None, ["x_SGLang_queue"], ["sglang: no series has a name that is read; the nearest seen: x_SGLang_queue"]),
+        (["vllm"], None, ["vllm: holds no series"]),
+    ],
+)
+def test_a_source_that_holds_nothing_is_a_gap(
+    sources: list[str] | None, names: list[str] | None, gaps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first answer, with the nearest names where Prometheus tells them."""
+    asked = []
+
+    def told(*_: object) -> bytes:
+        asked.append(1)
+        return json.dumps({"data": names if names is not None else {"result": []}}).encode()
+
+    monkeypatch.setattr("collectors.slo.unread.get_limited", told)
+    monkeypatch.setattr("collectors.slo.collector.get_limited", lambda *_: b'{"status":"success","data":{"result":[]}}')
+    collector = SloCollector("http://prometheus", sources=sources)
+    for now_s in (0.0, 15.0, 30.0):
+        assert [gap.reason for gap in collector.collect(now_s).gaps] == gaps
+    assert len(asked) == 1, "the names are asked for seldom"
+
+
+def test_series_that_name_no_service_are_a_gap() -> None:
+    """A server without the label of its model is not silent."""
+    batch = _with_rows("queue_depth", {}, "5")
+    assert [gap.reason for gap in batch.gaps if gap.signal == "queue_depth"] == [
+        "vllm: series without a label model_name do not count"
+    ]
