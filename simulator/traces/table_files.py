@@ -136,7 +136,7 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     def plain(cell: object) -> object:
         if not isinstance(cell, str):
             return cell
-        acts = cell.startswith("\t") or printable(cell).lstrip(" \u00a0\u3000?").startswith(FORMULA_STARTS)
+        acts = cell.startswith(("\t", "\r")) or printable(cell).lstrip(" \u00a0\u3000?").startswith(FORMULA_STARTS)
         return printable(f"'{cell}" if acts else cell)
 
     safe: pd.DataFrame = frame.apply(lambda column: column.map(plain) if column.dtype.kind == "O" else column)
