@@ -24,7 +24,7 @@ from collectors.kubernetes.gangs import Gang, PodFacts, declarations, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.offers import asked_of_nodes
-from collectors.kubernetes.opt_outs import OptOuts, consent
+from collectors.kubernetes.opt_outs import OptOuts, consent, stays
 from collectors.kubernetes.shapes import (
     ClaimedBy,
     PodShape,
@@ -137,7 +137,10 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         "last_checkpoint_s": cluster.heartbeats.last_checkpoint_s(holding, now_s),
         "checkpoint_on_request": stated.values["checkpoint_on_request"]
         and cluster.heartbeats.saves(gang.key, holding, now_s),
-        "preemptible": stated.preemptible and not daemon and not cluster.budget(gang),
+        "preemptible": stated.preemptible
+        and not daemon
+        and not cluster.budget(gang)
+        and not any(stays(each.pod.metadata) for each in holding),
     }
     waits = (
         values["state"] == State.PENDING and not stated.values["mig_profile"] >= 0 and not stated.values["gpu_milli"]

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 import msgspec
 
 SLO_CLASS, OBJECTIVE = "gpu-autopilot.io/slo-class", "gpu-autopilot.io/objective-s"
+NOT_EVICTED = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+    "karpenter.sh/do-not-evict": "true",
+}
+"""Annotations by which the owner of a pod tells cluster-autoscaler and Karpenter to leave it where it runs."""
+
 KEPT_ANNOTATIONS = (
+    *NOT_EVICTED,
     "gpu-autopilot.io/",
     "kueue.x-k8s.io/",
     "kai.scheduler/",
