@@ -1,7 +1,8 @@
 """Slurm accounting: `sacct --parsable2` output, the MIT Supercloud log (CSV), or our columns.
 
 The fields to ask `sacct --allusers --parsable2` for are JobID, User, Account, JobName, Partition, State,
-Submit, Start, End, Timelimit, NNodes, NCPUS and ReqTRES; the first, State and the times are required.
+Submit, Start, End, Elapsed, Timelimit, NNodes, NCPUS and ReqTRES; the first, State and the times are required. The
+times are local and have no zone, so that they repeat or skip an hour where the clocks change: Elapsed counts.
 """
 
 from __future__ import annotations
@@ -114,6 +115,10 @@ def _from_sacct(frame: Any, path: Path) -> Imported:
     jobs = jobs[~never & ~running]
     times = {name: timestamps_s(jobs, name, path) for name in ("Submit", "Start", "End")}
     zero = times["Submit"].min()
+    ran = times["End"] - times["Start"]
+    elapsed = next((jobs[name].map(_elapsed_s) for name in ("Elapsed", "ElapsedRaw") if name in jobs), ran)
+    duration = elapsed.where(elapsed.notna(), ran)
+    duration = duration.where(duration >= 0)
     requested = jobs["ReqTRES" if "ReqTRES" in jobs else "AllocTRES"] if {"ReqTRES", "AllocTRES"} & set(jobs) else None
     table = {
         "job_id": jobs["JobID"],
@@ -122,8 +127,8 @@ def _from_sacct(frame: Any, path: Path) -> Imported:
         "name": jobs.get("JobName"),
         "submit_s": times["Submit"] - zero,
         "start_s": times["Start"] - zero,
-        "end_s": times["End"] - zero,
-        "duration_s": times["End"] - times["Start"],
+        "end_s": (times["End"] - zero).where(ran >= duration, times["Start"] - zero + duration),
+        "duration_s": duration,
         "gpus": 0.0 if requested is None else requested.astype("string").fillna("").map(_gpus_of),
         "nodes": number_column(jobs, "NNodes", path) if "NNodes" in jobs else np.nan,
         "cpus": number_column(jobs, "NCPUS", path) if "NCPUS" in jobs else np.nan,
@@ -133,9 +138,23 @@ def _from_sacct(frame: Any, path: Path) -> Imported:
     }
     result = pd.DataFrame(table)
     notes = _limits_note(result)
+    if differ := int((duration.notna() & (duration != ran)).sum()):
+        notes.append(f"{counted(differ, 'job has|jobs have')} another run time than End - Start; Elapsed counts")
+    if unknown := int(duration.isna().sum()):
+        notes.append(
+            f"{counted(unknown, 'job ends|jobs end')} before the start; without Elapsed the run time is unknown"
+        )
     if step.any():
         notes.append(f"{int(step.sum()):,} job steps skipped (their job counts)")
     return Imported(result, len(frame), dropped, notes=notes)
+
+
+def _elapsed_s(text: object) -> float:
+    """Seconds of Elapsed, or of ElapsedRaw, which is a number."""
+    try:
+        return float(str(text))
+    except ValueError:
+        return clock_s(text)
 
 
 def _gpus_of(tres: str) -> float:

@@ -239,6 +239,41 @@ def test_sacct_output_skips_steps_and_reads_limits(tmp_path: Path) -> None:
     assert np.isnan(clock_s("Partition_Limit"))
 
 
+@pytest.mark.parametrize(
+    ("field", "elapsed", "run_s", "note"),
+    [
+        (
+            "Elapsed",
+            ("00:20:00", "05:00:00", "01:00:00", "01:00:00"),
+            [1200, 18_000, 3600, 3600],
+            "3 jobs have another",
+        ),
+        ("ElapsedRaw", ("1200", "18000", "3600", "3600"), [1200, 18_000, 3600, 3600], "3 jobs have another"),
+        ("Comment", ("", "", "", ""), [14_400, 3600, 7200], "1 job ends before the start"),
+    ],
+)
+def test_run_times_across_a_change_of_the_clocks(
+    field: str, elapsed: tuple[str, ...], run_s: list[float], note: str, tmp_path: Path
+) -> None:
+    """The local times repeat an hour in autumn and skip one in spring. Elapsed counts; nothing is ever negative."""
+    times = (
+        ("2026-11-01T01:40:00", "2026-11-01T01:50:00", "2026-11-01T01:10:00"),
+        ("2026-10-31T23:00:00", "2026-10-31T23:30:00", "2026-11-01T03:30:00"),
+        ("2026-11-01T09:00:00", "2026-11-01T09:10:00", "2026-11-01T10:10:00"),
+        ("2026-03-08T01:00:00", "2026-03-08T01:30:00", "2026-03-08T03:30:00"),
+    )
+    lines = [f"JobID|Account|Submit|Start|End|{field}|State|ReqTRES"]
+    for number, (row, text) in enumerate(zip(times, elapsed, strict=True)):
+        lines.append("|".join((str(number), "lab", *row, text, "COMPLETED", "gres/gpu=4")))
+    source = tmp_path / "sacct.txt"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    report = import_trace("slurm", source, tmp_path / "out.csv")
+    jobs = read_jobs(tmp_path / "out.csv")
+    assert sorted(jobs.duration_s.tolist()) == sorted(run_s)
+    assert any(note in each for each in report.notes)
+    assert "-" not in "".join(line.split(",")[2] for line in (tmp_path / "out.csv").read_text("utf-8").splitlines())
+
+
 def test_supercloud_log_as_published(tmp_path: Path) -> None:
     """The MIT log counts GPUs by its TRES numbers and limits in minutes; its unlimited is no number."""
     source = tmp_path / "slurm-log.csv"
