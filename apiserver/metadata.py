@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from apiserver.errors import FieldError, forbidden_field, invalid_value, required, too_long
+from apiserver.errors import FieldError, forbidden_field, invalid_value, required, shown, too_long
 
 Obj = dict[str, Any]
 QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -123,6 +123,10 @@ def path_segment_errors(name: str) -> list[str]:
     return [f"may not contain '{each}'" for each in ("/", "%") if each in name]
 
 
+MOST_CONTROLLERS = 16
+"""References that are told of as a second controller: each of these errors repeats all references."""
+
+
 def owner_errors(metadata: Obj) -> list[FieldError]:
     """What is wrong with references to owners."""
     path = "metadata.ownerReferences"
@@ -134,9 +138,10 @@ def owner_errors(metadata: Obj) -> list[FieldError]:
                 errors.append(invalid_value(f"{path}.{name}", each.get(name, ""), f"{word} must not be empty"))
         if each.get("controller"):
             controllers.append(f"{each.get('kind', '')}/{each.get('name', '')}")
-    for each in controllers[1:]:
+    listed = shown(references) if len(controllers) > 1 else ""
+    for each in controllers[1:MOST_CONTROLLERS]:
         text = 'Only one reference can have Controller set to true. Found "true" in references for '
-        errors.append(invalid_value(path, references, f"{text}{controllers[0]} and {each}"))
+        errors.append(invalid_value(path, references, f"{text}{controllers[0]} and {each}", raw=listed))
     return errors
 
 
