@@ -421,7 +421,7 @@ class KubernetesActuator:
 
 
 def _begun_words(effect: Effect, lever: Lever) -> str:
-    """What begins. The owner of work that is taken back is told why no annotation of the owner keeps it."""
+    """What begins; where work is taken back, also why its annotations do not keep it."""
     takes = effect.instruction.operation.takes
     if takes not in {StopReason.RECLAIM, StopReason.RECLAIM_MOVE}:
         return lever.words

@@ -25,7 +25,7 @@ class Part(msgspec.Struct, rename="camel"):
 
 
 class Named(Part):
-    """An entry of a list that is told by its name."""
+    """An entry of a list, known by its name."""
 
     name: str
 
@@ -356,7 +356,7 @@ class Check(Object):
 
 
 class Conditioned(Object):
-    """An object of which only the conditions are read, such as a ProvisioningRequest."""
+    """An object whose conditions alone are read, such as a ProvisioningRequest."""
 
     status: _Conditions | None = None
 

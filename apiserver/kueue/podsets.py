@@ -121,7 +121,7 @@ def merged(metadata: Obj, spec: Obj, addition: Addition) -> Addition:
         tolerations=list(spec.get("tolerations") or []),
         gates=list(spec.get("schedulingGates") or []),
     )
-    if SLICE_NAME in addition.annotations:  # those of an earlier slice give way
+    if SLICE_NAME in addition.annotations:  # it replaces those of an earlier slice
         base.annotations = {
             key: value for key, value in base.annotations.items() if key not in {SLICE_NAME, WORKLOAD_ANNOTATION}
         }

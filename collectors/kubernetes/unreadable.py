@@ -102,8 +102,8 @@ class Unreadable:
     ) -> Alone:
         """What is left alone.
 
-        `key_of`: the gang of a pod, Job or Workload. `reads`: a pod was read before. `nodes_of`: the nodes of which a
-        claim may have devices that nobody is known to hold.
+        `key_of`: the gang of a pod, Job or Workload. `reads`: a pod was read before. `nodes_of`: the nodes where a
+        claim may have devices without a known holder.
         """
         found = Alone()
         for kind in (kinds.PODS, kinds.JOBS, kinds.WORKLOADS):
