@@ -14,6 +14,7 @@ from typing import Any
 from autopilot.contract.inference import Facts, infer, is_share, pod_profile, spans_members
 from autopilot.contract.reading import Problem, show, value_text
 from autopilot.contract.tree import Domain, Trust, fields_by_key
+from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.hardware.mig_facts import Profile
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass
@@ -303,8 +304,8 @@ RULES: tuple[Rule, ...] = (
 
 
 def _same_model(name: str, word: str) -> bool:
-    model = find_gpu_model(word)
-    return name.lower() == word.lower() or (model is not None and model is find_gpu_model(name))
+    wanted, there = find_product(word), find_product(name)
+    return name.lower() == word.lower() or (wanted is not None and there is not None and wanted.name == there.name)
 
 
 def _profiles(name: str) -> str:
@@ -314,5 +315,5 @@ def _profiles(name: str) -> str:
 
 def _memory_gb(name: str) -> float:
     """Memory of a model; infinite if unknown, so that no request is refused for it."""
-    model = find_gpu_model(name)
-    return float(model.memory_gb) if model else float("inf")
+    product = find_product(name)
+    return float(product.memory_gb) if product else float("inf")

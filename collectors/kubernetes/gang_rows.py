@@ -15,7 +15,7 @@ import msgspec
 
 from autopilot.contract import LEVEL_OF, PREFIX, Contract, Facts, parse_contract
 from autopilot.contract.annotations import WINDOW
-from autopilot.core.hardware.mig_profiles import find_gpu_model
+from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import UNCLAIMED
 from collectors.kubernetes.constraints import Constraints, Meets, asked_by
@@ -60,6 +60,7 @@ class Cluster:
     queue: Callable[[Gang], int] = lambda _: 0
     queue_stopped: Callable[[Gang], bool] = lambda _: False
     left: Callable[[Gang], str] = lambda _: ""  # why it is left alone, since an object cannot be read
+    shared: Callable[[Gang], str] = lambda _: ""  # why it is left alone, since a layer shares its GPUs
     service: Callable[[str, str], int] = lambda _namespace, _name: -1
     budget: Callable[[Gang], bool] = lambda _: False  # a PodDisruptionBudget forbids its eviction now
     class_value: Callable[[str], int | None] = lambda _: None  # "" is the global default
@@ -114,6 +115,8 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     shapes = shapes or [each for each in shapes_of_pods(gang) if each.ask.any_gpu]  # by allocated claims
     left = cluster.left(gang)
     unclear += (("unreadable", left),) if left else ()
+    shared = cluster.shared(gang)
+    unclear += (("sharing", shared),) if shared else ()
     if not shapes:
         return GangRow({}, problems=unclear) if unclear else None
     check_size(shapes)
@@ -407,7 +410,7 @@ def _models(wanted: tuple[str, ...], models: tuple[str, ...]) -> int:
     """GPU models by any of their names as a bit set; 0: any."""
     bits = 0
     for text in wanted:
-        known = find_gpu_model(text)
+        known = find_product(text)
         for code, name in enumerate(models):
             if name.lower() == text.lower() or (known is not None and known.name == name):
                 bits |= 1 << code

@@ -110,6 +110,11 @@ class Nodes:
             if found is not None:
                 self._see(found, again=True)
 
+    def barred(self, node: str) -> str:
+        """Why a node takes no decision, since a layer shares its GPUs; "" where none does."""
+        slots = self.slots.get(node)
+        return slots.facts.barred if slots is not None else ""
+
     def give(self, node: str, pod: str, ask: Ask, *, leaving: bool = False) -> None:
         """A pod holds GPUs of a node, and may be about to leave."""
         new = (node, ask, leaving)

@@ -15,11 +15,13 @@ from typing import Any
 
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
 from autopilot.contract.notes import read_json, read_record, shown
+from autopilot.core.hardware.gpu_products import find_product, find_product_of_instance_type
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
 from autopilot.core.model.snapshot import GPU_MILLI, Recut
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, MIG, SHARED, is_gpu
 from collectors.kubernetes.notices import announced
+from collectors.kubernetes.sharing import Layer, layer_of
 from collectors.kubernetes.wire import Node, condition
 
 MOST_GPUS = 72
@@ -46,6 +48,25 @@ POOL = (
     "node.kubernetes.io/instance-type",
 )
 """Labels that name a group of equal nodes, the first that is there counts."""
+
+PRODUCT = (
+    "nvidia.com/gpu.product",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "eks.amazonaws.com/instance-gpu-name",
+)
+COUNT = (
+    "nvidia.com/gpu.count",
+    "cloud.google.com/gke-accelerator-count",
+    "karpenter.k8s.aws/instance-gpu-count",
+    "eks.amazonaws.com/instance-gpu-count",
+)
+MEMORY_MIB = (
+    "nvidia.com/gpu.memory",
+    "karpenter.k8s.aws/instance-gpu-memory",
+    "eks.amazonaws.com/instance-gpu-memory",
+)
+"""Labels of feature discovery, GKE, Karpenter and the auto mode of EKS, the first that is there counts."""
 
 MAINTENANCE = ("aws-node-termination-handler/scheduled-maintenance", "node.kubernetes.io/out-of-service", "maintenance")
 """Taints of nodes that should get no new work (the last one as any part of the key)."""
@@ -92,6 +113,7 @@ class NodeFacts:
     reclaim_at_s: float
     recut: int
     by_claims: bool  # it offers GPUs by claims, and none as a resource
+    barred: str  # why it takes no decision: a layer shares its GPUs in a way that is not read; "": none does
     mig_fixed: bool  # no MIG manager changes its geometry: it is not set up for `mig-config`, or offers GPUs by claims
     cpu_milli: int
     memory_mib: int
@@ -101,7 +123,7 @@ class NodeFacts:
 def has_gpus(node: Node) -> bool:
     """True for a node with GPUs, also where its device plugin is down."""
     capacity = node.status.capacity or {}
-    return any(map(is_gpu, capacity)) or bool(node.metadata.label("nvidia.com/gpu.product"))
+    return any(map(is_gpu, capacity)) or bool(_first(node, PRODUCT)) or bool(layer_of(node).name)
 
 
 def facts_of(
@@ -111,17 +133,13 @@ def facts_of(
     `reclaim_at_s`: see `notices`.
     """
     problems: list[tuple[str, str]] = []
+    layer = layer_of(node)
     product = node.metadata.label("nvidia.com/gpu.product")
-    model = model_of(product)
-    if not product:
-        problems.append(
-            (
-                "nvidia.com/gpu.product",
-                "the label is missing, so its GPU model is unknown; install GPU feature discovery",
-            )
-        )
+    model = _model(node, layer, problems)
     offered = _offered(node, problems)
-    gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, offered, problems)
+    gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, layer, offered, problems)
+    if layer.barred:
+        problems.append(("sharing", layer.barred))
     by_claims = not offered and named > 0  # dynamic resource allocation
     if by_claims:
         gpus, cut, usable = named, 0, named
@@ -153,11 +171,12 @@ def facts_of(
         or node.metadata.deletion_timestamp is not None
         or announced(node)
         or any(each.key.endswith(MAINTENANCE) for each in taints)
-        or any(signal == "allocatable" for signal, _ in problems),
+        or any(signal in {"allocatable", "sharing"} for signal, _ in problems),
         spot=any(node.metadata.label(key) == value for key, value in SPOT.items()),
         reclaim_at_s=reclaim_at_s,
         recut=_recut(node),
         by_claims=by_claims,
+        barred=layer.barred,
         mig_fixed=by_claims
         or node.metadata.label("nvidia.com/mig.capable") != "true"
         or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
@@ -180,12 +199,33 @@ def _stated(
     return -1 if value is None else value
 
 
-def model_of(product: str) -> str:
+def model_of(product: str, memory_mib: int = 0) -> str:
     """Our name of a GPU model from the product label: `H100-80GB` for `NVIDIA-H100-80GB-HBM3-MIG-1g.10gb`."""
     if not product:
         return UNKNOWN_MODEL
-    known = find_gpu_model(product)
+    known = find_product(product, memory_mib)
     return known.name if known is not None else _VENDOR.sub("", _DECORATION.sub("", product))[:63]
+
+
+def _model(node: Node, layer: Layer, problems: list[tuple[str, str]]) -> str:
+    """The GPU model of a node, by the labels of feature discovery and of clouds, its layer or its instance type."""
+    key = next((key for key in PRODUCT if node.metadata.label(key)), "")
+    product = node.metadata.label(key) if key else layer.product
+    if not product:
+        bought = find_product_of_instance_type(node.metadata.label("node.kubernetes.io/instance-type"))
+        if bought is not None:
+            return bought.name
+        text = "the label is missing, so its GPU model is unknown; install GPU feature discovery"
+        problems.append((PRODUCT[0], text))
+        return UNKNOWN_MODEL
+    memory_mib = quantity.whole(_first(node, MEMORY_MIB)) if key else layer.memory_mib
+    if "-MIG-" in product:  # then the memory is that of an instance
+        memory_mib = 0
+    found = find_product(product, memory_mib)
+    if found is not None and not found.sure:
+        text = f"{shown(product)} is taken for {found.name}, by its first word and a memory of {found.memory_gb} GB"
+        problems.append((key or "model", text))
+    return model_of(product, memory_mib)
 
 
 def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int, int]]:
@@ -209,25 +249,31 @@ def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int
 
 
 def _counts(
-    node: Node, model: str, product: str, offered: dict[str, tuple[int, int]], problems: list[tuple[str, str]]
+    node: Node,
+    model: str,
+    product: str,
+    layer: Layer,
+    offered: dict[str, tuple[int, int]],
+    problems: list[tuple[str, str]],
 ) -> tuple[int, int, int, int, tuple[tuple[str, int], ...], str]:
     """Physical GPUs, those in MIG mode, usable ones, pods per GPU, instances, and the profile of strategy single."""
     whole, free = (sum(pair) for pair in zip(offered.get(GPU, (0, 0)), offered.get(SHARED, (0, 0)), strict=True))
-    replicas = max(quantity.whole(node.metadata.label("nvidia.com/gpu.replicas")), 1)
+    replicas = max(quantity.whole(node.metadata.label("nvidia.com/gpu.replicas")), layer.clients, 1)
     if replicas > GPU_MILLI:
         problems.append(("allocatable", f"it states {replicas} pods for each GPU; at most {GPU_MILLI} count"))
         replicas = GPU_MILLI
-    single = find_profile_name(product.rpartition("-MIG-")[2]) if "-MIG-" in product else None
+    single = find_profile_name(layer.profile or product.rpartition("-MIG-")[2])
     if single is not None:
-        facts = find_gpu_model(product)
+        facts = find_gpu_model(model)
         profile = find_profile(facts, str(single)) if facts is not None else None
-        cut = min(ceil(whole / (profile.max_instances if profile is not None else 1)), MOST_GPUS)
-        return cut, cut, 0, 1, ((str(single), free),), str(single)
+        instances = ceil(whole / layer.clients)
+        cut = min(layer.gpus or ceil(instances / (profile.max_instances if profile is not None else 1)), MOST_GPUS)
+        return cut, cut, 0, 1, ((str(single), ceil(free / layer.clients)),), str(single)
     profiles = {}
     for name, (_, instances) in offered.items():
         if name.startswith(MIG) and instances and (found := find_profile_name(name)) is not None:
             profiles[str(found)] = instances
-    labelled = quantity.whole(node.metadata.label("nvidia.com/gpu.count"))
+    labelled = layer.gpus or quantity.whole(_first(node, COUNT))
     plugged = whole // replicas
     gpus = labelled or plugged + (_least_gpus(model, profiles) if profiles else 0)
     if gpus > MOST_GPUS:

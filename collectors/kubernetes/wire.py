@@ -24,11 +24,19 @@ KEPT_ANNOTATIONS = (
     "scheduling.k8s.io/",
     "pod-group-name",
     "deployment.kubernetes.io/revision",
+    "gpu-fraction",
+    "gpu-memory",
+    *(REGISTERS := ("hami.io/node-nvidia-register", "4pd.io/node-nvidia-register", "volcano.sh/node-vgpu-register")),
 )
-"""Prefixes of annotations that are kept in memory; the others can be 256 KiB of anything."""
+"""Prefixes of annotations that are kept in memory; the others can be 256 KiB of anything. `REGISTERS`: the lists of
+GPUs that device plugins of sharing layers write on their nodes.
+"""
 
 LONGEST_ANNOTATION = 1024
 """Longest value of an annotation that is kept whole; no valid one is longer. A longer one is cut, and then refused."""
+
+LONGEST_REGISTER = 16 * LONGEST_ANNOTATION
+"""The same for a register: that of 72 GPUs."""
 
 NOTHING: Mapping[str, str] = {}
 
@@ -90,7 +98,7 @@ class Meta(Struct):
             self.finalizers = None
         if self.annotations:
             kept = {
-                name: value if len(value) <= LONGEST_ANNOTATION else value[: LONGEST_ANNOTATION + 1]
+                name: value[: (LONGEST_REGISTER if name in REGISTERS else LONGEST_ANNOTATION) + 1]
                 for name, value in self.annotations.items()
                 if name.startswith(KEPT_ANNOTATIONS)
             }

@@ -24,6 +24,7 @@ from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.rows import RowTable, member_table
 from collectors.kubernetes.service_work import Services
 from collectors.kubernetes.services import service_gaps
+from collectors.kubernetes.sharing import why_alone
 from collectors.kubernetes.unread import Unread
 from collectors.kubernetes.unreadable import Alone, Unreadable
 from collectors.kubernetes.wire import Pod
@@ -80,6 +81,7 @@ class Gangs:
         self.cluster.placed = lambda profile: profile in self.claims.nodes.placed
         self.served = Services(self.unreadable, self.claims, self.cluster.opt_outs)
         self.cluster.left = self._left
+        self.cluster.shared = lambda gang: why_alone(gang.pods.values(), self.nodes.barred)
         self.cluster.tenant = self._tenant
         self.cluster.service = lambda namespace, name: self.served.rows.get((namespace, name), -1)
         self.cluster.budget = self.served.budgeted

@@ -6,6 +6,7 @@ where the publisher of a trace does not disclose the model.
 
 from __future__ import annotations
 
+from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.hardware.mig import MODELS as MIG_MODELS
 from autopilot.core.hardware.mig import find_gpu_model
 
@@ -60,5 +61,7 @@ def model_for_label(label: str) -> str | None:
     for name in KNOWN_GPU_MODELS:
         if name.lower() == wanted:
             return name
-    model = find_gpu_model(label)
+    product, model = find_product(label), find_gpu_model(label)
+    if product is not None and product.name in KNOWN_GPU_MODELS:
+        return product.name
     return model.name if model is not None else None

@@ -34,11 +34,16 @@ FOLDER = Path(__file__).parents[1] / "data" / "field"
 
 def objects_of(path: Path) -> list[Json]:
     """The API objects of a file."""
+    documents = yaml.safe_load_all(path.read_text("utf-8"))
+    return made(*(each for document in documents for each in (document if isinstance(document, list) else [document])))
+
+
+def made(*written: Json) -> list[Json]:
+    """The API objects that are written in this way."""
     found: list[Json] = []
-    for document in yaml.safe_load_all(path.read_text("utf-8")):
-        for each in document if isinstance(document, list) else [document]:
-            copies, text = range(each.pop("copies", 1)), json.dumps(each)
-            found.extend(_object(json.loads(text.replace("{n}", str(number)))) for number in copies)
+    for each in written:
+        copies, text = range(each.pop("copies", 1)), json.dumps(each)
+        found.extend(_object(json.loads(text.replace("{n}", str(number)))) for number in copies)
     return list(json.loads(re.sub(r"\bT([-+]\d+)\b", lambda t: stamp(EPOCH_S + int(t[1])), json.dumps(found))))
 
 

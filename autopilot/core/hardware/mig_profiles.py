@@ -10,6 +10,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
+from autopilot.core.hardware.gpu_products import find_product, product_key
 from autopilot.core.hardware.mig_facts import MODELS, GpuModel, Profile
 from autopilot.core.model.errors import InputError
 
@@ -17,7 +18,6 @@ _PROFILE = re.compile(
     r"(?:nvidia\.com/)?(?:mig[- ])?(?:([1-9])c\.)?([1-9][0-9]?)g\.([1-9][0-9]{0,3})gb"
     r"(?:([-+.])([a-z]+(?:[.,][a-z]+)*))?"
 )
-_SHARING_SUFFIX = re.compile(r"-(?:mig-.*|shared)$")
 _PCI_ID = re.compile(r"(?:0x)?([0-9a-f]{4})10de|10de:([0-9a-f]{4})|0x([0-9a-f]{4})")
 
 
@@ -69,13 +69,7 @@ def resource_name(profile: str) -> str:
     return f"nvidia.com/mig-{profile.replace('+', '.')}"
 
 
-def _label_key(text: str) -> str:
-    """One spelling for `NVIDIA H100 80GB HBM3`, `NVIDIA-H100-80GB-HBM3-SHARED` and the like."""
-    key = re.sub(r"[\s_-]+", "-", text.strip().lower()).removeprefix("nvidia-")
-    return _SHARING_SUFFIX.sub("", _SHARING_SUFFIX.sub("", key))
-
-
-_BY_LABEL = {_label_key(label): model for model in MODELS for label in (model.name, *model.product_labels)}
+_BY_LABEL = {product_key(label): model for model in MODELS for label in (model.name, *model.product_labels)}
 _BY_PCI_ID = {device_id[2:6].lower(): model for model in MODELS for device_id in model.pci_device_ids}
 
 
@@ -84,12 +78,15 @@ def find_gpu_model(name: str) -> GpuModel | None:
 
     `name` is our name (`H100-80GB`), a product label (`NVIDIA-H100-80GB-HBM3`, with or without
     `-MIG-1g.10gb` and `-SHARED`), an exporter's modelName (`NVIDIA H100 80GB HBM3`) or a PCI device id
-    (`0x233010DE`, `10de:2330`, `0x2330`).
+    (`0x233010DE`, `10de:2330`, `0x2330`). A product that is cut like another one (an A800 like an A100) has its facts.
     """
-    if model := _BY_LABEL.get(_label_key(name)):
+    if model := _BY_LABEL.get(product_key(name)):
         return model
     match = _PCI_ID.fullmatch(name.strip().lower())
-    return _BY_PCI_ID.get(match[1] or match[2] or match[3]) if match else None
+    if match:
+        return _BY_PCI_ID.get(match[1] or match[2] or match[3])
+    product = find_product(name)
+    return _BY_LABEL.get(product.cuts.lower()) if product is not None else None
 
 
 def gpu_model(name: str | GpuModel) -> GpuModel:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.checkpoints.losses import saves_ratio, stop_losses
 from autopilot.core.checkpoints.writers import cannot_save
+from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory
 from autopilot.core.model.policy import Policy
@@ -208,6 +209,9 @@ def standing_reservations(memory: ControllerMemory, observation: Observation, pe
 
 @lru_cache(maxsize=512)
 def gpu_memory_mib(model: str) -> float:
-    """Memory of one GPU of `model` in MiB, as its name states it (`H100-80GB`); 0 when it does not."""
+    """Memory of one GPU of `model` in MiB, as its name states it (`H100-80GB`), else by its product; 0 if unknown."""
     tail = model.rsplit("-", 1)[-1]
-    return float(tail[:-2]) * 1024 if tail.endswith("GB") and tail[:-2].isdigit() else 0.0
+    if tail.endswith("GB") and tail[:-2].isdigit():
+        return float(tail[:-2]) * 1024
+    product = find_product(model)
+    return float(product.memory_gb) * 1024 if product is not None else 0.0

@@ -97,7 +97,7 @@ def test_every_rule_finds_a_case_above() -> None:
         (H100, {"mig_profile": "1g.18gb|1g.10gb"}),  # one alternative is enough
         (H100, {"gpu_type": "B200|NVIDIA-H100-80GB-HBM3"}),
         (H100, {"gpu_memory_gib": "80"}),
-        (H100, {"gpu_memory_gib": "96"}),  # the memory of a T4 is not known here: no reason to refuse
+        (Facts(gpu_models=("H100-80GB", "G1")), {"gpu_memory_gib": "96"}),  # the memory of a G1 is not known
         (Facts(gpus_per_member=8), {"gpu_milli": "500", "trust": "trusted"}),
         (Facts(mig_profile="1g.10gb"), {"mig_profile": "2g.20gb|1g.10gb"}),
         (Facts(queue_limit_gpus=16), {"members": "4", "min_members": "2", "gpus_per_member": "8"}),

@@ -184,14 +184,14 @@ def test_what_only_looks_like_a_contradiction_is_replayed() -> None:
     good = {"job_id": "a", "tenant": "t", "submit_s": 0, "duration_s": 9, "gpus": 2}
     rows: list[dict[str, Any]] = [
         {"mig_profile": "1g.10gb", "gpu_type": "T4|H100-80GB", "topology": "node"},
-        {"gpu_memory_gib": 96, "gpu_type": "H100-80GB|T4"},
+        {"gpu_memory_gib": 96, "gpu_type": "H100-80GB|G1"},
         {"gpu_memory_gib": 80, "gpu_type": "H100-80GB", "topology": "island"},
         {"gpu_memory_gib": 4000},
     ]
     frame = pd.DataFrame([good | row | {"job_id": f"j{number}"} for number, row in enumerate(rows)])
     assert len(jobs_from_frame(frame, Path("x.csv"))) == len(rows)
     known = jobs_from_frame(frame, Path("x.csv"), capacity=Capacity(16, {"H100-80GB": 16}))
-    assert known.job_id.tolist() == ["j0", "j2"], "the cluster has no T4, and no GPU of so much memory"
+    assert known.job_id.tolist() == ["j0", "j2"], "the cluster has no G1, and no GPU of so much memory"
     assert known.unusable == 2
 
 
