@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf, nan
+from math import ceil, gcd, inf, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -185,7 +185,8 @@ def jitter(duration_s: Sequence[float], ratio: float, seed: int) -> list[float]:
 def jobs_from_trace(trace: JobTrace, inventory: Inventory, *, jitter_ratio: float = 0.0, seed: int = 0) -> Jobs:
     """The jobs of a trace, for the hardware of `inventory`.
 
-    A gang without a stated number of nodes is divided into members of the widest node that it may use. Missing
+    A gang without a stated number of nodes has members as wide as the widest node that it may use, or as its least
+    width allows. Missing
     properties have the defaults of the workload contract (docs/workload-contract.md).
     """
     jobs = Jobs()
@@ -245,6 +246,16 @@ def _shapes(jobs: Jobs, trace: JobTrace, inventory: Inventory) -> list[int]:
     return codes
 
 
+def _widest_member(gpus: int, min_gpus: int, widest: int) -> int:
+    """GPUs of a member where the file names no members. An elastic gang gives and takes whole members, so its least
+    width is a number of them.
+    """
+    if not 0 < min_gpus < gpus:
+        return min(gpus, widest)
+    both = gcd(gpus, min_gpus)
+    return next(width for width in range(min(both, widest), 0, -1) if both % width == 0)
+
+
 def _shape(row: tuple[int, int, int, int, str, str, float, float, int, str], inventory: Inventory) -> Shape:
     gpus, nodes, min_gpus, milli, profile, gpu_type, memory_gib, cpus, memory_mib, topology = row
     models = 0
@@ -266,13 +277,13 @@ def _shape(row: tuple[int, int, int, int, str, str, float, float, int, str], inv
     elif nodes > 0:
         per_member = ceil(gpus / min(nodes, max(gpus, 1)))
     else:
-        per_member = min(gpus, max(widest, 1))
+        per_member = _widest_member(gpus, min_gpus, max(widest, 1))
     members = ceil(gpus / per_member) if gpus else 1
     spread = topology == Domain.SPREAD
     return Shape(
         gpus=gpus,
         per_member=per_member,
-        min_gpus=min(gpus, min_gpus) if min_gpus > 0 else gpus,
+        min_gpus=min(gpus, ceil(min_gpus / per_member) * per_member) if min_gpus > 0 and gpus else gpus,
         milli=0 if profile or milli >= 1000 or gpus == 0 else milli,
         profile=profile,
         models=models,
