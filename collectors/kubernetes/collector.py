@@ -31,7 +31,8 @@ from collectors.kubernetes.whole import clock_gaps, first_gaps, health_gaps, inc
 from collectors.kubernetes.wire import KaiQueue, Object, PriorityClass, ResourceQuota
 from collectors.kubernetes.work import Gangs
 from collectors.kueue import queues as kueue
-from collectors.kueue.wire import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from collectors.kueue.state import MULTIKUEUE
+from collectors.kueue.wire import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from collectors.kueue.wire import Topology as KueueTopology
 from collectors.training import NOBODY
 
@@ -86,6 +87,7 @@ class KubernetesCollector:
         self._kueue = kueue.Objects()
         self._topologies: dict[str, KueueTopology] = {}
         self._classes: dict[str, PriorityClass] = {}
+        self._checks: dict[str, AdmissionCheck] = {}
         self._kai: dict[str, KaiQueue] = {}
         self._quotas: dict[str, ResourceQuota] = {}
         self._admission = kueue.Admission({}, {})
@@ -270,7 +272,13 @@ class KubernetesCollector:
             changes = drain(kind)
             changes.there = [each for each in changes.there if self._readable(kind, each)]
             changed.append(_apply(kept, changes, type_))
-        drain(kinds.CHECKS)
+        _apply(self._checks, drain(kinds.CHECKS), AdmissionCheck)
+        multikueue = frozenset(
+            each.metadata.name for each in self._checks.values() if each.spec.controller_name == MULTIKUEUE
+        )
+        if multikueue != self._around.multikueue:
+            self._around.multikueue = multikueue
+            self._gangs.touch_all()
         if any(changed):
             self._admission = kueue.admission_of(self._kueue)
         return any(changed)

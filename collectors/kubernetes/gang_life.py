@@ -42,7 +42,8 @@ def life_of(
 ) -> dict[str, Any]:
     """State, gate and times. `holding` are its pods that hold GPUs; `stopped` says whether its queue admits nothing.
 
-    `acts`: work that does not wait for the controller waits for its scheduler or queue.
+    `acts`: work that does not wait for the controller waits for its scheduler or queue. So does admitted work without
+    pods.
     """
     state, gate = int(State.PENDING), int(Gate.OPEN)
     if holding:
@@ -55,7 +56,7 @@ def life_of(
         state = int(State.FAILED if end.failed else State.SUCCEEDED)
     else:
         gate = _gate(gang, stopped)
-        if acts and gate == Gate.OPEN and not _waits_for_us(gang):
+        if gate == Gate.OPEN and (acts or _has_quota_only(gang)) and not _waits_for_us(gang):
             gate = int(Gate.WAITING)
     return {
         "state": state,
@@ -161,6 +162,12 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
         if not gate.name.startswith("gpu-autopilot.io/")
     ]
     return int(Gate.WAITING if foreign else Gate.OPEN)
+
+
+def _has_quota_only(gang: Gang) -> bool:
+    """True where Kueue has admitted it, and its controller has made no pods: no start here would change that."""
+    admitted = gang.workload is not None and is_true(gang.workload.status.conditions, "Admitted")
+    return admitted and all(each.over for each in gang.pods.values())
 
 
 def _waits_for_us(gang: Gang) -> bool:

@@ -35,6 +35,7 @@ from collectors.kubernetes.shapes import (
 )
 from collectors.kubernetes.width import why_rigid
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
+from collectors.kueue import state as kueue
 
 LONGEST_NAME = 253
 MOST_STATED = 50_000
@@ -72,6 +73,7 @@ class Cluster:
     placed: Callable[[str], bool] = lambda _: False  # a driver states where such an instance could be made
     both_kinds: bool = False  # of nodes: those that offer GPUs as resources, and by claims
     claims_for_resources: bool = False  # the scheduler makes claims for GPUs asked for as resources
+    multikueue: frozenset[str] = frozenset()  # names of the checks by which other clusters run work
     acts: bool = False  # the controller acts: see `collector.Options`
     resizes: bool = False  # a lever may change the width of elastic Jobs
     opt_outs: OptOuts = field(default_factory=OptOuts)
@@ -119,6 +121,10 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     unclear += (("sharing", shared),) if shared else ()
     if not shapes:
         return GangRow({}, problems=unclear) if unclear else None
+    why = "" if holding else _elsewhere(gang, cluster)
+    if why:
+        note = ("multikueue", f"{why}; it is no work of this cluster")
+        return GangRow({}, notes=() if end.at_s is not None else (note,))
     check_size(shapes)
     stated = _stated(gang, shapes, cluster, holding)
     problems = [*stated.problems, *unclear, *cluster.opt_outs.problems(stated.window)]
@@ -169,6 +175,13 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     if mine or cluster.opt_outs.approves(gang.namespace):
         approved = f"annotation of {gang.name}" if mine else f"annotation of namespace {gang.namespace}"
     return GangRow(values, members, tuple(problems), tuple(notes), approved)
+
+
+def _elsewhere(gang: Gang, cluster: Cluster) -> str:
+    """Why no pods of a gang are made in this cluster; "" where they are."""
+    by_multikueue = gang.job is not None and gang.job.spec.managed_by == kueue.MULTIKUEUE
+    why = kueue.elsewhere(gang.workload, cluster.multikueue) if gang.workload is not None else ""
+    return why or ("MultiKueue chooses another cluster for it" if by_multikueue else "")
 
 
 def _least(stated: Stated) -> int:

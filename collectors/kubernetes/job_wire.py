@@ -49,6 +49,7 @@ class JobSpec(Struct):
     completion_mode: str = ""
     suspend: bool | None = None
     active_deadline_seconds: Int64 | None = None
+    managed_by: str | None = None
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
 
 

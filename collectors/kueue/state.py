@@ -5,11 +5,16 @@ A Workload that is evicted has given its quota back, but its pods may still run:
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from autopilot.contract.annotations import CHECK, CONTROLLER
+from autopilot.contract.notes import shown
 from autopilot.core.model.snapshot import Gate
 from collectors.kubernetes.wire import condition, is_true
 from collectors.kueue.wire import Workload
 
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+"""Controller of a check by which other clusters run the work, and of Jobs of which Kueue copies the status only."""
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 BY_KUEUE = "DeactivatedDueTo"
 """Begins the reason of an eviction where a check or a limit of Kueue has deactivated the Workload."""
@@ -62,6 +67,19 @@ def waits_for_us(workload: Workload) -> bool:
     checks = {each.name for each in workload.status.admission_checks or ()}
     gates = {each.strip() for each in workload.metadata.note(GATED_BY).split(",")}
     return CHECK in checks or CONTROLLER in gates or not workload.spec.active
+
+
+def elsewhere(workload: Workload, checks: Collection[str]) -> str:
+    """Why no pods of it are made in this cluster; "" where they are. `checks`: names of the checks of MultiKueue."""
+    asked = workload.status.admission_checks or ()
+    if workload.status.cluster_name:
+        why = f"MultiKueue has it run in the cluster {shown(workload.status.cluster_name)}"
+    elif any(each.name in checks for each in asked):
+        why = "MultiKueue chooses another cluster for it"
+    else:
+        return ""
+    ours = any(each.name == CHECK and each.state != "Ready" for each in asked)
+    return f"{why}, and the check {CHECK} is not answered for it: take it out of the queue" if ours else why
 
 
 def let_start(workload: Workload) -> bool:

@@ -85,6 +85,7 @@ class WorkloadStatus(Struct):
     conditions: list[Condition] | None = None
     admission_checks: list[CheckState] | None = None
     scheduling_stats: SchedulingStats | None = None
+    cluster_name: str | None = None  # of MultiKueue
 
 
 class Workload(Object):
