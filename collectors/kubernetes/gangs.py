@@ -26,6 +26,10 @@ SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 SET_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 SET_SIZE = "leaderworkerset.sigs.k8s.io/size"
 JOBSET_UID, JOBSET_NAME = "jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/jobset-name"
+PODGANG = ("grove.io/podgang", "grove.io/podgang-name")
+"""Label with the name of the PodGang of Grove, whose cliques start and stop together; the second before it had the
+first.
+"""
 OTHER_GROUPS = ("scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name", "pod-group-name")
 """Labels or annotations with the name of a pod group: coscheduling, Volcano, KAI."""
 HASH = "pod-template-hash"
@@ -89,6 +93,8 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
         key, name = f"group/{namespace}/{group}", group
     elif meta.label(JOBSET_UID):
         key, name = f"uid/{meta.label(JOBSET_UID)}", meta.label(JOBSET_NAME) or name
+    elif gang := next((value for each in PODGANG if (value := meta.label(each))), ""):
+        key, name = f"set/{namespace}/podgang/{gang}", gang
     elif owner is None:
         found = next((value for each in OTHER_GROUPS if (value := meta.label(each) or meta.note(each))), "")
         native = pod.spec.scheduling_group
