@@ -32,12 +32,16 @@ class Attribution:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A GPU or MIG instance as an exporter labels it. `host` names its node, "" where no label does."""
+    """A GPU or MIG instance as an exporter labels it. `host` names its node, "" where no label does.
+
+    `now`: the latest answer has it. An earlier one had it otherwise.
+    """
 
     uuid: str
     gi_id: str = ""
     profile: str = ""
     host: str = ""
+    now: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,15 +174,15 @@ class Scanner:
         self._purge()
         return frame
 
-    def there(self) -> Iterator[tuple[str, str, str]]:
-        """(id, profile, node) of the GPUs and instances that exist.
+    def there(self) -> Iterator[tuple[str, str, str, bool]]:
+        """(id, profile, node, whether the last round has it) of the GPUs and instances that exist.
 
         An instance no longer exists when its GPU is reported without it, because the GPU was cut anew. A GPU without
         samples keeps its instances, because its exporter may be down.
         """
-        known = self.entities
+        known, now = self.entities, set(self._present.tolist())
         for column in np.flatnonzero(self._there).tolist():
-            yield known.ids[column], known.profile[column], known.node[column]
+            yield known.ids[column], known.profile[column], known.node[column], column in now
 
     def owned(self) -> Owned:
         """Samples of the last round with a pod label. `exported_pod` and `pod` are never mixed."""

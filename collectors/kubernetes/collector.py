@@ -21,7 +21,7 @@ from collectors.kubernetes.flops import reported_flops
 from collectors.kubernetes.gang_rows import Cluster as Surroundings
 from collectors.kubernetes.gangs import Gang
 from collectors.kubernetes.heartbeats import Training
-from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.inventory import Nodes, some
 from collectors.kubernetes.objects import ObjectsOfView
 from collectors.kubernetes.offers import claims_for_resources
 from collectors.kubernetes.queue_tree import QueueTree, kai_tree, namespace_tree
@@ -242,7 +242,8 @@ class KubernetesCollector:
         claimed = self._claims.named(telemetry_join.instance_ids(found, self._claims.gpus, self._claims.held, pods))
         exported = telemetry_join.gpus_by_node(found, models, pods)
         cut = {node: gpus for node, gpus in claimed.gpus.items() if any(each.mig for each in gpus)}
-        self._nodes.name_gpus({**claimed.gpus, **exported, **cut})  # an exporter does not say where instances are
+        gpus = {**claimed.gpus, **exported, **cut}
+        self._nodes.name_gpus(gpus, frozenset(exported))  # an exporter does not say where instances are
         pinned, unlike = telemetry_join.pins(found, models.keys(), pods)
         unlike += telemetry_join.unlabelled(found, models.keys(), pods)
         for uid, node in pods.values():
@@ -255,6 +256,10 @@ class KubernetesCollector:
             for uid, seen, asked in slots.surplus():
                 text = f"an exporter shows it on {seen} GPUs or instances, and it requests {asked}"
                 unlike.append((names.get(uid, uid), f"{text}: the labels are not believed; check the relabelling"))
+        for name, slots in self._nodes.slots.items():
+            if slots.unconfirmed:
+                which = some(sorted(names.get(uid, uid) for uid in slots.unconfirmed))
+                unlike.append((name, f"an exporter names not all GPUs of {which} now; each keeps those it named last"))
         self._unlike = [Gap(self.name, name, "pods", reason) for name, reason in unlike]
 
     def _update_queues(self, drain: Callable[[kinds.Kind], Changes]) -> bool:

@@ -7,8 +7,9 @@ as the MIG rules allow.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,6 +37,7 @@ class Gpu:
     One that is not `usable` gets no work: its driver keeps work away from it, or it is taken in a way that is not seen.
     `on_demand`: where instances exist only while claims have them, the places (profile, first memory slice) where a
     claim could have one made now. None: instances last.
+    `seen`: the source that names the GPUs of its node shows it now. True where no source names any.
     """
 
     uuid: str
@@ -44,6 +46,7 @@ class Gpu:
     parts: tuple[Part, ...] = ()
     usable: bool = True
     on_demand: tuple[tuple[str, int], ...] | None = None
+    seen: bool = True
 
 
 @runtime_checkable
@@ -80,6 +83,45 @@ def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
         Gpu(f"{facts.name}:gpu{index}", index, index >= whole, layouts[index - whole] if index >= whole else ())
         for index in range(facts.gpus)
     ), problems
+
+
+def joined(facts: NodeFacts, known: tuple[Gpu, ...], before: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """The GPUs of a node of which a source names `known`. `before`: those that it had, and that no other node has now.
+
+    Named ones keep their number. A missing one is the one that was there, else a counted one; both are not `seen`. Of
+    more than the node states, those that are seen and were there count.
+    """
+    were = {gpu.uuid: gpu for gpu in before if not gpu.uuid.startswith(f"{facts.name}:gpu")}
+    if not known and (facts.by_claims or len(were) != facts.gpus or sum(gpu.mig for gpu in before) != facts.cut):
+        return counted(facts)[0]
+    order = sorted(known, key=lambda gpu: (not gpu.seen, gpu.uuid not in were))
+    chosen = {gpu.uuid for gpu in order[: facts.gpus]}
+    named = [gpu for gpu in known if gpu.uuid in chosen]
+    if len(named) == facts.gpus:
+        return tuple(replace(gpu, index=index) for index, gpu in enumerate(named))
+    gone = [gpu for uuid, gpu in were.items() if uuid not in chosen][: facts.gpus - len(named)]
+    slots: dict[int, Gpu] = {}
+    late: list[Gpu] = []
+    for gpu in [*named, *(replace(each, seen=False) for each in gone)]:
+        index = were[gpu.uuid].index if gpu.uuid in were else -1
+        if 0 <= index < facts.gpus and index not in slots:
+            slots[index] = gpu
+        else:
+            late.append(gpu)
+    late += _others(facts, [*slots.values(), *late])
+    slots |= zip([index for index in range(facts.gpus) if index not in slots], late, strict=True)
+    return tuple(replace(gpu, index=index) for index, gpu in sorted(slots.items()))
+
+
+def _others(facts: NodeFacts, known: list[Gpu]) -> list[Gpu]:
+    """Counted GPUs for those of a node that are not `known`, with the instances that these do not have."""
+    count = facts.gpus - len(known)
+    left = Counter(dict(facts.profiles)) - Counter(part.profile for gpu in known for part in gpu.parts)
+    cut = min(max(facts.cut - sum(gpu.mig for gpu in known), 0), count)
+    rest = replace(facts, gpus=count, cut=cut, profiles=tuple(sorted(left.items())) if cut else (), geometry=())
+    names = [f"{facts.name}:gpu{index}" for index in range(facts.gpus)]
+    free = [name for name in names if name not in {gpu.uuid for gpu in known}]
+    return [replace(gpu, uuid=free[-count + at], seen=False) for at, gpu in enumerate(counted(rest)[0])]
 
 
 @lru_cache(maxsize=1024)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 
@@ -28,6 +28,9 @@ from collectors.kubernetes.wire import Node, Taint
 
 Topology = Mapping[str, tuple[str, ...]]
 
+NAMED = 3
+"""Names in a gap; of more it tells the number."""
+
 
 @dataclass(slots=True)
 class Nodes:
@@ -40,6 +43,7 @@ class Nodes:
     objects: dict[str, Node] = field(default_factory=dict)  # by name
     slots: dict[str, Slots] = field(default_factory=dict)  # by name
     known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs that a source names, by node
+    exported: frozenset[str] = frozenset()  # nodes of which an exporter names GPUs; empty where there is no exporter
     taints: tuple[Taint, ...] = ()  # that keep some work away
     first_rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # node -> its row, that of its first GPU
     part_rows: dict[tuple[str, int, int], int] = field(default_factory=dict)
@@ -50,6 +54,7 @@ class Nodes:
     version: int = 0  # rises with every change that the tables show
     gaps: tuple[Gap, ...] = ()
     deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
+    _owner: dict[str, str] = field(default_factory=dict)  # the node of each GPU that a source names
     _twice: dict[str, str] = field(default_factory=dict)  # nodes that show a GPU of another node
     given: int = 0  # rises with every change of what pods hold
     _notices: Notices = field(default_factory=Notices)
@@ -92,8 +97,10 @@ class Nodes:
         self.version += nodes != self.alone
         self.alone = dict(nodes)
 
-    def name_gpus(self, known: Mapping[str, tuple[Gpu, ...]]) -> None:
-        """GPUs that a source sees, by node. A UUID that two nodes show counts for neither."""
+    def name_gpus(self, known: Mapping[str, tuple[Gpu, ...]], exported: frozenset[str] = frozenset()) -> None:
+        """GPUs that a source sees, by node; `exported`: the nodes that exporters show. A UUID that two nodes show
+        counts for neither.
+        """
         owner: dict[str, str] = {}
         twice: dict[str, str] = {}
         for node, gpus in sorted(known.items()):
@@ -103,7 +110,11 @@ class Nodes:
                     twice[node], twice[other] = other, node
         usable = {node: gpus for node, gpus in known.items() if node not in twice}
         changed = {name for name in {*usable, *self.known} if usable.get(name) != self.known.get(name)}
-        self.known = usable
+        changed |= {
+            name for name, slots in self.slots.items() if any(owner.get(gpu.uuid, name) != name for gpu in slots.gpus)
+        }
+        self.version += exported != self.exported
+        self.known, self._owner, self.exported = usable, owner, exported
         self._twice = twice
         for name in sorted(changed):
             found = self.objects.get(name) or self._plain.get(name)
@@ -175,11 +186,10 @@ class Nodes:
             slots.facts = facts
 
     def _gpus(self, facts: NodeFacts) -> tuple[Gpu, ...]:
-        """The GPUs that a source names, where they are as many as the node has, else the counted ones."""
-        known = self.known.get(facts.name, ())
-        if known and len(known) == facts.gpus:
-            return tuple(replace(each, index=index) for index, each in enumerate(known))
-        return devices.counted(facts)[0]
+        """The GPUs that a source names, and those that the node has beside them."""
+        slots, name = self.slots.get(facts.name), facts.name
+        before = [gpu for gpu in slots.gpus if self._owner.get(gpu.uuid, name) == name] if slots is not None else []
+        return devices.joined(facts, self.known.get(name, ()), tuple(before))
 
     def _forget(self, name: str, *, reported: bool) -> None:
         self.objects.pop(name, None)
@@ -307,11 +317,32 @@ class Nodes:
             laid_out = devices.counted(facts)[1] if facts.name not in self.known else ()
             for signal, reason in (*facts.problems, *laid_out):
                 yield Gap(self.source, facts.name, signal, reason)
+            yield from self._unlike_exporter(slots)
             if facts.name in self.alone:
                 yield Gap(self.source, facts.name, "unreadable", f"{self.alone[facts.name]}; it gets no new work")
             if facts.name in self._twice:
                 other = self._twice[facts.name]
                 yield Gap(self.source, facts.name, "uuid", f"it shows a GPU that {other} shows too; neither gets work")
+
+    def _unlike_exporter(self, slots: Slots) -> Iterable[Gap]:
+        """Where the GPUs of a node are not those that its exporter shows."""
+        name, has = slots.facts.name, {gpu.uuid for gpu in slots.gpus}
+        unseen = [gpu.uuid for gpu in slots.gpus if not gpu.seen]
+        if not unseen and self.exported and name not in self.exported and has:
+            unseen = [gpu.uuid for gpu in slots.gpus]
+        if unseen:
+            text = f"an exporter shows {len(has) - len(unseen)} of its {len(has)} GPUs, and not {some(unseen)}"
+            yield Gap(self.source, name, "gpus", f"{text}; what these do is not known")
+        surplus = sorted({gpu.uuid for gpu in self.known.get(name, ()) if gpu.seen} - has)
+        if surplus:
+            text = f"an exporter shows {len(has) + len(surplus)} GPUs, and it states {len(has)}"
+            yield Gap(self.source, name, "gpus", f"{text}; {some(surplus)} does not count")
+
+
+def some(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _codes(values: Iterable[str]) -> list[int]:

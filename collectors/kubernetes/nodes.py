@@ -129,15 +129,13 @@ def has_gpus(node: Node) -> bool:
 def facts_of(
     node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, named: int = 0, reclaim_at_s: float = nan
 ) -> NodeFacts:
-    """The facts of a node with GPUs. `named`: how many GPUs a source names, for a node that offers no resource.
-    `reclaim_at_s`: see `notices`.
-    """
+    """The facts of a node with GPUs. `named`: how many GPUs a source names. `reclaim_at_s`: see `notices`."""
     problems: list[tuple[str, str]] = []
     layer = layer_of(node)
     product = node.metadata.label("nvidia.com/gpu.product")
     model = _model(node, layer, problems)
     offered = _offered(node, problems)
-    gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, layer, offered, problems)
+    gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, layer, offered, problems, named)
     if layer.barred:
         problems.append(("sharing", layer.barred))
     by_claims = not offered and named > 0  # dynamic resource allocation
@@ -255,6 +253,7 @@ def _counts(
     layer: Layer,
     offered: dict[str, tuple[int, int]],
     problems: list[tuple[str, str]],
+    named: int,
 ) -> tuple[int, int, int, int, tuple[tuple[str, int], ...], str]:
     """Physical GPUs, those in MIG mode, usable ones, pods per GPU, instances, and the profile of strategy single."""
     whole, free = (sum(pair) for pair in zip(offered.get(GPU, (0, 0)), offered.get(SHARED, (0, 0)), strict=True))
@@ -274,6 +273,15 @@ def _counts(
         if name.startswith(MIG) and instances and (found := find_profile_name(name)) is not None:
             profiles[str(found)] = instances
     labelled = layer.gpus or quantity.whole(_first(node, COUNT))
+    if 0 < labelled < named and whole == named * replicas:
+        text = f"the label counts {labelled} GPUs, and its plugin and exporter {named}; that counts"
+        problems.append(("nvidia.com/gpu.count", text))
+        labelled = named
+    shared = _shared(whole, labelled)
+    if shared > replicas and not profiles:
+        text = f"it states {replicas} pods for each GPU, and its plugin offers {whole} of {labelled} GPUs"
+        problems.append(("nvidia.com/gpu.replicas", f"{text}; {shared} for each count"))
+        replicas = shared
     plugged = whole // replicas
     gpus = labelled or plugged + (_least_gpus(model, profiles) if profiles else 0)
     if gpus > MOST_GPUS:
@@ -298,6 +306,11 @@ def _counts(
         profiles, cut = {}, 0
     usable = min(free // replicas, gpus - cut)
     return gpus, cut, usable, replicas, tuple(sorted(profiles.items())), ""
+
+
+def _shared(whole: int, gpus: int) -> int:
+    """Pods that share each of these GPUs where the plugin offers more than one for each; 0 where that cannot be."""
+    return whole // gpus if 0 < gpus < whole <= gpus * GPU_MILLI and whole % gpus == 0 else 0
 
 
 def _least_gpus(model: str, profiles: Mapping[str, int]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autopilot.core.model.snapshot import GPU_MILLI
 from collectors.kubernetes.asks import Ask
@@ -29,6 +29,7 @@ class Slots:
     held: dict[str, tuple[Held, ...]] = field(default_factory=dict)  # by uid of the pod
     waiting: dict[str, Ask] = field(default_factory=dict)  # pods for which nothing was free
     pinned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # entity ids that a source names, by pod uid
+    unconfirmed: set[str] = field(default_factory=set)  # pods of which the source says less now than it said before
     _asks: dict[str, Ask] = field(default_factory=dict)
     _sure: set[str] = field(default_factory=set)  # pods that hold what a source names
 
@@ -58,10 +59,17 @@ class Slots:
         self._again()
 
     def pin(self, pinned: Mapping[str, tuple[str, ...]]) -> bool:
-        """What a source says about the pods here; true where it changes anything."""
-        if self.pinned == pinned:
+        """What a source says about the pods here; true where it changes anything.
+
+        A pod keeps its GPUs as long as it is there. So one of which the source says less than before, or nothing, holds
+        what the source said last.
+        """
+        sure = ((pod, self.pinned[pod]) for pod in self._sure & self.pinned.keys())
+        kept = {pod: named for pod, named in sure if set(pinned.get(pod, ())) < set(named)}
+        new = {**pinned, **kept}
+        if (self.pinned, self.unconfirmed) == (new, set(kept)):
             return False
-        self.pinned = dict(pinned)
+        self.pinned, self.unconfirmed = new, set(kept)
         before = dict(self.held), set(self._sure)
         self._again()
         return (self.held, self._sure) != before
@@ -97,19 +105,28 @@ class Slots:
         ]
 
     def _again(self) -> None:
-        asks = sorted(self._asks.items(), key=lambda each: each[0] not in self.pinned)
+        asks = sorted(self._asks.items(), key=lambda each: self._rank(*each))
         self.held, self.waiting, self._asks, self._sure = {}, {}, {}, set()
         for pod, ask in asks:
             self.give(pod, ask)
 
+    def _rank(self, pod: str, ask: Ask) -> int:
+        """The order of handing out: what a source names whole, named before, named in part, and the rest."""
+        if pod not in self.pinned:
+            return 3
+        return 2 if len(self.pinned[pod]) != ask.units else int(pod in self.unconfirmed)
+
     def unhealthy(self) -> set[int]:
-        """Whole GPUs that the device plugin no longer offers: which they are is not said, so free ones are taken."""
+        """Whole GPUs that the device plugin no longer offers: which they are is not said, so free ones are taken, and
+        first those that no exporter shows.
+        """
         whole = [gpu.index for gpu in self.gpus if not gpu.mig]
         missing = len(whole) - self.facts.usable
         if missing <= 0:
             return set()
         busy = {index for held in self.held.values() for index, _, _ in held}
-        free = [index for index in reversed(whole) if index not in busy]
+        seen = {gpu.index: gpu.seen for gpu in self.gpus}
+        free = sorted((index for index in reversed(whole) if index not in busy), key=lambda index: seen[index])
         return set(free[:missing])
 
     # --- search ---------------------------------------------------------------------------
@@ -118,7 +135,7 @@ class Slots:
         """Give a pod what a source names for it, else what is free; False where that is not enough."""
         taken = self._taken(self.held)
         named = self._named(ask, self.pinned.get(pod, ()), taken)
-        found = self._free(ask, taken) if named is None else named
+        found = named or self._named_in_part(pod, ask, taken) or self._free(ask, taken)
         if found is None:
             return False
         self.held[pod] = found
@@ -168,6 +185,25 @@ class Slots:
                 return None
             found.extend((index, number, GPU_MILLI) for index, number in free[:count])
         return tuple(found)
+
+    def _named_in_part(self, pod: str, ask: Ask, taken: Mapping[tuple[int, int], int]) -> tuple[Held, ...] | None:
+        """The whole GPUs that a source names for a pod, where it requests more, and free ones: first those that the
+        source does not see. None where that is not enough.
+        """
+        pinned = self.pinned.get(pod, ())
+        if not 0 < len(pinned) < ask.units or ask.profiles or self.facts.replicas > 1:
+            return None
+        named = self._named(replace(ask, gpus=len(pinned)), pinned, taken)
+        others = {entity for other, found in self.pinned.items() if other != pod for entity in found}
+        rest = [
+            (gpu.uuid in others, gpu.seen, gpu.index)
+            for gpu in self.gpus
+            if not gpu.mig and (gpu.index, -1) not in taken and gpu.uuid not in pinned
+        ]
+        missing = ask.units - len(pinned)
+        if named is None or len(rest) < missing:
+            return None
+        return (*named, *((index, -1, GPU_MILLI) for _, _, index in sorted(rest)[:missing]))
 
     def _named(
         self, ask: Ask, pinned: tuple[str, ...], taken: Mapping[tuple[int, int], int]

@@ -33,6 +33,7 @@ def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dic
     """The GPUs of each node. `models` has the GPU model of each known node."""
     node_of = _nodes_of_hosts(found, models.keys(), pods)
     boards: dict[str, dict[str, list[Sighting]]] = defaultdict(dict)
+    now = {each.uuid for each in found.seen if each.now}
     for each in found.seen:
         node = node_of.get(each.host)
         if node is not None:
@@ -41,7 +42,7 @@ def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dic
                 parts.append(each)
     return {
         node: tuple(
-            Gpu(uuid, index, bool(parts), _laid_out(parts, models[node]))
+            Gpu(uuid, index, bool(parts), _laid_out(parts, models[node]), seen=uuid in now)
             for index, (uuid, parts) in enumerate(known.items())
         )
         for node, known in boards.items()

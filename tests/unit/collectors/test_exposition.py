@@ -332,9 +332,9 @@ def test_what_exists_follows_the_reports_of_each_gpu() -> None:
     scanner = Scanner()
     scanner.scan([render([SLICE, SLICE.but(gi_id="2")]), render([GPU])])
     scanner.scan([render([GPU])])  # the exporter of the other node is away
-    assert {each for each, _, _ in scanner.there()} == {"GPU-mig0", "GPU-mig0/1", "GPU-mig0/2", "GPU-aaaa"}
+    assert {each for each, *_ in scanner.there()} == {"GPU-mig0", "GPU-mig0/1", "GPU-mig0/2", "GPU-aaaa"}
     scanner.scan([render([SLICE.but(gi_id="3", profile="7g.80gb")])])
-    assert {each for each, _, _ in scanner.there()} == {"GPU-mig0", "GPU-mig0/3", "GPU-aaaa"}
+    assert {each for each, *_ in scanner.there()} == {"GPU-mig0", "GPU-mig0/3", "GPU-aaaa"}
 
 
 # --- pods --------------------------------------------------------------------------------------

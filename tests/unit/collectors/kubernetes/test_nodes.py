@@ -220,7 +220,7 @@ def test_selectors_of_work_that_is_gone_are_forgotten() -> None:
     ("capacity", "allocatable", "says"),
     [
         ({"nvidia.com/gpu": "8"}, {"nvidia.com/gpu": "9"}, "allocatable is 9 and capacity is 8"),
-        ({"nvidia.com/gpu": "16"}, {"nvidia.com/gpu": "16"}, "capacity states 16 GPUs and the label"),
+        ({"nvidia.com/gpu": "12"}, {"nvidia.com/gpu": "12"}, "capacity states 12 GPUs and the label"),
         ({"nvidia.com/gpu": "many"}, {"nvidia.com/gpu": "many"}, "is 'many', which is no number of GPUs"),
         ({"nvidia.com/gpu": "7500m"}, {"nvidia.com/gpu": "7500m"}, "is '7500m', which is no number of GPUs"),
     ],
