@@ -58,6 +58,7 @@ from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.tracking import lifecycle
+from autopilot.core.tracking.gpu_errors import with_gravest
 from autopilot.core.usage.plausibility import gaps_of
 
 STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply")
@@ -166,6 +167,7 @@ class Controller:
         ]
         self._enter("assemble")
         snapshot, gaps = assemble(batches, now_s)
+        snapshot = with_gravest(self.memory, snapshot)
         gaps, self._late_gaps = (*gaps, *self._late_gaps), ()
         views, self._listed = views_of(batches, self._expected(), self._known, self._listed)
         self._commands += wiring.inbox.drain(now_s)

@@ -408,6 +408,7 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
         labels=np.empty((1, 0), np.uint8),
         hints=np.zeros(1, np.int64),
         mig_fixed=np.zeros(1, np.bool_),
+        boot=np.full(1, "", object),
     )
     gpus = GpuTable(
         uuid=np.array([device.uuid for device in devices], dtype=object),

@@ -265,6 +265,7 @@ class Nodes:
             labels=self.constraints.of_nodes(self._indexed(facts)),
             hints=[self.hints.of_node(self.objects[each.name]) for each in facts],
             mig_fixed=[each.mig_fixed or each.name in self.alone for each in facts],
+            boot=np.array([each.boot for each in facts], object),
         )
         return table
 

@@ -115,6 +115,7 @@ class NodeFacts:
     by_claims: bool  # it offers GPUs by claims, and none as a resource
     barred: str  # why it takes no decision: a layer shares its GPUs in a way that is not read; "": none does
     mig_fixed: bool  # no MIG manager changes its geometry: it is not set up for `mig-config`, or offers GPUs by claims
+    boot: str  # ID of its present boot; its uid where it states none
     cpu_milli: int
     memory_mib: int
     problems: tuple[tuple[str, str], ...] = ()
@@ -178,6 +179,7 @@ def facts_of(
         mig_fixed=by_claims
         or node.metadata.label("nvidia.com/mig.capable") != "true"
         or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
+        boot=str((node.status.node_info or {}).get("bootID") or node.metadata.uid),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         problems=tuple(problems),

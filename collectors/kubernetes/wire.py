@@ -178,6 +178,7 @@ class NodeStatus(Struct):
     allocatable: dict[str, Any] | None = None
     conditions: list[NodeCondition] | None = None
     images: list[NodeImage] | None = None
+    node_info: dict[str, Any] | None = None
 
 
 class Node(Object):

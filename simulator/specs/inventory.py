@@ -87,6 +87,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         labels=np.empty((total, 0), np.uint8),
         hints=np.zeros(total, np.int64),
         mig_fixed=np.zeros(total, np.bool_),
+        boot=np.full(total, "", object),
     )
 
 

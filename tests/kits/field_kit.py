@@ -272,8 +272,8 @@ def play_objects(
         clock.t_s = number * step_s
         for at_s in [each for each in waiting if each <= clock.t_s]:
             api.put(*waiting.pop(at_s))
-        for _, path, event in api.log[sent:]:
-            api.scripts.setdefault(path.rpartition("/")[2], [[]])[0].append(event)
+        for kind in {path.rpartition("/")[2] for _, path, _ in api.log[sent:]}:
+            api.scripts[kind] = [[event for _, path, event in api.log[sent:] if path.endswith(f"/{kind}")]]
         sent = len(api.log)
         for _ in range(3):
             cluster.step_all()

@@ -84,6 +84,7 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "labels": 0 * row,
         "hints": 0 * row,
         "mig_fixed": row < 0,
+        "boot": [""] * count,
     }
     columns.update(overrides)
     columns["labels"] = np.array(columns["labels"], np.uint8).reshape(len(row), -1)  # a byte holds eight labels

@@ -23,7 +23,7 @@ import numpy as np
 from autopilot.core.checkpoints.losses import stop_losses
 from autopilot.core.checkpoints.spot_notice import AtRisk, plan_saves
 from autopilot.core.checkpoints.writers import writers_s
-from autopilot.core.hardware.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
+from autopilot.core.hardware.xid_facts import CONDEMNED, Remedy, error_of, gpu_remedies
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
 from autopilot.core.model.operations import StopReason
@@ -34,7 +34,7 @@ from autopilot.core.model.work import holding_mask, stoppable_mask, whole_gpus
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.cordoning import CORDON, UNCORDON, propose_cordons
+from autopilot.core.planning.cordoning import CORDON, OUT_OF_USE, UNCORDON, propose_cordons
 from autopilot.core.planning.draft import Case, EvictDraft, Eviction, NoteCase, Submit, stop_draft
 from autopilot.core.tracking.cordons import cordon_timers_s
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
@@ -184,8 +184,7 @@ def _condemned(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         bad = held.gpu[entries[held.workload[entries] == row]]
         gpu = int(bad[np.argmax(remedy[bad])])
         asks = Remedy(int(remedy[gpu])).name.lower().replace("_", " ")
-        error = "row remapping failed" if gpus.remap[gpu] == REMAP_FAILED else f"XID {int(gpus.xid[gpu])}"
-        why = Evidence("error", error), Evidence("gpu", str(gpus.uuid[gpu])), Evidence("asks_for", asks)
+        why = Evidence("error", error_of(gpus, gpu)), Evidence("gpu", str(gpus.uuid[gpu])), Evidence("asks_for", asks)
         submit(_stop(ctx, row, BAD_GPU, *why))
     return rows
 
@@ -442,6 +441,6 @@ ACTION = Action(
     "stop work that is broken or hangs, so that it starts again",
     propose,
     (BROKEN, BAD_GPU, SPOT_STOP, SPOT_SHRINK, HUNG, COORDINATOR, STUCK, CHECK, CORDON, UNCORDON),
-    (TOO_SLOW_TO_SAVE, MAKES_NO_CHECKPOINT, NEVER_WORKED, HUNG_AGAIN),
+    (TOO_SLOW_TO_SAVE, MAKES_NO_CHECKPOINT, NEVER_WORKED, HUNG_AGAIN, OUT_OF_USE),
     timers=timers,
 )

@@ -63,6 +63,7 @@ from autopilot.core.quota.past_use import remember_parts, remember_use
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.capacity_requests import follow_requests, with_requests
 from autopilot.core.tracking.cordons import follow_cordons, with_cordons
+from autopilot.core.tracking.gpu_errors import follow_errors
 from autopilot.core.tracking.idle_nodes import remember_idle_nodes, settle_offers
 from autopilot.core.tracking.lifecycle import absorb, halted
 from autopilot.core.tracking.promises import cap_notes, follow_promises, judge_promises, remember_promises
@@ -92,6 +93,7 @@ def reconcile(
         return _blind(memory, observation, policy, sight, notes, resumed=obeyed.resumed)
     memory = absorb(memory, observation, policy, resumed=obeyed.resumed)
     memory, recut_notes = follow_recuts(before, memory, observation, policy)
+    memory = follow_errors(memory, observation.snapshot, trusted=True)
     memory = follow_requests(follow_cordons(memory, observation), observation, policy)
     stops = memory.stops
     memory, losses = settle_stops(memory, observation)
@@ -159,6 +161,7 @@ def _stand_still(memory: ControllerMemory, observation: Observation, policy: Pol
     """The clock is not believed: nothing is decided, but commands and outcomes are kept."""
     obeyed = obey(memory, observation.commands, memory.now_s, policy)
     memory = absorb(obeyed.memory, replace(observation, now_s=memory.now_s), policy, blind=True, resumed=obeyed.resumed)
+    memory = follow_errors(memory, observation.snapshot, trusted=False)
     decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), why, obeyed.notes)
     return Step(replace(memory, tick=observation.tick), decision, (), observation.now_s + 1.0)
 
@@ -172,8 +175,9 @@ def _blind(
     *,
     resumed: bool,
 ) -> Step:
-    """The view is not fresh, complete or plausible: outcomes and commands count, and nothing is started."""
+    """The view is not fresh, complete or plausible: outcomes, commands and errors count, and nothing is started."""
     memory = absorb(memory, observation, policy, blind=True, resumed=resumed)
+    memory = follow_errors(memory, observation.snapshot, trusted=False)
     wake_at_s = min(wake_s for wake_s in sight.wake_s if wake_s > observation.now_s)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     why = "; ".join(reason for reason in (halted(memory, observation), sight.blind) if reason)

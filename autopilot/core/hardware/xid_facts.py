@@ -3,10 +3,11 @@
 Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog"
 (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), column "Resolution Bucket (Immediate Action)", for
 Ampere and newer. Codes that it calls unused, that ask for support, for an update or for a look at the machine, or
-whose workflow needs more than the number (45, 74, 144 to 150, 154, 159) are `INSPECT`, as is every code that it does
-not have. XID 48 (double-bit error) is a workflow too, which ends in a reset of the GPU whatever it finds. Row
-remapping: NVIDIA, "GPU Memory Error Management", "Row Remapping": pending ones take effect with the next reset, until
-which work may go on; a GPU whose remapping failed is to be replaced.
+whose workflow needs more than the number (74, 144 to 150, 154, 159) are `INSPECT`, as is every code that it does not
+have. Two workflows have one end: 48 (double-bit error) ends in a reset of the GPU; 45 (channels torn down) follows
+from the end of a process, an eviction too, and the code before it counts (tracking/gpu_errors.py). Row remapping:
+NVIDIA, "GPU Memory Error Management", "Row Remapping": pending ones take effect with the next reset, until which work
+may go on; a GPU whose remapping failed is to be replaced.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _BY_ACTION: dict[Remedy, tuple[int, ...]] = {
     Remedy.NONE: (
         8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86, 88, 89, 94,
         *range(96, 106), *range(126, 136), 139,
-        14, 37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161,
+        14, 37, 38, 43, 44, 45, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161,
     ),
     # RESET_GPU
     Remedy.RESET_GPU: (46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158),
@@ -75,6 +76,16 @@ def gpu_remedies(gpus: GpuTable) -> I8:
     memory[gpus.remap == REMAP_PENDING] = Remedy.RESET_LATER
     memory[gpus.remap == REMAP_FAILED] = Remedy.REPLACE
     return np.maximum(remedies(gpus.xid), memory)
+
+
+def error_of(gpus: GpuTable, gpu: int) -> str:
+    """The gravest error of a GPU in words."""
+    code = int(gpus.xid[gpu])
+    if gpus.remap[gpu] == REMAP_FAILED:
+        return "row remapping failed"
+    if gpus.remap[gpu] == REMAP_PENDING and remedy_of(code) < Remedy.RESET_LATER:
+        return "row remapping pending"
+    return f"XID {code}"
 
 
 @kept_while_same

@@ -131,10 +131,15 @@ def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
         for name, code, rows in zip(each.entity_ids.tolist(), each.xid.tolist(), each.remap.tolist(), strict=True):
             row = place.get(str(name).partition("/")[0])
             if row is not None:
-                if code >= 0 and (xid[row] < 0 or remedy_of(code) >= remedy_of(int(xid[row]))):
+                if code >= 0 and (xid[row] < 0 or _graver(code, int(xid[row]))):
                     xid[row] = code
                 remap[row] = max(int(remap[row]), rows)
     return replace(gpus, xid=xid, remap=remap)
+
+
+def _graver(code: int, other: int) -> bool:
+    """Whether a code says at least as much as another; each says more than 0."""
+    return (remedy_of(code), code > 0) >= (remedy_of(other), other > 0)
 
 
 def _join_telemetry(

@@ -213,6 +213,16 @@ class CordonRecord:
 
     since_s: float
     seen: bool = False  # a view showed it cordoned
+    opened: bool = False  # a person opened it since
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """The gravest XID of a GPU in one boot of its node (core/tracking/gpu_errors.py)."""
+
+    xid: int
+    node: str
+    boot: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +316,7 @@ class ControllerMemory:
     workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     recuts: Mapping[str, RecutRecord] = field(default_factory=dict)  # by UUID of the GPU
     cordons: Mapping[str, CordonRecord] = field(default_factory=dict)  # by name of the node
+    gpu_errors: Mapping[str, ErrorRecord] = field(default_factory=dict)  # by UUID of the GPU
     idle_nodes_s: Mapping[str, float] = field(default_factory=dict)  # node that may be offered -> since when unneeded
     offered_s: Mapping[str, float] = field(default_factory=dict)  # node -> when it was offered back
     requested_s: Mapping[str, float] = field(default_factory=dict)  # uid -> when nodes were last asked for

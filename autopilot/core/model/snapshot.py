@@ -1,9 +1,8 @@
 """The state of the cluster: tables of numpy columns, joined by row number.
 
-Each table is a frozen dataclass of one-dimensional arrays of equal length (struct of arrays), so an operation on
-100,000 GPUs is one vector operation. Codes (int32) index the name tuples of `Names`. A missing text is "", a missing
-number NaN (floats) or -1 (row numbers and codes). Capacity is counted in integers: whole GPUs, thousandths of a GPU
-(`milli`), MiB. Tables are never changed in place: one that did not change between two ticks is one object in both.
+Each table is a frozen dataclass of one-dimensional arrays of equal length, so an operation on 100,000 GPUs is one
+vector operation. Codes (int32) index the name tuples of `Names`. A missing text is "", a missing number NaN (floats) or
+-1 (row numbers and codes). Capacity is in integers: GPUs, thousandths of a GPU (`milli`), MiB. Tables never change.
 """
 
 from __future__ import annotations
@@ -120,6 +119,7 @@ class NodeTable:
     labels: LabelBits  # labels of the node
     hints: I64  # what it has of what work prefers (images, a NUMA policy): a bit set whose bits the source knows
     mig_fixed: Bools  # nothing there changes MIG geometries
+    boot: Texts  # ID of its present boot, or what else changes with the machine behind the name; "": not stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class GpuTable:
     index: I32
     healthy: Bools
     mig: Bools  # in MIG mode: allocated by instance, never as a whole
-    xid: I32  # last XID error since the GPU was known to be healthy (xid_facts); 0: none, -1: unknown
+    xid: I32  # gravest XID since the GPU was known to be whole (tracking/gpu_errors.py); 0: none, -1: unknown
     remap: I8  # row remapping of its memory: xid_facts.REMAP_*
     recut: I8  # Recut
     on_demand: I64  # where a claim could have an instance made: bits over mig.placement_masks; -1: instances last

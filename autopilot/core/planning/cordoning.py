@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.records import Evidence
+from autopilot.core.hardware.xid_facts import Remedy, error_of, gpu_remedies
+from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, CordonDraft, Submit
+from autopilot.core.planning.draft import Case, CordonDraft, NoteCase, Submit
 from autopilot.core.tracking.cordons import condemning, to_cordon, to_uncordon
+from autopilot.core.tracking.recuts import under_recut
 
 CORDON = Case(
     "recover",
@@ -15,12 +17,22 @@ CORDON = Case(
     "condemned",
     "cordon it: {error} on {gpu}, which asks for {asks_for}; no scheduler uses it until it is repaired",
 )
+OUT_OF_USE = NoteCase("gpu_out_of_use", "{subject} of {node} takes no new work: {error}, which asks for {asks_for}")
 UNCORDON = Case("recover", "cordon", "repaired", "uncordon it: the error that it was cordoned for is gone")
+
+_ASKS = {
+    Remedy.INSPECT: "a person's look",
+    Remedy.RESET_LATER: "a reset of the GPU when it is idle",
+    Remedy.RESET_GPU: "a reset of the GPU",
+    Remedy.RESTART_NODE: "a restart of the node",
+    Remedy.REPLACE: "another GPU",
+}
 
 
 def propose_cordons(ctx: Context, submit: Submit) -> None:
-    """Cordon nodes that must be restarted, and open them when they are sound again."""
+    """Cordon nodes that must be restarted, and open them when they are sound again. Errors of GPUs are noted."""
     snapshot = ctx.observation.snapshot
+    _note_errors(ctx)
     broken = condemning(ctx.memory, snapshot)
     for row in to_cordon(ctx.memory, snapshot):
         bad = np.flatnonzero((snapshot.gpus.node == row) & broken).tolist()
@@ -31,6 +43,19 @@ def propose_cordons(ctx: Context, submit: Submit) -> None:
         submit(_cordon_draft(ctx, row, CORDON, *why, Evidence("asks_for", "a restart of the node"), on=True))
     for row in to_uncordon(ctx.memory, snapshot):
         submit(_cordon_draft(ctx, row, UNCORDON, on=False))
+
+
+def _note_errors(ctx: Context) -> None:
+    """One note for each GPU that an error keeps from new work."""
+    snapshot = ctx.observation.snapshot
+    remedy = gpu_remedies(snapshot.gpus)
+    for gpu in np.flatnonzero((remedy > Remedy.NONE) & ~under_recut(ctx.memory, snapshot)).tolist():
+        facts = (
+            Evidence("node", str(snapshot.nodes.id[snapshot.gpus.node[gpu]])),
+            Evidence("error", error_of(snapshot.gpus, gpu)),
+            Evidence("asks_for", _ASKS[Remedy(int(remedy[gpu]))]),
+        )
+        ctx.plan.note(Note(OUT_OF_USE.code, About.GPU, str(snapshot.gpus.uuid[gpu]), facts=facts))
 
 
 def _cordon_draft(ctx: Context, row: int, case: Case, *why: Evidence, on: bool) -> CordonDraft:

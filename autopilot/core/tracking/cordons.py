@@ -1,4 +1,4 @@
-"""Nodes that the controller cordons: an error of a GPU there asks for a restart of the node.
+"""Nodes that the controller cordons: an error of a GPU there asks for a restart of the node (tracking/gpu_errors.py).
 
 The controller starts nothing on such a node anyway; the cordon keeps other schedulers off it. A node is cordoned once
 for an error. Where a person opens it meanwhile, it stays open. Where somebody else cordoned it, it is left alone.
@@ -56,20 +56,28 @@ def follow_cordons(memory: ControllerMemory, observation: Observation) -> Contro
     nodes = observation.snapshot.nodes
     bad = out_of_use(nodes, observation.snapshot.gpus)[0]
     rows = {str(name): row for row, name in enumerate(nodes.id.tolist())}
-    kept = {}
+    opened, kept = opened_by_people(memory, observation.snapshot), {}
     for name, record in memory.cordons.items():
         row = rows.get(name)
         if row is None:
             continue
         if nodes.cordoned[row]:
-            kept[name] = record if record.seen else replace(record, seen=True)
+            kept[name] = replace(record, seen=True, opened=False)
         elif (
             _under_way(memory, name)
             or (bad[row] and record.seen)
             or (bad[row] and observation.now_s < record.since_s + RETRY_S)
         ):
-            kept[name] = record
+            kept[name] = replace(record, opened=name in opened)
     return replace(memory, cordons=kept)
+
+
+def opened_by_people(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[str]:
+    """Nodes (names) that the controller cordoned and that are open, although it did not open them."""
+    if not memory.cordons:
+        return set()
+    seen = {name for name, record in memory.cordons.items() if record.seen and not _under_way(memory, name)}
+    return seen & set(snapshot.nodes.id[~snapshot.nodes.cordoned].tolist())
 
 
 def cordon_timers_s(memory: ControllerMemory) -> list[float]:
