@@ -11,6 +11,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -198,7 +199,7 @@ def change(rng: random.Random, found: Json) -> str:
     for step in at[:-1]:
         place = place[step]
     old = place[at[-1]]
-    value = rng.choice(VALUES)
+    value = deepcopy(rng.choice(VALUES))  # a later change may go into it
     value = _many(old, value) if value in (ENTRIES, KEYS) else value
     place[at[-1]] = value
     shown = value if value in (DEEP, DIGITS) else f"{type(value).__name__} {str(value)[:30]!r}"
