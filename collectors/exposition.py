@@ -39,6 +39,10 @@ _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 _IGNORED, _MALFORMED = -1, -2
 _LONGEST_ID = 253
 _FIELD_ROW = {number: row for row, number in enumerate(dcgm.FIELDS)}
+_PROFILED = np.flatnonzero(
+    [number == 203 or field.names[0].startswith("DCGM_FI_PROF_") for number, field in dcgm.FIELDS.items()]
+)
+"""Rows of the profiling counters, and of GPU_UTIL, which does not stand for them where they contradict it."""
 _FEW_ROWS = 50_000  # with fewer lines there is no memory worth reclaiming
 
 _LINK_LABELS = ("nvlink", "nvswitch", "gpu_uuid")
@@ -281,6 +285,8 @@ class Scanner:
         there = np.zeros(size, bool)
         there[: len(self._there)] = self._there
         self._there = present | (there & ~((parents >= 0) & present[parents]))
+        dead = _dead_counters(table) & present
+        table[np.ix_(_PROFILED, np.flatnonzero(dead))] = np.nan
         values, quality, extras = _signals(table)
         fill_boards(values, quality, self.entities, present)
         kept = np.flatnonzero(present)
@@ -290,6 +296,8 @@ class Scanner:
         self._rows, self._cleaned = rows, cleaned
         recut, self.entities.recut = frozenset(self.entities.recut), set()
         said = self._faults(fields, columns, faults, table, written)
+        for column in np.flatnonzero(dead).tolist():
+            said[self.entities.ids[column], dcgm.FIELDS[1002].names[0], dcgm.Fault.CONTRADICTED] = ""
         return Frame(
             self._ids,
             tuple(self.entities.node[column] for column in kept),
@@ -370,6 +378,15 @@ def _numbers(texts: list[str]) -> F64:
         return np.fromiter(map(float, texts), float, len(texts))
     except ValueError:
         return np.array([number if (number := _number(text)) is not None else np.nan for text in texts])
+
+
+def _dead_counters(table: F64) -> NDArray[np.bool_]:
+    """Entities whose profiling counters stand at 0 while GPU_UTIL says that kernels run. Table [fields, entities]."""
+    sm, engine, tensor, dram, util = (table[_FIELD_ROW[number]] for number in (1002, 1001, 1004, 1005, 203))
+    activity = np.where(np.isnan(sm), engine, sm)
+    with np.errstate(invalid="ignore"):
+        none = (activity < util / dcgm.MOST_SMS) & ~(tensor > 0.01) & ~(dram > 0.01)
+        return np.asarray(none & (util >= dcgm.KERNELS_RATIO))
 
 
 def _signals(table: F64) -> tuple[F32, I8, dict[str, F64]]:

@@ -155,6 +155,14 @@ ACTIVITY: tuple[tuple[int, Quality], ...] = (
 )
 """Fields that can stand for SM activity, best first."""
 
+MOST_SMS = 200.0
+"""More SMs than any GPU has. A kernel that runs keeps at least one SM active, so SM activity is at least GPU_UTIL over
+this number.
+"""
+
+KERNELS_RATIO = 0.5
+"""GPU_UTIL from which kernels certainly run: it is coarse, and one sample of it may lie in another second."""
+
 SUMS: dict[str, tuple[int, ...]] = {"nvlink_bytes_s": (1011, 1012), "pcie_bytes_s": (1009, 1010)}
 """Signals that are the sum of two fields; unknown if either is."""
 
@@ -189,12 +197,15 @@ class Fault(IntEnum):
     NAN = 2
     RANGE = 3
     TWICE = 4
+    CONTRADICTED = 5
 
 
 FAULT_TEXT = {
     Fault.BLANK: "blank: DCGM has no value (not found, not supported or profiling paused)",
     Fault.NAN: "not a number",
     Fault.RANGE: "out of range",
+    Fault.CONTRADICTED: "stands at 0 while GPU_UTIL says that kernels run: what the GPU does is unknown; restart the "
+    "exporter of its node",
     Fault.TWICE: "there twice in one text, with different values",
 }
 

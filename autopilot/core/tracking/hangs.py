@@ -3,7 +3,8 @@
 A gang can hang in two ways while all of its members look alive. Either all GPUs are idle, because a member waits for
 something that never comes. Or all GPUs are busy waiting: their SMs are full, while tensor cores, memory and links are
 silent, because some members spin in a collective that another member never entered (reference: DCGM facts, pitfalls).
-Missing measurements count in favour of the gang: a gang with a GPU without samples is not judged.
+Missing measurements count in favour of the gang: a gang with a GPU without samples is not judged. So does power that
+work explains and a hang does not: counters that contradict it are not believed (core/usage/contradiction.py).
 
 A broken exporter may report fresh zeros for everything. A verdict therefore requires that the same source shows other
 work active at the same time (`doubts`), also on each node of the gang where other work runs. If a larger share of the
@@ -22,6 +23,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Evidence, NoteCode
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
 from autopilot.core.model.work import whole_gpus
+from autopilot.core.usage.contradiction import contradicted, power_over_idle
 
 COVERED = 0.9
 """Share of the samples of a window that must be present: a missing scrape is not idleness."""
@@ -29,6 +31,9 @@ BUSY_RATIO = 0.9
 """SM activity from which a GPU counts as full."""
 SILENT_BYTES_S = 1e6
 """NVLink traffic of a GPU up to which it takes part in no collective: only heartbeats of a library."""
+
+SPINS_POWER = 4.0
+"""Power over that of a loaded GPU without work up to which full SMs may only wait. Dense work draws more."""
 
 
 def doing_nothing(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
@@ -189,8 +194,10 @@ def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     sm, dram, tensor, links, mean, memory = _activity(snapshot, longest)
     wanted = table.samples[shortest, :count] * table.windows_s[longest] / table.windows_s[shortest] * COVERED
     covered = _fresh(snapshot, policy) & (table.samples[longest, :count] >= wanted)
-    idle = (sm <= ratio) & (dram <= ratio) & ~(tensor > ratio)
+    idle = (sm <= ratio) & (dram <= ratio) & ~(tensor > ratio) & ~contradicted(snapshot)[:count]
     spinning = (mean >= BUSY_RATIO) & (tensor <= ratio) & (dram <= ratio) & (links <= SILENT_BYTES_S)
+    with np.errstate(invalid="ignore"):
+        spinning &= ~(power_over_idle(snapshot, longest) > SPINS_POWER)
     return np.asarray(covered & (idle | spinning) & ~(memory <= 0))
 
 

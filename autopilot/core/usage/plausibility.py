@@ -17,6 +17,7 @@ from autopilot.core.hardware.dcgm import RATIO_SLACK, Quality
 from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import F32, GPU_MILLI, I8, Bools, ClusterSnapshot, SignalTable
+from autopilot.core.usage.contradiction import contradicted
 from autopilot.core.usage.parts import HIGHEST, Parts, instance_units, parts_of
 from autopilot.core.usage.rollup import busy_mask, strays, unheld_parts
 
@@ -64,6 +65,7 @@ def doubts(snapshot: ClusterSnapshot, stale_s: float) -> I8:
         seen[_stuck(telemetry)[:size]] = _STUCK
         impossible, scale = _impossible(telemetry)
         seen[impossible[:size]] = _IMPOSSIBLE
+        seen[contradicted(snapshot)[:size]] = _IMPOSSIBLE
         seen[scale[:size]] = _SCALE
         found[_swapped(snapshot, parts)] = _SWAPPED
     found[np.flatnonzero(_seen_twice(snapshot))] = _SWAPPED
@@ -74,10 +76,11 @@ def doubts(snapshot: ClusterSnapshot, stale_s: float) -> I8:
 
 
 def gaps_of(snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
-    """A gap for each signal with values that no hardware gives, for each MIG profile that is unknown, and for GPUs that
-    are busy although no workload holds them.
+    """A gap for each signal with values that no hardware gives, for each MIG profile that is unknown, for GPUs that
+    are busy although no workload holds them, and for GPUs whose counters contradict each other.
     """
     telemetry, found = snapshot.telemetry, [*_unknown_profiles(snapshot), *_busy_without_workload(snapshot)]
+    found += _contradictions(snapshot)
     names = np.concatenate([snapshot.gpus.uuid, snapshot.instances.id])
     for row, signal in enumerate(telemetry.signals):
         if signal not in HIGHEST:
@@ -120,6 +123,22 @@ def _busy_without_workload(snapshot: ClusterSnapshot) -> list[Gap]:
     more = f", and {len(found) - 1} others with it" if len(found) > 1 else ""
     reason = f"busy on {found[0].node} although no workload holds it{more}: find its processes before work starts there"
     return [Gap("telemetry", found[0].entity_id, "sm_active_ratio", reason)]
+
+
+def _contradictions(snapshot: ClusterSnapshot) -> list[Gap]:
+    """One gap for each node with GPUs whose counters contradict each other: it names their exporter."""
+    gpus, telemetry, found = snapshot.gpus, snapshot.telemetry, []
+    rows = np.flatnonzero(contradicted(snapshot)[: len(gpus.uuid)])
+    for node in np.unique(gpus.node[rows]).tolist():
+        mine = rows[gpus.node[rows] == node]
+        code = int(telemetry.source[mine[0]]) if len(telemetry.source) else -1
+        source = telemetry.sources[code] if 0 <= code < len(telemetry.sources) else "telemetry"
+        reason = (
+            f"the counters of {len(mine)} GPUs of {snapshot.nodes.id[node]} show no work while their power does: what "
+            "they do is unknown, and nothing there is judged idle or hung; restart the exporter of the node"
+        )
+        found.append(Gap(source, str(gpus.uuid[mine[0]]), "sm_active_ratio", reason))
+    return found
 
 
 def _worst(values: F32, signal: str) -> float:

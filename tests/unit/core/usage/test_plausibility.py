@@ -105,6 +105,12 @@ def tensor_without_sm(snap: ClusterSnapshot) -> None:
     changed(snap, "tensor_active_ratio", 1, 0.9)
 
 
+def zero_at_work(snap: ClusterSnapshot) -> None:
+    """All activity at 0 at the power of a GPU that works."""
+    for signal in ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio"):
+        changed(snap, signal, 1, 0.0, 0.0)
+
+
 def swapped(snap: ClusterSnapshot) -> None:
     """The telemetry of GPU 1, which works, and of GPU 6 on another node, which is free, under each other's name."""
     for column in (snap.telemetry.mean, snap.telemetry.maximum):
@@ -136,6 +142,7 @@ FAULTS: list[tuple[Callable[[ClusterSnapshot], None], Code, set[int]]] = [
     (absurd, Code.TELEMETRY_IMPOSSIBLE, {1}),
     (infinite, Code.TELEMETRY_IMPOSSIBLE, {1}),
     (tensor_without_sm, Code.TELEMETRY_IMPOSSIBLE, {1}),
+    (zero_at_work, Code.TELEMETRY_IMPOSSIBLE, {1}),
     (swapped, Code.TELEMETRY_SWAPPED, {1, 6}),
     (seen_twice, Code.TELEMETRY_SWAPPED, {1, 6}),
     (other_node, Code.TELEMETRY_OWNER, {1}),

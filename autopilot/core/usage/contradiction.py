@@ -1,0 +1,75 @@
+"""Whether the counters of one GPU contradict each other about whether it works.
+
+DCGM reads activity and traffic from the profiling counters of the GPU, and power from the driver. The profiling
+counters can stand at 0 while the GPU works (dcgm-exporter 662, DCGM 303). A GPU that computes nothing draws little
+more power than a loaded GPU without work. Every verdict that can stop work asks here. What contradicts itself is
+unknown, not idle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.hardware.idle_power import LOADED_IDLE_W, loaded_idle_w
+from autopilot.core.model.snapshot import F32, F64, Bools, ClusterSnapshot
+
+WORKS_POWER = 1.6
+"""Power over that of a loaded GPU without work from which a GPU computes something. Loaded ones without work differ by
+up to a half between boards of one model; dense work draws four to six times as much.
+"""
+
+NOTHING_RATIO = 0.01
+"""Highest activity of a window with which a GPU counts as one that did nothing."""
+
+TRAFFIC_BYTES_S = 2e7
+"""Mean traffic of links from which copies explain the power."""
+
+LEAST_WINDOW_S = 300.0
+"""A shorter window says little: counters of one scrape are means of different seconds."""
+
+
+def contradicted(snapshot: ClusterSnapshot) -> Bools:
+    """GPUs, then MIG instances, whose counters say that they do nothing and whose power says that they work.
+
+    An instance has no power of its own: it is contradicted with its GPU. Without power nothing is contradicted.
+    """
+    table, gpus = snapshot.telemetry, len(snapshot.gpus.uuid)
+    found = np.zeros(gpus, np.bool_)
+    longest_s = max(table.windows_s, default=0.0)
+    for window, width_s in enumerate(table.windows_s):
+        if width_s >= LEAST_WINDOW_S or width_s == longest_s:
+            with np.errstate(invalid="ignore"):
+                works = power_over_idle(snapshot, window) > WORKS_POWER
+                if works.any():
+                    found |= works & _did_nothing(snapshot, window)
+    return np.concatenate([found, found[snapshot.instances.gpu]])
+
+
+def power_over_idle(snapshot: ClusterSnapshot, window: int) -> F64:
+    """Mean power of each GPU in a window over that of a loaded GPU of its model without work; NaN: not measured.
+
+    A model without a known power counts as the one that draws most. Shape [gpus].
+    """
+    highest = max(LOADED_IDLE_W.values())
+    idle_w = np.nan_to_num([loaded_idle_w(name) for name in snapshot.names.gpu_models] or [np.nan], nan=highest)
+    power_w = _measured(snapshot, "power_w", snapshot.telemetry.mean, window)
+    return np.asarray(power_w / idle_w[snapshot.nodes.gpu_model[snapshot.gpus.node]], np.float64)
+
+
+def _did_nothing(snapshot: ClusterSnapshot, window: int) -> Bools:
+    """GPUs whose SM activity is measured, and whose counters show no work and no traffic. Shape [gpus]."""
+    mean, high = snapshot.telemetry.mean, snapshot.telemetry.maximum
+    found = _measured(snapshot, "sm_active_ratio", high, window) <= NOTHING_RATIO
+    for signal in ("tensor_active_ratio", "dram_active_ratio"):
+        found &= ~(_measured(snapshot, signal, high, window) > NOTHING_RATIO)
+    for signal in ("nvlink_bytes_s", "pcie_bytes_s"):
+        found &= ~(_measured(snapshot, signal, mean, window) > TRAFFIC_BYTES_S)
+    return np.asarray(found)
+
+
+def _measured(snapshot: ClusterSnapshot, signal: str, column: F32, window: int) -> F32:
+    """One signal in a window; NaN where it is not measured. Shape [gpus]."""
+    table, gpus = snapshot.telemetry, len(snapshot.gpus.uuid)
+    if signal not in table.signals or column.shape[2] < gpus:
+        return np.full(gpus, np.nan, np.float32)
+    return np.asarray(column[table.signals.index(signal), window, :gpus])

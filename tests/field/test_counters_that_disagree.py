@@ -1,0 +1,61 @@
+"""Counters that contradict each other stop no work, and a real hang is still found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.kits.field_kit import made, play, play_objects
+
+Values = dict[str, Any]
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+ZEROS = {"PROF_SM_ACTIVE": 0, "PROF_PIPE_TENSOR_ACTIVE": 0, "PROF_DRAM_ACTIVE": 0}
+SAVES = {"checkpoint-on-request": "true", "checkpoint-write-s": "20", "checkpoint-interval-s": "600"}
+
+
+def test_a_family_of_counters_at_zero_stops_no_work() -> None:
+    """SM, tensor and memory activity fall to 0 at 650 W (NVIDIA/dcgm-exporter#662, NVIDIA/DCGM#303)."""
+    played = play("17-prof-zero", "objects.yaml", "contradiction.yaml", ticks=145, step_s=60.0)
+    evicted = played.accepted("evict", "train-a")
+    assert not evicted
+    told = played.said("SM_ACTIVE stands at 0 while GPU_UTIL says that kernels run: what the GPU does is unknown")
+    assert told
+
+
+def test_work_whose_counters_agree_is_still_found() -> None:
+    """Activity, utilization and power all say that it does nothing."""
+    played = play("17-prof-zero", "objects.yaml", "idle.yaml", ticks=145, step_s=60.0)
+    evicted, told = played.accepted("evict", "train-a"), played.said("is unknown")
+    assert evicted
+    assert not told
+
+
+def gang(name: str, product: str, values: Values, then: Values) -> tuple[list[Values], Values, Values]:
+    """A gang on a node of its own, what its GPUs show, and what they show from 2000 s on."""
+    at, pod = f"n-{name}", f"{name}/train"
+    notes = {f"gpu-autopilot.io/{key}": value for key, value in SAVES.items()}
+    objects: list[Values] = [{"node": at, "gpus": 2, "product": product}]
+    objects.append({"pod": pod, "at": at, "gpus": 2, "annotations": notes})
+    shown = {"node": at, "id": f"17{ord(name):02x}", "count": 2, "pod": pod, "model": product, "values": values}
+    return objects, shown, {"at_s": 2000, "node": at, "values": then}
+
+
+def test_any_witness_is_enough_and_agreeing_counters_are_believed() -> None:
+    """The counters of gangs a to e fall to 0. Power, or GPU_UTIL, or both contradict them for a to d."""
+    busy: Values = {key: [0.6, 0.8] for key in ZEROS} | {"DEV_FB_USED": 30_000}
+    util, power = {"DEV_GPU_UTIL": [98, 100]}, {"DEV_POWER_USAGE": [400, 450]}
+    dark = [
+        gang("a", "NVIDIA-A100-SXM4-80GB", busy | util | power, ZEROS),
+        gang("b", H100, busy | {"DEV_POWER_USAGE": [230, 280]}, ZEROS),
+        gang("c", H100, busy | util, ZEROS),
+        gang("d", "NVIDIA-NEW-GPU", busy | power, ZEROS),
+        gang("e", H100, busy, ZEROS),
+        *(gang(name, H100, busy | util | power, {}) for name in "vwxyz"),
+    ]
+    objects = made(*(each for found, _, _ in dark for each in found))
+    spec = {"gpus": [shown for _, shown, _ in dark], "changes": [change for _, _, change in dark]}
+    played = play_objects(objects, spec, ticks=98, step_s=60.0)
+    stopped = {proposal.subject.name for _, proposal in played.accepted("evict")}
+    assert stopped == {"e/train"}
+    said = {node for node in "abcdevwxyz" if played.said(f"GPUs of n-{node} show no work")}
+    assert said == {"b", "d"}
