@@ -17,7 +17,8 @@ class Facts:
 
     Of its pods: `members` (the number that its controller declares), the request of one pod (`gpus_per_member`,
     `mig_profile`), the value of their PriorityClass, their activeDeadlineSeconds, and their node selector
-    ("key=value"). Of the cluster: its GPU models, and the most GPUs that the job's queue may hold.
+    ("key=value"), and whether they serve. Of the cluster: its GPU models, and the most GPUs that the job's queue may
+    hold.
     """
 
     members: int | None = None
@@ -28,6 +29,7 @@ class Facts:
     node_selector: tuple[str, ...] = ()
     gpu_models: tuple[str, ...] = ()
     queue_limit_gpus: int | None = None
+    serves: bool = False
 
 
 NOTHING_KNOWN = Facts()
@@ -46,7 +48,7 @@ def infer(stated: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, 
         if key not in stated and value is not None:
             filled[key] = value
 
-    absent("slo-class", SloClass.LATENCY_CRITICAL if "objective-s" in stated else None)
+    absent("slo-class", _class_of_pods(stated, facts))
     absent("preemptible", preemptible_by_class(filled["slo-class"]))
     absent("priority", facts.priority)
     absent("limit-s", facts.limit_s)
@@ -60,6 +62,12 @@ def infer(stated: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, 
         absent("topology", Domain.ISLAND if spans_members(filled) else None)
     filled["node-selector"] = tuple(dict.fromkeys((*facts.node_selector, *filled["node-selector"])))
     return filled
+
+
+def _class_of_pods(stated: Mapping[str, Any], facts: Facts) -> SloClass | None:
+    if "objective-s" in stated or (facts.serves and not stated.get("preemptible")):
+        return SloClass.LATENCY_CRITICAL
+    return SloClass.INTERACTIVE if facts.serves else None
 
 
 def pod_profile(facts: Facts) -> str:

@@ -20,7 +20,7 @@ from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import UNCLAIMED
 from collectors.kubernetes.constraints import Constraints, Meets, asked_by
 from collectors.kubernetes.gang_life import End, life_of, short_since_s
-from collectors.kubernetes.gangs import Gang, PodFacts, declarations, uid_of
+from collectors.kubernetes.gangs import Gang, PodFacts, declarations, lost_job, serves_apart, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.offers import asked_of_nodes
@@ -130,7 +130,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     problems = [*stated.problems, *unclear, *cluster.opt_outs.problems(stated.window)]
     if gang.key in cluster.overbooked:
         problems.append(("allocatable", "its node has no GPU left for it: the node holds more than it offers"))
-    if _lost_job(gang):
+    if lost_job(gang):
         problems.append(("job", "its Job is not in the view, and so what it declares is not known; it is left alone"))
     queue = cluster.queue(gang)
     if queue < 0:
@@ -190,12 +190,6 @@ def _least(stated: Stated) -> int:
     return -(-least // max(pod, 1)) if least < wide else stated.members
 
 
-def _lost_job(gang: Gang) -> bool:
-    """Whether its Workload is of a Job that was deleted: Kueue keeps such a Workload for a while."""
-    owner = gang.workload.metadata.owner if gang.workload is not None else None
-    return owner is not None and owner.kind == "Job" and gang.job is None
-
-
 def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Sequence[PodFacts]) -> Stated:
     """What the gang states, from an equal gang where there was one."""
     first, job, workload = shapes[0], gang.job, gang.workload
@@ -222,6 +216,7 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
         offers,
         cluster.resizes and not why_rigid(gang),
         tuple(name for each in shapes for name, _ in _node_kinds(each, cluster)),
+        serves_apart(gang, cluster.service),
     )
     found = cluster.stated.get(key)
     if found is None:
@@ -299,6 +294,7 @@ def _contract(
         limit_s=_limit_s(gang, first.spec),
         node_selector=tuple(sorted(f"{key}={value}" for key, value in (first.spec.node_selector or {}).items())),
         gpu_models=cluster.models if declared else (),
+        serves=serves_apart(gang, cluster.service),
     )
     found = parse_contract(declared, facts)
     if isinstance(found, Contract):

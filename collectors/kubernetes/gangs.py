@@ -7,6 +7,7 @@ made a Workload for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -16,13 +17,13 @@ from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import PLACEMENT
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
+from collectors.kubernetes.serving import SET_NAME, serves
 from collectors.kubernetes.wire import Meta, Pod, PodSpec, seconds_of
 from collectors.kueue.wire import Workload
 
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_WORKLOAD = "kueue.x-k8s.io/workload"
-SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 SET_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 SET_SIZE = "leaderworkerset.sigs.k8s.io/size"
 JOBSET_UID, JOBSET_NAME = "jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/jobset-name"
@@ -45,6 +46,7 @@ class PodFacts:
     name: str  # of its gang, without the namespace
     ask: Ask
     service: str  # "Kind/name" of the Deployment or StatefulSet; "" for none
+    serves: bool  # it answers requests, and idles while none come
     daemon: bool  # of a DaemonSet
     over: bool  # its containers have ended: its GPUs are free
     holds: bool  # it holds GPUs of its node, also while it stops
@@ -120,7 +122,9 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
     bound_s = bound_s or seconds_of(pod.status.start_time or meta.creation_timestamp)
     leaving = meta.deletion_timestamp is not None
     saved_s = _saved_s(meta)
-    return PodFacts(pod, key, name, ask, service, daemon, over, holds, leaving, ready, bound_s, saved_s, claimed)
+    return PodFacts(
+        pod, key, name, ask, service, serves(meta), daemon, over, holds, leaving, ready, bound_s, saved_s, claimed
+    )
 
 
 def _saved_s(meta: Meta) -> float:
@@ -138,6 +142,20 @@ def uid_of(gang: Gang) -> str:
     if kind == "group" and gang.workload is not None:
         return gang.workload.metadata.uid
     return rest if kind == "uid" else gang.key
+
+
+def lost_job(gang: Gang) -> bool:
+    """Whether its Workload is of a Job that was deleted: Kueue keeps such a Workload for a while."""
+    owner = gang.workload.metadata.owner if gang.workload is not None else None
+    return owner is not None and owner.kind == "Job" and gang.job is None
+
+
+def serves_apart(gang: Gang, service_row: Callable[[str, str], int]) -> bool:
+    """Whether it serves and is no replica of a service that is known as one: those have rules of their own."""
+    first = next(iter(gang.pods.values()), None)
+    if first is None or not any(each.serves for each in gang.pods.values()):
+        return False
+    return not first.service or service_row(gang.namespace, first.service) < 0
 
 
 def workload_key(meta: Meta) -> tuple[str, str]:

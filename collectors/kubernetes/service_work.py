@@ -13,7 +13,7 @@ from collectors.kubernetes.claims import Claims
 from collectors.kubernetes.constraints import budget_selects
 from collectors.kubernetes.gangs import Gang
 from collectors.kubernetes.opt_outs import OptOuts
-from collectors.kubernetes.services import Around, Key, ServiceRows, is_service, service_table
+from collectors.kubernetes.services import Around, Key, ServiceRows, is_inner, is_service, service_table
 from collectors.kubernetes.unreadable import BY_NAME, Alone, Unreadable
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
@@ -50,7 +50,8 @@ class Services:
         for found in changes.there:
             if isinstance(found, Scaled):
                 with self.unreadable.net(listed, found):
-                    if is_service(found) or found.spec.template.spec.resource_claims:
+                    asks = is_service(found) or found.spec.template.spec.resource_claims
+                    if asks and not is_inner(found):
                         self.services[found.metadata.namespace, f"{kind}/{found.metadata.name}"] = found
                         self.table = None
         return deleted

@@ -30,6 +30,7 @@ from collectors.kubernetes.autoscalers import has_keda, least_replicas, load_rat
 from collectors.kubernetes.constraints import budget_selects
 from collectors.kubernetes.gangs import declarations
 from collectors.kubernetes.opt_outs import OptOuts, consent, unclear
+from collectors.kubernetes.serving import SET_NAME
 from collectors.kubernetes.unreadable import BY_NAME, Unreadable
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
@@ -41,6 +42,12 @@ UNMEASURED = ("p99_s", "violation_ratio", "rate_rps", "queue_depth")
 def is_service(found: Scaled) -> bool:
     """True where the containers of its pods ask for GPUs."""
     return ask_of(found.spec.template.spec).any_gpu
+
+
+def is_inner(found: Scaled) -> bool:
+    """True for a part of a LeaderWorkerSet: its groups are gangs, and its size is that of the set."""
+    owner = found.metadata.owner
+    return bool(found.metadata.label(SET_NAME)) or (owner is not None and owner.kind in {"LeaderWorkerSet", "Pod"})
 
 
 class ServiceRows:
@@ -65,7 +72,8 @@ class ServiceRows:
             if row is None:
                 continue
             self._last[found.metadata.uid] = row
-            keeps = not read or around.left(key) or _alone(found, around.opt_outs)
+            inner = key[1].startswith("StatefulSet/") and found.metadata.owner is not None  # its owner scales it
+            keeps = not read or inner or around.left(key) or _alone(found, around.opt_outs)
             made[key] = row.kept() if keeps else row
         return made
 

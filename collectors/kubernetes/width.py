@@ -7,7 +7,8 @@ controller decides which pods it makes and removes. What these controllers do to
 from __future__ import annotations
 
 from autopilot.contract.annotations import ELASTIC_JOB
-from collectors.kubernetes.gangs import JOBSET_NAME, SET_NAME, Gang
+from collectors.kubernetes.gangs import JOBSET_NAME, Gang
+from collectors.kubernetes.serving import SET_NAME
 from collectors.kubernetes.wire import Meta
 
 

@@ -9,7 +9,8 @@ import pytest
 from autopilot.contract.annotations import ELASTIC_JOB
 from autopilot.core.model.snapshot import State
 from collectors.kubernetes.collector import Options
-from collectors.kubernetes.gangs import JOBSET_NAME, JOBSET_UID, SET_INDEX, SET_NAME
+from collectors.kubernetes.gangs import JOBSET_NAME, JOBSET_UID, SET_INDEX
+from collectors.kubernetes.serving import SET_NAME
 from tests.kits.kube_objects import done, job, kueue, meta, node, owner, pod, workload
 from tests.unit.collectors.kubernetes.view import Seen, reasons, row
 

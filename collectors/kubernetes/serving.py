@@ -1,0 +1,56 @@
+"""Which pods serve requests, by what their owners and the labels of serving systems say on the pods themselves.
+
+What serves idles while no request comes, so it never counts as hung.
+"""
+
+from __future__ import annotations
+
+from collectors.kubernetes.wire import Meta
+
+SET_NAME = "leaderworkerset.sigs.k8s.io/name"
+POD_GROUP_SERVES = "kueue.x-k8s.io/pod-group-serving"
+"""Kueue's mark on the pods of a StatefulSet or LeaderWorkerSet that it admits as a group."""
+
+OWNERS = frozenset(
+    {
+        "ReplicaSet",
+        "StatefulSet",
+        "LeaderWorkerSet",
+        "RayService",
+        "InferenceService",
+        "LLMInferenceService",
+        "PodClique",
+        "ModelServing",
+    }
+)
+"""Kinds that own pods that serve: of Kubernetes, LeaderWorkerSet, KubeRay, KServe, Grove and Volcano's kthena."""
+
+KEYS = (
+    SET_NAME,
+    POD_GROUP_SERVES,
+    "ray.io/serve",  # KubeRay, on the pods of a RayService only; "false" while one is not ready
+    "serving.kserve.io/",
+    "serving.knative.dev/",
+    "nvidia.com/dynamo-",
+    "grove.io/",
+    "llm-d.ai/",
+    "modelserving.volcano.sh/",
+    "model.aibrix.ai/",
+    "seldon-deployment-id",
+)
+"""Beginnings of the labels and annotations that serving systems write on their pods."""
+
+CREATED_BY = "ray.io/originated-from-crd"
+COMPONENT = "app.kubernetes.io/component"
+COMPONENTS = frozenset({"inference", "inference-server", "model-server", "serving", "predictor", "prefill", "decode"})
+"""Values of the recommended label for the part of a pod, with which plain pods and JobSets say that they serve."""
+
+
+def serves(meta: Meta) -> bool:
+    """Whether a pod serves requests."""
+    owner = meta.owner
+    if owner is not None and owner.kind in OWNERS:
+        return True
+    if meta.label(CREATED_BY) == "RayService" or meta.label(COMPONENT).lower() in COMPONENTS:
+        return True
+    return any(key.startswith(KEYS) for values in (meta.labels, meta.annotations) for key in values or ())

@@ -1,0 +1,80 @@
+"""What serves is never hung because no request comes, and no service is made of its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autopilot.core.model.snapshot import SloClass
+from collectors.kubernetes.serving import serves
+from collectors.kubernetes.wire import Meta, Owner
+from tests.kits.field_kit import made, play, play_objects
+
+SET = "leaderworkerset.sigs.k8s.io/name"
+
+
+@pytest.mark.parametrize("what", ["ray", "lws"])
+def test_quiet_servers_over_two_nodes_are_never_stopped(what: str) -> None:
+    """A RayService and a LeaderWorkerSet without requests (kserve/kserve#5645, kubernetes-sigs/kueue#9460)."""
+    played = play("32-serving-at-night", f"{what}.yaml", f"{what}-gpus.yaml", ticks=145, step_s=60.0)
+    evicted = played.accepted("evict", "llm")
+    assert not evicted
+
+
+def test_the_inner_sets_of_a_leader_worker_set_are_no_services() -> None:
+    """Its groups are gangs (kubernetes-sigs/lws#508)."""
+    played = play("11-lws-services", "objects.yaml")
+    assert played.held() == {"team/llm-0": 16, "team/llm-1": 16}
+    assert len(played.snapshot.services.id) == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "notes", "kind", "found"),
+    [
+        ({"ray.io/serve": "false"}, {}, "RayCluster", True),
+        ({"ray.io/cluster": "c"}, {}, "RayCluster", False),
+        ({"ray.io/originated-from-crd": "RayJob"}, {}, "RayCluster", False),
+        ({"ray.io/originated-from-crd": "RayService"}, {}, "RayCluster", True),
+        ({"serving.kserve.io/inferenceservice": "s"}, {}, "Job", True),
+        ({"serving.knative.dev/revision": "r"}, {}, "Job", True),
+        ({"nvidia.com/dynamo-component": "decode"}, {}, "PodClique", True),
+        ({"nvidia.com/gpu.product": "H100"}, {}, "PyTorchJob", False),
+        ({"jobset.sigs.k8s.io/jobset-name": "j", "llm-d.ai/role": "decode"}, {}, "Job", True),
+        ({"jobset.sigs.k8s.io/jobset-name": "j"}, {}, "Job", False),
+        ({"app.kubernetes.io/component": "Predictor"}, {}, "Job", True),
+        ({"app.kubernetes.io/component": "trainer"}, {}, "Job", False),
+        ({"kueue.x-k8s.io/pod-group-name": "g"}, {}, "StatefulSet", True),
+        ({"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-serving": "true"}, "Foo", True),
+        ({}, {}, "MPIJob", False),
+        ({}, {}, "RayJob", False),
+    ],
+    ids=str,
+)
+def test_owners_and_labels_say_what_serves(
+    labels: dict[str, str], notes: dict[str, str], kind: str, *, found: bool
+) -> None:
+    """Batch kinds and the Services that they make for rendezvous say nothing of the sort."""
+    meta = Meta("p", "u", "n", labels=labels, annotations=notes)
+    meta.owner_references = [Owner(kind, "o", "u", controller=True)]
+    meta.shrink()
+    assert serves(meta) == found
+
+
+@pytest.mark.parametrize(
+    ("notes", "found"),
+    [
+        ({}, SloClass.LATENCY_CRITICAL),
+        ({"gpu-autopilot.io/preemptible": "true"}, SloClass.INTERACTIVE),
+        ({"gpu-autopilot.io/slo-class": "batch"}, SloClass.BATCH),
+    ],
+    ids=str,
+)
+def test_the_owner_of_what_serves_may_say_otherwise(notes: dict[str, str], found: SloClass) -> None:
+    """Its class is inferred only where none is declared; what is declared stays valid."""
+    group: dict[str, Any] = {"labels": {SET: "llm", "leaderworkerset.sigs.k8s.io/group-index": "0"}}
+    objects = [{"node": "n-0", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3"}]
+    objects.append({"pod": "models/llm-0", "at": "n-0", "gpus": 8, "annotations": notes, **group})
+    work = play_objects(made(*objects)).snapshot.workloads
+    assert work.slo_class.tolist() == [found]
+    assert not work.excluded.any()
