@@ -136,7 +136,9 @@ COLUMNS = """
 
 - A job file counts the whole gang: `gpus` is `members` x `gpus-per-member`, or the number of instances with
   `mig_profile`; `min_gpus` is `min-members` x `gpus-per-member`. `nodes` is the number of members; where it is
-  empty, members are as wide as the widest node.
+  empty, members are as wide as the widest node. Those of an elastic gang are as wide as `min_gpus` and `gpus` both
+  allow: 5 GPUs that may start with 1 are five members. Where `nodes` is given, `min_gpus` is rounded up to whole
+  members.
 - `mig_profile` names one profile. `gpus` below 1 is a share, as `gpu_milli` is.
 - A share in a job file needs no `trust`: replaying a file implies it.
 - Fields without a column are unknown in a simulation. There, the time of a checkpoint write follows from
