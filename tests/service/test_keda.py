@@ -25,6 +25,7 @@ from tests.kits.certificates import Authority
 from tests.kits.core_world import world
 from tests.kits.demand_world import serving
 from tests.kits.http_kit import published
+from tests.kits.prometheus_kit import until
 from tests.tidy.tree import ROOT
 
 
@@ -181,10 +182,16 @@ def test_one_namespace_does_not_use_up_the_streams_of_all(scaler: Scaler) -> Non
     assert refusal(scaler.client.ask("StreamIsActive", namespace="other"))[0] == "NOT_FOUND"
     for each in streams:
         each.cancel()
-    scaler.publisher.publish(published(world("1x8", [])))  # a stream sees at a tick that its client has gone
-    scaler.floor(3)
-    again = scaler.client.ask("StreamIsActive")
-    assert next(again).result
+
+    def again() -> bool:
+        scaler.publisher.publish(published(world("1x8", [])))  # a stream sees at a tick that its client has gone
+        scaler.floor(3)
+        try:
+            return bool(next(scaler.client.ask("StreamIsActive")).result)
+        except grpc.RpcError:
+            return False
+
+    assert until(again, "a stream of the namespace after the others have ended")
 
 
 @pytest.mark.parametrize("name", ["x" * 300_000, "\x1b[31m\nok\u202e", "chat\x00"])
