@@ -86,7 +86,7 @@ def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
 
 
 def joined(facts: NodeFacts, known: tuple[Gpu, ...], before: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """The GPUs of a node of which a source names `known`. `before`: those that it had, and that no other node has now.
+    """The GPUs of a node where a source names `known`. `before`: those that it had, and that no other node has now.
 
     Named ones keep their number. A missing one is the one that was there, else a counted one; both are not `seen`. Of
     more than the node states, those that are seen and were there count.

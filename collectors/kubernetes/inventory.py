@@ -43,7 +43,7 @@ class Nodes:
     objects: dict[str, Node] = field(default_factory=dict)  # by name
     slots: dict[str, Slots] = field(default_factory=dict)  # by name
     known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs that a source names, by node
-    exported: frozenset[str] = frozenset()  # nodes of which an exporter names GPUs; empty where there is no exporter
+    exported: frozenset[str] = frozenset()  # nodes whose GPUs an exporter names; empty where there is no exporter
     taints: tuple[Taint, ...] = ()  # that keep some work away
     first_rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # node -> its row, that of its first GPU
     part_rows: dict[tuple[str, int, int], int] = field(default_factory=dict)

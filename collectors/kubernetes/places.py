@@ -29,7 +29,7 @@ class Slots:
     held: dict[str, tuple[Held, ...]] = field(default_factory=dict)  # by uid of the pod
     waiting: dict[str, Ask] = field(default_factory=dict)  # pods for which nothing was free
     pinned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # entity ids that a source names, by pod uid
-    unconfirmed: set[str] = field(default_factory=set)  # pods of which the source says less now than it said before
+    unconfirmed: set[str] = field(default_factory=set)  # pods about which the source says less than before
     _asks: dict[str, Ask] = field(default_factory=dict)
     _sure: set[str] = field(default_factory=set)  # pods that hold what a source names
 
@@ -61,8 +61,8 @@ class Slots:
     def pin(self, pinned: Mapping[str, tuple[str, ...]]) -> bool:
         """What a source says about the pods here; true where it changes anything.
 
-        A pod keeps its GPUs as long as it is there. So one of which the source says less than before, or nothing, holds
-        what the source said last.
+        A pod keeps its GPUs as long as it is there. Where the source says less about it than before, or nothing, it
+        holds what the source said last.
         """
         sure = ((pod, self.pinned[pod]) for pod in self._sure & self.pinned.keys())
         kept = {pod: named for pod, named in sure if set(pinned.get(pod, ())) < set(named)}

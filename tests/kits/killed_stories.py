@@ -125,7 +125,7 @@ def play(
 
 @dataclass(frozen=True)
 class Way:
-    """How a story is told."""
+    """How a story is played."""
 
     boundaries: Boundaries
     standing: Standing | None

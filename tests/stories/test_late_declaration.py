@@ -43,7 +43,7 @@ class Guest(Deciding):
 
 
 def test_a_guest_that_declares_late_is_told_once_and_goes_when_the_owner_returns(tmp_path: Path) -> None:
-    """Whatever it declares, and also by a new leader that remembers nothing; other work is told nothing."""
+    """For each declaration, and also by a new leader without memory; other work gets no Event."""
     cluster = Guest(tmp_path)
     assert cluster.told("g0") == 0
     cluster.declare("g0", preemptible="false")

@@ -158,7 +158,7 @@ def find_product_of_instance_type(text: str) -> Product | None:
 
 
 def _sizes(family: str, memory_mib: int) -> list[int]:
-    """The sizes of a family that memory of so many MiB can be: the nearest one, where it is near enough."""
+    """The sizes of a family that this memory in MiB can be: the nearest one, where it is near enough."""
     sizes = sorted(FAMILIES[family])
     if not memory_mib or len(sizes) == 1:
         return sizes
