@@ -320,7 +320,7 @@ class KubernetesCollector:
         levels = {level: list(keys) for level, keys in nodes.TOPOLOGY.items()}
         self._levels = {}
         for each in sorted(self._topologies.values(), key=lambda each: each.metadata.name):
-            keys = [level.node_label for level in each.spec.levels or ()]
+            keys = [level.node_label for level in each.spec.levels or () if level.node_label]
             if keys and keys[-1] == "kubernetes.io/hostname":
                 keys = keys[:-1]
             for key, level in zip(reversed(keys), (nodes.LEAF, nodes.BLOCK, nodes.ZONE), strict=False):

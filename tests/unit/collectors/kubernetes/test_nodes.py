@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autopilot.contract.annotations import EFFECT
-from autopilot.core.model.snapshot import Recut
+from autopilot.core.model.snapshot import Recut, Topology
 from collectors.kubernetes.collector import Options
 from collectors.kubernetes.nodes import model_of
 from tests.kits.kube_objects import EPOCH_S, job, meta, node, pod, stamp
@@ -119,6 +119,13 @@ def test_kueues_topology_names_the_labels_of_its_levels() -> None:
     nodes = Seen(topology, *found).tables()[0].nodes
     assert nodes.leaf[0] == nodes.leaf[2] != nodes.leaf[1]
     assert len(set(nodes.block.tolist())) == 1
+
+
+def test_a_level_without_a_label_asks_nothing_of_work() -> None:
+    """Work names no topology: it must not be taken for one that asks for this level."""
+    topology = {"kind": "Topology", "metadata": meta("t"), "spec": {"levels": [{"nodeLabel": ""}]}}
+    _, work = Seen(topology, node("n1"), job("j", 1)).tables()
+    assert row(work, "team/j")["topology"] == Topology.NONE
 
 
 @pytest.mark.parametrize(
