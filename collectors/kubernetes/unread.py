@@ -52,7 +52,7 @@ def unread(raw: Any, error: Exception) -> Unread:
         _meta(_inside(found, "metadata")),
         reason=misfit(error, document),
         node=_text(spec.get("nodeName")),
-        over=status.get("phase") in {"Succeeded", "Failed"},
+        over=_text(status.get("phase")) in {"Succeeded", "Failed"},
         target=f"{_text(target.get('kind'))}/{_text(target.get('name'))}",
         pools=_pools(found.get("status")),
     )

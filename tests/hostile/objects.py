@@ -190,7 +190,7 @@ def change(rng: random.Random, found: Json) -> str:
         data[where] = {**(notes or {}), name: text}
         return f"{where}[{name}] = {text[:30]!r}"
     if rng.random() < 0.05:
-        own = {"kind": found["kind"], "name": data.get("name", ""), "uid": data.get("uid", ""), "controller": True}
+        own = {key: _short(data.get(key, "")) for key in ("name", "uid")} | {"kind": found["kind"], "controller": True}
         data["ownerReferences"] = [{**own} for _ in range(rng.choice((1, 2, MANY)))]
         return "it owns itself"
     kept = (("kind",), ("metadata", "resourceVersion"))
@@ -206,9 +206,15 @@ def change(rng: random.Random, found: Json) -> str:
     return f"{'.'.join(map(str, at))} = {shown}"
 
 
+def _short(found: Any) -> Any:
+    """The same where 10,000 of it are no more than a server takes; DEEP and DIGITS stand for long texts."""
+    text = str(found)
+    return "x" if len(text) >= SHORT or DEEP in text or DIGITS in text else found
+
+
 def _many(old: Any, what: str) -> Any:
     """10,000 times what was there; a store of objects takes 1.5 MiB."""
-    old = old if len(str(old)) < SHORT else "x"
+    old = _short(old)
     if what == KEYS and isinstance(old, dict):
         return {f"k{each}": "1" for each in range(MANY)}
     one = json.dumps(next(iter(old), "x") if what == ENTRIES and isinstance(old, list) else old)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from collectors.kubernetes.kinds import KINDS
-from tests.hostile.objects import World, base, differing, hostile, names
+from tests.hostile.objects import Case, World, base, differing, hostile, names
 
 BATCH = 50
 OBJECTS = 500
@@ -24,3 +26,12 @@ def test_the_generator_knows_the_fields_and_names_that_are_read() -> None:
     assert all("metadata" in base(kind) for kind in KINDS)
     assert {hostile(number).kind for number in range(len(KINDS))} == {kind.title for kind in KINDS}
     assert hostile(7) == hostile(7)
+
+
+def test_a_phase_that_is_a_list_ends_no_watch() -> None:
+    """The pod cannot be decoded, and whether it has ended is read from the rest of it."""
+    kind = next(each for each in KINDS if each.name == "pods")
+    found = json.loads(base(kind))
+    found["status"]["phase"] = []
+    case = Case("phase", json.dumps(found).encode(), kind.title, found["metadata"]["uid"])
+    assert World().show([case]) == World().show(())
