@@ -291,10 +291,10 @@ def facts_of(batch: Batch, now_s: float) -> dict[str, Any]:
     snapshot = assemble([batch], now_s)[0]
     decision = decide(observe(snapshot, now_s), AUTO).decision
     found: dict[str, Any] = {"halted": decision.halted}
-    for table, begins in ((snapshot.workloads, "team/"), (snapshot.nodes, "n")):
+    for table, honest_name in ((snapshot.workloads, r"team/.+"), (snapshot.nodes, r"n\d")):
         columns = [each for each in type(table).__slots__ if each not in _CODES]
         for row, name in enumerate(table.id.tolist()):
-            if name.startswith(begins):
+            if re.fullmatch(honest_name, name):
                 found[name] = {column: str(getattr(table, column)[row]) for column in columns}
     found["decided"] = sorted(
         f"{each.subject.name} {type(each.change).__name__} {each.accepted}"
