@@ -191,32 +191,10 @@ class Played:
         return found
 
 
-def play(
-    case: str,
-    objects: str,
-    scrape: str = "",
-    *,
-    ticks: int = 3,
-    step_s: float = 30.0,
-    policy: str = "autopilot",
-    acts: bool = False,
-    effects: bool = False,
-    change: Mapping[float, Sequence[Json]] | None = None,
-) -> Played:
-    """Play files of a folder of tests/data/field. `effects`: cordons and evictions come about. `change`: objects that
-    are written at these seconds.
-    """
-    spec = yaml.safe_load((FOLDER / case / scrape).read_text("utf-8")) if scrape else {"gpus": ()}
-    return play_objects(
-        objects_of(FOLDER / case / objects),
-        spec,
-        ticks=ticks,
-        step_s=step_s,
-        policy=policy,
-        acts=acts,
-        effects=effects,
-        change=change,
-    )
+def play(case: str, objects: str, scrape: str = "", **more: Any) -> Played:
+    """Play files of a folder of tests/data/field; `more` is that of `play_objects`."""
+    spec = yaml.safe_load((FOLDER / case / scrape).read_text("utf-8")) if scrape else None
+    return play_objects(objects_of(FOLDER / case / objects), spec, **more)
 
 
 def play_objects(
@@ -230,7 +208,9 @@ def play_objects(
     effects: bool = False,
     change: Mapping[float, Sequence[Json]] | None = None,
 ) -> Played:
-    """The same with objects and a specification of exporters that a test makes."""
+    """Play objects and a specification of exporters. `effects`: cordons and evictions come about. `change`: objects
+    that are written at these seconds.
+    """
     clock, api, played = SimpleNamespace(t_s=0.0), Canned(), Played()
     api.put(*(each for each in objects if each["kind"] in PLURAL))
     cluster = Cluster(api, lambda: EPOCH_S + clock.t_s, rng=random.Random(1))

@@ -202,7 +202,7 @@ def test_a_body_that_cannot_be_used_is_not_repeated(tmp_path: Path, body: bytes)
 
 
 def test_slow_answers_of_prometheus_leave_threads_for_commands(tmp_path: Path) -> None:
-    """Only a few people wait for evidence at once; the next one is told so."""
+    """Only a few requests wait for evidence at once; the next one gets 503."""
     browser = client(desk_over(tmp_path, published(world())), Role.VIEWER)
     while alerts.ASKS.acquire(blocking=False):
         pass

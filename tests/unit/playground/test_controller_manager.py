@@ -20,7 +20,7 @@ Obj = dict[str, Any]
 
 
 class Late:
-    """A quickstart whose controller-manager is told to stand still, and whose pods take some time to end."""
+    """A quickstart with a controller-manager that a test stops, and pods that take some time to end."""
 
     def __init__(self, **more: Any) -> None:
         self.stage: Stage = stage_of(acts=True, **more)

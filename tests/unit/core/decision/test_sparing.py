@@ -219,7 +219,7 @@ def test_a_controller_without_memory_stops_no_more_than_is_needed(leaves: list[s
 
 
 def spared(play: Ticking, step: Step) -> list[str]:
-    """Victims of this tick without whom their start would fit, by counts of the GPUs of one node.
+    """Victims of this tick that their start does not need, by counts of the GPUs of one node.
 
     Each start is judged by what was decided before it; what is sent again was.
     """
