@@ -1,34 +1,22 @@
 """The GPU models that a job or cluster file may name.
 
-Models with MIG come from the MIG facts; the others are listed here with the memory that their vendor states, or None
-where the publisher of a trace does not disclose the model.
+Products come from the table that reads the labels of nodes (core/hardware/gpu_products.py). Names that only traces use
+are listed here with the memory that their vendor states, or None where their publisher does not disclose the model.
 """
 
 from __future__ import annotations
 
-from autopilot.core.hardware.gpu_products import find_product
+from autopilot.core.hardware.gpu_products import PRODUCTS, find_product
 from autopilot.core.hardware.mig import MODELS as MIG_MODELS
 from autopilot.core.hardware.mig import find_gpu_model
 
-OTHER_MODELS: dict[str, int | None] = {
-    "K80": 12,
-    "P4": 8,
-    "P40": 24,
+OF_TRACES: dict[str, int | None] = {
     "P100": 16,
-    "T4": 16,
     "V100": 32,
     "V100M16": 16,  # Alibaba openb: V100 with 16 GB
     "V100M32": 32,
-    "A10": 24,
-    "A10G": 24,
-    "A40": 48,
-    "A800-80GB": 80,
     "H800": 80,
     "H20": 96,
-    "L4": 24,
-    "L40": 48,
-    "L40S": 48,
-    "RTX-6000-Ada": 48,
     "RTX-4090": 24,
     "MI250X": 128,
     "MI300X": 192,
@@ -39,14 +27,12 @@ OTHER_MODELS: dict[str, int | None] = {
     "GPU-series-2": None,
     "generic": None,
 }
+"""Names of traces that leave the memory of a card open, or that no label of a node has."""
 
-KNOWN_GPU_MODELS: dict[str, int | None] = {
-    **{model.name: model.memory_gb for model in MIG_MODELS},
-    **OTHER_MODELS,
-}
+KNOWN_GPU_MODELS: dict[str, int | None] = {**{each.name: each.memory_gb for each in PRODUCTS}, **OF_TRACES}
 """Memory in GB by model name; None is not known."""
 
-MIG_MODEL_NAMES = frozenset(model.name for model in MIG_MODELS)
+MIG_MODEL_NAMES = frozenset(name for name in KNOWN_GPU_MODELS if find_gpu_model(name) is not None)
 _PROFILES = frozenset(profile.name for model in MIG_MODELS for profile in model.profiles)
 
 

@@ -124,6 +124,9 @@ _BY_NAME = {
     for family, sizes in FAMILIES.items()
     for memory_gb, cuts in sizes.items()
 }
+PRODUCTS = tuple(_BY_NAME.values())
+"""Every product, under our name for it."""
+
 _KNOWN = _BY_NAME | {spelling: _BY_NAME[name.lower()] for spelling, name in _SPELLINGS.items()}
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.hardware import mig
+from autopilot.core.hardware.gpu_products import PRODUCTS
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import Displace
 from simulator.specs.clusterfile import parse_cluster, shape_cluster
+from simulator.specs.inventory import build_inventory
 
 POOL = "{name: a, nodes: 4, gpus_per_node: 8, gpu_model: H100-80GB}"
 
@@ -49,6 +51,23 @@ def cluster_file(folder: Path, text: str) -> Path:
 def with_queues(queues: str) -> str:
     """The text of a cluster file with one pool and these queues."""
     return f"pools: [{POOL}]\nqueues: {queues}\n"
+
+
+def test_a_cluster_file_may_name_every_product_that_labels_name(tmp_path: Path) -> None:
+    """The name that a node's label stands for is a model of the simulator, with its memory."""
+    for product in PRODUCTS:
+        text = f"pools: [{{name: a, nodes: 1, gpus_per_node: 8, gpu_model: {product.name}}}]"
+        pool = parse_cluster(str(cluster_file(tmp_path, text))).pools[0]
+        assert (pool.gpu_model, pool.gpu_memory_gb) == (product.name, product.memory_gb)
+        build_inventory(parse_cluster(str(cluster_file(tmp_path, text))))
+
+
+def test_a_product_that_is_cut_like_another_one_may_be_cut(tmp_path: Path) -> None:
+    """An A800 has the instances of an A100."""
+    text = (
+        "pools: [{name: a, nodes: 1, gpus_per_node: 8, gpu_model: NVIDIA-A800-SXM4-40GB, mig: {geometry: {1g.5gb: 7}}}]"
+    )
+    assert parse_cluster(str(cluster_file(tmp_path, text))).pools[0].mig[0].gpus == 8
 
 
 def test_a_shape_is_nodes_times_gpus() -> None:
