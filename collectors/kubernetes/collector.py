@@ -26,6 +26,7 @@ from collectors.kubernetes.objects import ObjectsOfView
 from collectors.kubernetes.offers import claims_for_resources
 from collectors.kubernetes.queue_tree import QueueTree, kai_tree, namespace_tree
 from collectors.kubernetes.queue_tree import check as check_limits
+from collectors.kubernetes.service_work import Measuring
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.whole import clock_gaps, first_gaps, health_gaps, incomplete
 from collectors.kubernetes.wire import KaiQueue, Object, PriorityClass, ResourceQuota
@@ -176,12 +177,14 @@ class KubernetesCollector:
     def join(self, other: object) -> None:
         """Use another collector where it sees GPUs and their pods (`hardware`), or metrics of training programs.
 
-        The first one of each counts.
+        The first one of each counts. One that measures services is told their names.
         """
         if self.hardware is None and isinstance(other, Hardware):
             self.hardware = other
         if self._training is None and isinstance(other, Training):
             self._training = other
+        if isinstance(other, Measuring):
+            other.learn(self._gangs.served.names)
 
     # --- what changed ---------------------------------------------------------------------
 

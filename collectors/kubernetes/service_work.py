@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from autopilot.core.model.snapshot import ServiceTable
 from collectors.kubernetes import kinds
@@ -16,6 +17,15 @@ from collectors.kubernetes.opt_outs import OptOuts
 from collectors.kubernetes.services import Around, Key, ServiceRows, is_inner, is_service, service_table
 from collectors.kubernetes.unreadable import BY_NAME, Alone, Unreadable
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A source that measures services."""
+
+    def learn(self, services: Callable[[], Collection[str]]) -> None:
+        """Take the names of the services, NAMESPACE/NAME."""
+        ...
 
 
 @dataclass(slots=True)
@@ -100,6 +110,10 @@ class Services:
         before, self.rows = self.rows, {key: row for row, key in enumerate(made)}
         self.table = service_table(list(made.values()))
         return self.rows != before
+
+    def names(self) -> frozenset[str]:
+        """The names of all services, NAMESPACE/NAME. For any thread."""
+        return frozenset(f"{space}/{name.partition('/')[2]}" for space, name in self.rows)
 
     def budgeted(self, gang: Gang) -> bool:
         """True where a budget refuses the eviction of its pods now. Services have their own rules for that."""

@@ -9,7 +9,8 @@ named and holds no series is a gap, and so are series that look like those of a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from string import Template
@@ -24,8 +25,9 @@ from autopilot.deadline import carried
 from collectors import promql
 from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.promql import AnswerError, Series
-from collectors.slo.sources import DEFAULT_SOURCES, PLACE, SOURCES, Source
-from collectors.slo.unread import UnreadNames
+from collectors.slo.names import NamesThere, nearest
+from collectors.slo.naming import Naming, by_key, key_of
+from collectors.slo.sources import ADDITIVE, DEFAULT_SOURCES, PLACE, SOURCES, Source
 
 WINDOW_S, RECENT_S = 300.0, 60.0
 ANSWER_LIMIT_BYTES = 64 * 1024 * 1024
@@ -46,6 +48,8 @@ _COLUMNS = (
 
 MOST = 1e12
 """Largest value that counts, in any unit: no service reaches it in requests, tokens or seconds."""
+Answers = Mapping[tuple[str, str, float], Any]
+"""Rows, or why there are none, by source, measure and window."""
 _SLACK = 1.01
 """How far the rate of a bucket may exceed that of all requests: they are not read at one instant."""
 
@@ -72,6 +76,8 @@ class SloCollector:
     ) -> None:
         """`objectives`: service -> latency in seconds. `services`: the name that a source uses -> our name.
 
+        The name that a source uses may be that of one namespace, `NAMESPACE/NAME`.
+
         `sources` that are named are expected to hold series; without names, one of `DEFAULT_SOURCES` is.
         `speed`: of a simulated cluster; windows are shorter by it, and rates smaller. Raises `InputError`.
         """
@@ -79,15 +85,19 @@ class SloCollector:
         self.url = url.rstrip("/")
         self._sources = [_source(name) for name in (DEFAULT_SOURCES if sources is None else sources)]
         self._named = sources is not None and tuple(sources) != DEFAULT_SOURCES
-        self._objectives, self._services = dict(objectives or {}), dict(services or {})
+        self._objectives, self.naming = dict(objectives or {}), Naming(services or {})
         self._matchers = ",".join(promql.operator_matchers(matchers or {}))
         self._interval_s, self._timeout_s, self._min_requests = interval_s, timeout_s, min_requests
         self._speed, self._workers = speed, workers
         self._session = http_session(workers, headers)
-        self._unread = UnreadNames(self._session, self.url, self._matchers, timeout_s)
+        self._there = NamesThere(self._session, self.url, self._matchers, timeout_s)
         self._asked_s = -math.inf
         self._signals: ServiceSignals | None = None
         self._gaps: dict[tuple[str, str, str], Gap] = {}
+
+    def learn(self, services: Callable[[], Collection[str]]) -> None:
+        """Measure the services of a cluster. `services` gives their names, and may be called by another thread."""
+        self.naming.known = services
 
     def collect(self, now_s: float) -> Batch:
         """Ask when it is due; between two questions the answer ages."""
@@ -103,41 +113,54 @@ class SloCollector:
     def _ask(self) -> ServiceSignals | None:
         """All measures of all sources; for each service the first source that knows it counts."""
         columns: dict[str, dict[str, float]] = {}
+        names = self._names_there()
+        sources = [source.seen(names) for source in self._sources]
         with ThreadPoolExecutor(self._workers, "slo") as pool:
             pending = {
                 (source.name, measure, window_s): pool.submit(carried(self._query, source, measure, window_s))
-                for source in self._sources
+                for source in sources
                 for measure in source.queries
                 for window_s in ((WINDOW_S, RECENT_S) if measure in {"within", "rate_rps"} else (WINDOW_S,))
             }
             answers = {key: self._settled(key, future.result()) for key, future in pending.items()}
         if all(isinstance(answer, str) for answer in answers.values()):
             return None
-        self._say_unread(answers)
+        self._say_unread(answers, names)
+        asked = {source.name: source for source in sources}
+        self.naming.learn(
+            key_of(asked[name], row)
+            for (name, _, _), rows in answers.items()
+            for row in (() if isinstance(rows, str) else rows)
+        )
         gateway_rps: dict[str, float] = {}
-        for source in self._sources:
+        for source in sources:
             found = self._of_source(source, answers)
             for service, values in found.items():
                 columns.setdefault(service, values)
                 if source.gateway and math.isfinite(values["recent_rps"]):
                     gateway_rps.setdefault(service, values["recent_rps"])
-        names = np.empty(len(columns), object)
-        names[:] = sorted(columns)
-        table = {column: np.array([columns[name].get(column, np.nan) for name in names]) for column in _COLUMNS}
-        front = np.array([gateway_rps.get(name, np.nan) for name in names])
-        return ServiceSignals(service=names, age_s=np.zeros(len(names)), gateway_rps=front, **table)
+        if unjoined := self.naming.unjoined(columns):
+            self._gap("", "", unjoined)
+        services = np.empty(len(columns), object)
+        services[:] = sorted(columns)
+        table = {column: np.array([columns[name].get(column, np.nan) for name in services]) for column in _COLUMNS}
+        front = np.array([gateway_rps.get(name, np.nan) for name in services])
+        return ServiceSignals(service=services, age_s=np.zeros(len(services)), gateway_rps=front, **table)
+
+    def _names_there(self) -> tuple[str, ...]:
+        return self._there.of(self._sources, self._asked_s)
 
     def _settled(self, key: tuple[str, str, float], answer: list[Series] | str) -> list[Series] | str:
         if isinstance(answer, str):
             self._gap("", key[1], f"{key[0]}: the query of {key[1]} failed: {answer}")
         return answer
 
-    def _of_source(self, source: Source, answers: Mapping[tuple[str, str, float], Any]) -> dict[str, dict[str, float]]:
+    def _of_source(self, source: Source, answers: Answers) -> dict[str, dict[str, float]]:
         """The columns of each service that one source knows."""
 
         def read(measure: str, window_s: float = WINDOW_S) -> dict[str, float]:
             rows = answers.get((source.name, measure, window_s), ())
-            return {} if isinstance(rows, str) else self._values(source, measure, rows)
+            return {} if isinstance(rows, str) else self._merged(source, measure, rows)
 
         rates, recent = read("rate_rps"), read("rate_rps", RECENT_S)
         plain = {measure: read(measure) for measure in source.queries if measure not in _APART}
@@ -164,7 +187,7 @@ class SloCollector:
             found[service] = row
         return found
 
-    def _stuck(self, source: Source, answers: Mapping[tuple[str, str, float], Any]) -> dict[str, float]:
+    def _stuck(self, source: Source, answers: Answers) -> dict[str, float]:
         """Requests by service that wait at engines which ran and ended none in the window. A gap names them."""
 
         def by_engine(measure: str) -> Iterator[tuple[frozenset[tuple[str, str]], Series, float]]:
@@ -175,35 +198,37 @@ class SloCollector:
         if isinstance(answers.get((source.name, "finished", WINDOW_S)), str):
             return {}
         ran = {engine: value for engine, _, value in by_engine("ran")}
-        ended = {engine for engine, _, value in by_engine("finished") if value > 0}
+        ended = {_pod(source, engine) for engine, _, value in by_engine("finished") if value > 0}
         stuck: dict[str, float] = {}
         for engine, row, waiting in by_engine("waited"):
-            pod = frozenset((name, text) for name, text in engine if name in (*source.by, *PLACE))
-            if ran.get(engine) == 0 and pod not in ended and 0 < waiting <= MOST:
-                service = self._service_of(source, row)
+            if ran.get(engine) == 0 and _pod(source, engine) not in ended and 0 < waiting <= MOST:
+                service = self.naming.name(key_of(source, row))
                 stuck[service] = stuck.get(service, 0.0) + waiting
         for service, waiting in stuck.items():
             reason = f"{waiting:g} requests wait at servers that ran and ended none for {WINDOW_S / 60:g} min"
             self._gap(service, "queue_depth", f"{source.name}: {reason}; they do not count")
         return stuck
 
-    def _say_unread(self, answers: Mapping[tuple[str, str, float], list[Series] | str]) -> None:
+    def _say_unread(self, answers: Answers, names: Sequence[str]) -> None:
         """Name the sources that hold nothing, and series that look like theirs. Those that failed are named already."""
         held = {name for (name, _, _), answer in answers.items() if answer}
         empty = [source for source in self._sources if source.name not in held]
-        if not empty:
-            return
-        seen = self._unread.like(empty, self._asked_s)
+        seen = {source.name: nearest(source, names) for source in empty}
         for source in empty:
-            if seen.get(source.name):
+            if seen[source.name]:
                 reason = f"no series has a name that is read; the nearest seen: {', '.join(seen[source.name])}"
                 self._gap("", "", f"{source.name}: {reason}")
             elif self._named:
                 self._gap("", "", f"{source.name}: holds no series")
         if not held and not any(seen.values()) and not self._named:
             self._gap("", "", f"holds no series of {', '.join(source.name for source in empty)}")
+        for source in self._sources:
+            for prefix in (each for family in source.families for each in family.found(names)):
+                self._gap(
+                    "", "", f"{source.name}: series with the prefix {prefix} are read, by the shape of their names"
+                )
 
-    def _late(self, source: Source, answers: Mapping[tuple[str, str, float], Any], window_s: float) -> dict[str, float]:
+    def _late(self, source: Source, answers: Answers, window_s: float) -> dict[str, float]:
         """The share of requests over the objective, by service."""
         rows = answers.get((source.name, "within", window_s), ())
         late = {}
@@ -229,45 +254,60 @@ class SloCollector:
 
     def _counts(self, source: Source, rows: Sequence[Series]) -> dict[str, dict[float, float]]:
         """Service -> edge in seconds -> requests/s. An edge with two rows, or with no number, is NaN: unknown."""
-        buckets: dict[str, dict[float, float]] = {}
-        for row in rows:
-            service, label = self._service_of(source, row), row.metric.get("le", "")
-            edge, value = _number(label) * source.unit_s, _number(row.value[1])
-            counts = buckets.setdefault(service, {})
-            if math.isnan(edge):
-                self._odd(source, service, "violation_ratio", f"le={shown(label)} is no edge of a bucket", row)
-            elif edge in counts:
-                counts[edge] = math.nan
-                self._odd(source, service, "violation_ratio", f"the bucket le={shown(label)} is there twice", row)
-            else:
-                counts[edge] = value if 0.0 <= value <= MOST else math.nan
-                if not 0.0 <= value <= MOST and not math.isnan(value):
-                    self._odd(source, service, "violation_ratio", f"the bucket le={shown(label)} is out of range", row)
+        buckets: dict[str, dict[float, float]] = defaultdict(dict)
+        for key, same in by_key(source, rows).items():
+            service, counts = self.naming.name(key), {}
+            for row in same:
+                label, value = row.metric.get("le", ""), _number(row.value[1])
+                edge = _number(label) * source.unit_s
+                if math.isnan(edge):
+                    self._odd(source, service, "violation_ratio", f"le={shown(label)} is no edge of a bucket", row)
+                elif edge in counts:
+                    counts[edge] = math.nan
+                    self._odd(source, service, "violation_ratio", f"the bucket le={shown(label)} is there twice", row)
+                else:
+                    counts[edge] = value if 0.0 <= value <= MOST else math.nan
+                    if not 0.0 <= value <= MOST and not math.isnan(value):
+                        what = f"the bucket le={shown(label)} is out of range"
+                        self._odd(source, service, "violation_ratio", what, row)
+            for edge, value in counts.items():
+                buckets[service][edge] = buckets[service].get(edge, 0.0) + value
         return buckets
 
-    def _values(self, source: Source, measure: str, rows: Sequence[Series]) -> dict[str, float]:
-        """Service -> value of the rows of one answer. NaN, infinity and two rows that differ are unknown."""
-        values: dict[str, float] = {}
+    def _merged(self, source: Source, measure: str, rows: Sequence[Series]) -> dict[str, float]:
+        """Service -> value: the sum over its owners, unknown where a part is, or the largest of them."""
+        merged: dict[str, float] = {}
+        for key, same in by_key(source, rows).items():
+            service, value = self.naming.name(key), self._value(source, measure, same)
+            if not service:
+                continue
+            if measure in ADDITIVE:
+                merged[service] = merged.get(service, 0.0) + value
+            elif not math.isnan(value):
+                merged[service] = max(merged.get(service, value), value)
+        return {service: value for service, value in merged.items() if math.isfinite(value)}
+
+    def _value(self, source: Source, measure: str, rows: Sequence[Series]) -> float:
+        """The value of one owner. NaN, infinity and two rows that differ are unknown."""
+        found = math.nan
         for row in rows:
-            service, value = self._service_of(source, row), _number(row.value[1])
+            service, value = self.naming.name(key_of(source, row)), _number(row.value[1])
             if not service and value > 0:
                 self._gap("", measure, f"{source.name}: series without a label {' or '.join(source.by)} do not count")
-            if not service or not math.isfinite(value):
+            if not math.isfinite(value):
                 continue
             if not 0.0 <= value <= MOST:
                 self._odd(source, service, measure, "out of range", row)
-            elif values.setdefault(service, value) != value:
-                values[service] = math.nan
+            elif math.isnan(found) or found == value:
+                found = value
+            else:
                 self._odd(source, service, measure, "another series of the service has another value", row)
-        return {service: value for service, value in values.items() if math.isfinite(value)}
+                return math.nan
+        return found
 
     def _odd(self, source: Source, service: str, signal: str, what: str, row: Series) -> None:
         """Name a row that does not count."""
         self._gap(shown(service)[1:-1], signal, f"{source.name}: {what} (value {shown(row.value[1])}); it is unknown")
-
-    def _service_of(self, source: Source, row: Series) -> str:
-        given = next((row.metric[label] for label in source.by if row.metric.get(label)), "")
-        return self._services.get(given, given)
 
     def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
         """The answer of one query, or why there is none. Prometheus answers for its own now."""
@@ -293,6 +333,14 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def _pod(source: Source, engine: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """The labels of an engine that say where it runs, or the name of its service."""
+    labels = frozenset(engine)
+    return frozenset(each for each in labels if each[0] in PLACE) or frozenset(
+        each for each in labels if each[0] in source.by
+    )
 
 
 def _source(name: str) -> Source:

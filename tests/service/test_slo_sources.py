@@ -39,6 +39,11 @@ TWICE = {
     ),
 }
 """Labels of the two copies of each series of vLLM, where a server is scraped twice."""
+SPACES = {
+    "two-spaces": ('job="a",namespace="a",pod="chat-0"', 'job="a",namespace="b",pod="chat-0"'),
+    "two-owners": ('job="a",namespace="a",pod="chat-0"', 'job="a",namespace="a",pod="code-5d9c7b9f64-x7k2p"'),
+}
+"""Labels of the two replicas of vLLM, where each is of a service of its own."""
 CASES = [(name, VARIANTS.get(name, name)) for name in TEXTS] + [(name, "vllm") for name in TWICE]
 
 
@@ -64,6 +69,7 @@ def _history(now_s: float) -> str:
             owns = [f'server="{name}",instance="{name}-{replica}",job="{job}"']
             for twice, copies in TWICE.items() if name == "vllm" else ():
                 owns += [f'server="{twice}",{each.format(pod=f"chat-{replica}")}' for each in copies]
+            owns += [f'server="{each}",{own[replica]}' for each, own in SPACES.items() if name == "vllm"]
             for at_s in times_s:
                 for found in map(shape.fullmatch, _dead() if dead else text(1000.0 + at_s - first_s)):
                     assert found is not None
@@ -145,11 +151,34 @@ def test_a_service_that_a_source_does_not_know_is_unknown_and_not_zero(url: str)
     assert [gap.reason for gap in batch.gaps if "bucket" not in gap.reason] == ["tgi: holds no series"]
 
 
-def test_series_with_other_names_are_named(url: str) -> None:
-    """A prefix that is not known makes no server silent: the names that look like it are in the gap."""
+def test_series_with_a_prefix_that_is_not_known_are_read(url: str) -> None:
+    """They have all names by which a server is known; a gap says so."""
     batch = _collector(url, "prefixed", *DEFAULT_SOURCES).collect(0.0)
-    assert len(batch.gaps) == 1
-    assert batch.gaps[0].reason.startswith("vllm: no series has a name that is read; the nearest seen: ours_vllm:")
+    assert _chat(batch)["queue_depth"] == QUEUE
+    reasons = [gap.reason for gap in batch.gaps if "bucket" not in gap.reason]
+    assert reasons == ["vllm: series with the prefix ours_vllm: are read, by the shape of their names"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "names"),
+    [
+        ("two-spaces", (), ["a/chat", "b/chat"]),
+        ("two-spaces", ("a/chat", "b/chat"), ["a/chat", "b/chat"]),
+        ("two-owners", ("a/chat", "a/code"), ["a/chat", "a/code"]),
+    ],
+)
+def test_one_model_of_two_services_is_not_summed_up(
+    url: str, kind: str, known: tuple[str, ...], names: list[str]
+) -> None:
+    """Each namespace and each owner of pods has its own rate and queue."""
+    collector = _collector(url, kind, "vllm")
+    collector.learn(lambda: known)
+    found = collector.collect(0.0).services
+    assert found is not None
+    assert found.service.tolist() == names
+    assert found.queue_depth.tolist() == [QUEUE / 2] * 2
+    assert found.rate_rps.tolist() == pytest.approx([RPS / SPEED / 2] * 2, rel=0.01)
+    assert found.replicas.tolist() == [1, 1]
 
 
 def test_requests_that_wait_at_a_dead_engine_do_not_count(url: str) -> None:

@@ -14,7 +14,8 @@ from autopilot.core.model.records import Batch, ServiceSignals
 from autopilot.core.model.snapshot import ServiceTable
 from collectors.promql import Series
 from collectors.slo.collector import SloCollector
-from collectors.slo.sources import Source
+from collectors.slo.naming import Naming
+from collectors.slo.sources import SOURCES, SPLIT, Source
 
 
 class Answered(SloCollector):
@@ -23,6 +24,9 @@ class Answered(SloCollector):
     def __init__(self, values: dict[str, float], within: dict[str, float], objective_s: float = 2.0) -> None:
         super().__init__("http://prometheus", sources=["vllm"], objectives={"chat": objective_s})
         self._values_of, self._buckets = values, within
+
+    def _names_there(self) -> tuple[str, ...]:
+        return ()
 
     def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
         if measure == "within":
@@ -206,6 +210,7 @@ def test_an_answer_from_a_part_of_the_data_is_none(
         return json.dumps({"status": "success", "data": {"result": rows}, "warnings": warnings}).encode()
 
     monkeypatch.setattr("collectors.slo.collector.get_limited", answer)
+    monkeypatch.setattr("collectors.slo.names.get_limited", lambda *_: b"{}")
     batch = SloCollector("http://prometheus", sources=["vllm"]).collect(0.0)
     if rate_rps is not None:
         assert _chat(batch).rate_rps.tolist() == [rate_rps]
@@ -233,7 +238,7 @@ def test_a_source_that_holds_nothing_is_a_gap(
         asked.append(1)
         return json.dumps({"data": names if names is not None else {"result": []}}).encode()
 
-    monkeypatch.setattr("collectors.slo.unread.get_limited", told)
+    monkeypatch.setattr("collectors.slo.names.get_limited", told)
     monkeypatch.setattr("collectors.slo.collector.get_limited", lambda *_: b'{"status":"success","data":{"result":[]}}')
     collector = SloCollector("http://prometheus", sources=sources)
     for now_s in (0.0, 15.0, 30.0):
@@ -247,3 +252,99 @@ def test_series_that_name_no_service_are_a_gap() -> None:
     assert [gap.reason for gap in batch.gaps if gap.signal == "queue_depth"] == [
         "vllm: series without a label model_name do not count"
     ]
+
+
+class Places(Answered):
+    """Each row has a namespace and an owner: those of `rows`, with a queue."""
+
+    def __init__(self, rows: dict[tuple[str, str], float], services: dict[str, str], known: tuple[str, ...]) -> None:
+        super().__init__({}, {})
+        self.rows, self.naming = rows, Naming(services)
+        self.learn(lambda: known)
+
+    def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
+        if measure not in {"queue_depth", "p99_s", "requests"}:
+            return []
+        return [
+            Series(
+                {"model_name": "m", SPLIT[0]: space, SPLIT[1]: owner},
+                (0.0, "1000" if measure == "requests" else f"{v}"),
+            )
+            for (space, owner), v in self.rows.items()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "services", "known", "found"),
+    [
+        ([("a", "m")], {}, (), {"m": 1}),
+        ([("a", "m"), ("a", "n")], {}, (), {"m": 3}),
+        ([("a", "m"), ("b", "m")], {}, (), {"a/m": 1, "b/m": 2}),
+        ([("a", "m"), ("b", "m")], {"m": "b/chat"}, (), {"a/m": 1, "b/chat": 2}),
+        ([("a", "m"), ("b", "m")], {"m": "c/chat"}, (), {"a/m": 1, "b/m": 2}),
+        ([("a", "m"), ("b", "m")], {"a/m": "c/x", "b/m": "c/y"}, (), {"c/x": 1, "c/y": 2}),
+        ([("a", "x")], {"m": "c/chat"}, (), {"c/chat": 1}),
+        ([("a", "x"), ("a", "y")], {}, ("a/x", "a/y"), {"a/x": 1, "a/y": 2}),
+        ([("a", "x"), ("a", "y")], {"m": "a/z"}, ("a/x", "b/y"), {"a/x": 1, "a/z": 2}),
+        ([("", ""), ("a", "x")], {}, (), {"m": 3}),
+    ],
+    ids=str,
+)
+def test_a_service_is_a_namespace_and_an_owner(
+    rows: list[tuple[str, str]], services: dict[str, str], known: tuple[str, ...], found: dict[str, float]
+) -> None:
+    """Where the cluster knows the owner of the pods, it is that; else the name, apart by namespace."""
+    batch = Places({each: number + 1.0 for number, each in enumerate(rows)}, services, known).collect(0.0)
+    assert batch.services is not None
+    assert dict(zip(batch.services.service.tolist(), batch.services.queue_depth.tolist(), strict=True)) == found
+
+
+def test_the_worst_owner_of_a_service_tells_its_latency() -> None:
+    """A p99 of several owners is at most the largest of theirs."""
+    batch = Places({("a", "x"): 1.0, ("a", "y"): 7.0}, {}, ()).collect(0.0)
+    assert batch.services is not None
+    assert batch.services.p99_s.tolist() == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ((), []),
+        (("a/x",), []),
+        (("a/x", "b/y"), ["no source measures b/y"]),
+        (("b/y",), ["m: no service of the cluster; services of the cluster without a measurement: b/y"]),
+    ],
+)
+def test_services_and_measurements_that_do_not_meet_are_named(known: tuple[str, ...], words: list[str]) -> None:
+    """A service that no source measures is never a silent miss."""
+    reasons = [gap.reason for gap in Places({("a", "x"): 1.0}, {}, known).collect(0.0).gaps]
+    assert [each.partition("; name")[0] for each in reasons] == words
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["vllm:num_requests_waiting"], ()),
+        (["my_vllm_num_requests_waiting", "my_vllm_num_requests_running"], ()),
+        ([f"my_vllm_{each}" for each in SOURCES[0].families[0].shape], ("my_vllm_",)),
+        ([f"vllm.{each}" for each in SOURCES[0].families[0].shape], ()),
+        ([f"a:{each}" for each in SOURCES[0].families[0].shape], ("a:",)),
+    ],
+)
+def test_a_prefix_is_one_of_a_family_where_all_names_of_its_shape_are_there(
+    names: list[str], found: tuple[str, ...]
+) -> None:
+    """Known ones need no look; one that PromQL cannot name is not read."""
+    assert SOURCES[0].families[0].found(names) == found
+    queries = SOURCES[0].seen(names).queries
+    assert all(f"{each}num_requests_waiting" in queries["queue_depth"] for each in found)
+    assert (queries == SOURCES[0].queries) == (not found)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda each: str(each.name))
+def test_no_gauge_of_a_server_outlives_its_load(source: Source) -> None:
+    """Each queue has what shows that nothing is served; tokens are counted, or count only while something runs."""
+    if "queue_depth" in source.queries:
+        assert {"waited", "ran", "finished"} <= source.queries.keys()
+    tokens = source.queries.get("tokens_per_s", "rate(")
+    assert "rate(" in tokens or "> bool 0" in tokens
