@@ -1,7 +1,7 @@
 """Notices: when the cloud, or a controller of its nodes, takes a node.
 
-The taints of aws-node-termination-handler (option `taintNode`), Karpenter, k8s-node-termination-handler of GKE and
-cloud-provider-azure have no time. The node problem detector of AKS writes conditions with their time, and
+The taints of aws-node-termination-handler (option `taintNode`), Karpenter and k8s-node-termination-handler of GKE have
+no time. The node problem detector of AKS writes conditions whose message has the time at which the event comes, and
 cluster-autoscaler a taint whose value is the time.
 
 Where the source has no time, the first sight of the taint counts. A process that finds the taint when it starts may be
@@ -11,11 +11,13 @@ controller writes that time (`timeAdded` of `node.kubernetes.io/unschedulable`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import nan
+from email.utils import parsedate_to_datetime
+from math import isnan, nan
 
-from collectors.kubernetes.wire import Node
+from collectors.kubernetes.wire import Condition, Node
 
 AUTOSCALER = "ToBeDeletedByClusterAutoscaler"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -26,20 +28,27 @@ TAINTS_S = {
     "karpenter.sh/disrupted": 120.0,
     "karpenter.sh/disruption": 120.0,
     "cloud.google.com/impending-node-termination": 30.0,
-    "cloudprovider.azure.microsoft.com/draining": 30.0,
     AUTOSCALER: 0.0,
 }
 """Taints that announce the end of a node, and how long after the taint it comes. Terms of the publishers."""
 
-CONDITIONS_S = {"PreemptScheduled": 30.0, "TerminateScheduled": 30.0}
-"""Conditions that do so, and how long after the condition it comes."""
+CONDITIONS = ("PreemptionScheduled", "PreemptScheduled", "TerminateScheduled")
+"""Conditions of AKS that do so. The last two were conditions of their own before `EVENT` had all events."""
+
+EVENT = "VMEventScheduled"
+"""Condition of AKS for any scheduled event of the machine. Those of `_ENDS` in its message end the node or its work."""
+
+_ENDS = re.compile(r"^(Preempt|Terminate|Redeploy) (?:Scheduled|Started)\b")
+_AT = re.compile(r"Scheduled: *(\w{3}, \d{1,2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT)")
+"""When it comes, the field NotBefore of the Scheduled Events of Azure."""
+
+TERM_S = 30.0
+"""How long after a condition without a time it comes: the least notice of Azure."""
 
 
 def announced(node: Node) -> bool:
     """Whether the end of the node is announced."""
-    return any(each.key in TAINTS_S for each in node.spec.taints or ()) or any(
-        each.type in CONDITIONS_S and each.status == "True" for each in node.status.conditions or ()
-    )
+    return any(each.key in TAINTS_S for each in node.spec.taints or ()) or any(_conditions(node))
 
 
 @dataclass(slots=True)
@@ -81,9 +90,9 @@ def _timeless(node: Node) -> Iterator[tuple[str, str, float]]:
     for each in node.spec.taints or ():
         if each.key in TAINTS_S and each.key != AUTOSCALER and each.time_added is None:
             yield each.key, each.value, TAINTS_S[each.key]
-    for found in node.status.conditions or ():
-        if found.type in CONDITIONS_S and found.status == "True" and found.last_transition_time is None:
-            yield found.type, "", CONDITIONS_S[found.type]
+    for found in _conditions(node):
+        if found.last_transition_time is None and isnan(_at_s(found)):
+            yield found.type, "", TERM_S
 
 
 def _stated(node: Node) -> Iterator[float]:
@@ -93,9 +102,29 @@ def _stated(node: Node) -> Iterator[float]:
             yield float(each.value)
         elif each.key in TAINTS_S and each.time_added is not None:
             yield each.time_added.timestamp() + TAINTS_S[each.key]
+    for found in _conditions(node):
+        if not isnan(at_s := _at_s(found)):
+            yield at_s
+        elif found.last_transition_time is not None:
+            yield found.last_transition_time.timestamp() + TERM_S
+
+
+def _conditions(node: Node) -> Iterator[Condition]:
+    """The conditions that announce the end of the node."""
     for found in node.status.conditions or ():
-        if found.type in CONDITIONS_S and found.status == "True" and found.last_transition_time is not None:
-            yield found.last_transition_time.timestamp() + CONDITIONS_S[found.type]
+        if found.status == "True" and (
+            found.type in CONDITIONS or (found.type == EVENT and _ENDS.match(found.message) is not None)
+        ):
+            yield found
+
+
+def _at_s(found: Condition) -> float:
+    """The time in the message of a condition; NaN where it has none."""
+    match = _AT.search(found.message)
+    try:
+        return parsedate_to_datetime(match[1]).timestamp() if match is not None else nan
+    except (ValueError, OverflowError):
+        return nan
 
 
 def _with_cordon_s(node: Node, now_s: float, term_s: float) -> float:

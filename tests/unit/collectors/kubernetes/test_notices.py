@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from email.utils import formatdate
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,7 @@ def _cordoned(at_s: float) -> dict[str, Any]:
         ({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}, 120),
         ({"key": "karpenter.sh/disruption", "value": "disrupting", "effect": "NoSchedule"}, 120),
         ({"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}, 30),
-        (
-            {
-                "key": "cloudprovider.azure.microsoft.com/draining",
-                "value": "spot-eviction",
-                "effect": "NoSchedule",
-            },
-            30,
-        ),
+        ({"key": "aws-node-termination-handler/asg-lifecycle-termination", "effect": "NoSchedule"}, 120),
     ],
 )  # fmt: skip
 def test_a_notice_without_a_time_counts_from_its_first_sight(taint: Any, term_s: float) -> None:
@@ -80,18 +74,39 @@ def test_another_node_of_the_same_name_has_no_notice() -> None:
     assert _ends_s(seen, later) == NOW_S + 180
 
 
-@pytest.mark.parametrize(("kind", "status", "end_s"), [
-    ("PreemptScheduled", "True", 10),
-    ("TerminateScheduled", "True", 10),
-    ("PreemptScheduled", "False", np.nan),
-    ("RebootScheduled", "True", np.nan),
+def _aks(kind: str, message: str, status: str = "True") -> dict[str, Any]:
+    """A condition of the node problem detector of AKS, 20 s old."""
+    at = stamp(NOW_S - 20)
+    return {"type": kind, "status": status, "lastTransitionTime": at, "reason": kind, "message": message}
+
+
+def _event(name: str, at_s: float) -> str:
+    """The message of AKS about a scheduled event of Azure."""
+    at = formatdate(at_s, usegmt=True)
+    return f"{name} Scheduled: {at}. DurationInSeconds: -1. For more information, see https://aka.ms/aks/scheduledevents."
+
+
+@pytest.mark.parametrize(("condition", "end_s"), [
+    (_aks("VMEventScheduled", _event("Preempt", NOW_S + 25)), 25),
+    (_aks("VMEventScheduled", _event("Terminate", NOW_S + 600)), 600),
+    (_aks("VMEventScheduled", _event("Redeploy", NOW_S + 600)), 600),
+    (_aks("VMEventScheduled", _event("Reboot", NOW_S + 600)), np.nan),
+    (_aks("VMEventScheduled", _event("Freeze", NOW_S + 600)), np.nan),
+    (_aks("VMEventScheduled", "Preempt Scheduled: soon"), 10),
+    (_aks("VMEventScheduled", "Preempt Scheduled: Sat, 99 Feb 2025 10:13:13 GMT."), 10),
+    (_aks("VMEventScheduled", "VM has no scheduled event", "False"), np.nan),
+    (_aks("PreemptionScheduled", _event("Preempt", NOW_S + 25)), 25),
+    (_aks("PreemptScheduled", ""), 10),
+    (_aks("TerminateScheduled", ""), 10),
+    (_aks("PreemptScheduled", "VM has no scheduled Preempt event", "False"), np.nan),
+    (_aks("RebootScheduled", ""), np.nan),
 ])  # fmt: skip
-def test_the_node_problem_detector_of_aks_states_the_time(kind: str, status: str, end_s: float) -> None:
-    """The cloud takes the node 30 s after the condition; a reboot is no reclaim."""
+def test_the_node_problem_detector_of_aks_states_the_time(condition: dict[str, Any], end_s: float) -> None:
+    """The message has the time of the event; without it the cloud takes the node 30 s after the condition. A node stays
+    through a freeze, and is the same after a reboot.
+    """
     found = node("n1")
-    found["status"]["conditions"].append(
-        {"type": kind, "status": status, "lastTransitionTime": stamp(EPOCH_S + 80), "reason": "x", "message": ""}
-    )
+    found["status"]["conditions"].append(condition)
     inventory, _ = Seen(found).tables()
     np.testing.assert_array_equal(inventory.nodes.reclaim_at_s, [NOW_S + end_s])
     assert inventory.nodes.cordoned.tolist() == [not np.isnan(end_s)]
