@@ -117,7 +117,7 @@ def end_of(gang: Gang) -> End:
     if gang.workload is not None:
         done = condition(gang.workload.status.conditions, "Finished")
         if done is not None and done.status == "True":
-            return End(seconds_of(done.last_transition_time), done.reason not in {"Succeeded", "JobFinished"})
+            return End(seconds_of(done.last_transition_time), done.reason != "Succeeded")
     if gang.job is not None:
         for kind, failed in ENDS if gang.job.spec.suspend else ENDS[:2]:
             done = condition(gang.job.status.conditions, kind)

@@ -32,7 +32,6 @@ PARTS = {
     "aliyun.com/gpu-mem": "gpushare of Alibaba Cloud",
     "tencent.com/vcuda-core": "gpu-manager of Tencent",
     "k8s.amazonaws.com/vgpu": "the virtual GPU plugin of AWS",
-    "nvidia.com/gpumem": "HAMi",
 }
 """Resources of a node that are parts of its GPUs, by the layer that offers them."""
 
