@@ -31,8 +31,16 @@ PODGANG = ("grove.io/podgang", "grove.io/podgang-name")
 """Label with the name of the PodGang of Grove, whose cliques start and stop together; the second before it had the
 first.
 """
-OTHER_GROUPS = ("scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name", "pod-group-name")
-"""Labels or annotations with the name of a pod group: coscheduling, Volcano, KAI."""
+OTHER_GROUPS = (
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+    "pod-group-name",
+)
+"""Labels or annotations with the name of a pod group: coscheduling (the second before 0.25, and of Koordinator),
+Volcano, KAI.
+"""
 HASH = "pod-template-hash"
 OVER = ("Succeeded", "Failed")
 

@@ -22,6 +22,7 @@ KEPT_ANNOTATIONS = (
     "kueue.x-k8s.io/",
     "kai.scheduler/",
     "scheduling.k8s.io/",
+    "scheduling.volcano.sh/",
     "pod-group-name",
     "deployment.kubernetes.io/revision",
     "gpu-fraction",

@@ -61,6 +61,7 @@ def _deployment(name: str, replicas: int, annotations: Json) -> Json:
             "lws-2",
         ),
         ({"scheduling.x-k8s.io/pod-group": "pg"}, None, "pg"),
+        ({"pod-group.scheduling.sigs.k8s.io": "pg"}, None, "pg"),
     ],
 )  # fmt: skip
 def test_pods_of_one_owner_are_one_gang(labels: Json, reference: Json | None, name: str) -> None:
@@ -70,6 +71,16 @@ def test_pods_of_one_owner_are_one_gang(labels: Json, reference: Json | None, na
     found = row(seen[1], f"team/{name}")
     assert (found["gpus"], found["gpus_per_member"], found["state"]) == (8, 4, State.RUNNING)
     assert len(held(seen, f"team/{name}")) == 8
+
+
+@pytest.mark.parametrize(
+    "key", ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name"]
+)
+def test_pods_of_a_group_by_annotation_are_one_gang(key: str) -> None:
+    """As Volcano and KAI write it."""
+    pods = [pod(f"pg-{k}", 4, node="n1", annotations={key: "pg"}) for k in range(2)]
+    found = row(Seen(node("n1"), *pods).tables()[1], "team/pg")
+    assert (found["gpus"], found["gpus_per_member"]) == (8, 4)
 
 
 def test_a_replica_in_a_queue_declares_its_class_on_its_pod() -> None:
