@@ -124,7 +124,7 @@ class Nodes:
             "nvidia.com/gpu.replicas": "1",
             "nvidia.com/gpu.clique": f"island-{int(nodes.island[row])}",
             "network.topology.nvidia.com/leaf": f"leaf-{int(nodes.leaf[row])}",
-            "network.topology.nvidia.com/block": f"block-{int(nodes.block[row])}",
+            "network.topology.nvidia.com/spine": f"block-{int(nodes.block[row])}",
             "topology.kubernetes.io/zone": f"zone-{int(nodes.zone[row])}",
         }
         if model is not None and model.memory_gb:

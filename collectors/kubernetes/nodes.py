@@ -69,20 +69,42 @@ MEMORY_MIB = (
 """Labels of feature discovery, GKE, Karpenter and the auto mode of EKS, the first that is there counts."""
 
 MAINTENANCE = ("aws-node-termination-handler/scheduled-maintenance", "node.kubernetes.io/out-of-service", "maintenance")
-"""Taints of nodes that should get no new work (the last one as any part of the key)."""
+"""Taints of nodes that should get no new work (the last one as the end of any key)."""
 
 ISLAND, LEAF, BLOCK, ZONE = "island", "leaf", "block", "zone"
 TOPOLOGY: Mapping[str, tuple[str, ...]] = {
-    ISLAND: ("nvidia.com/gpu.clique",),
-    LEAF: ("network.topology.nvidia.com/leaf", "cloud.provider.com/topology-rack"),
-    BLOCK: (
+    ISLAND: (
+        "nvidia.com/gpu.clique",
+        "accelerator.topograph.run/domain",
+        "network.topology.nvidia.com/accelerator",
+        "topology.k8s.aws/ultraserver-id",
+        "ds.coreweave.com/nvlink.domain",
+    ),
+    LEAF: (
+        "fabric.topograph.run/tier-0",
+        "network.topology.nvidia.com/leaf",
         "network.topology.nvidia.com/block",
+        "topology.k8s.aws/network-node-layer-3",
+        "cloud.google.com/gce-topology-subblock",
+        "oci.oraclecloud.com/rdma.local_block_id",
+        "backend.coreweave.cloud/leafgroup",
+        "ib.coreweave.cloud/leafgroup",
+    ),
+    BLOCK: (
+        "fabric.topograph.run/tier-1",
         "network.topology.nvidia.com/spine",
-        "cloud.provider.com/topology-block",
+        "topology.k8s.aws/network-node-layer-2",
+        "cloud.google.com/gce-topology-block",
+        "oci.oraclecloud.com/rdma.network_block_id",
+        "backend.coreweave.cloud/superpod",
+        "ib.coreweave.cloud/superpod",
     ),
     ZONE: ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
 }
-"""Labels of each level, the first that is there counts; the settings and Kueue's Topology come before them."""
+"""Labels of each level, the first that is there counts; the settings and Kueue's Topology come before them.
+
+Topograph has renamed its labels twice: the switch next to the nodes was `block` up to 0.1, and `leaf` up to 0.5.
+"""
 
 _DECORATION = re.compile(r"-(?:SHARED|MIG-.*)$")
 _VENDOR = re.compile(r"^(?:NVIDIA|Tesla)[- ]", re.IGNORECASE)

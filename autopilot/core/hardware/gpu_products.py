@@ -1,10 +1,10 @@
 """GPU products by the names that labels, drivers and clouds give them: family, memory, and the MIG geometry.
 
 Feature discovery writes the name that the driver reports with dashes (`NVIDIA-A800-SXM4-80GB`), GKE its own names
-(`nvidia-tesla-a100`), Karpenter and EKS the family alone (`a10g`), and instance types of Azure contain it
-(`Standard_NC24ads_A100_v4`). The family and the memory tell one product from another. Sources: the product names of
+(`nvidia-tesla-a100`), Karpenter and the auto mode of EKS the family alone (`a10g`), and instance types of Azure contain
+it (`Standard_NC24ads_A100_v4`). The family and the memory tell one product from another. Sources: the product names of
 NVIDIA's driver (supported products), mig-parted's deviceids and its default configuration, and the documentation of
-accelerators of GKE, EKS and AKS.
+accelerators of GKE, EKS and AKS and of instance types of AWS.
 """
 
 from __future__ import annotations
@@ -85,8 +85,23 @@ _OF_INSTANCE_TYPES = (
     (re.compile(r"standard_nd\d+\w*_mi\d+\w*_v5"), ""),
     (re.compile(r"standard_nc\d+as_t4_v3"), "T4"),
     (re.compile(r"standard_(?:nc\d+r?s_v3|nd40rs_v2)"), ""),
+    (re.compile(r"p3\.\d*xlarge"), "V100-16GB"),
+    (re.compile(r"p3dn\.24xlarge"), "V100-32GB"),
+    (re.compile(r"p4d\.24xlarge"), "A100-40GB"),
+    (re.compile(r"p4de\.24xlarge"), "A100-80GB"),
+    (re.compile(r"p5\.\d+xlarge"), "H100-80GB"),
+    (re.compile(r"p5en?\.\d+xlarge"), "H200-141GB"),
+    (re.compile(r"p6-b200\.\d+xlarge"), "B200"),
+    (re.compile(r"p6-b300\.\d+xlarge"), "B300"),
+    (re.compile(r"g4dn\.(?:\d*xlarge|metal)"), "T4"),
+    (re.compile(r"g5g\.(?:\d*xlarge|metal)"), "T4G"),
+    (re.compile(r"g5\.\d*xlarge"), "A10G"),
+    (re.compile(r"gr?6\.\d*xlarge"), "L4"),
+    (re.compile(r"g6e\.\d*xlarge"), "L40S"),
 )
-"""Instance types of Azure that have whole GPUs of one product; AKS has no label for the GPU itself."""
+"""Instance types of Azure and AWS that have whole GPUs of one product: AKS and the node groups of EKS have no label for
+the GPU itself.
+"""
 
 _SHARING = re.compile(r"(?:-mig-.*|-shared)+$")
 _FORM = re.compile(r"sxm\d?|pcie|nvl|hbm\d?e?|mega|dgxs|ac|lc|nvlink|ts\d")
@@ -155,7 +170,7 @@ def find_product(text: str, memory_mib: int = 0) -> Product | None:
 
 
 def find_product_of_instance_type(text: str) -> Product | None:
-    """The product of an instance type of Azure; None for any other text, and where the GPUs are not whole."""
+    """The product of an instance type of Azure or AWS; None for any other text, and where the GPUs are not whole."""
     found = next((name for pattern, name in _OF_INSTANCE_TYPES if pattern.fullmatch(text.lower())), "")
     return _BY_NAME[found.lower()] if found else None
 
