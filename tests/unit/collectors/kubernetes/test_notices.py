@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kits.kube_objects import EPOCH_S, node, stamp
+from tests.kits.kube_objects import node, stamp
 from tests.unit.collectors.kubernetes.view import NOW_S, Seen
 
 ITN = {"key": "aws-node-termination-handler/spot-itn", "value": "interruption-1", "effect": "NoSchedule"}
@@ -83,7 +83,9 @@ def _aks(kind: str, message: str, status: str = "True") -> dict[str, Any]:
 def _event(name: str, at_s: float) -> str:
     """The message of AKS about a scheduled event of Azure."""
     at = formatdate(at_s, usegmt=True)
-    return f"{name} Scheduled: {at}. DurationInSeconds: -1. For more information, see https://aka.ms/aks/scheduledevents."
+    return (
+        f"{name} Scheduled: {at}. DurationInSeconds: -1. For more information, see https://aka.ms/aks/scheduledevents."
+    )
 
 
 @pytest.mark.parametrize(("condition", "end_s"), [

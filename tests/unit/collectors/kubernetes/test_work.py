@@ -73,9 +73,7 @@ def test_pods_of_one_owner_are_one_gang(labels: Json, reference: Json | None, na
     assert len(held(seen, f"team/{name}")) == 8
 
 
-@pytest.mark.parametrize(
-    "key", ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name"]
-)
+@pytest.mark.parametrize("key", ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name"])
 def test_pods_of_a_group_by_annotation_are_one_gang(key: str) -> None:
     """As Volcano and KAI write it."""
     pods = [pod(f"pg-{k}", 4, node="n1", annotations={key: "pg"}) for k in range(2)]
