@@ -10,6 +10,9 @@ Values = dict[str, Any]
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 ZEROS = {"PROF_SM_ACTIVE": 0, "PROF_PIPE_TENSOR_ACTIVE": 0, "PROF_DRAM_ACTIVE": 0}
+IDLE_POWER = {"DEV_POWER_USAGE": [116, 122]}
+NVLINK = {"PROF_NVLINK_TX_BYTES": 4e9, "PROF_NVLINK_RX_BYTES": 4e9}
+PCIE = {"PROF_PCIE_TX_BYTES": 5e8, "PROF_PCIE_RX_BYTES": 5e8}
 SAVES = {"checkpoint-on-request": "true", "checkpoint-write-s": "20", "checkpoint-interval-s": "600"}
 
 
@@ -40,8 +43,10 @@ def gang(name: str, product: str, values: Values, then: Values) -> tuple[list[Va
     return objects, shown, {"at_s": 2000, "node": at, "values": then}
 
 
-def test_any_witness_is_enough_and_agreeing_counters_are_believed() -> None:
-    """The counters of gangs a to e fall to 0. Power, or GPU_UTIL, or both contradict them for a to d."""
+def test_any_witness_is_enough_and_one_family_of_counters_is_none() -> None:
+    """The counters of gangs a to i fall to 0. Power, or GPU_UTIL, or both contradict them for a to d, and traffic does
+    for f and g. Of e nothing else is measured, and of i the power agrees.
+    """
     busy: Values = {key: [0.6, 0.8] for key in ZEROS} | {"DEV_FB_USED": 30_000}
     util, power = {"DEV_GPU_UTIL": [98, 100]}, {"DEV_POWER_USAGE": [400, 450]}
     dark = [
@@ -50,12 +55,15 @@ def test_any_witness_is_enough_and_agreeing_counters_are_believed() -> None:
         gang("c", H100, busy | util, ZEROS),
         gang("d", "NVIDIA-NEW-GPU", busy | power, ZEROS),
         gang("e", H100, busy, ZEROS),
+        gang("f", H100, busy | power | NVLINK, ZEROS | IDLE_POWER),
+        gang("g", H100, busy | power | PCIE, ZEROS | IDLE_POWER),
+        gang("i", H100, busy | power, ZEROS | IDLE_POWER),
         *(gang(name, H100, busy | util | power, {}) for name in "vwxyz"),
     ]
     objects = made(*(each for found, _, _ in dark for each in found))
     spec = {"gpus": [shown for _, shown, _ in dark], "changes": [change for _, _, change in dark]}
     played = play_objects(objects, spec, ticks=98, step_s=60.0)
     stopped = {proposal.subject.name for _, proposal in played.accepted("evict")}
-    assert stopped == {"e/train"}
-    said = {node for node in "abcdevwxyz" if played.said(f"GPUs of n-{node} show no work")}
+    assert stopped == {"i/train"}
+    said = {node for node in "abcdefgivwxyz" if played.said(f"GPUs of n-{node} show no work")}
     assert said == {"b", "d"}

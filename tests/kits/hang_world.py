@@ -21,23 +21,34 @@ def measured(
     dram: float = 0.0,
     tensor: float = 0.0,
     links: float = 0.0,
+    pcie: float = 0.0,
+    power_w: float = 110.0,
     age_s: float = 30.0,
     samples: tuple[int, int] = (2, 60),
 ) -> Observation:
     """The observation with telemetry of every GPU over 60 s and 1800 s: `active` by GPU row, 0.7 where not named."""
     count = len(observation.snapshot.gpus.uuid)
-    signals = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "nvlink_bytes_s")
+    signals = (
+        "sm_active_ratio",
+        "tensor_active_ratio",
+        "dram_active_ratio",
+        "nvlink_bytes_s",
+        "pcie_bytes_s",
+        "power_w",
+    )
     sm = np.array([active.get(gpu, 0.7) for gpu in range(count)], np.float32)
     busy = np.array([gpu not in active for gpu in range(count)])
     rows = [sm, *(np.where(busy, 0.5, value) for value in (tensor, dram)), np.where(busy, 1e9, links)]
+    rows += [np.where(busy, 1e8, pcie), np.where(busy, 600.0, power_w)]
     table = np.repeat(np.array(rows, np.float32)[:, None, :], 2, axis=1)
+    highest = table * np.where(np.array(signals) == "power_w", 1.05, 1.0).astype(np.float32)[:, None, None]
     counts = np.repeat(np.array(samples, np.int32)[:, None], count, axis=1)
     telemetry = SignalTable(
         signals,
         (60.0, 1800.0),
         0.0,
         table,
-        table,
+        highest,
         counts,
         np.full(count, age_s, np.float32),
         np.full(count, 3, np.int8),

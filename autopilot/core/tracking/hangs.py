@@ -3,8 +3,9 @@
 A gang can hang in two ways while all of its members look alive. Either all GPUs are idle, because a member waits for
 something that never comes. Or all GPUs are busy waiting: their SMs are full, while tensor cores, memory and links are
 silent, because some members spin in a collective that another member never entered (reference: DCGM facts, pitfalls).
-Missing measurements count in favour of the gang: a gang with a GPU without samples is not judged. So does power that
-work explains and a hang does not: counters that contradict it are not believed (core/usage/contradiction.py).
+Missing measurements count in favour of the gang: a gang with a GPU without samples is not judged. The activity counters
+are one family, which can fail together. So power must agree: it is measured, and no higher than a hang explains; and no
+link carries data.
 
 A broken exporter may report fresh zeros for everything. A verdict therefore requires that the same source shows other
 work active at the same time (`doubts`), also on each node of the gang where other work runs. If a larger share of the
@@ -23,7 +24,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Evidence, NoteCode
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
 from autopilot.core.model.work import whole_gpus
-from autopilot.core.usage.contradiction import contradicted, power_over_idle
+from autopilot.core.usage.contradiction import WORKS_POWER, copying, power_over_idle
 
 COVERED = 0.9
 """Share of the samples of a window that must be present: a missing scrape is not idleness."""
@@ -192,12 +193,14 @@ def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     longest, shortest = longest_window(snapshot), shortest_window(snapshot)
     ratio = policy.recovery.hung_ratio
     sm, dram, tensor, links, mean, memory = _activity(snapshot, longest)
+    power = power_over_idle(snapshot, longest)
     wanted = table.samples[shortest, :count] * table.windows_s[longest] / table.windows_s[shortest] * COVERED
     covered = _fresh(snapshot, policy) & (table.samples[longest, :count] >= wanted)
-    idle = (sm <= ratio) & (dram <= ratio) & ~(tensor > ratio) & ~contradicted(snapshot)[:count]
-    spinning = (mean >= BUSY_RATIO) & (tensor <= ratio) & (dram <= ratio) & (links <= SILENT_BYTES_S)
     with np.errstate(invalid="ignore"):
-        spinning &= ~(power_over_idle(snapshot, longest) > SPINS_POWER)
+        idle = (sm <= ratio) & (dram <= ratio) & ~(tensor > ratio) & ~(links > SILENT_BYTES_S)
+        idle &= ~copying(snapshot, longest) & (power <= WORKS_POWER)
+        spinning = (mean >= BUSY_RATIO) & (tensor <= ratio) & (dram <= ratio) & (links <= SILENT_BYTES_S)
+        spinning &= power <= SPINS_POWER
     return np.asarray(covered & (idle | spinning) & ~(memory <= 0))
 
 

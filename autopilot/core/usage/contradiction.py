@@ -18,6 +18,9 @@ WORKS_POWER = 1.6
 up to a half between boards of one model; dense work draws four to six times as much.
 """
 
+MOST_IDLE_W = max(LOADED_IDLE_W.values())
+"""For a model without a known power: more than its own in all likelihood, so that little is contradicted."""
+
 NOTHING_RATIO = 0.01
 """Highest activity of a window with which a GPU counts as one that did nothing."""
 
@@ -39,32 +42,36 @@ def contradicted(snapshot: ClusterSnapshot) -> Bools:
     for window, width_s in enumerate(table.windows_s):
         if width_s >= LEAST_WINDOW_S or width_s == longest_s:
             with np.errstate(invalid="ignore"):
-                works = power_over_idle(snapshot, window) > WORKS_POWER
+                works = power_over_idle(snapshot, window, MOST_IDLE_W) > WORKS_POWER
                 if works.any():
                     found |= works & _did_nothing(snapshot, window)
     return np.concatenate([found, found[snapshot.instances.gpu]])
 
 
-def power_over_idle(snapshot: ClusterSnapshot, window: int) -> F64:
-    """Mean power of each GPU in a window over that of a loaded GPU of its model without work; NaN: not measured.
+def power_over_idle(snapshot: ClusterSnapshot, window: int, other_w: float = np.nan) -> F64:
+    """Mean power of each GPU in a window over that of a loaded GPU of its model without work; NaN: not known.
 
-    A model without a known power counts as the one that draws most. Shape [gpus].
+    `other_w`: that power, in watts, of a model that `LOADED_IDLE_W` lacks. Shape [gpus].
     """
-    highest = max(LOADED_IDLE_W.values())
-    idle_w = np.nan_to_num([loaded_idle_w(name) for name in snapshot.names.gpu_models] or [np.nan], nan=highest)
+    idle_w = np.nan_to_num([loaded_idle_w(name) for name in snapshot.names.gpu_models] or [np.nan], nan=other_w)
     power_w = _measured(snapshot, "power_w", snapshot.telemetry.mean, window)
     return np.asarray(power_w / idle_w[snapshot.nodes.gpu_model[snapshot.gpus.node]], np.float64)
 
 
 def _did_nothing(snapshot: ClusterSnapshot, window: int) -> Bools:
     """GPUs whose SM activity is measured, and whose counters show no work and no traffic. Shape [gpus]."""
-    mean, high = snapshot.telemetry.mean, snapshot.telemetry.maximum
+    high = snapshot.telemetry.maximum
     found = _measured(snapshot, "sm_active_ratio", high, window) <= NOTHING_RATIO
     for signal in ("tensor_active_ratio", "dram_active_ratio"):
         found &= ~(_measured(snapshot, signal, high, window) > NOTHING_RATIO)
-    for signal in ("nvlink_bytes_s", "pcie_bytes_s"):
-        found &= ~(_measured(snapshot, signal, mean, window) > TRAFFIC_BYTES_S)
-    return np.asarray(found)
+    return np.asarray(found & ~copying(snapshot, window))
+
+
+def copying(snapshot: ClusterSnapshot, window: int) -> Bools:
+    """GPUs whose links carry data in a window: something loads, saves or exchanges there. Shape [gpus]."""
+    mean = snapshot.telemetry.mean
+    rates = [_measured(snapshot, signal, mean, window) for signal in ("nvlink_bytes_s", "pcie_bytes_s")]
+    return np.asarray((rates[0] > TRAFFIC_BYTES_S) | (rates[1] > TRAFFIC_BYTES_S))
 
 
 def _measured(snapshot: ClusterSnapshot, signal: str, column: F32, window: int) -> F32:
