@@ -16,6 +16,8 @@ from collectors.kubernetes.wire import Container, PodSpec
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 MIG = "nvidia.com/mig-"
+SUFFIX = ".shared"
+"""What the device plugin appends to a resource that it shares by time (`renameByDefault`)."""
 _SCALAR = (str, int, float)
 MOST = {"cpu": quantity.MOST_MILLI / 1000, "memory": quantity.MOST_MIB * 2.0**20}
 """Most of a resource that one pod may ask for; of GPUs and instances `MOST_GPUS`."""
@@ -48,6 +50,8 @@ class Ask:
     """The request of one pod. `profiles`: MIG profiles with the number of instances, by name.
 
     `problem`: the quantity that cannot be read, or is more than any fleet has; it counts as the most that is allowed.
+    `milli`: thousandths of each GPU that it asks KAI for; 0: the GPU, or what its node makes of it. `named`: the GPUs
+    that a layer names, as `Parts` has them.
     """
 
     gpus: int = 0
@@ -55,6 +59,8 @@ class Ask:
     cpu_milli: int = 0
     memory_mib: int = 0
     problem: str = ""
+    milli: int = 0
+    named: tuple[tuple[str, int], ...] = ()
 
     @property
     def any_gpu(self) -> bool:
@@ -115,7 +121,11 @@ def _ask(wanted: frozenset[tuple[str, Any]]) -> Ask:
         total[name] = most if known is None else known
     profiles = {}
     for name, value in total.items():
-        if name.startswith(MIG) and value >= 1 and (profile := find_profile_name(name)) is not None:
+        if (
+            name.startswith(MIG)
+            and value >= 1
+            and (profile := find_profile_name(name.removesuffix(SUFFIX))) is not None
+        ):
             profiles[str(profile)] = int(value)
     return Ask(
         gpus=int(total.get(GPU, 0.0) + total.get(SHARED, 0.0)),

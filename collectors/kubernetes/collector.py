@@ -214,11 +214,11 @@ class KubernetesCollector:
         told = self._training.training(now_s) if self._training is not None else NOBODY
         if told is not self._told:
             self._told = told
-            keys = {name: gangs.pods[uid].key for name, (uid, _) in gangs.holders().items()}
+            keys = {name: gangs.pods[uid].key for name, (uid, _) in gangs.held.holders().items()}
             gangs.dirty |= around.heartbeats.tell(told, keys)
         inventory = self._nodes.tables()
         profile_code = {name: code for code, name in enumerate(inventory.names.profiles)}
-        overbooked = gangs.overbooked()
+        overbooked = gangs.held.overbooked()
         facts = _facts(around)
         around.models, around.profile_code, around.taints = self._nodes.models, profile_code, self._nodes.taints
         around.both_kinds = self._nodes.both_kinds
@@ -240,7 +240,7 @@ class KubernetesCollector:
         if not again and (found is None or found is self._joined):
             return
         self._joined = found = found or Sightings()
-        pods = self._gangs.holders()
+        pods = self._gangs.held.holders()
         models = {name: slots.facts.model for name, slots in self._nodes.slots.items()}
         claimed = self._claims.named(telemetry_join.instance_ids(found, self._claims.gpus, self._claims.held, pods))
         exported = telemetry_join.gpus_by_node(found, models, pods)

@@ -74,13 +74,13 @@ def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
         ]
         if None not in places:
             return tuple(
-                Gpu(f"{facts.name}:gpu{index}", index, facts.geometry[index] is not None, _parts(each or ()))
+                Gpu(facts.uuid(index), index, facts.geometry[index] is not None, _parts(each or ()))
                 for index, each in enumerate(places)
             ), ()
     whole = facts.gpus - facts.cut
     layouts, problems = _lay_out(facts.model, facts.cut, facts.profiles)
     return tuple(
-        Gpu(f"{facts.name}:gpu{index}", index, index >= whole, layouts[index - whole] if index >= whole else ())
+        Gpu(facts.uuid(index), index, index >= whole, layouts[index - whole] if index >= whole else ())
         for index in range(facts.gpus)
     ), problems
 

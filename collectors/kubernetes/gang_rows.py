@@ -66,7 +66,8 @@ class Cluster:
     budget: Callable[[Gang], bool] = lambda _: False  # a PodDisruptionBudget forbids its eviction now
     class_value: Callable[[str], int | None] = lambda _: None  # "" is the global default
     level: Callable[[str], int] = lambda _: Topology.NONE  # of a node label
-    replicas: Callable[[str], int] = lambda _: 1  # pods that share a GPU of a node
+    share: Callable[[PodFacts], int] = lambda _: GPU_MILLI  # thousandths that a pod on a node has of each GPU
+    apart: Callable[[Gang], bool] = lambda _: False  # its pods have parts of GPUs that are not found
     as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
     claimed: ClaimedBy = lambda _namespace, _spec, _count: UNCLAIMED
     on_demand: Callable[[str], bool] = lambda _: False  # instances of a profile exist only while a claim has them
@@ -119,7 +120,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     unclear += (("unreadable", left),) if left else ()
     shared = cluster.shared(gang)
     unclear += (("sharing", shared),) if shared else ()
-    if not shapes:
+    if not shapes or cluster.apart(gang):
         return GangRow({}, problems=unclear) if unclear else None
     why = "" if holding else _elsewhere(gang, cluster)
     if why:
@@ -202,8 +203,8 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
     spec = first.spec
     affinity = msgspec.json.encode(spec.affinity) if spec.affinity is not None else b""
     tolerations = msgspec.json.encode(spec.tolerations) if cluster.taints and spec.tolerations else b""
-    node = holding[0].pod.spec.node_name if holding and first.ask.gpus else ""
-    offers = (cluster.as_profile(node), cluster.replicas(node)) if node else ("", 1)
+    held = holding[0] if holding and first.ask.gpus else None
+    offers = (cluster.as_profile(held.pod.spec.node_name), cluster.share(held)) if held is not None else ("", GPU_MILLI)
     key = (
         tuple(sorted(declared.items())),
         tuple((each.count, each.least, each.ask) for each in shapes),
@@ -342,9 +343,9 @@ def _shape(
     first = shapes[0]
     profile = contract.shape.mig_profile[0] if contract.shape.mig_profile else ""
     profile = profile or (offers[0] if first.ask.gpus else "")
-    milli = contract.shape.gpu_milli % GPU_MILLI
-    if first.ask.gpus and not milli and offers[1] > 1:
-        milli = GPU_MILLI // offers[1]
+    milli = first.ask.milli or contract.shape.gpu_milli % GPU_MILLI
+    if first.ask.gpus and not milli:
+        milli = offers[1] % GPU_MILLI
     total = sum(each.count * each.ask.units for each in shapes)
     least = sum(each.least * each.ask.units for each in shapes)
     width = max(each.ask.units for each in shapes)

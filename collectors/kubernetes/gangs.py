@@ -17,6 +17,7 @@ from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import PLACEMENT
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
+from collectors.kubernetes.parts import NO_PARTS, Parts, parts_of
 from collectors.kubernetes.serving import SET_NAME, serves
 from collectors.kubernetes.wire import Meta, Pod, PodSpec, seconds_of
 from collectors.kueue.wire import Workload
@@ -63,6 +64,7 @@ class PodFacts:
     bound_s: float  # since when it holds its GPUs: its binding, else its start
     saved_s: float  # when it reports to have completed its newest checkpoint; 0.0: it reports none
     claimed: Claimed = UNCLAIMED  # what of `ask` is by resource claims
+    parts: Parts = NO_PARTS  # what of `ask` is parts of GPUs by a layer that shares them
 
 
 @dataclass(slots=True)
@@ -93,7 +95,9 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
     """The gang of a pod, its request and its service. `claimed`: what it has or asks for by resource claims."""
     meta = pod.metadata
     namespace, owner = meta.namespace, meta.owner
-    ask = ask_of(pod.spec).beside(claimed)
+    ask, parts = ask_of(pod.spec).beside(claimed), parts_of(meta)
+    if parts is not NO_PARTS:
+        ask = parts.beside(ask, bound=bool(pod.spec.node_name))
     key, name, service, daemon = f"uid/{meta.uid}", meta.name, "", False
     group = meta.label(KUEUE_GROUP)
     if meta.label(SET_NAME):
@@ -131,7 +135,21 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
     leaving = meta.deletion_timestamp is not None
     saved_s = _saved_s(meta)
     return PodFacts(
-        pod, key, name, ask, service, serves(meta), daemon, over, holds, leaving, ready, bound_s, saved_s, claimed
+        pod,
+        key,
+        name,
+        ask,
+        service,
+        serves(meta),
+        daemon,
+        over,
+        holds,
+        leaving,
+        ready,
+        bound_s,
+        saved_s,
+        claimed,
+        parts,
     )
 
 

@@ -13,16 +13,18 @@ from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_facts import MODELS
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.records import Gap, Inventory
-from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable, Recut, empty, make
+from autopilot.core.model.snapshot import GPU_MILLI, GpuTable, InstanceTable, Names, NodeTable, Recut, empty, make
 from collectors.kubernetes import devices, kinds, nodes
 from collectors.kubernetes.asks import Ask
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, NodeIndex, restricting
 from collectors.kubernetes.devices import Gpu, Part
+from collectors.kubernetes.gangs import PodFacts
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.nodes import NodeFacts
 from collectors.kubernetes.notices import Notices
 from collectors.kubernetes.places import Slots
+from collectors.kubernetes.sharing import layer_of, vendor_of
 from collectors.kubernetes.unreadable import Unreadable
 from collectors.kubernetes.wire import Node, Taint
 
@@ -53,6 +55,7 @@ class Nodes:
     unreadable: Unreadable = field(default_factory=Unreadable)
     version: int = 0  # rises with every change that the tables show
     gaps: tuple[Gap, ...] = ()
+    foreign: dict[str, tuple[str, str]] = field(default_factory=dict)  # resource and maker of accelerators not read
     deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
     _owner: dict[str, str] = field(default_factory=dict)  # the node of each GPU that a source names
     _twice: dict[str, str] = field(default_factory=dict)  # nodes that show a GPU of another node
@@ -72,6 +75,7 @@ class Nodes:
         for found in changes.gone:
             self._notices.forget(found.metadata.uid)
             self._plain.pop(found.metadata.name, None)
+            self._see_foreign(found.metadata.name, ("", ""))
             known = self.objects.get(found.metadata.name)
             if known is not None and known.metadata.uid == found.metadata.uid:
                 self._forget(found.metadata.name, reported=found.metadata.uid in changes.deleted)
@@ -126,6 +130,21 @@ class Nodes:
         slots = self.slots.get(node)
         return slots.facts.barred if slots is not None else ""
 
+    def gpu_mib(self, node: str) -> int:
+        """The memory of a GPU of a node; 0 where that is not known."""
+        slots = self.slots.get(node)
+        return slots.facts.gpu_mib if slots is not None else 0
+
+    def share(self, pod: PodFacts) -> int:
+        """Thousandths that a pod has of each GPU of its node."""
+        slots = self.slots.get(pod.pod.spec.node_name)
+        if slots is None:
+            return GPU_MILLI
+        if pod.parts.gpus:
+            return pod.parts.share(slots.facts.gpu_mib) or GPU_MILLI
+        named = slots.facts.part_milli(pod.parts.named[0][1]) if pod.parts.named else 0
+        return named or GPU_MILLI // slots.facts.replicas
+
     def give(self, node: str, pod: str, ask: Ask, *, leaving: bool = False) -> None:
         """A pod holds GPUs of a node, and may be about to leave."""
         new = (node, ask, leaving)
@@ -151,10 +170,11 @@ class Nodes:
     def _see(self, node: Node, *, again: bool = False) -> None:
         name = node.metadata.name
         before = self.objects.get(name)
-        named = len(self.known.get(name, ()))
-        with_gpus = named > 0 or nodes.has_gpus(node)
+        named, layer = len(self.known.get(name, ())), layer_of(node)
+        with_gpus = named > 0 or nodes.has_gpus(node, layer)
         at_s = self._notices.reclaim_at_s(node)
-        facts = nodes.facts_of(node, self.topology, named, at_s) if with_gpus else None  # before anything is changed
+        facts = nodes.facts_of(node, self.topology, named, at_s, layer) if with_gpus else None  # before any change
+        self._see_foreign(name, vendor_of(node) if facts is None else ("", ""))
         if facts is None:
             self._plain[name] = node
             node.status.images = None
@@ -185,6 +205,14 @@ class Nodes:
         else:
             slots.facts = facts
 
+    def _see_foreign(self, name: str, found: tuple[str, str]) -> None:
+        """Accelerators of another maker on a node without GPUs that are read."""
+        if self.foreign.get(name, ("", "")) != found:
+            self.version += 1
+            self.foreign.pop(name, None)
+            if found[0]:
+                self.foreign[name] = found
+
     def _gpus(self, facts: NodeFacts) -> tuple[Gpu, ...]:
         """The GPUs that a source names, and those that the node has beside them."""
         slots, name = self.slots.get(facts.name), facts.name
@@ -212,6 +240,15 @@ class Nodes:
         self.taints = tuple(found[key] for key in sorted(found))
 
     # --- tables ---------------------------------------------------------------------------
+
+    def _foreign_gaps(self) -> Iterable[Gap]:
+        """One for each resource of accelerators that are not read."""
+        nodes_of: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(self.foreign):
+            nodes_of.setdefault(self.foreign[name], []).append(name)
+        for (resource, maker), names in sorted(nodes_of.items()):
+            text = f"{len(names)} nodes offer {resource} ({maker}), which is not read: {some(names)}"
+            yield Gap(self.source, "", "sharing", f"{text}; they are in no figure and take no decision")
 
     def tables(self) -> Inventory:
         """The inventory; the same object as long as nothing changes."""
@@ -313,6 +350,7 @@ class Nodes:
         )
 
     def _find_gaps(self, ordered: list[Slots]) -> Iterable[Gap]:
+        yield from self._foreign_gaps()
         for slots in ordered:
             facts = slots.facts
             laid_out = devices.counted(facts)[1] if facts.name not in self.known else ()

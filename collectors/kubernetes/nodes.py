@@ -19,9 +19,9 @@ from autopilot.core.hardware.gpu_products import find_product, find_product_of_i
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
 from autopilot.core.model.snapshot import GPU_MILLI, Recut
 from collectors.kubernetes import quantity
-from collectors.kubernetes.asks import GPU, MIG, SHARED, is_gpu
+from collectors.kubernetes.asks import GPU, MIG, SHARED, SUFFIX, is_gpu
 from collectors.kubernetes.notices import announced
-from collectors.kubernetes.sharing import Layer, layer_of
+from collectors.kubernetes.sharing import NONE, Layer, layer_of, shared_by
 from collectors.kubernetes.wire import Node, condition
 
 MOST_GPUS = 72
@@ -135,28 +135,47 @@ class NodeFacts:
     reclaim_at_s: float
     recut: int
     by_claims: bool  # it offers GPUs by claims, and none as a resource
-    barred: str  # why it takes no decision: a layer shares its GPUs in a way that is not read; "": none does
+    barred: str  # why it takes no decision: a layer shares its GPUs, and hands out their parts itself; "": none does
+    gpu_mib: int  # memory of a GPU, as its layer counts it; 0: unknown
+    uuids: tuple[str, ...]  # of its GPUs, where its layer names them
     mig_fixed: bool  # no MIG manager changes its geometry: it is not set up for `mig-config`, or offers GPUs by claims
     boot: str  # ID of its present boot; its uid where it states none
     cpu_milli: int
     memory_mib: int
     problems: tuple[tuple[str, str], ...] = ()
 
+    def uuid(self, index: int) -> str:
+        """The UUID of a GPU where the layer of its node names it, else one made of its node and number."""
+        return self.uuids[index] if index < len(self.uuids) else f"{self.name}:gpu{index}"
 
-def has_gpus(node: Node) -> bool:
-    """True for a node with GPUs, also where its device plugin is down."""
+    def part_milli(self, memory_mib: int) -> int:
+        """Thousandths of a GPU that this much of its memory is; 0 MiB: the whole GPU. 0 where that is not known."""
+        if not memory_mib:
+            return GPU_MILLI
+        return min(max(GPU_MILLI * memory_mib // self.gpu_mib, 1), GPU_MILLI) if self.gpu_mib else 0
+
+
+def has_gpus(node: Node, layer: Layer = NONE) -> bool:
+    """True for a node with GPUs, also where its device plugin is down. `layer`: the one that shares them."""
     capacity = node.status.capacity or {}
-    return any(map(is_gpu, capacity)) or bool(_first(node, PRODUCT)) or bool(layer_of(node).name)
+    return any(map(is_gpu, capacity)) or bool(_first(node, PRODUCT)) or bool(layer.name)
 
 
 def facts_of(
-    node: Node, topology: Mapping[str, tuple[str, ...]] = TOPOLOGY, named: int = 0, reclaim_at_s: float = nan
+    node: Node,
+    topology: Mapping[str, tuple[str, ...]] = TOPOLOGY,
+    named: int = 0,
+    reclaim_at_s: float = nan,
+    layer: Layer | None = None,
 ) -> NodeFacts:
-    """The facts of a node with GPUs. `named`: how many GPUs a source names. `reclaim_at_s`: see `notices`."""
+    """The facts of a node with GPUs.
+
+    `named`: how many GPUs a source names. `reclaim_at_s`: see `notices`. `layer`: what `layer_of` knows of the node.
+    """
     problems: list[tuple[str, str]] = []
-    layer = layer_of(node)
+    layer = layer_of(node) if layer is None else layer
     product = node.metadata.label("nvidia.com/gpu.product")
-    model = _model(node, layer, problems)
+    model, gpu_mib = _model(node, layer, problems)
     offered = _offered(node, problems)
     gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, layer, offered, problems, named)
     if layer.barred:
@@ -198,6 +217,8 @@ def facts_of(
         recut=_recut(node),
         by_claims=by_claims,
         barred=layer.barred,
+        gpu_mib=gpu_mib,
+        uuids=layer.uuids,
         mig_fixed=by_claims
         or node.metadata.label("nvidia.com/mig.capable") != "true"
         or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
@@ -229,17 +250,20 @@ def model_of(product: str, memory_mib: int = 0) -> str:
     return known.name if known is not None else _VENDOR.sub("", _DECORATION.sub("", product))[:63]
 
 
-def _model(node: Node, layer: Layer, problems: list[tuple[str, str]]) -> str:
-    """The GPU model of a node, by the labels of feature discovery and of clouds, its layer or its instance type."""
+def _model(node: Node, layer: Layer, problems: list[tuple[str, str]]) -> tuple[str, int]:
+    """The GPU model of a node, and the memory of a GPU in MiB.
+
+    By the labels of feature discovery and of clouds, its layer or its instance type.
+    """
     key = next((key for key in PRODUCT if node.metadata.label(key)), "")
     product = node.metadata.label(key) if key else layer.product
     if not product:
         bought = find_product_of_instance_type(node.metadata.label("node.kubernetes.io/instance-type"))
         if bought is not None:
-            return bought.name
+            return bought.name, bought.memory_gb * 1024
         text = "the label is missing, so its GPU model is unknown; install GPU feature discovery"
         problems.append((PRODUCT[0], text))
-        return UNKNOWN_MODEL
+        return UNKNOWN_MODEL, layer.memory_mib
     memory_mib = quantity.whole(_first(node, MEMORY_MIB)) if key else layer.memory_mib
     if "-MIG-" in product:  # then the memory is that of an instance
         memory_mib = 0
@@ -247,7 +271,8 @@ def _model(node: Node, layer: Layer, problems: list[tuple[str, str]]) -> str:
     if found is not None and not found.sure:
         text = f"{shown(product)} is taken for {found.name}, by its first word and a memory of {found.memory_gb} GB"
         problems.append((key or "model", text))
-    return model_of(product, memory_mib)
+    known_mib = memory_mib or (found.memory_gb * 1024 if found is not None else 0)
+    return model_of(product, memory_mib), layer.memory_mib or known_mib
 
 
 def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int, int]]:
@@ -285,17 +310,17 @@ def _counts(
     if replicas > GPU_MILLI:
         problems.append(("allocatable", f"it states {replicas} pods for each GPU; at most {GPU_MILLI} count"))
         replicas = GPU_MILLI
-    single = find_profile_name(layer.profile or product.rpartition("-MIG-")[2])
+    single = find_profile_name(layer.profile or product.rpartition("-MIG-")[2].removesuffix("-SHARED"))
     if single is not None:
         facts = find_gpu_model(model)
         profile = find_profile(facts, str(single)) if facts is not None else None
-        instances = ceil(whole / layer.clients)
+        instances = ceil(whole / replicas)
         cut = min(layer.gpus or ceil(instances / (profile.max_instances if profile is not None else 1)), MOST_GPUS)
-        return cut, cut, 0, 1, ((str(single), ceil(free / layer.clients)),), str(single)
-    profiles = {}
+        return cut, cut, 0, 1, ((str(single), ceil(free / replicas)),), str(single)
+    profiles: dict[str, int] = {}
     for name, (_, instances) in offered.items():
-        if name.startswith(MIG) and instances and (found := find_profile_name(name)) is not None:
-            profiles[str(found)] = instances
+        if name.startswith(MIG) and instances and (found := find_profile_name(name.removesuffix(SUFFIX))) is not None:
+            profiles[str(found)] = profiles.get(str(found), 0) + ceil(instances / shared_by(node, name))
     labelled = layer.gpus or quantity.whole(_first(node, COUNT))
     if 0 < labelled < named and whole == named * replicas:
         text = f"the label counts {labelled} GPUs, and its plugin and exporter {named}; that counts"
@@ -328,7 +353,7 @@ def _counts(
             )
         )
         profiles, cut = {}, 0
-    usable = min(free // replicas, gpus - cut)
+    usable = min(free // replicas, gpus - cut) if whole or not layer.barred else gpus - cut
     return gpus, cut, usable, replicas, tuple(sorted(profiles.items())), ""
 
 

@@ -1,21 +1,98 @@
-"""The table of placements: what each pod holds on its node."""
+"""What each pod holds on its node, and the table of placements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from autopilot.core.model.snapshot import PlacementTable, empty, make
+from collectors.kubernetes.gangs import PodFacts
 from collectors.kubernetes.inventory import Nodes
+from collectors.kubernetes.lent import Lent
+from collectors.kubernetes.parts import NO_PARTS, Parts
+
+
+@dataclass(slots=True)
+class Holdings:
+    """The pods that hold GPUs, also for others that use them."""
+
+    nodes: Nodes
+    pods: Mapping[str, PodFacts]  # by uid
+    lent: Lent = field(init=False)
+    _holding: dict[str, tuple[str, str]] = field(default_factory=dict)  # pod -> (gang, node)
+
+    def __post_init__(self) -> None:
+        """Parts of GPUs are asked for by memory, too."""
+        self.lent = Lent(self.nodes.gpu_mib)
+
+    def put(self, found: PodFacts) -> set[str]:
+        """Book the GPUs of a pod, or give them back; the gangs that are to be looked at again."""
+        uid, node, parts = found.pod.metadata.uid, found.pod.spec.node_name, found.parts
+        asks, touched = found.holds and found.ask.any_gpu, set[str]()
+        if parts is not NO_PARTS or uid in self.lent:
+            touched = self._lend(uid, node, parts if asks else NO_PARTS)
+        if asks and not parts.gpus:
+            ask = replace(found.ask, named=parts.named) if parts.named else found.ask
+            self.nodes.give(node, uid, ask, leaving=found.leaving)
+            self._holding[uid] = (found.key, node)
+        elif uid in self._holding:
+            self.nodes.take(self._holding.pop(uid)[1], uid)
+        return touched
+
+    def drop(self, uid: str) -> set[str]:
+        """A pod is gone; the gangs that are to be looked at again."""
+        if uid in self._holding:
+            self.nodes.take(self._holding.pop(uid)[1], uid)
+        return self._lend(uid, "", NO_PARTS) if uid in self.lent else set()
+
+    def _lend(self, uid: str, node: str, parts: Parts) -> set[str]:
+        changed = self.lent.put(uid, node, parts)
+        self.nodes.given += bool(changed)
+        return {self.pods[each].key for each in changed if each in self.pods}
+
+    def holders(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """(namespace, name) -> (uid, node) of every pod that holds or uses GPUs."""
+        found = {
+            (meta.namespace, meta.name): (uid, node)
+            for uid, (_, node) in self._holding.items()
+            for meta in (self.pods[uid].pod.metadata,)
+        }
+        for uid, node in self.lent.users().items():
+            meta = self.pods[uid].pod.metadata
+            found[meta.namespace, meta.name] = (uid, node)
+        return found
+
+    def overbooked(self) -> frozenset[str]:
+        """Gangs with a pod for which its node has no GPU left."""
+        waiting = [uid for slots in self.nodes.slots.values() for uid in slots.waiting]
+        return frozenset(self._holding[uid][0] for uid in waiting if uid in self._holding)
+
+    def table(self, stopping: Collection[str], row_of: Callable[[str], int]) -> PlacementTable:
+        """The table of placements. `stopping`: gangs of which all pods are to go. `row_of`: the row of a gang."""
+        leaving = {uid: self.pods[uid].leaving or key in stopping for uid, (key, _) in self._holding.items()}
+        loans = {
+            holder: [
+                (self.pods[uid].key, self.pods[uid].leaving or self.pods[uid].key in stopping, milli)
+                for uid, milli in users
+            ]
+            for holder, users in self.lent.loans().items()
+        }
+        return placement_table(self._holding, leaving, self.nodes, row_of, loans)
 
 
 def placement_table(
-    holding: Mapping[str, tuple[str, str]], leaving: Mapping[str, bool], nodes: Nodes, row_of: Callable[[str], int]
+    holding: Mapping[str, tuple[str, str]],
+    leaving: Mapping[str, bool],
+    nodes: Nodes,
+    row_of: Callable[[str], int],
+    loans: Mapping[str, Sequence[tuple[str, bool, int]]],
 ) -> PlacementTable:
     """One row for each GPU, share or instance that a pod holds.
 
-    `holding` has the gang and the node of each pod, by uid; `row_of` the row of a gang, -1 for none.
+    `holding` has the gang and the node of each pod, by uid; `row_of` the row of a gang, -1 for none. `loans`, by the
+    uid of a pod that holds a GPU for others: the gang of each, whether it leaves, and its thousandths.
     """
     workloads: list[int] = []
     node_column: list[int] = []
@@ -26,20 +103,23 @@ def placement_table(
     assumed_column: list[bool] = []
     assumed = _assumed_pods(holding, nodes)
     for uid, (key, node) in holding.items():
-        row, at = row_of(key), nodes.slots.get(node)
+        at = nodes.slots.get(node)
         held = at.held.get(uid) if at is not None else None
-        if row < 0 or not held:
+        if not held:
             continue
         node_row, first = nodes.first_rows[node]
         count = len(held)
-        workloads += [row] * count
-        node_column += [node_row] * count
-        leaving_column += [leaving[uid]] * count
-        assumed_column += [uid in assumed] * count
-        for index, part, share in held:
-            gpus.append(first + index)
-            parts.append(nodes.part_rows[node, index, part] if part >= 0 else -1)
-            milli.append(share)
+        for gang, leaves, lent in loans.get(uid) or ((key, leaving[uid], 0),):
+            if (row := row_of(gang)) < 0:
+                continue
+            workloads += [row] * count
+            node_column += [node_row] * count
+            leaving_column += [leaves] * count
+            assumed_column += [uid in assumed] * count
+            for index, part, share in held:
+                gpus.append(first + index)
+                parts.append(nodes.part_rows[node, index, part] if part >= 0 else -1)
+                milli.append(lent or share)
     if not workloads:
         nothing: PlacementTable = empty(PlacementTable)
         return nothing

@@ -134,7 +134,7 @@ class Slots:
     def _place(self, pod: str, ask: Ask) -> bool:
         """Give a pod what a source names for it, else what is free; False where that is not enough."""
         taken = self._taken(self.held)
-        named = self._named(ask, self.pinned.get(pod, ()), taken)
+        named = self._allocated(ask, taken) or self._named(ask, self.pinned.get(pod, ()), taken)
         found = named or self._named_in_part(pod, ask, taken) or self._free(ask, taken)
         if found is None:
             return False
@@ -204,6 +204,13 @@ class Slots:
         if named is None or len(rest) < missing:
             return None
         return (*named, *((index, -1, GPU_MILLI) for _, _, index in sorted(rest)[:missing]))
+
+    def _allocated(self, ask: Ask, taken: Mapping[tuple[int, int], int]) -> tuple[Held, ...] | None:
+        """The parts of GPUs that a layer names for a pod, if there are such GPUs and no others hold these parts."""
+        at = {gpu.uuid: gpu.index for gpu in self.gpus if not gpu.mig} if ask.named else {}
+        found = [(at.get(uuid, -1), -1, self.facts.part_milli(memory_mib)) for uuid, memory_mib in ask.named]
+        free = all(index >= 0 < milli and taken.get((index, -1), 0) + milli <= GPU_MILLI for index, _, milli in found)
+        return tuple(found) if found and free else None
 
     def _named(
         self, ask: Ask, pinned: tuple[str, ...], taken: Mapping[tuple[int, int], int]

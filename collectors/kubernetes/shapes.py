@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autopilot.contract import MOST_GPUS
 from collectors.kubernetes.asks import Ask, Claimed, ask_of
 from collectors.kubernetes.gangs import KUEUE_TOTAL, SET_SIZE, Gang, PodFacts, unplaced
+from collectors.kubernetes.parts import parts_of
 from collectors.kubernetes.wire import Meta, PodSpec
 
 ClaimedBy = Callable[[str, PodSpec, int], Claimed]
@@ -34,7 +35,7 @@ def shapes_of(gang: Gang, claimed_by: ClaimedBy) -> list[PodShape]:
         for each in gang.workload.spec.pod_sets or ():
             pod, least = each.template.spec, each.min_count if each.min_count is not None else each.count
             claimed = claimed_by(gang.namespace, pod, each.count)
-            ask = ask_of(pod).beside(claimed)
+            ask = parts_of(each.template.metadata).beside(ask_of(pod).beside(claimed), bound=False)
             found.append(PodShape(each.count, least, ask, pod, each.template.metadata, each.name, claimed.problem))
         return found
     if gang.job is not None:
@@ -42,8 +43,8 @@ def shapes_of(gang: Gang, claimed_by: ClaimedBy) -> list[PodShape]:
         wide = spec.parallelism if spec.parallelism is not None else 1
         count = min(wide, spec.completions) if spec.completions is not None else wide
         claimed = claimed_by(gang.namespace, spec.template.spec, count)
-        ask = ask_of(spec.template.spec).beside(claimed)
         pods, meta = unplaced(gang.job), spec.template.metadata
+        ask = parts_of(meta).beside(ask_of(spec.template.spec).beside(claimed), bound=False)
         return [PodShape(count, count, ask, pods, meta, unclear=claimed.problem)]
     return shapes_of_pods(gang)
 

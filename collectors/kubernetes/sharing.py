@@ -1,8 +1,9 @@
 """Layers that share or cut the GPUs of a node, beside the device plugin and feature discovery of NVIDIA.
 
 Each offers parts as if they were GPUs: GKE (partitions, and clients that share a GPU), HAMi and the vGPU of Volcano
-(parts of memory and compute). Physical GPUs are the unit of capacity, so the layer says how many there are. Where it is
-not known what a pod holds of a GPU, the layer is `barred`: its node takes no decision.
+(parts of memory and compute). Physical GPUs are the unit of capacity, so the layer says how many there are. A layer
+that hands out parts by a scheduler of its own, or of which it is not known what a pod holds, is `barred`: its node
+takes no decision.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from autopilot.contract.notes import shown
 from autopilot.core.hardware.mig_profiles import find_profile_name
 from autopilot.core.model.snapshot import GPU_MILLI
 from collectors.kubernetes import quantity
+from collectors.kubernetes.asks import MIG, SUFFIX, is_gpu
 from collectors.kubernetes.gangs import PodFacts
+from collectors.kubernetes.lent import Lent
 from collectors.kubernetes.wire import REGISTERS, Meta, Node
 
 GKE = "cloud.google.com/gke-"
+PRODUCT, COUNT, REPLICAS = "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.replicas"
+SLICED = "time slicing of MIG instances"
 
 LAYERS = dict(zip(REGISTERS, ("HAMi", "HAMi", "Volcano vGPU"), strict=True))
 """Annotations in which a device plugin lists the GPUs of its node: each with its UUID, the parts that it is split into,
@@ -35,12 +40,27 @@ PARTS = {
 }
 """Resources of a node that are parts of its GPUs, by the layer that offers them."""
 
-GROUP_LABEL = "runai-gpu-group"
-RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
-"""The label by which KAI joins pods on one GPU; its value of `app` on pods that hold the GPU for them."""
+VENDORS = {
+    "amd.com/": "AMD",
+    "gpu.intel.com/": "Intel",
+    "habana.ai/": "Intel Gaudi",
+    "google.com/tpu": "Google TPU",
+    "aws.amazon.com/neuron": "AWS Neuron",
+    "huawei.com/": "Huawei Ascend",
+    "cambricon.com/": "Cambricon",
+    "hygon.com/": "Hygon",
+    "metax-tech.com/": "MetaX",
+    "mthreads.com/": "Moore Threads",
+    "iluvatar.": "Iluvatar",
+    "enflame.com/": "Enflame",
+    "birentech.com/": "Biren",
+    "kunlunxin.com/": "Kunlunxin",
+    "qualcomm.com/qaic": "Qualcomm",
+}
+"""How the resources of accelerators begin that are not read, by their maker. From the device plugins of the makers."""
 
-FRACTIONS = ("gpu-fraction", "gpu-memory")
-"""Annotations by which a pod asks KAI for a part of a GPU."""
+OTHER_DEVICES = re.compile(r"nvidia\.com/(?:hostdev|.*(?:rdma|sriov|mlnx|ib|nic|imex)).*")
+"""Resources of NVIDIA's network operator and of IMEX, which are no GPUs."""
 
 
 class Layer(NamedTuple):
@@ -53,6 +73,7 @@ class Layer(NamedTuple):
     product: str = ""
     memory_mib: int = 0  # of a GPU
     barred: str = ""  # why the node takes no decision
+    uuids: tuple[str, ...] = ()  # of its GPUs
 
 
 NONE = Layer("")
@@ -60,19 +81,37 @@ NONE = Layer("")
 
 def layer_of(node: Node) -> Layer:
     """The layer that shares or cuts the GPUs of a node; `NONE` for none."""
-    for key, name in LAYERS.items():
-        if text := node.metadata.note(key):
+    meta, capacity = node.metadata, node.status.capacity or {}
+    for key, name in LAYERS.items() if meta.annotations else ():
+        if text := meta.note(key):
             return _registered(name, key, text)
-    for key, name in PARTS.items():
-        if quantity.parse((node.status.capacity or {}).get(key, "0")):
-            return Layer(name, barred=_why(name, f"it offers {key}"))
-    return _gke(node.metadata)
+    for key in capacity.keys() & PARTS.keys():
+        if quantity.parse(capacity[key]):
+            return Layer(PARTS[key], barred=_why(PARTS[key], f"it offers {key}"))
+    shared = next((name for name in capacity if name.startswith(MIG) and shared_by(node, name) > 1), "")
+    if shared or ("-MIG-" in meta.label(PRODUCT) and quantity.whole(meta.label(REPLICAS)) > 1):
+        return Layer(SLICED, barred=_why(SLICED, f"{shared or meta.label(PRODUCT)}"))
+    return _gke(meta) or _renamed(node) or NONE
 
 
-def why_alone(pods: Iterable[PodFacts], barred: Callable[[str], str]) -> str:
+def shared_by(node: Node, resource: str) -> int:
+    """Pods that share each instance of a MIG resource by time, by the label of feature discovery."""
+    count = quantity.whole(node.metadata.label(f"{resource.removesuffix(SUFFIX)}.replicas"))
+    return max(count, 2 if resource.endswith(SUFFIX) else 1)
+
+
+def vendor_of(node: Node) -> tuple[str, str]:
+    """The resource and the maker of accelerators of a node that are not read; ("", "") for none."""
+    for name, value in (node.status.capacity or {}).items():
+        if name.startswith(tuple(VENDORS)) and quantity.parse(value):
+            return name, next(maker for prefix, maker in VENDORS.items() if name.startswith(prefix))
+    return "", ""
+
+
+def why_alone(pods: Iterable[PodFacts], barred: Callable[[str], str], lent: Lent) -> str:
     """Why the work of these pods is left alone; "" where no layer shares its GPUs. `barred`: why a node is."""
     for each in pods:
-        if why := _by_kai(each.pod.metadata):
+        if why := _by_kai(each, lent):
             return why
         node = each.pod.spec.node_name if each.holds and each.ask.any_gpu else ""
         if node and (why := barred(node)):
@@ -80,22 +119,30 @@ def why_alone(pods: Iterable[PodFacts], barred: Callable[[str], str]) -> str:
     return ""
 
 
-def _by_kai(meta: Meta) -> str:
+def apart(pods: Iterable[PodFacts], lent: Lent) -> bool:
+    """Whether one of these pods uses a part of a GPU and it is not known which GPU that is."""
+    return any(each.holds and each.parts.asked and not lent.joined(each.pod.metadata.uid) for each in pods)
+
+
+def _by_kai(found: PodFacts, lent: Lent) -> str:
     """What a pod has of a GPU that KAI shares; "" for none."""
-    if meta.label("app") in RESERVATIONS:
-        group = shown(meta.label(GROUP_LABEL))
-        return f"it is a reservation pod of KAI: it holds a GPU for the pods of group {group}, and is left alone"
-    asked = next((key for key in FRACTIONS if meta.note(key)), "")
-    if asked:
-        part = f"{asked} {shown(meta.note(asked))}"
-        return (
-            f"it asks KAI for a part of a GPU ({part}), which is not read; a reservation pod holds the whole GPU for it"
-        )
-    return ""
+    parts, joined = found.parts, lent.joined(found.pod.metadata.uid)
+    if parts.holds_for:
+        group = shown(parts.holds_for)
+        text = f"it is a reservation pod of KAI: it holds a GPU for the pods of group {group}"
+        return f"{text}, whose parts are not known; it is left alone"
+    if not parts.asked:
+        return ""
+    part = f"a part of a GPU ({parts.asked})"
+    if not found.holds:
+        return f"it asks KAI for {part}, and KAI alone starts it"
+    if joined:
+        return f"it has {part} by KAI; work on parts of KAI is left alone"
+    return f"it has {part} by KAI, and which GPU that is is not known: no one pod that holds a GPU is in its group"
 
 
 def _why(name: str, seen: str) -> str:
-    return f"{name} shares its GPUs ({seen}), and which part a pod holds is not read; it gets no work and loses none"
+    return f"{name} shares its GPUs ({seen}) and hands out their parts itself; it gets no work here and loses none"
 
 
 def _registered(name: str, key: str, text: str) -> Layer:
@@ -103,10 +150,12 @@ def _registered(name: str, key: str, text: str) -> Layer:
     entries = [each for each in map(_entry, _split(text)) if each is not None]
     if not entries:
         return Layer(name, barred=_why(name, f"its annotation {key} cannot be read"))
-    clients = min(max(count for count, _, _ in entries), GPU_MILLI)
-    _, memory_mib, product = entries[0]
-    seen = f"{len(entries)} GPUs, each in {clients} parts"
-    return Layer(name, len(entries), clients, "", product, memory_mib, _why(name, seen) if clients > 1 else "")
+    clients = min(max(each.parts for each in entries), GPU_MILLI)
+    first, uuids = entries[0], tuple(each.uuid for each in entries)
+    same = {each.memory_mib for each in entries} == {first.memory_mib} and len(set(uuids)) == len(uuids)
+    barred = _why(name, f"{len(entries)} GPUs, each in {clients} parts") if clients > 1 else ""
+    memory_mib = first.memory_mib if same else 0
+    return Layer(name, len(entries), clients, "", first.product, memory_mib, barred, uuids if same else ())
 
 
 def _split(text: str) -> list[Any]:
@@ -117,8 +166,17 @@ def _split(text: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _entry(found: Any) -> tuple[int, int, str] | None:
-    """Parts, MiB and model of one GPU; None where that cannot be read."""
+class _Registered(NamedTuple):
+    """One GPU of a register."""
+
+    uuid: str
+    parts: int
+    memory_mib: int
+    product: str
+
+
+def _entry(found: Any) -> _Registered | None:
+    """One GPU; None where that cannot be read."""
     if isinstance(found, dict):
         values = [found.get(key) for key in ("id", "count", "devmem", "type")]
     elif isinstance(found, list) and len(found) > 3:
@@ -127,16 +185,37 @@ def _entry(found: Any) -> tuple[int, int, str] | None:
         return None
     count, memory_mib = (quantity.whole(str(each)) for each in values[1:3])
     product = values[3] if isinstance(values[3], str) else ""
-    return (max(count, 1), memory_mib, product[:253]) if values[0] else None
+    return _Registered(str(values[0])[:253], max(count, 1), memory_mib, product[:253]) if values[0] else None
 
 
-def _gke(meta: Meta) -> Layer:
+def _gke(meta: Meta) -> Layer | None:
     """Partitions and shared clients of GKE, by its labels."""
-    profile = find_profile_name(meta.label(f"{GKE}gpu-partition-size"))
-    strategy = meta.label(f"{GKE}gpu-sharing-strategy")
+    size, strategy = meta.label(f"{GKE}gpu-partition-size"), meta.label(f"{GKE}gpu-sharing-strategy")
+    if not size and not strategy:
+        return None
+    profile = find_profile_name(size)
     clients = max(quantity.whole(meta.label(f"{GKE}max-shared-clients-per-gpu")), 1) if strategy else 1
     if profile is None and clients == 1:
-        return NONE
+        return None
     gpus = quantity.whole(meta.label(f"{GKE}accelerator-count"))
     barred = _why("GKE", f"{profile} in {strategy}") if profile is not None and clients > 1 else ""
     return Layer("GKE", gpus, min(clients, GPU_MILLI), str(profile or ""), barred=barred)
+
+
+def _renamed(node: Node) -> Layer | None:
+    """GPUs that feature discovery counts, and that the node offers under a name that is not known."""
+    capacity = node.status.capacity or {}
+    if not quantity.whole(node.metadata.label(COUNT)) or any(
+        is_gpu(name) and quantity.parse(value) for name, value in capacity.items()
+    ):
+        return None
+    names = sorted(
+        name
+        for name, value in capacity.items()
+        if name.startswith("nvidia.com/") and quantity.parse(value) and not is_gpu(name)
+        if not OTHER_DEVICES.fullmatch(name)
+    )
+    if not names:
+        return None
+    text = f"its GPUs are offered under a name that is not known ({', '.join(names[:3])}); it gets no work here"
+    return Layer("the device plugin", barred=f"{text} and loses none")

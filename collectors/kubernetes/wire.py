@@ -28,16 +28,20 @@ KEPT_ANNOTATIONS = (
     "gpu-fraction",
     "gpu-memory",
     *(REGISTERS := ("hami.io/node-nvidia-register", "4pd.io/node-nvidia-register", "volcano.sh/node-vgpu-register")),
+    *(ALLOCATED := ("hami.io/vgpu-devices-allocated", "4pd.io/vgpu-ids-new", "volcano.sh/vgpu-ids-new")),
+    RESERVED_GPU := "run.ai/reserve_for_gpu_index",
 )
 """Prefixes of annotations that are kept in memory; the others can be 256 KiB of anything. `REGISTERS`: the lists of
-GPUs that device plugins of sharing layers write on their nodes.
-"""
+GPUs that device plugins of sharing layers write on their nodes. `ALLOCATED`: the GPUs that their schedulers write on
+pods. `RESERVED_GPU`: the UUID of the GPU that KAI writes on the pod that holds it."""
 
 LONGEST_ANNOTATION = 1024
 """Longest value of an annotation that is kept whole; no valid one is longer. A longer one is cut, and then refused."""
 
 LONGEST_REGISTER = 16 * LONGEST_ANNOTATION
-"""The same for a register: that of 72 GPUs."""
+"""The same for a register, and for the GPUs of a pod: those of 72 GPUs."""
+
+LONG = frozenset((*REGISTERS, *ALLOCATED))
 
 NOTHING: Mapping[str, str] = {}
 
@@ -99,7 +103,7 @@ class Meta(Struct):
             self.finalizers = None
         if self.annotations:
             kept = {
-                name: value[: (LONGEST_REGISTER if name in REGISTERS else LONGEST_ANNOTATION) + 1]
+                name: value[: (LONGEST_REGISTER if name in LONG else LONGEST_ANNOTATION) + 1]
                 for name, value in self.annotations.items()
                 if name.startswith(KEPT_ANNOTATIONS)
             }

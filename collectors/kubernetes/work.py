@@ -19,12 +19,12 @@ from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_fact
 from collectors.kubernetes.held_rows import held_values
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.job_wire import Job
-from collectors.kubernetes.placed import placement_table
+from collectors.kubernetes.placed import Holdings
 from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.rows import RowTable, member_table
 from collectors.kubernetes.service_work import Services
 from collectors.kubernetes.services import service_gaps
-from collectors.kubernetes.sharing import why_alone
+from collectors.kubernetes.sharing import apart, why_alone
 from collectors.kubernetes.unread import Unread
 from collectors.kubernetes.unreadable import Alone, Unreadable
 from collectors.kubernetes.wire import Pod
@@ -54,6 +54,7 @@ class Gangs:
     dirty: set[str] = field(default_factory=set)
     claims: Claims = field(default_factory=Claims)
     served: Services = field(init=False)
+    held: Holdings = field(init=False)
     unreadable: Unreadable = field(default_factory=Unreadable)
     alone_now: Alone = field(default_factory=Alone)
     queue_left: Callable[[Gang], str] = lambda _: ""  # why the queue of a gang takes no new decision
@@ -62,7 +63,6 @@ class Gangs:
     _most_selectors: int = 0  # see `forget_constraints`
     _aliases: dict[tuple[str, str], str] = field(default_factory=dict)  # Workload -> key of its gang
     _named: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
-    _holding: dict[str, tuple[str, str]] = field(default_factory=dict)  # pod -> (gang, node)
     _recalled: dict[str, tuple[int, bool]] = field(default_factory=dict)  # see `recall`
     _members: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     _problems: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
@@ -81,11 +81,13 @@ class Gangs:
         self.cluster.placed = lambda profile: profile in self.claims.nodes.placed
         self.served = Services(self.unreadable, self.claims, self.cluster.opt_outs)
         self.cluster.left = self._left
-        self.cluster.shared = lambda gang: why_alone(gang.pods.values(), self.nodes.barred)
+        self.held = Holdings(self.nodes, self.pods)
+        self.cluster.shared = lambda gang: why_alone(gang.pods.values(), self.nodes.barred, self.held.lent)
+        self.cluster.apart = lambda gang: apart(gang.pods.values(), self.held.lent)
         self.cluster.tenant = self._tenant
         self.cluster.service = lambda namespace, name: self.served.rows.get((namespace, name), -1)
         self.cluster.budget = self.served.budgeted
-        self.cluster.replicas = lambda node: slots.facts.replicas if (slots := self.nodes.slots.get(node)) else 1
+        self.cluster.share = self.nodes.share
         self.cluster.as_profile = lambda node: (
             slots.facts.instances_as_gpus if (slots := self.nodes.slots.get(node)) else ""
         )
@@ -230,23 +232,13 @@ class Gangs:
         gang = self._gang(key, name[0], found.name)
         gang.pods[uid] = found
         self.dirty.add(key)
-        self._hold(found)
-
-    def _hold(self, found: PodFacts) -> None:
-        """Book the GPUs of a pod, or give them back."""
-        uid, node = found.pod.metadata.uid, found.pod.spec.node_name
-        if found.holds and found.ask.any_gpu:
-            self.nodes.give(node, uid, found.ask, leaving=found.leaving)
-            self._holding[uid] = (found.key, node)
-        elif uid in self._holding:
-            self.nodes.take(self._holding.pop(uid)[1], uid)
+        self.dirty |= self.held.put(found)
 
     def _drop_pod(self, uid: str, *, reported: bool) -> None:
         found = self.pods.pop(uid, None)
         if found is None:
             return
-        if uid in self._holding:
-            self.nodes.take(self._holding.pop(uid)[1], uid)
+        self.dirty |= self.held.drop(uid)
         name = (found.pod.metadata.namespace, found.pod.metadata.note(KUEUE_WORKLOAD))
         if name[1]:
             self._named[name].discard(uid)
@@ -354,19 +346,6 @@ class Gangs:
             for signal, reason in problems:
                 yield Gap(self.source, f"{gang.namespace}/{gang.name}", signal, reason)
 
-    def holders(self) -> dict[tuple[str, str], tuple[str, str]]:
-        """(namespace, name) -> (uid, node) of every pod that holds GPUs."""
-        return {
-            (meta.namespace, meta.name): (uid, node)
-            for uid, (_, node) in self._holding.items()
-            for meta in (self.pods[uid].pod.metadata,)
-        }
-
-    def overbooked(self) -> frozenset[str]:
-        """Gangs with a pod for which its node has no GPU left."""
-        waiting = [uid for slots in self.nodes.slots.values() for uid in slots.waiting]
-        return frozenset(self._holding[uid][0] for uid in waiting if uid in self._holding)
-
     def _refresh(self, key: str, now_s: float) -> None:
         gang = self.gangs.get(key)
         row: GangRow | None = None
@@ -385,7 +364,7 @@ class Gangs:
             elif gang.over_since_s is None:
                 gang.over_since_s = now_s
                 self._ended[key] = now_s + SHOWN_ENDED_S
-            if not done or key in self._ended:
+            if (not done or key in self._ended) and not self.held.lent.only(gang.pods):
                 row = self._row(gang, holding, end, now_s)
             self._mark_stops(gang, row)
         _keep(self._members, key, row.members if row is not None else ())
@@ -422,8 +401,7 @@ class Gangs:
         key = (self._rows.layout, self.nodes.version, self.nodes.given)
         if self._placed is None or self._placed[0] != key:
             stopping = {key for key, gang in self.gangs.items() if gang.stops}
-            leaving = {uid: self.pods[uid].leaving or key in stopping for uid, (key, _) in self._holding.items()}
-            self._placed = (key, placement_table(self._holding, leaving, self.nodes, self._rows.row))
+            self._placed = (key, self.held.table(stopping, self._rows.row))
         return self._placed[1]
 
 

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.kits.field_kit import FOLDER, Played, made, objects_of, play, play_objects
 
@@ -135,18 +137,223 @@ def test_whole_gpus_of_gke_have_the_model_of_their_label() -> None:
     assert not found.said("sharing|nvidia.com/gpu.product")
 
 
-@pytest.mark.parametrize("app", ["kai-resource-reservation", "runai-reservation"])
-def test_the_reservation_pod_of_kai_is_named_and_left_alone(app: str) -> None:
-    """It holds the GPU for pods that ask for a part of it; neither it nor they are touched."""
+def _kai(**changed: Any) -> list[dict[str, Any]]:
+    """The objects of the case; `changed` has the annotations of its users."""
     objects = objects_of(FOLDER / "07-kai-fraction" / "objects.yaml")
+    for each in objects:
+        if each["metadata"].get("annotations", {}).get("gpu-fraction"):
+            each["metadata"]["annotations"] = changed or each["metadata"]["annotations"]
+    return objects
+
+
+def _placed(found: Played) -> list[tuple[str, int, int]]:
+    """Workload, number of the GPU and thousandths of each placement."""
+    shot = found.snapshot
+    rows = zip(shot.placements.workload, shot.placements.gpu, shot.placements.milli, strict=True)
+    return sorted((str(shot.workloads.id[work]), int(gpu), int(milli)) for work, gpu, milli in rows)
+
+
+@pytest.mark.parametrize("app", ["kai-resource-reservation", "runai-reservation", "gpu-holder"])
+def test_the_users_of_a_gpu_of_kai_are_its_work(app: str) -> None:
+    """Half of the GPU that the reservation pod holds belongs to each user; that pod is no work and no tenant."""
+    objects = _kai()
     for each in objects:
         if each["metadata"]["labels"].get("app"):
             each["metadata"]["labels"]["app"] = app
+            each["metadata"]["namespace"] = app
     found = play_objects(objects, ticks=10, step_s=600.0)
-    assert found.said("gpu-reservation-kai-1-x sharing .*KAI")
+    assert _placed(found) == [("alpha/infer-a", 0, 500), ("beta/infer-b", 0, 500)]
+    assert (found.allocated_gpus, found.free_gpus) == (1, 1)
+    assert app not in found.snapshot.names.tenants
+    assert not found.said(f"{app}/")
     assert found.said("alpha/infer-a sharing .*gpu-fraction")
     assert found.snapshot.workloads.excluded.all()
-    assert found.allocated_gpus == 1
+    assert not _stopped(found)
+
+
+def test_telemetry_of_the_reservation_pod_is_that_of_its_users() -> None:
+    """The exporter names the reservation pod on the second GPU, and does not know the users."""
+    values = {"DEV_GPU_UTIL": 80, "DEV_FB_USED": 40000, "DEV_FB_FREE": 41559, "DEV_POWER_USAGE": 400}
+    gpus = {"node": "kai-1", "id": "7", "values": values}
+    pod = "kai-resource-reservation/gpu-reservation-kai-1-x"
+    spec = {"gpus": [gpus, {**gpus, "first": 1, "pod": pod}]}
+    found = play_objects(_kai(), spec, ticks=4)
+    assert _placed(found) == [("alpha/infer-a", 1, 500), ("beta/infer-b", 1, 500)]
+    assert not found.snapshot.placements.assumed.any()
+
+
+def test_the_uuid_that_kai_writes_says_which_gpu_is_shared() -> None:
+    """The exporter names no pods; the reservation pod states the UUID of its GPU."""
+    objects = _kai()
+    uuid = "GPU-00000007-0000-0000-0000-000000000001"
+    objects[1]["metadata"]["annotations"] = {"run.ai/reserve_for_gpu_index": uuid}
+    gpus = {"node": "kai-1", "id": "7", "count": 2, "values": {"DEV_GPU_UTIL": 80}}
+    found = play_objects(objects, {"gpus": [gpus]}, ticks=4)
+    assert {gpu for _, gpu, _ in _placed(found)} == {1}
+    assert not found.snapshot.placements.assumed.any()
+
+
+@pytest.mark.parametrize(
+    ("asked", "milli"),
+    [({"gpu-memory": "20000"}, 245), ({"gpu-fraction": "0.3"}, 300), ({"gpu-fraction": "1e-6"}, 1)],
+)
+def test_parts_by_memory_and_by_fraction(asked: dict[str, str], milli: int) -> None:
+    """MiB count against the memory that the label of the node states."""
+    objects = _kai(**asked)
+    objects[0]["metadata"]["labels"]["nvidia.com/gpu.memory"] = "81559"
+    assert [part for _, _, part in _placed(play_objects(objects))] == [milli, milli]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"gpu-fraction": "0.7"},
+        {"gpu-fraction": "half"},
+        {"gpu-fraction": "nan"},
+        {"gpu-memory": "lots"},
+        {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"},
+    ],
+)
+def test_users_that_cannot_be_joined_leave_the_gpu_to_its_holder(asked: dict[str, str]) -> None:
+    """Parts that are more than the GPU or no size, and groups that do not name all GPUs. A gap says so."""
+    found = play_objects(_kai(**asked), ticks=10, step_s=600.0)
+    assert found.held() == {"kai-resource-reservation/gpu-reservation-kai-1-x": 1}
+    assert found.said("gpu-reservation-kai-1-x sharing .*left alone")
+    assert found.said("alpha/infer-a sharing")
+    assert found.snapshot.workloads.excluded.all()
+    assert not _stopped(found)
+
+
+def test_a_pod_with_parts_of_two_gpus_is_on_both() -> None:
+    """It has a label for each group."""
+    objects = _kai(**{"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"})
+    second = json.loads(json.dumps(objects[1]).replace("g-1", "g-2").replace("kai-1-x", "kai-1-y"))
+    objects[2]["metadata"]["labels"] = {"runai-gpu-group/g-1": "g-1", "runai-gpu-group/g-2": "g-2"}
+    found = play_objects([*objects[:3], second])
+    assert _placed(found) == [("alpha/infer-a", 0, 500), ("alpha/infer-a", 1, 500)]
+
+
+def test_the_last_user_gives_the_gpu_back_to_its_holder() -> None:
+    """Until KAI deletes the reservation pod the GPU is held, and then it is free."""
+    objects = _kai()
+    gone = [{**each, "status": {"phase": "Succeeded"}} for each in objects[2:]]
+    found = play_objects(objects, ticks=4, change={30.0: gone})
+    assert found.held().get("kai-resource-reservation/gpu-reservation-kai-1-x") == 1
+    assert found.free_gpus == 1
+    back = play_objects([*objects[:2], *gone], ticks=4, change={30.0: objects[2:]})
+    assert [work for work, _, _ in _placed(back)] == ["alpha/infer-a", "beta/infer-b"]
+
+
+def test_work_that_waits_for_a_part_is_not_started_here() -> None:
+    """KAI alone hands out parts: the pod is shown and not proposed."""
+    objects = _kai()
+    for each in objects[2:]:
+        del each["spec"]["nodeName"]
+        each["status"] = {"phase": "Pending"}
+    found = play_objects([objects[0], *objects[2:]])
+    assert set(found.snapshot.workloads.id) == {"alpha/infer-a", "beta/infer-b"}
+    assert found.snapshot.workloads.gpu_milli.tolist() == [500, 500]
+    assert found.said("infer-a sharing .*KAI alone starts it")
+    assert not found.accepted("admit")
+
+
+def test_the_pods_of_hami_hold_the_gpus_that_it_names() -> None:
+    """Each holds the part of memory that HAMi gave it, on the GPU with that UUID."""
+    found = play("03-hami", "without-gfd.yaml")
+    milli = 1000 * 8000 // 46068
+    assert _placed(found) == [(f"team/svc-{n}", n % 2, milli) for n in range(6)]
+    assert list(found.snapshot.gpus.uuid) == [f"GPU-aaaa0000-0000-0000-0000-00000000000{n}" for n in range(2)]
+    assert not found.snapshot.placements.assumed.any()
+
+
+def test_the_pods_of_volcano_hold_the_gpus_that_it_names() -> None:
+    """They ask for no GPU by a resource that others know, and are work all the same; also with two containers."""
+    node = {
+        "node": "n-1",
+        "capacity": {"volcano.sh/vgpu-number": 20},
+        "annotations": {"volcano.sh/node-vgpu-register": VOLCANO.format(0, 10) + VOLCANO.format(1, 10)},
+    }
+    part = f"{UUID.format(1)},NVIDIA,11517,0:"
+    pods = [
+        {"pod": "team/a-0", "resources": {"volcano.sh/vgpu-number": 1}, "annotations": {}},
+        {"pod": "team/b-0", "resources": {"volcano.sh/vgpu-number": 2}, "annotations": {}},
+        {"pod": "team/c-0", "resources": {"volcano.sh/vgpu-number": 1}, "annotations": {}},
+    ]
+    for pod, text in zip(pods, (part, f"{part};{part}", "GPU-lost,NVIDIA"), strict=True):
+        pod |= {"at": "n-1", "annotations": {"volcano.sh/vgpu-ids-new": text}}
+    found = play_objects(made(node, *pods))
+    assert _placed(found) == [("team/a-0", 1, 250), ("team/b-0", 1, 500)]
+    assert found.said("n-1 sharing Volcano")
+    assert found.snapshot.workloads.excluded.all()
+
+
+@pytest.mark.parametrize(
+    ("resource", "maker"),
+    [("amd.com/gpu", "AMD"), ("gpu.intel.com/xe", "Intel"), ("habana.ai/gaudi", "Gaudi"), ("huawei.com/Ascend910", "")],
+)
+def test_accelerators_of_others_are_named(resource: str, maker: str) -> None:
+    """Nodes with them are in no figure; one gap has their number."""
+    found = play_objects(made({"node": "a-{n}", "capacity": {resource: 8}, "copies": 3}, {"node": "n-1", "gpus": 8}))
+    assert len(found.snapshot.gpus.uuid) == 8
+    assert found.said(f"sharing 3 nodes offer {resource} .*{maker}")
+
+
+def test_gpus_under_an_unknown_name_are_out_of_decisions() -> None:
+    """The device plugin may offer GPUs as any resource; which pods have them is then not known."""
+    capacity = {"nvidia.com/gpu": 0, "nvidia.com/h100": 8, "nvidia.com/hostdev": 8}
+    node = {"node": "n-1", "capacity": capacity, "product": "NVIDIA-H100-80GB-HBM3"}
+    node["labels"] = {"nvidia.com/gpu.count": 8}
+    found = play_objects(made(node, {"pod": "team/b-0"}))
+    assert len(found.snapshot.gpus.uuid) == 8
+    assert found.snapshot.gpus.healthy.all()
+    assert found.snapshot.nodes.cordoned.all()
+    assert found.said("n-1 sharing .*nvidia.com/h100")
+    assert not found.accepted("admit")
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb.shared"])
+def test_instances_that_pods_share_are_counted_once(resource: str) -> None:
+    """Seven instances for two pods each are seven instances of one GPU, out of decisions."""
+    labels = {"nvidia.com/gpu.count": 1, "nvidia.com/mig-1g.10gb.replicas": 2, "nvidia.com/mig.strategy": "mixed"}
+    node = {"node": "n-1", "product": "NVIDIA-H100-80GB-HBM3", "labels": labels}
+    found = play_objects(
+        made(
+            {**node, "capacity": {"nvidia.com/gpu": 0, resource: 14}},
+            {"pod": "team/a-0", "at": "n-1", "resources": {resource: 1}},
+        )
+    )
+    assert (len(found.snapshot.gpus.uuid), len(found.snapshot.instances.id)) == (1, 7)
+    assert found.held() == {"team/a-0": 1}
+    assert found.snapshot.nodes.cordoned.all()
+    assert found.said("n-1 sharing time slicing of MIG")
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["g-1", "g-2", ""]), st.sampled_from(["0.5", "0.25", "0.6", "x", ""]), st.booleans()),
+        max_size=5,
+    ),
+    st.lists(st.sampled_from(["g-1", "g-2"]), max_size=2),
+)
+def test_whatever_the_groups_no_gpu_is_held_twice_or_lost(users: list[tuple[str, str, bool]], held: list[str]) -> None:
+    """As many GPUs are in use as reservation pods hold, at most the whole of each, and nothing is stopped."""
+    pods: list[dict[str, Any]] = [
+        {"pod": f"kai-resource-reservation/r-{n}", "at": "n-1", "labels": {"runai-gpu-group": group}}
+        for n, group in enumerate(held)
+    ]
+    for n, (group, fraction, on) in enumerate(users):
+        labels = {"runai-gpu-group": group} if group else {}
+        pods.append(
+            {"pod": f"team/u-{n}", "labels": labels, "annotations": {"gpu-fraction": fraction}, "resources": {}}
+        )
+        pods[-1] |= {"at": "n-1"} if on else {}
+    found = play_objects(made({"node": "n-1", "gpus": 4, "product": "NVIDIA-H100-80GB-HBM3"}, *pods))
+    sums: dict[int, int] = {}
+    for _, gpu, milli in _placed(found):
+        sums[gpu] = sums.get(gpu, 0) + milli
+    assert len(sums) == len(held)
+    assert all(total <= 1000 for total in sums.values())
     assert not _stopped(found)
 
 

@@ -1,0 +1,100 @@
+"""GPUs that one pod holds and other pods use: the reservation pods of KAI and Run:ai, and the pods of their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from autopilot.core.model.snapshot import GPU_MILLI
+from collectors.kubernetes.parts import NO_PARTS, Parts
+
+Place = tuple[str, str]
+"""A node, and a group on it: one GPU."""
+
+
+@dataclass(slots=True)
+class Lent:
+    """Who holds and who uses each GPU, by uid of the pod. `gpu_mib`: the memory of one GPU of a node; 0 for unknown.
+
+    They are joined where one pod holds the GPU, the part of each user is known, and the parts are at most the GPU.
+    """
+
+    gpu_mib: Callable[[str], int]
+    _holders: dict[Place, set[str]] = field(default_factory=dict)
+    _users: dict[Place, dict[str, Parts]] = field(default_factory=dict)
+    _known: dict[str, tuple[str, Parts]] = field(default_factory=dict)  # node and parts
+
+    def put(self, uid: str, node: str, parts: Parts) -> set[str]:
+        """A pod on a node; `NO_PARTS` for one that is gone. The pods for which that may change anything."""
+        before = self._known.get(uid, ("", NO_PARTS))
+        now = (node, parts) if node and (parts.gpus or parts.holds_for) else ("", NO_PARTS)
+        if now == before:
+            return set()
+        touched = self._around(uid)
+        for place in _places(*before):
+            self._holders.get(place, set()).discard(uid)
+            self._users.get(place, {}).pop(uid, None)
+        self._known.pop(uid, None)
+        if now[0]:
+            self._known[uid] = now
+            for place in _places(*now):
+                if parts.holds_for:
+                    self._holders.setdefault(place, set()).add(uid)
+                else:
+                    self._users.setdefault(place, {})[uid] = parts
+        return touched | self._around(uid) | {uid}
+
+    def joined(self, uid: str) -> bool:
+        """Whether it is known which GPUs a pod holds for others, or uses of another."""
+        node, parts = self._known.get(uid, ("", NO_PARTS))
+        if parts.gpus and len(parts.groups) != parts.gpus:
+            return False
+        places = _places(node, parts)
+        return bool(places) and all(self._sound(place) for place in places)
+
+    def loans(self) -> dict[str, tuple[tuple[str, int], ...]]:
+        """By the pod that holds a GPU: the pods that use it, with their thousandths of it. Joined ones only."""
+        return {
+            holder: tuple((uid, parts.share(self.gpu_mib(place[0]))) for uid, parts in self._users[place].items())
+            for place, holders in self._holders.items()
+            for holder in holders
+            if self.joined(holder)
+        }
+
+    def only(self, pods: Iterable[str]) -> bool:
+        """Whether these pods are none but holders whose users are joined: then they are no work of their own."""
+        uids = list(pods)
+        return bool(uids) and all(
+            uid in self._known and bool(self._known[uid][1].holds_for) and self.joined(uid) for uid in uids
+        )
+
+    def users(self) -> Mapping[str, str]:
+        """The node of each pod that uses a GPU of another, by uid."""
+        return {uid: node for uid, (node, parts) in self._known.items() if parts.gpus}
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether a pod is one of these."""
+        return uid in self._known
+
+    def _around(self, uid: str) -> set[str]:
+        places = _places(*self._known.get(uid, ("", NO_PARTS)))
+        near = {each for place in places for each in self._users.get(place, ())}
+        near |= {each for place in places for each in self._holders.get(place, ())}
+        beside = {each for user in near for each in _places(*self._known[user])}
+        return near.union(*(self._holders.get(place, ()) for place in beside))
+
+    def _sound(self, place: Place) -> bool:
+        """Whether a GPU is joined, and the other GPUs of its users are too."""
+        users = self._users.get(place, {})
+        return self._whole(place) and all(
+            len(parts.groups) == parts.gpus and all(map(self._whole, _places(place[0], parts)))
+            for parts in users.values()
+        )
+
+    def _whole(self, place: Place) -> bool:
+        shares = [parts.share(self.gpu_mib(place[0])) for parts in self._users.get(place, {}).values()]
+        return len(self._holders.get(place, ())) == 1 and bool(shares) and all(shares) and sum(shares) <= GPU_MILLI
+
+
+def _places(node: str, parts: Parts) -> tuple[Place, ...]:
+    return tuple((node, group) for group in ((parts.holds_for,) if parts.holds_for else parts.groups))
