@@ -79,10 +79,10 @@ def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
             ), ()
     whole = facts.gpus - facts.cut
     layouts, problems = _lay_out(facts.model, facts.cut, facts.profiles)
-    return tuple(
-        Gpu(facts.uuid(index), index, index >= whole, layouts[index - whole] if index >= whole else ())
-        for index in range(facts.gpus)
-    ), problems
+    cuts = [Gpu(facts.uuid(whole + at), whole + at, mig=True, parts=each) for at, each in enumerate(layouts)]
+    if problems:  # on which of them is what was not laid out, is not known
+        cuts = [replace(gpu, usable=False) for gpu in cuts]
+    return (*(Gpu(facts.uuid(index), index) for index in range(whole)), *cuts), problems
 
 
 def joined(facts: NodeFacts, known: tuple[Gpu, ...], before: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

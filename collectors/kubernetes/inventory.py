@@ -155,6 +155,7 @@ class Nodes:
         slots = self.slots.get(node)
         if slots is None:
             self._orphans.setdefault(node, {})[pod] = ask
+            self.version += 1
         else:
             slots.give(pod, ask)
 
@@ -162,7 +163,8 @@ class Nodes:
         """A pod is gone from a node."""
         self._given.pop(pod, None)
         self.given += 1
-        self._orphans.get(node, {}).pop(pod, None)
+        if self._orphans.get(node, {}).pop(pod, None) is not None:
+            self.version += 1
         slots = self.slots.get(node)
         if slots is not None:
             slots.take(pod)
@@ -362,6 +364,11 @@ class Nodes:
             if facts.name in self._twice:
                 other = self._twice[facts.name]
                 yield Gap(self.source, facts.name, "uuid", f"it shows a GPU that {other} shows too; neither gets work")
+
+        for node, asks in self._orphans.items():
+            if count := sum(ask.any_gpu for ask in asks.values()):
+                text = f"pods hold GPUs on it ({count}), and no node with GPUs has this name; no figure counts them"
+                yield Gap(self.source, node, "nodes", text)
 
     def _unlike_exporter(self, slots: Slots) -> Iterable[Gap]:
         """Where the GPUs of a node are not those that its exporter shows."""

@@ -185,6 +185,12 @@ def facts_of(
         gpus, cut, usable = named, 0, named
     taints = node.spec.taints or ()
     ready = condition(node.status.conditions, "Ready")  # type: ignore[arg-type]
+    recut = _recut(node)
+    if recut == Recut.FAILED:
+        text = (
+            "its MIG manager states that a change of geometry failed; until it succeeds, GPUs in MIG mode get no work"
+        )
+        problems.append(("nvidia.com/mig.config.state", text))
     levels = {level: _first(node, keys) for level, keys in topology.items()}
     allocatable = node.status.allocatable or {}
     pool = _first(node, POOL)
@@ -214,7 +220,7 @@ def facts_of(
         or any(signal in {"allocatable", "sharing"} for signal, _ in problems),
         spot=any(node.metadata.label(key) == value for key, value in SPOT.items()),
         reclaim_at_s=reclaim_at_s,
-        recut=_recut(node),
+        recut=recut,
         by_claims=by_claims,
         barred=layer.barred,
         gpu_mib=gpu_mib,
@@ -291,6 +297,9 @@ def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int
         most, free = (int(value or 0) for value in values)
         if free > most:
             problems.append(("allocatable", f"{name}: allocatable is {free} and capacity is {most}; {most} counts"))
+        elif free < most:
+            text = f"the device plugin offers {free} of its {most} {name}; the others are unhealthy and get no work"
+            problems.append(("devices", text))
         found[name] = (most, min(free, most))
     return found
 
@@ -344,7 +353,7 @@ def _counts(
             )
         )
         plugged = labelled
-    cut = gpus - plugged if profiles or node.metadata.label("nvidia.com/mig.strategy") == "mixed" else 0
+    cut = gpus - plugged if profiles or _may_be_bare(node) else 0
     if profiles and cut <= 0:
         problems.append(
             (
@@ -353,8 +362,22 @@ def _counts(
             )
         )
         profiles, cut = {}, 0
+    if plugged + cut < gpus and not layer.barred:
+        unlike = "; they are cut in unlike ways, which the MIG strategy single does not allow"
+        why = unlike if product.endswith("-MIG-INVALID") else ""
+        text = f"its labels count {gpus} GPUs and the device plugin has {plugged}; the others get no work{why}"
+        problems.append(("devices", text))
     usable = min(free // replicas, gpus - cut) if whole or not layer.barred else gpus - cut
     return gpus, cut, usable, replicas, tuple(sorted(profiles.items())), ""
+
+
+def _may_be_bare(node: Node) -> bool:
+    """Whether GPUs that the device plugin does not have may be in MIG mode, without an instance: where a MIG manager
+    was asked for a geometry.
+    """
+    asked = node.metadata.label("nvidia.com/mig.config") not in {"", "all-disabled"}
+    asked = asked or bool(node.metadata.note(MIG_GEOMETRY)) or _recut(node) != Recut.SETTLED
+    return asked and node.metadata.label("nvidia.com/mig.strategy") == "mixed"
 
 
 def _shared(whole: int, gpus: int) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autopilot.core.model.snapshot import ClusterSnapshot
 from collectors.attribution import Attribution, Sighting, Sightings
-from tests.kits.field_kit import FOLDER, Played, objects_of, play, play_objects
+from tests.kits.field_kit import FOLDER, Played, made, objects_of, play, play_objects
 from tests.kits.kube_objects import node, pod
 from tests.unit.collectors.kubernetes.view import Seen, held, reasons
 
@@ -66,6 +66,44 @@ def test_a_pod_without_its_labels_keeps_its_gpu() -> None:
     for pod_name, index in (("team/p0", 3), ("team/p1", 1)):
         assert _held(played.snapshot, pod_name) == [f"GPU-00000350-0000-0000-0000-{index:012d}"]
     assert played.said("^n pods an exporter names not all GPUs of team/p0, team/p1 now")
+
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+A100 = "NVIDIA-A100-SXM4-80GB"
+GPU = "nvidia.com/gpu"
+MIXED = {"nvidia.com/gpu.product": A100, "nvidia.com/gpu.count": 1, "nvidia.com/mig.strategy": "mixed"}
+INVALID = {"gpus": 0, "product": f"{A100}-MIG-INVALID", "labels": {"nvidia.com/gpu.count": 8}}
+STRANGE = {"labels": MIXED, "capacity": {GPU: 0, "nvidia.com/mig-9g.99gb": 2}}
+FAILED = {"nvidia.com/mig.config": "all-3g.40gb", "nvidia.com/mig.config.state": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("stated", "capacity", "said"),
+    [
+        pytest.param({"gpus": 8, "product": H100, "allocatable": {GPU: 6}}, 6, "offers 6 of its 8", id="unhealthy"),
+        pytest.param({"gpus": 8, "product": H100, "capacity": {GPU: 7}}, 7, "labels count 8 GPUs", id="lost at boot"),
+        pytest.param({"gpus": 0, "product": H100, "labels": {"nvidia.com/gpu.count": 8}}, 0, "plugin has 0", id="down"),
+        pytest.param(INVALID, 0, "cut in unlike ways", id="single, unlike cuts"),
+        pytest.param(STRANGE, 0, "2 of its MIG instances do not fit", id="a profile that its GPUs do not have"),
+        pytest.param({"labels": MIXED | FAILED, "capacity": {GPU: 0}}, 1, "a change of geometry failed", id="failed"),
+    ],
+)
+def test_gpus_that_are_missing_are_named_and_give_no_room(stated: dict[str, Any], capacity: int, said: str) -> None:
+    """What the plugin, the labels and the geometry of one node say differs. The node beside it counts as ever."""
+    beside = {"node": "node-b", "gpus": 8, "product": H100}
+    played = play_objects(made({"node": "node-a", **stated}, beside), ticks=2)
+    assert played.said(f"^node-a .*{said}")
+    signals = played.ticks[-1][1].signals
+    assert signals.capacity_gpus == 8 + capacity
+    assert signals.free_gpus == 8 + (capacity if capacity > 1 else 0)
+    assert not played.said("^node-b")
+
+
+def test_pods_on_a_node_that_is_gone_are_named() -> None:
+    """The API still has the pods of a node whose object is deleted."""
+    objects = made({"node": "node-a", "gpus": 8, "product": H100}, {"pod": "team/a", "at": "node-q", "gpus": 8})
+    played = play_objects(objects, ticks=2)
+    assert played.said("^node-q nodes pods hold GPUs on it")
 
 
 @pytest.mark.parametrize("file", ["plain.yaml", "renamed.yaml"])
