@@ -8,6 +8,7 @@ C = 'cluster=~"$cluster"'
 P, T, S = (f'{C}, {name}=~"${name}"' for name in ("pool", "tenant", "service"))
 NO_CONTROLLER = "no data: is the controller scraped, and does it lead?"
 NO_SERVICES = "no services"
+NO_TOKENS = "no service measures or promises it"
 NOTHING_WAITS = "nothing waits"
 NO_MEASURE = "not measured: telemetry is missing"
 
@@ -215,8 +216,24 @@ INFERENCE = Page(
             empty=NO_SERVICES,
         ),
         lines(
+            "First token: p99 and objective",
+            "Time from the request to its first token, over 5 min; the objective where the role answers for it.",
+            "s",
+            Target(by("service", "service_ttft_p99_seconds", S), "{{service}} p99"),
+            Target(by("service", "service_ttft_objective_seconds", S), "{{service}} objective"),
+            empty=NO_TOKENS,
+        ),
+        lines(
+            "Next token: p99 and objective",
+            "Time from one token to the next, over 5 min; the objective where the role answers for it.",
+            "s",
+            Target(by("service", "service_itl_p99_seconds", S), "{{service}} p99"),
+            Target(by("service", "service_itl_objective_seconds", S), "{{service}} objective"),
+            empty=NO_TOKENS,
+        ),
+        lines(
             "Late requests",
-            "Share of requests over their objective, by window. The error budget is 1 %.",
+            "Share of requests over the objective that is missed most, by window. The error budget is 1 %.",
             "percentunit",
             Target(f"max by (service) (service:gpu_autopilot_late_requests:ratio_5m{{{S}}})", "{{service}} 5 min"),
             Target(f"max by (service) (service:gpu_autopilot_late_requests:ratio_1h{{{S}}})", "{{service}} 1 h"),

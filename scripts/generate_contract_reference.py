@@ -17,6 +17,7 @@ from autopilot.contract import PREFIX, ContractField, contract_fields  # noqa: E
 from autopilot.contract.reading import OTHERS, allowed_text, is_duration  # noqa: E402
 from autopilot.contract.rules import RULES  # noqa: E402
 from autopilot.contract.tree import SECTIONS  # noqa: E402
+from collectors.kubernetes.serving import ROLES  # noqa: E402
 from scripts.generated_page import cell, write_or_compare  # noqa: E402
 
 TARGET = ROOT / "docs" / "workload-contract.md"
@@ -129,6 +130,14 @@ while it is idle | true or false | false: a floor reaches it only as a metric th
 mesh in front of it | gateway | none: it keeps one replica at least |
 
 Where one of them is wrong, none of them counts, and a gap names it.
+
+Services of language models also promise `ttft-objective-s` and `itl-objective-s`. The guard `slo` asks for each
+objective that is declared, and `scale_ahead` for the load at which all of them are met. One of the two that no source
+measures is a gap and does not count as met. Where prefill and decode run in pools of their own, each Deployment or
+StatefulSet declares its objectives; they may be the same. A pool of prefill answers for the first token alone and a
+pool of decode for the others, so that a prefill pool that is too small neither shelters nor scales the decode pool.
+`serving-role` states the role; without it these labels of the pods, or of the service, do: {roles}. Their value
+counts where it contains `prefill` or `decode` and not both. Labels that contradict each other state nothing.
 """
 
 COLUMNS = """
@@ -167,7 +176,8 @@ def render() -> str:
         parts.append(_table([found for found in contract_fields() if found.section == section]))
     parts.append("\n## Contradictions\n\n")
     parts += [f"- {_docstring(rule)}\n" for rule in RULES]
-    return "".join([*parts, PROTECTION, SERVICES, COLUMNS.format(row=EXAMPLE)])
+    roles = ", ".join(f"`{label}`" for label in ROLES)
+    return "".join([*parts, PROTECTION, SERVICES.format(roles=roles), COLUMNS.format(row=EXAMPLE)])
 
 
 def _table(rows: list[ContractField]) -> str:

@@ -33,6 +33,8 @@ class Facts:
 
 
 NOTHING_KNOWN = Facts()
+PROMISES = frozenset({"objective-s", "ttft-objective-s", "itl-objective-s"})
+"""Annotations that promise something to requests."""
 
 
 def preemptible_by_class(slo_class: int) -> bool:
@@ -65,7 +67,7 @@ def infer(stated: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, 
 
 
 def _class_of_pods(stated: Mapping[str, Any], facts: Facts) -> SloClass | None:
-    if "objective-s" in stated or (facts.serves and not stated.get("preemptible")):
+    if not PROMISES.isdisjoint(stated) or (facts.serves and not stated.get("preemptible")):
         return SloClass.LATENCY_CRITICAL
     return SloClass.INTERACTIVE if facts.serves else None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from autopilot.contract.inference import Facts, infer, is_share, pod_profile, spans_members
+from autopilot.contract.inference import PROMISES, Facts, infer, is_share, pod_profile, spans_members
 from autopilot.contract.reading import Problem, show, value_text
 from autopilot.contract.tree import Domain, Trust, fields_by_key
 from autopilot.core.hardware.gpu_products import find_product
@@ -93,11 +93,12 @@ def contradictions(stated: Mapping[str, Any], facts: Facts) -> tuple[Problem, ..
 
 
 def objective_of_class(case: Case) -> Problem | None:
-    """`objective-s` is for latency-critical work only."""
-    if case["objective-s"] is None or case["slo-class"] == SloClass.LATENCY_CRITICAL:
+    """`objective-s`, `ttft-objective-s` and `itl-objective-s` are for latency-critical work only."""
+    declared = sorted(key for key in PROMISES if case[key] is not None)
+    if not declared or case["slo-class"] == SloClass.LATENCY_CRITICAL:
         return None
     fix = f"slo-class is {value_text(case['slo-class'])}; set it to latency-critical, or leave the objective out"
-    return case.against("objective-s", "is an objective of work that is not latency-critical", fix)
+    return case.against(declared[0], "is an objective of work that is not latency-critical", fix)
 
 
 def sheltered_class(case: Case) -> Problem | None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from annotated_types import Interval
 from typing_extensions import Doc
 
+from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass, Topology
 
 PREFIX = "gpu-autopilot.io/"
@@ -90,7 +91,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The service class of the work, its objective and its priority."""
+    """The service class of the work, its objectives and its priority."""
 
     slo_class: Annotated[
         SloClass,
@@ -107,6 +108,31 @@ class Service:
         Interval(ge=0.001, le=3600.0),
         Doc("latency that 99 of 100 requests must meet; for latency-critical work only"),
         Stated("objective-s", "", "none: there is no objective to violate"),
+    ] = None
+    ttft_objective_s: Annotated[
+        float | None,
+        Interval(ge=0.001, le=3600.0),
+        Doc("time to the first token that 99 of 100 requests must meet; for latency-critical work only"),
+        Stated("ttft-objective-s", "", "none, as for `objective-s`"),
+    ] = None
+    itl_objective_s: Annotated[
+        float | None,
+        Interval(ge=0.001, le=3600.0),
+        Doc("time from one token to the next that 99 of 100 tokens must meet; for latency-critical work only"),
+        Stated("itl-objective-s", "", "none, as for `objective-s`"),
+    ] = None
+    serving_role: Annotated[
+        ServingRole | None,
+        Doc(
+            "part of each request that its pods do: a pool of prefill does not answer for `itl-objective-s`, a pool of "
+            "decode not for `ttft-objective-s`"
+        ),
+        Stated(
+            "serving-role",
+            "",
+            "what the labels of llm-d, KServe, Dynamo and others on its pods say ([below](#services)), else whole: it "
+            "answers for both",
+        ),
     ] = None
     priority: Annotated[
         int,

@@ -114,8 +114,8 @@ REASONS: Mapping[Code, str] = {
     "(limit {threshold}); it continues after a time without such an event, or when a person resumes the autopilot",
     Code.CAPPED: "its action may only recommend: what it did realised {value} GPU-s, and at least {threshold} GPU-s of "
     "what it promised must be realised; `autopilot lift ACTION` ends that",
-    Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well "
-    "(limit {threshold})",
+    Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective (or that of its tokens), or "
+    "does not say how well (limit {threshold})",
     Code.FORECAST_UNKNOWN: "nothing is foreseen",
     Code.FORECAST_STALE: "the forecast was made {value} s ago (limit {threshold} s)",
     Code.FORECAST_UNPROVEN: "the forecast has {value:outcome} behind it, too few to tell what its promise is "

@@ -259,6 +259,11 @@ class ServiceRow(TypedDict):
     name: str
     objective_s: Number
     p99_s: Number
+    role: str
+    ttft_objective_s: Number
+    ttft_p99_s: Number
+    itl_objective_s: Number
+    itl_p99_s: Number
     late_ratio: Number
     rate: Number
     queued: Number

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.records import Command, Gap, Observation, Outcome, Signals, View
 from autopilot.core.model.snapshot import (
     AdvanceTable,
@@ -108,7 +109,16 @@ _MIX = msgspec.msgpack.Decoder(ExpectedMix | None, dec_hook=column)
 
 _TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTable}
 _TABLES = (*_TYPES, "runtimes")
-_LATER = {("gpus", "on_demand"): np.int64(-1), ("placements", "assumed"): np.False_}
+_LATER: dict[tuple[str, str], Any] = {
+    ("gpus", "on_demand"): np.int64(-1),
+    ("placements", "assumed"): np.False_,
+    ("services", "role"): np.int8(ServingRole.WHOLE),
+    **{
+        ("services", name): np.float64("nan")
+        for each in ("ttft", "itl")
+        for name in (f"{each}_objective_s", f"{each}_p99_s", f"recent_{each}_violation_ratio")
+    },
+}
 """Last columns that journals of earlier builds lack, and their values there."""
 
 _NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}

@@ -11,6 +11,7 @@ from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
 from autopilot.core.model.codes import Code
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.objectives import missed_ratio, promised_s
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut, State
@@ -157,10 +158,15 @@ def put_services(out: Samples, snapshot: ClusterSnapshot, now_s: float) -> None:
     table = snapshot.services
     names = [str(name) for name in table.id.tolist()]
     with np.errstate(invalid="ignore"):
-        late_rps = np.where(table.recent_rps == 0, 0.0, table.recent_violation_ratio * table.recent_rps)
+        late_rps = np.where(table.recent_rps == 0, 0.0, missed_ratio(table)[0] * table.recent_rps)
+    promises_s = promised_s(table)
     columns = {
         "service_p99_seconds": table.p99_s,
         "service_objective_seconds": table.objective_s,
+        "service_ttft_p99_seconds": table.ttft_p99_s,
+        "service_ttft_objective_seconds": promises_s[1],
+        "service_itl_p99_seconds": table.itl_p99_s,
+        "service_itl_objective_seconds": promises_s[2],
         "service_requests_per_second": table.recent_rps,
         "service_late_requests_per_second": late_rps,
         "service_queued_requests": table.queue_depth,

@@ -25,6 +25,7 @@ LARGE: dict[str, int] = {
     "changing node": 10,
     "GPU model": 6,
     "service": 30,
+    "LLM service": 8,
     "cause": 12,
     "reason": 25,
     "guard and code": 70,
@@ -147,9 +148,17 @@ METRICS: tuple[Metric, ...] = (
     # services
     _gauge("service_p99_seconds", "s", ("service",), "99th percentile of latency over 5 min", "service"),
     _gauge("service_objective_seconds", "s", ("service",), "latency that the service promises", "service"),
+    _gauge("service_ttft_p99_seconds", "s", ("service",), "99th percentile of the time to the first token over 5 min",
+           "LLM service"),
+    _gauge("service_ttft_objective_seconds", "s", ("service",), "time to the first token that the service promises, "
+           "where its role answers for it", "LLM service"),
+    _gauge("service_itl_p99_seconds", "s", ("service",), "99th percentile of the time from one token to the next over "
+           "5 min", "LLM service"),
+    _gauge("service_itl_objective_seconds", "s", ("service",), "time from one token to the next that the service "
+           "promises, where its role answers for it", "LLM service"),
     _gauge("service_requests_per_second", "1/s", ("service",), "requests of the last minute", "service"),
     _gauge("service_late_requests_per_second", "1/s", ("service",), "requests of the last minute over their "
-           "objective", "service"),
+           "objective; of several objectives the one that is missed most", "service"),
     _gauge("service_queued_requests", "", ("service",), "requests that wait", "service"),
     _gauge("service_replicas", "", ("service", "state"), "replicas: `present`, `ready`, `needed` by its autoscaler, "
            "`floor` and `ceiling` that the autopilot asks for now (docs/scaling.md)", "service", "5"),

@@ -177,14 +177,14 @@ class KubernetesCollector:
     def join(self, other: object) -> None:
         """Use another collector where it sees GPUs and their pods (`hardware`), or metrics of training programs.
 
-        The first one of each counts. One that measures services is told their names.
+        The first one of each counts. One that measures services is told their names and objectives.
         """
         if self.hardware is None and isinstance(other, Hardware):
             self.hardware = other
         if self._training is None and isinstance(other, Training):
             self._training = other
         if isinstance(other, Measuring):
-            other.learn(self._gangs.served.names)
+            other.learn(self._gangs.served.names, self._gangs.served.objectives)
 
     # --- what changed ---------------------------------------------------------------------
 

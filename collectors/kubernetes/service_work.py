@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from autopilot.core.model.objectives import declared
 from autopilot.core.model.snapshot import ServiceTable
 from collectors.kubernetes import kinds
 from collectors.kubernetes.autoscalers import target_of
@@ -23,8 +24,10 @@ from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 class Measuring(Protocol):
     """A source that measures services."""
 
-    def learn(self, services: Callable[[], Collection[str]]) -> None:
-        """Take the names of the services, NAMESPACE/NAME."""
+    def learn(
+        self, services: Callable[[], Collection[str]], declared: Callable[[], Mapping[str, tuple[float, ...]]]
+    ) -> None:
+        """Take the names of the services, NAMESPACE/NAME, and the objectives of those that declare any."""
         ...
 
 
@@ -40,6 +43,7 @@ class Services:
     autoscalers: dict[str, Autoscaler] = field(default_factory=dict)
     rows: dict[Key, int] = field(default_factory=dict)
     table: ServiceTable | None = None
+    _declared: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     _maker: ServiceRows = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,11 +113,16 @@ class Services:
         made = self._maker.make(self.services, around)
         before, self.rows = self.rows, {key: row for row, key in enumerate(made)}
         self.table = service_table(list(made.values()))
+        self._declared = declared(self.table)
         return self.rows != before
 
     def names(self) -> frozenset[str]:
         """The names of all services, NAMESPACE/NAME. For any thread."""
         return frozenset(f"{space}/{name.partition('/')[2]}" for space, name in self.rows)
+
+    def objectives(self) -> Mapping[str, tuple[float, ...]]:
+        """The objectives that count, by service: see `objectives.declared`. For any thread."""
+        return self._declared
 
     def budgeted(self, gang: Gang) -> bool:
         """True where a budget refuses the eviction of its pods now. Services have their own rules for that."""

@@ -22,7 +22,7 @@ from autopilot.contract.scaling import (
     revision_of,
 )
 from autopilot.contract.tree import PREFIX
-from autopilot.core.model.objects import CeilingWay
+from autopilot.core.model.objects import CeilingWay, ServingRole
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import ServiceTable, empty, make
 from collectors.kubernetes.asks import ask_of
@@ -30,7 +30,7 @@ from collectors.kubernetes.autoscalers import has_keda, least_replicas, load_rat
 from collectors.kubernetes.constraints import budget_selects
 from collectors.kubernetes.gangs import declarations
 from collectors.kubernetes.opt_outs import OptOuts, consent, unclear
-from collectors.kubernetes.serving import SET_NAME
+from collectors.kubernetes.serving import SET_NAME, role_of
 from collectors.kubernetes.unreadable import BY_NAME, Unreadable
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
@@ -98,9 +98,9 @@ class ServiceRow:
     uid: str
     queue: int
     ready_replicas: int
-    objective_s: float
     generation: int
     bounds: Bounds
+    promised: Promised
 
     def kept(self) -> ServiceRow:
         """The row of a service that the autopilot does not scale."""
@@ -120,9 +120,9 @@ def _row(key: Key, found: Scaled, around: Around) -> ServiceRow:
         uid=meta.uid,
         queue=around.queue_of.get(meta.namespace, 0),
         ready_replicas=found.status.ready_replicas,
-        objective_s=_objective_s(found),
         generation=generation,
         bounds=_bounds(found, budget, around.autoscalers.get(key)),
+        promised=_promised(found),
     )
 
 
@@ -133,7 +133,8 @@ def service_table(rows: Sequence[ServiceRow]) -> ServiceTable:
         return nothing
     columns: dict[str, Any] = {name: [nan] * len(rows) for name in UNMEASURED}
     columns |= {name: [getattr(each.bounds, name) for each in rows] for name in Bounds._fields if name != "owned"}
-    stated = ("id", "uid", "queue", "ready_replicas", "objective_s", "generation")
+    columns |= {name: [getattr(each.promised, name) for each in rows] for name in Promised._fields}
+    stated = ("id", "uid", "queue", "ready_replicas", "generation")
     columns |= {name: [getattr(each, name) for each in rows] for name in stated}
     table: ServiceTable = make(ServiceTable, age_s=[inf] * len(rows), **columns)
     return table
@@ -244,8 +245,20 @@ def _alone(found: Scaled, rules: OptOuts) -> bool:
     return meta.note(EXCLUDE).strip().lower() not in {"", "false"} or rules.alone(meta.namespace, meta.note(WINDOW))
 
 
-def _objective_s(found: Scaled) -> float:
-    """The declared latency objective; NaN without a valid one."""
-    contract = parse_contract(declarations(found.spec.template.metadata, found.metadata))
-    objective_s = contract.service.objective_s if isinstance(contract, Contract) else None
-    return nan if objective_s is None else objective_s
+class Promised(NamedTuple):
+    """The declared objectives, NaN without a valid one, and the role whose pools answer for them."""
+
+    objective_s: float
+    ttft_objective_s: float
+    itl_objective_s: float
+    role: ServingRole
+
+
+def _promised(found: Scaled) -> Promised:
+    template = found.spec.template.metadata
+    contract = parse_contract(declarations(template, found.metadata))
+    service = contract.service if isinstance(contract, Contract) else Contract().service
+    role = role_of(template, found.metadata) if service.serving_role is None else service.serving_role
+    promised_s = (service.objective_s, service.ttft_objective_s, service.itl_objective_s)
+    latency_s, ttft_s, itl_s = (nan if each is None else each for each in promised_s)
+    return Promised(latency_s, ttft_s, itl_s, role)

@@ -5,6 +5,7 @@ What serves idles while no request comes, so it never counts as hung.
 
 from __future__ import annotations
 
+from autopilot.core.model.objects import ServingRole
 from collectors.kubernetes.wire import Meta
 
 SET_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -44,6 +45,33 @@ CREATED_BY = "ray.io/originated-from-crd"
 COMPONENT = "app.kubernetes.io/component"
 COMPONENTS = frozenset({"inference", "inference-server", "model-server", "serving", "predictor", "prefill", "decode"})
 """Values of the recommended label for the part of a pod, with which plain pods and JobSets say that they serve."""
+
+
+ROLES = (
+    "llm-d.ai/role",  # llm-d, and KServe for an LLMInferenceService
+    "nvidia.com/dynamo-sub-component-type",  # Dynamo, beside a component type of worker
+    "nvidia.com/dynamo-component-type",  # Dynamo, from its API v1beta1 on
+    "disaggregatedset.x-k8s.io/role",  # DisaggregatedSet of LeaderWorkerSet
+    "modelserving.volcano.sh/role",  # Volcano's kthena
+    "rolebasedgroup.workloads.x-k8s.io/role",  # RoleBasedGroup up to v1alpha1
+    "rbg.workloads.x-k8s.io/role-name",  # RoleBasedGroup from v1alpha2 on
+    "role-name",  # StormService of AIBrix
+    COMPONENT,
+)
+"""Labels whose value names the part of each request that a pod does: `prefill`, `vllm-decode-worker`. Values that name
+both (`prefill-decode`) or neither (`both`, `worker`) name no part."""
+
+
+def role_of(*metas: Meta) -> ServingRole:
+    """The role that labels say; `WHOLE` where none does, or where they contradict each other."""
+    said = set()
+    for meta in metas:
+        for key in ROLES:
+            value = meta.label(key).lower()
+            prefill, decode = "prefill" in value, "decode" in value
+            if prefill != decode:
+                said.add(ServingRole.PREFILL if prefill else ServingRole.DECODE)
+    return said.pop() if len(said) == 1 else ServingRole.WHOLE
 
 
 def serves(meta: Meta) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-SLO_CLASS, OBJECTIVE = "gpu-autopilot.io/slo-class", "gpu-autopilot.io/objective-s"
+OBJECTIVES = tuple(f"gpu-autopilot.io/{each}objective-s" for each in ("", "ttft-", "itl-"))
 NOT_EVICTED = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
@@ -95,7 +95,7 @@ class Meta(Struct):
     @property
     def promises_latency(self) -> bool:
         """Whether its annotations declare latency-critical work."""
-        return self.note(SLO_CLASS) == "latency-critical" or bool(self.note(OBJECTIVE))
+        return self.note("gpu-autopilot.io/slo-class") == "latency-critical" or any(map(self.note, OBJECTIVES))
 
     def shrink(self) -> None:
         """Keep only the annotations that are read, cut to `LONGEST_ANNOTATION`, and finalizers of what is deleted."""

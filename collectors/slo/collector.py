@@ -31,7 +31,9 @@ from collectors.slo.sources import ADDITIVE, DEFAULT_SOURCES, PLACE, SOURCES, So
 
 WINDOW_S, RECENT_S = 300.0, 60.0
 ANSWER_LIMIT_BYTES = 64 * 1024 * 1024
-_APART = frozenset({"within", "rate_rps", "requests", "waited", "ran", "finished"})
+_BUCKETS = ("within", "ttft_within", "itl_within")
+"""Measures by bucket, in the order of `Objectives`."""
+_APART = frozenset({*_BUCKETS, "rate_rps", "requests", "waited", "ran", "finished"})
 """Measures that are no column as they are."""
 _BAD = (OSError, AnswerError, ValueError)
 _COLUMNS = (
@@ -44,7 +46,16 @@ _COLUMNS = (
     "recent_violation_ratio",
     "kv_cache_ratio",
     "replicas",
+    "ttft_p99_s",
+    "itl_p99_s",
+    "recent_ttft_violation_ratio",
+    "recent_itl_violation_ratio",
 )
+_P99 = ("p99_s", "ttft_p99_s", "itl_p99_s")
+_LATE_NOW = ("recent_violation_ratio", "recent_ttft_violation_ratio", "recent_itl_violation_ratio")
+"""Columns in the order of `Objectives`."""
+Objectives = tuple[float, ...]
+"""Seconds that a service promises, NaN where it promises none: latency, time to the first token, between two tokens."""
 
 MOST = 1e12
 """Largest value that counts, in any unit: no service reaches it in requests, tokens or seconds."""
@@ -86,6 +97,8 @@ class SloCollector:
         self._sources = [_source(name) for name in (DEFAULT_SOURCES if sources is None else sources)]
         self._named = sources is not None and tuple(sources) != DEFAULT_SOURCES
         self._objectives, self.naming = dict(objectives or {}), Naming(services or {})
+        self._declared: Callable[[], Mapping[str, Objectives]] = dict
+        self._promised = tuple[dict[str, float], ...]()
         self._matchers = ",".join(promql.operator_matchers(matchers or {}))
         self._interval_s, self._timeout_s, self._min_requests = interval_s, timeout_s, min_requests
         self._speed, self._workers = speed, workers
@@ -95,9 +108,13 @@ class SloCollector:
         self._signals: ServiceSignals | None = None
         self._gaps: dict[tuple[str, str, str], Gap] = {}
 
-    def learn(self, services: Callable[[], Collection[str]]) -> None:
-        """Measure the services of a cluster. `services` gives their names, and may be called by another thread."""
-        self.naming.known = services
+    def learn(
+        self, services: Callable[[], Collection[str]], declared: Callable[[], Mapping[str, Objectives]] = dict
+    ) -> None:
+        """Measure the services of a cluster. `services` gives their names and `declared` their objectives, which count
+        where no setting names one; both may be called by another thread.
+        """
+        self.naming.known, self._declared = services, declared
 
     def collect(self, now_s: float) -> Batch:
         """Ask when it is due; between two questions the answer ages."""
@@ -113,14 +130,14 @@ class SloCollector:
     def _ask(self) -> ServiceSignals | None:
         """All measures of all sources; for each service the first source that knows it counts."""
         columns: dict[str, dict[str, float]] = {}
-        names = self._names_there()
+        names, self._promised = self._names_there(), self._objectives_now()
         sources = [source.seen(names) for source in self._sources]
         with ThreadPoolExecutor(self._workers, "slo") as pool:
             pending = {
                 (source.name, measure, window_s): pool.submit(carried(self._query, source, measure, window_s))
                 for source in sources
                 for measure in source.queries
-                for window_s in ((WINDOW_S, RECENT_S) if measure in {"within", "rate_rps"} else (WINDOW_S,))
+                for window_s in self._windows_s(measure)
             }
             answers = {key: self._settled(key, future.result()) for key, future in pending.items()}
         if all(isinstance(answer, str) for answer in answers.values()):
@@ -150,6 +167,23 @@ class SloCollector:
     def _names_there(self) -> tuple[str, ...]:
         return self._there.of(self._sources, self._asked_s)
 
+    def _objectives_now(self) -> tuple[dict[str, float], ...]:
+        """The objectives by service, of each kind of `Objectives`."""
+        declared = self._declared()
+        latency, *others = (
+            {service: each[kind] for service, each in declared.items() if each[kind] > 0}
+            for kind in range(len(_BUCKETS))
+        )
+        return latency | self._objectives, *others
+
+    def _windows_s(self, measure: str) -> tuple[float, ...]:
+        """The windows that a measure is asked for. Buckets of tokens are many: asked for where an objective counts."""
+        if measure in {"within", "rate_rps"}:
+            return WINDOW_S, RECENT_S
+        if measure in _BUCKETS:
+            return (RECENT_S,) if self._promised[_BUCKETS.index(measure)] else ()
+        return (WINDOW_S,)
+
     def _settled(self, key: tuple[str, str, float], answer: list[Series] | str) -> list[Series] | str:
         if isinstance(answer, str):
             self._gap("", key[1], f"{key[0]}: the query of {key[1]} failed: {answer}")
@@ -165,8 +199,8 @@ class SloCollector:
         rates, recent = read("rate_rps"), read("rate_rps", RECENT_S)
         plain = {measure: read(measure) for measure in source.queries if measure not in _APART}
         enough = {service for service, count in read("requests").items() if count >= self._min_requests}
-        late = self._late(source, answers, WINDOW_S)
-        late_now = self._late(source, answers, RECENT_S)
+        late = self._late(source, answers, "within", WINDOW_S)
+        late_now = [self._late(source, answers, measure, RECENT_S) for measure in _BUCKETS]
         stuck = self._stuck(source, answers)
         services = set(rates) | {service for values in plain.values() for service in values}
         found = {}
@@ -181,9 +215,11 @@ class SloCollector:
             row["recent_rps"] = recent.get(service, math.nan) / self._speed
             if service in enough:
                 row["violation_ratio"] = late.get(service, math.nan)
-                row["recent_violation_ratio"] = late_now.get(service, math.nan)
+                for column, known in zip(_LATE_NOW, late_now, strict=True):
+                    row[column] = known.get(service, math.nan)
             else:
-                row.pop("p99_s", None)
+                for column in _P99:
+                    row.pop(column, None)
             found[service] = row
         return found
 
@@ -228,31 +264,33 @@ class SloCollector:
                     "", "", f"{source.name}: series with the prefix {prefix} are read, by the shape of their names"
                 )
 
-    def _late(self, source: Source, answers: Answers, window_s: float) -> dict[str, float]:
-        """The share of requests over the objective, by service."""
-        rows = answers.get((source.name, "within", window_s), ())
+    def _late(self, source: Source, answers: Answers, measure: str, window_s: float) -> dict[str, float]:
+        """The share of requests (of tokens: see `MEASURES`) over the objective, by service."""
+        rows = answers.get((source.name, measure, window_s), ())
+        signal = measure.replace("within", "violation_ratio")
+        promised_s = self._promised[_BUCKETS.index(measure)]
         late = {}
-        for service, counts in self._counts(source, () if isinstance(rows, str) else rows).items():
-            objective_s, whole = self._objectives.get(service, math.nan), counts.get(math.inf, 0.0)
+        for service, counts in self._counts(source, signal, () if isinstance(rows, str) else rows).items():
+            objective_s, whole = promised_s.get(service, math.nan), counts.get(math.inf, 0.0)
             edges = sorted(edge for edge in counts if edge >= objective_s * (1 - 1e-9))
             if not edges or not whole > 0:
                 continue
             if edges[0] > objective_s * (1 + 1e-9) and edges[0] < math.inf:
                 self._gap(
                     service,
-                    "violation_ratio",
+                    signal,
                     f"the objective of {objective_s:g} s is no bucket edge of {source.name}; {edges[0]:g} s is used",
                 )
             if math.isnan(counts[edges[0]]):
                 continue
             if counts[edges[0]] > whole * _SLACK:
                 reason = f"the bucket of {edges[0]:g} s counts {counts[edges[0]]:g}/s of {whole:g}/s requests"
-                self._gap(service, "violation_ratio", f"{source.name}: {reason}; it is unknown")
+                self._gap(service, signal, f"{source.name}: {reason}; it is unknown")
                 continue
             late[service] = max(0.0, 1.0 - counts[edges[0]] / whole)
         return late
 
-    def _counts(self, source: Source, rows: Sequence[Series]) -> dict[str, dict[float, float]]:
+    def _counts(self, source: Source, signal: str, rows: Sequence[Series]) -> dict[str, dict[float, float]]:
         """Service -> edge in seconds -> requests/s. An edge with two rows, or with no number, is NaN: unknown."""
         buckets: dict[str, dict[float, float]] = defaultdict(dict)
         for key, same in by_key(source, rows).items():
@@ -261,15 +299,15 @@ class SloCollector:
                 label, value = row.metric.get("le", ""), _number(row.value[1])
                 edge = _number(label) * source.unit_s
                 if math.isnan(edge):
-                    self._odd(source, service, "violation_ratio", f"le={shown(label)} is no edge of a bucket", row)
+                    self._odd(source, service, signal, f"le={shown(label)} is no edge of a bucket", row)
                 elif edge in counts:
                     counts[edge] = math.nan
-                    self._odd(source, service, "violation_ratio", f"the bucket le={shown(label)} is there twice", row)
+                    self._odd(source, service, signal, f"the bucket le={shown(label)} is there twice", row)
                 else:
                     counts[edge] = value if 0.0 <= value <= MOST else math.nan
                     if not 0.0 <= value <= MOST and not math.isnan(value):
                         what = f"the bucket le={shown(label)} is out of range"
-                        self._odd(source, service, "violation_ratio", what, row)
+                        self._odd(source, service, signal, what, row)
             for edge, value in counts.items():
                 buckets[service][edge] = buckets[service].get(edge, 0.0) + value
         return buckets

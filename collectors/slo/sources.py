@@ -17,6 +17,10 @@ from typing import Any
 MEASURES = (
     "p99_s",
     "within",
+    "ttft_p99_s",
+    "ttft_within",
+    "itl_p99_s",
+    "itl_within",
     "requests",
     "rate_rps",
     "tokens_per_s",
@@ -27,7 +31,8 @@ MEASURES = (
     "ran",
     "finished",
 )
-"""What a source may measure. `within`: requests/s by bucket (`le`) of latency; `requests`: in the window.
+"""What a source may measure. `within`: requests/s by bucket (`le`) of latency; `requests`: in the window. `ttft_...`:
+the same of the time to the first token; `itl_...`: of the time from one token to the next, so of tokens/s.
 
 `waited`, `ran` and `finished` are by engine: requests that wait where some waited for the whole window, the most that
 ran at once, and those that ended.
@@ -158,15 +163,17 @@ def _replicas(by: str, names: Iterable[str]) -> str:
     return f"count by ({_by(by, *SPLIT)}) ({_pods(by, _any(names))})"
 
 
+def _spread(by: str, histograms: Iterable[str], of: str = "") -> dict[str, str]:
+    """p99 and buckets from one histogram, whose first name that a server has counts."""
+    buckets = _rate(f"le, {by}", [f"{name}_bucket" for name in histograms])
+    return {f"{of}p99_s": f"histogram_quantile(0.99, {buckets})", f"{of}within": buckets}
+
+
 def _latency(by: str, histograms: Iterable[str]) -> dict[str, str]:
     """p99, buckets and number of requests from one histogram."""
     names = tuple(histograms)
-    buckets = _rate(f"le, {by}", [f"{name}_bucket" for name in names])
-    return {
-        "p99_s": f"histogram_quantile(0.99, {buckets})",
-        "within": buckets,
-        "requests": _total(by, _any([f"{name}_count" for name in names], "increase({}[$W])")),
-    }
+    requests = _total(by, _any([f"{name}_count" for name in names], "increase({}[$W])"))
+    return {**_spread(by, names), "requests": requests}
 
 
 WAITED = "({0} and min_over_time({0}[$W]) > 0 and {0} offset $W)"
@@ -224,6 +231,8 @@ def _vllm(at: Prefixes) -> Mapping[str, str]:
     ended, prompts = _named(at, "request_success_total"), _named(at, "prompt_tokens_total")
     return {
         **_latency(by, _named(at, "e2e_request_latency_seconds")),
+        **_spread(by, _named(at, "time_to_first_token_seconds"), "ttft_"),
+        **_spread(by, _named(at, "inter_token_latency_seconds") + _named(at, "time_per_output_token_seconds"), "itl_"),
         "rate_rps": _rate(by, ended),
         "tokens_per_s": f"{_rate(by, prompts)} + {_rate(by, _named(at, 'generation_tokens_total'))}",
         "queue_depth": _sum(by, waiting),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Inventory
-from autopilot.core.model.snapshot import ServiceTable, empty
+from autopilot.core.model.snapshot import ServiceTable, empty, make
 from simulator.inference.autoscaler import metric_between
 from simulator.inference.deployments import Services
 from simulator.inference.service_series import ServiceSeriesRow, series_row
@@ -346,7 +346,8 @@ class ServiceFleet:
         ids[:] = [service.deployment.name for service in services]
         objectives = [service.deployment.serving.objective_s for service in services]
         age_s = now_s % WINDOW_S if now_s >= WINDOW_S else np.inf
-        return ServiceTable(
+        table: ServiceTable = make(
+            ServiceTable,
             id=ids,
             uid=uids_of("service", len(services)),
             queue=np.array(self._queue, np.int32),
@@ -374,6 +375,7 @@ class ServiceFleet:
             ceiling_until_s=np.array([until_s for _, until_s in ceilings], np.float64),
             ceiling_way=np.zeros(len(services), np.int8),
         )
+        return table
 
     def wanted(self, name: str) -> int:
         """Replicas that a service is to have."""

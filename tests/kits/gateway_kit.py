@@ -52,6 +52,10 @@ class Gateway:
             tokens_per_s=unknown,
             kv_cache_ratio=unknown,
             replicas=unknown,
+            ttft_p99_s=unknown,
+            itl_p99_s=unknown,
+            recent_ttft_violation_ratio=unknown,
+            recent_itl_violation_ratio=unknown,
             **values,
         )
         return Batch(self.name, now_s, services=signals)

@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 RPS, TOKENS_PER_S, QUEUE, CACHE, REPLICAS = 40.0, 4000.0, 7.0, 0.5, 2
 LATE_RATIO = 0.1
-"""A tenth of the requests takes between 2.5 s and 5 s, the rest at most 1 s."""
+"""A tenth of the requests takes between 2.5 s and 5 s, the rest at most 1 s. The first token takes as long, and each
+further token takes a hundredth of that.
+"""
 
 E2E = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 EPP = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+TTFT = (0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
+ITL = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 5.0)
 MESH_MS = (0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000)
 
 Text = Callable[[float], list[str]]
@@ -30,10 +35,16 @@ def _histogram(name: str, labels: str, edges: Sequence[float], t_s: float, unit:
     return [*lines, f"{name}_sum{{{labels}}} {count}", f"{name}_count{{{labels}}} {count}"]
 
 
+def _tokens(ttft: str, itl: str, labels: str, t_s: float) -> list[str]:
+    """The times of tokens, in seconds."""
+    return [*_histogram(ttft, labels, TTFT, t_s), *_histogram(itl, labels, ITL, t_s, 100.0)]
+
+
 def _vllm(t_s: float) -> list[str]:
     own = 'model_name="chat",engine="0"'
     return [
         *_histogram("vllm:e2e_request_latency_seconds", own, E2E, t_s),
+        *_tokens("vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds", own, t_s),
         f'vllm:request_success_total{{{own},finished_reason="stop"}} {RPS / 4 * t_s}',
         f'vllm:request_success_total{{{own},finished_reason="length"}} {RPS / 4 * t_s}',
         f"vllm:prompt_tokens_total{{{own}}} {TOKENS_PER_S / 8 * 3 * t_s}",
@@ -45,8 +56,9 @@ def _vllm(t_s: float) -> list[str]:
 
 
 def _old_vllm(t_s: float) -> list[str]:
-    """The same with the old name of the cache metric."""
-    return [line.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc") for line in _vllm(t_s)]
+    """The same with the old names of the cache metric and of the time between tokens."""
+    old = {"kv_cache_usage_perc": "gpu_cache_usage_perc", "inter_token_latency": "time_per_output_token"}
+    return [re.sub("|".join(old), lambda found: old[found[0]], line) for line in _vllm(t_s)]
 
 
 def _behind_ray(t_s: float) -> list[str]:

@@ -89,9 +89,11 @@ def _dead() -> list[str]:
 
 
 def _collector(url: str, kind: str, *sources: str, objective_s: float = 2.0) -> SloCollector:
-    return SloCollector(
+    collector = SloCollector(
         url, sources=sources, objectives={"chat": objective_s}, matchers={"server": kind}, speed=SPEED, min_requests=50
     )
+    collector.learn(tuple, lambda: {"chat": (np.nan, 2.5, 0.025)})
+    return collector
 
 
 def _chat(batch: Batch) -> dict[str, float]:
@@ -120,6 +122,13 @@ def test_a_source_tells_latency_demand_and_pressure(url: str, kind: str, source:
         else:
             assert np.isnan(found[measure]), measure
     assert 2.4 < found["p99_s"] <= 5.0
+    for token, most_s in (("ttft", 5.0), ("itl", 0.05)):
+        p99_s, late = found[f"{token}_p99_s"], found[f"recent_{token}_violation_ratio"]
+        if f"{token}_within" in has:
+            assert most_s / 2 < p99_s <= most_s
+            assert late == pytest.approx(LATE_RATIO, abs=0.002)
+        else:
+            assert np.isnan([p99_s, late]).all()
     if "within" in has:
         assert found["violation_ratio"] == pytest.approx(LATE_RATIO, abs=0.002)
         assert found["recent_violation_ratio"] == pytest.approx(LATE_RATIO, abs=0.002)
@@ -190,7 +199,7 @@ def test_requests_that_wait_at_a_dead_engine_do_not_count(url: str) -> None:
 
 def test_a_prometheus_that_is_down_is_a_gap_for_each_query() -> None:
     """The batch has no signals: those of the cluster stay as they are, and age."""
-    batch = SloCollector("http://127.0.0.1:1", sources=["vllm"]).collect(0.0)
+    batch = _collector("http://127.0.0.1:1", "vllm", "vllm").collect(0.0)
     assert batch.services is None
     assert len(batch.gaps) == len(next(each.queries for each in SOURCES if each.name == "vllm"))
     assert "vllm: the query of p99_s failed: " in batch.gaps[0].reason

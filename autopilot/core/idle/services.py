@@ -13,6 +13,7 @@ import numpy as np
 
 from autopilot.core.idle.verdict import awake_mask
 from autopilot.core.model.idle_memory import ShrunkService
+from autopilot.core.model.objectives import breached
 from autopilot.core.model.objects import CeilingWay
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable
@@ -62,7 +63,7 @@ def unused(services: ServiceTable, row: int, policy: Policy) -> bool:
         and services.queue_depth[row] == 0
         and (services.load_ratio[row] == 0 or unmeasured)
         and not services.violation_ratio[row] > 0
-        and not services.p99_s[row] > services.objective_s[row] > 0
+        and not breached(services)[row]
     )
 
 

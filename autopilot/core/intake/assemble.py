@@ -6,7 +6,7 @@ which blocks everything that depends on it. Missing values are never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from autopilot.core.hardware.xid_facts import remedy_of
 from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.contain import contain
+from autopilot.core.model.objectives import unmeasured
 from autopilot.core.model.records import Batch, Errors, Gap, Inventory, ServiceSignals, Telemetry, Work
 from autopilot.core.model.snapshot import (
     ClusterSnapshot,
@@ -40,6 +41,10 @@ MEASURED = (
     "tokens_per_s",
     "recent_rps",
     "recent_violation_ratio",
+    "ttft_p99_s",
+    "itl_p99_s",
+    "recent_ttft_violation_ratio",
+    "recent_itl_violation_ratio",
 )
 """Columns of services that their servers may measure."""
 
@@ -79,6 +84,8 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
     gaps.extend(contained)
     signals, unlike = _join_telemetry(telemetry, inventory, now_s)
     gaps.extend(unlike)
+    services = _with_signals(work.services, measured)
+    gaps.extend(_unmeasured(services, work_source))
     names = replace(inventory.names, tenants=work.tenants)
     snapshot = ClusterSnapshot(
         names=names,
@@ -87,7 +94,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         instances=inventory.instances,
         workloads=work.workloads,
         placements=work.placements,
-        services=_with_signals(work.services, measured),
+        services=services,
         queues=work.queues,
         telemetry=signals,
         inventory_age_s=now_s - inventory_s,
@@ -119,6 +126,13 @@ def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, 
         wake_rps[rows[seen]] = signals.gateway_rps[seen]
         wake_age_s[rows[seen]] = (signals.age_s + older_s)[seen]
     return replace(services, age_s=age_s, wake_rps=wake_rps, wake_age_s=wake_age_s, **columns)
+
+
+def _unmeasured(services: ServiceTable, source: str) -> Iterator[Gap]:
+    """Objectives of tokens that are declared and not measured: they do not count as met."""
+    for service, each, objective_s in unmeasured(services):
+        reason = f"an objective of {objective_s:g} s for the {each.words} is declared, and no source has a p99 of it"
+        yield Gap(source, service, each.p99, f"{reason} (of vLLM {each.metric}); it does not count as met")
 
 
 def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:

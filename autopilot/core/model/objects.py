@@ -59,6 +59,14 @@ class CeilingWay(IntEnum):
     UNDECLARED = 5  # its owner states no least number of replicas
 
 
+class ServingRole(IntEnum):
+    """The part of each request that the replicas of a service do."""
+
+    WHOLE = 0  # all of it, or not known
+    PREFILL = 1  # the input, up to the first token
+    DECODE = 2  # the tokens after the first
+
+
 @dataclass(frozen=True, slots=True)
 class Victim:
     """One workload that a proposal evicts, shrinks or moves."""

@@ -25,6 +25,7 @@ from autopilot.core.model.objects import Victim as Victim  # noqa: PLC0414
 from autopilot.core.model.operations import Operation as Operation  # noqa: PLC0414
 from autopilot.core.model.operations import Save as Save  # noqa: PLC0414
 from autopilot.core.model.promises import Realised as Realised  # noqa: PLC0414
+from autopilot.core.model.service_signals import ServiceSignals as ServiceSignals  # noqa: PLC0414
 from autopilot.core.model.snapshot import (
     F32,
     F64,
@@ -107,27 +108,6 @@ class Errors:
     entity_ids: Texts
     xid: I32
     remap: I8  # xid_facts.REMAP_*
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceSignals:
-    """Measurements of services by name, from their servers or gateways. NaN: not measured.
-
-    `p99_s`, `violation_ratio` and `rate_rps` cover five minutes, `recent_...` and `tokens_per_s` at least the last one.
-    """
-
-    service: Texts
-    p99_s: F64
-    violation_ratio: F64
-    rate_rps: F64
-    queue_depth: F64
-    tokens_per_s: F64
-    recent_rps: F64
-    recent_violation_ratio: F64
-    kv_cache_ratio: F64
-    replicas: F64  # that report
-    age_s: F64
-    gateway_rps: F64  # requests/s in front of the service: known also while it has no replica
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,8 @@ class PlacementTable:
 class ServiceTable:
     """One row per inference service; its replicas are workloads.
 
-    `p99_s`, `violation_ratio` and `rate_rps` cover the last five whole minutes, `recent_...` the last one.
+    `p99_s`, `ttft_p99_s`, `itl_p99_s`, `violation_ratio` and `rate_rps` cover the last five whole minutes, `recent_...`
+    the last one. `ttft`: from the request to its first token. `itl`: from one token to the next.
     """
 
     id: Texts
@@ -270,6 +271,13 @@ class ServiceTable:
     ceiling: I32  # most replicas while it is idle, as set by the autopilot; -1: no ceiling
     ceiling_until_s: F64  # when that ceiling lapses
     ceiling_way: I8  # CeilingWay: how a ceiling reaches the replicas, or why it cannot
+    role: I8  # ServingRole
+    ttft_objective_s: F64
+    itl_objective_s: F64
+    ttft_p99_s: F64
+    itl_p99_s: F64
+    recent_ttft_violation_ratio: F64  # requests over the objective / requests
+    recent_itl_violation_ratio: F64  # tokens over the objective / tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +386,15 @@ def empty(table: type[Any]) -> Any:
     return table(**{name: np.empty((0, 0) if name in WIDE else 0, dtype) for name, dtype in types.items()})
 
 
+_UNKNOWN = (
+    "start_s", "runs_since_s", "ended_s", "limit_s", "checkpoint_interval_s", "last_checkpoint_s",
+    "checkpoint_write_s", "restart_s", "lost_gpu_s", "stale_since_s", "stale_grace_s", "reclaim_at_s",
+    "floor_until_s", "load_ratio", "recent_rps", "recent_violation_ratio", "ttft_objective_s", "itl_objective_s",
+    "ttft_p99_s", "itl_p99_s", "recent_ttft_violation_ratio", "recent_itl_violation_ratio", "tokens_per_s",
+    "wake_rps", "wake_age_s", "ceiling_until_s",
+)  # fmt: skip
 UNSTATED: dict[str, Any] = {  # values of columns that are not stated; 0, "" or False for all others
+    **dict.fromkeys(_UNKNOWN, np.nan),
     "limit": -1,
     "borrow_limit": -1,
     "lend_limit": -1,
@@ -395,28 +411,8 @@ UNSTATED: dict[str, Any] = {  # values of columns that are not stated; 0, "" or 
     "service": -1,
     "gpus_per_member": 1,
     "slo_class": SloClass.BATCH,
-    "start_s": np.nan,
-    "runs_since_s": np.nan,
-    "ended_s": np.nan,
-    "limit_s": np.nan,
-    "checkpoint_interval_s": np.nan,
-    "last_checkpoint_s": np.nan,
-    "checkpoint_write_s": np.nan,
-    "restart_s": np.nan,
-    "lost_gpu_s": np.nan,
-    "stale_since_s": np.nan,
-    "stale_grace_s": np.nan,
-    "reclaim_at_s": np.nan,
     "needed_replicas": -1,
-    "floor_until_s": np.nan,
-    "load_ratio": np.nan,
-    "recent_rps": np.nan,
-    "recent_violation_ratio": np.nan,
-    "tokens_per_s": np.nan,
-    "wake_rps": np.nan,
-    "wake_age_s": np.nan,
     "ceiling": -1,
-    "ceiling_until_s": np.nan,
 }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from autopilot.core.model.forecast import REQUESTS, Forecast
 from autopilot.core.model.memory import ControllerMemory, ServiceRecord
+from autopilot.core.model.objectives import missed_ratio
 from autopilot.core.model.policy import ACTIONS_WITH, Effect, Policy, ScaleAhead
 from autopilot.core.model.policy_bounds import DAY_S, RoomRules
 from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
@@ -50,7 +51,7 @@ COLD_START_LEVEL = 0.9
 
 
 Loads = tuple[tuple[int, float, float], ...]
-"""Requests, and those over the objective, by the bin of a replica's load."""
+"""Requests, and those over the objective that was missed most, by the bin of a replica's load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,13 @@ def remember_services(memory: ControllerMemory, observation: Observation, policy
         if not record.minute_s < now_s - DAY_S
     }
     room_s = _room_made_s(memory, observation)
+    worst, unknown = missed_ratio(services)
+    missed = np.where(unknown, nan, worst).tolist()
     for row, uid in enumerate(services.uid.tolist()):
         if row in room_s:
             record = records.get(uid, ServiceRecord())
             records[uid] = replace(record, room_s=max(record.room_s, room_s[row]))
-        records[uid] = _learn(records.get(uid, ServiceRecord()), services, row, now_s, policy)
+        records[uid] = _learn(records.get(uid, ServiceRecord()), services, row, missed[row], now_s, policy)
     started, starting_s = _start_ups(memory, observation)
     for row, length_s in started:
         uid = str(services.uid[row])
@@ -133,10 +136,12 @@ def _start_ups(memory: ControllerMemory, observation: Observation) -> tuple[list
     return ended, starting_s
 
 
-def _learn(record: ServiceRecord, services: ServiceTable, row: int, now_s: float, policy: Policy) -> ServiceRecord:
-    """The record after one more tick; each whole minute is counted once.
+def _learn(
+    record: ServiceRecord, services: ServiceTable, row: int, over: float, now_s: float, policy: Policy
+) -> ServiceRecord:
+    """The record after one more tick; each whole minute is counted once. `over`: what missed an objective, as a share.
 
-    For the objective, a minute counts only if the number of ready replicas was constant and no request waited at its
+    For the objectives, a minute counts only if the number of ready replicas was constant and no request waited at its
     start: an earlier queue is not due to the load of this minute. For the owner's target, half a minute with a constant
     number of replicas is enough, and no request may wait: a replica with a queue is full at any arrival rate.
     """
@@ -155,7 +160,7 @@ def _learn(record: ServiceRecord, services: ServiceTable, row: int, now_s: float
     minute_s = now_s - age_s
     if not age_s <= policy.freshness.telemetry_s or minute_s < record.minute_s + MINUTE_S / 2:
         return record
-    rps, over = float(services.recent_rps[row]), float(services.recent_violation_ratio[row])
+    rps = float(services.recent_rps[row])
     load_ratio = float(services.load_ratio[row])
     at_target = record.at_target_rps
     loads = _aged(record.loads, min(minute_s - record.minute_s, 366 * DAY_S))

@@ -8,6 +8,9 @@ import numpy as np
 from fastapi import APIRouter, Response
 
 from autopilot.core.model.forecast import ExpectedMix, Forecast, kind_words, pool_words
+from autopilot.core.model.objectives import missed_ratio, promised_s
+from autopilot.core.model.objects import ServingRole
+from autopilot.core.model.snapshot import F64
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked, Desk
@@ -31,20 +34,24 @@ def _forecasts(desk: Desk, latest: Published) -> dict[str, Any]:
     observation = latest.observation
     given, table = observation.forecasts, observation.snapshot.services
     runtimes, jobs = given.runtimes, observation.snapshot.workloads.service < 0
+    promised, (missed, _) = promised_s(table), missed_ratio(table)
     known = None
     if runtimes is not None and len(runtimes.known) == len(jobs) and jobs.any():
         known = float(runtimes.known[jobs].mean())
     return {
         "tick": latest.decision.tick,
         "now_s": observation.now_s,
-        "services": [_service(desk, latest, row) for row in range(min(len(table.id), MOST_SERVICES))],
+        "services": [
+            _service(desk, latest, row, promised[:, row], missed[row])
+            for row in range(min(len(table.id), MOST_SERVICES))
+        ],
         "services_in_total": len(table.id),
         "mix": None if given.mix is None else _mix(given.mix),
         "runtimes": None if runtimes is None else {"model": runtimes.model, "known_ratio": known},
     }
 
 
-def _service(desk: Desk, latest: Published, row: int) -> dict[str, Any]:
+def _service(desk: Desk, latest: Published, row: int, promised: F64, missed: float) -> dict[str, Any]:
     observation = latest.observation
     table, name = observation.snapshot.services, str(observation.snapshot.services.id[row])
     at_s, rates_rps = desk.history.rates(name, observation.now_s - PAST_S)
@@ -52,7 +59,12 @@ def _service(desk: Desk, latest: Published, row: int) -> dict[str, Any]:
         "name": name,
         "objective_s": table.objective_s[row],
         "p99_s": table.p99_s[row],
-        "late_ratio": table.recent_violation_ratio[row],
+        "role": ServingRole(int(table.role[row])).name.lower(),
+        "ttft_objective_s": promised[1],
+        "ttft_p99_s": table.ttft_p99_s[row],
+        "itl_objective_s": promised[2],
+        "itl_p99_s": table.itl_p99_s[row],
+        "late_ratio": missed,
         "rate": table.recent_rps[row],
         "queued": table.queue_depth[row],
         "replicas": int(table.replicas[row]),

@@ -13,7 +13,7 @@ from autopilot.core.intake.assemble import _with_signals, assemble
 from autopilot.core.model.records import Batch, ServiceSignals
 from autopilot.core.model.snapshot import ServiceTable
 from collectors.promql import Series
-from collectors.slo.collector import SloCollector
+from collectors.slo.collector import RECENT_S, SloCollector
 from collectors.slo.naming import Naming
 from collectors.slo.sources import SOURCES, SPLIT, Source
 
@@ -113,6 +113,54 @@ def _with_rows(measure: str, labels: dict[str, str], value: str) -> Batch:
     return collector.collect(0.0)
 
 
+class Tokens(Answered):
+    """The buckets of tokens are the test's too: a tenth of them over 0.5 s."""
+
+    asked: list[tuple[str, float]]
+
+    def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
+        self.asked.append((measure, window_s))
+        if measure.startswith(("ttft_within", "itl_within")):
+            edges = {"0.025": 40.0, "0.5": 90.0, "+Inf": 100.0}
+            return [Series({"model_name": "chat", "le": edge}, (0.0, f"{v}")) for edge, v in edges.items()]
+        return super()._query(source, measure, window_s)
+
+
+@pytest.mark.parametrize(
+    ("declared", "late"),
+    [
+        ((math.nan, 0.5, math.nan), (math.nan, 0.1, math.nan)),
+        ((math.nan, 0.5, 0.025), (math.nan, 0.1, 0.6)),
+        ((2.5, math.nan, 0.02), (0.1, math.nan, 0.6)),
+        ((math.nan,) * 3, (math.nan,) * 3),
+    ],
+)
+def test_objectives_of_tokens_are_those_that_services_declare(
+    declared: tuple[float, float, float], late: tuple[float, float, float]
+) -> None:
+    """Shares and p99 by kind. Buckets of tokens are asked for where an objective counts, and of the last minute."""
+    collector = Tokens(BUSY | {"ttft_p99_s": 0.8, "itl_p99_s": 0.04}, BUCKETS)
+    collector.asked, collector._objectives, collector._declared = [], {}, lambda: {"chat": declared}
+    found = _chat(collector.collect(0.0))
+    columns = (found.recent_violation_ratio, found.recent_ttft_violation_ratio, found.recent_itl_violation_ratio)
+    assert [float(column[0]) for column in columns] == pytest.approx(list(late), nan_ok=True)
+    assert (found.ttft_p99_s[0], found.itl_p99_s[0]) == (0.8, 0.04)
+    asked = {each for each in collector.asked if each[0] in {"ttft_within", "itl_within"}}
+    assert asked == {
+        (name, RECENT_S)
+        for name, objective_s in zip(("ttft_within", "itl_within"), declared[1:], strict=True)
+        if objective_s > 0
+    }
+
+
+def test_few_requests_tell_nothing_of_tokens() -> None:
+    """As of latency."""
+    collector = Tokens(BUSY | {"requests": 9.0, "ttft_p99_s": 0.8}, BUCKETS)
+    collector.asked, collector._declared = [], lambda: {"chat": (math.nan, 0.5, 0.5)}
+    found = _chat(collector.collect(0.0))
+    assert np.isnan([found.ttft_p99_s[0], found.recent_ttft_violation_ratio[0]]).all()
+
+
 def _services() -> ServiceTable:
     ids = np.array(["chat", "code"], object)
     columns: dict[str, object] = {name: np.full(2, 1.0) for name in ServiceTable.__slots__}
@@ -135,6 +183,10 @@ def test_what_servers_measure_replaces_what_the_cluster_says() -> None:
         nan,
         np.array([3.0]),
         np.array([7.0]),
+        nan,
+        nan,
+        nan,
+        nan,
     )
     joined = _with_signals(_services(), [(signals, 2.0)])
     assert joined.p99_s.tolist() == [4.0, 1.0]

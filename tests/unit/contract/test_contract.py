@@ -69,7 +69,7 @@ def test_each_statement_is_read_into_its_field() -> None:
         trust="trusted",
         limit_s="3d",
     )
-    assert found.service == Service(SloClass.INTERACTIVE, None, 7)
+    assert found.service == Service(SloClass.INTERACTIVE, priority=7)
     assert found.gang == Gang(8, 4)
     assert (found.gpus, found.min_gpus) == (64, 32)
     assert (found.shape.gpu_type, found.shape.gpu_memory_gib) == (("H100-80GB", "NVIDIA-H200"), 79.5)
@@ -81,7 +81,8 @@ def test_each_statement_is_read_into_its_field() -> None:
     way = found.preemption
     assert (way.preemptible, way.exclude, way.preemption_delay_s, way.trust) == (True, False, 0.5, Trust.TRUSTED)
     assert found.limits.limit_s == 259_200
-    assert found.assumed == ("objective-s", "gpu-milli", "mig-profile")
+    objectives = ("objective-s", "ttft-objective-s", "itl-objective-s")
+    assert found.assumed == (*objectives, "serving-role", "gpu-milli", "mig-profile")
 
 
 @pytest.mark.parametrize("text", ["1g.10gb", "MIG 1g.10gb", "nvidia.com/mig-1g.10gb", "1G.10GB|1g.10gb"])

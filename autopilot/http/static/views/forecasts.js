@@ -33,10 +33,16 @@ function series(service) {
   return { times: times.map((at) => (clock.start || 0) + at), values: [rate, middle, high] };
 }
 
+const brief = (seconds) => (seconds !== null && seconds < 1 ? `${number(1000 * seconds, 0)} ms` : duration(seconds));
+const against = (p99, objective) => (objective === null ? brief(p99) : `${brief(p99)} of ${brief(objective)}`);
+
 const SERVICES = [
   { head: "Service", cell: (row) => row.name },
+  { head: "Role", cell: (row) => row.role },
   { head: "p99", kind: "number", cell: (row) => duration(row.p99_s) },
   { head: "Objective", kind: "number", cell: (row) => duration(row.objective_s) },
+  { head: "First token p99", unit: "of objective", kind: "number", cell: (row) => against(row.ttft_p99_s, row.ttft_objective_s) },
+  { head: "Next token p99", unit: "of objective", kind: "number", cell: (row) => against(row.itl_p99_s, row.itl_objective_s) },
   { head: "Late requests", kind: "number", cell: (row) => percent(row.late_ratio, 1) },
   { head: "Rate", unit: "requests/s", kind: "number", cell: (row) => number(row.rate, 2) },
   { head: "Queued", unit: "requests", kind: "number", cell: (row) => number(row.queued, 0) },

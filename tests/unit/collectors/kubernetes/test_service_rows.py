@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autopilot.contract.scaling import Floor, Way
+from autopilot.core.model.objects import ServingRole
 from tests.kits.kube_api import Json
 from tests.kits.kube_objects import meta, node, pod_spec
 from tests.unit.collectors.kubernetes.view import Seen, reasons
@@ -117,3 +118,56 @@ def test_a_wrong_declaration_is_named() -> None:
     assert reasons(Seen(node("n1"), deployment(min_replicas="few")).batch(), "contract") == [
         "team/chat: gpu-autopilot.io/min-replicas: 'few' is not allowed; it takes a whole number from 0 to 100,000"
     ]
+
+
+# --- objectives and roles ---------------------------------------------------------------------------
+
+
+def _labelled(labels: dict[str, str], own: dict[str, str] | None = None, **notes: str) -> dict[str, Any]:
+    """The service whose pods have these labels, and itself its `own`."""
+    found = deployment(3, **notes)
+    found["spec"]["template"]["metadata"]["labels"] |= labels
+    found["metadata"]["labels"] = own or {}
+    return _service(found)
+
+
+def test_a_service_declares_its_objectives_of_tokens() -> None:
+    """Each is its own; an objective makes it latency-critical, and a class that has none refuses all of them."""
+    found = _service(deployment(ttft_objective_s="500ms", itl_objective_s="0.05"))
+    names = ("objective_s", "ttft_objective_s", "itl_objective_s")
+    assert [found[name] for name in names] == pytest.approx([float("nan"), 0.5, 0.05], nan_ok=True)
+    found = _service(deployment(ttft_objective_s="500ms", slo_class="batch"))
+    assert all(isnan(found[name]) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("labels", "own", "declared", "role"),
+    [
+        ({"llm-d.ai/role": "prefill"}, {}, "", ServingRole.PREFILL),
+        ({"llm-d.ai/role": "decode"}, {}, "", ServingRole.DECODE),
+        ({"llm-d.ai/role": "encode-prefill"}, {}, "", ServingRole.PREFILL),
+        ({"llm-d.ai/role": "prefill-decode"}, {}, "", ServingRole.WHOLE),
+        ({"llm-d.ai/role": "both"}, {}, "", ServingRole.WHOLE),
+        (
+            {"nvidia.com/dynamo-component-type": "worker", "nvidia.com/dynamo-sub-component-type": "decode"},
+            {},
+            "",
+            ServingRole.DECODE,
+        ),
+        ({"nvidia.com/dynamo-component-type": "prefill"}, {}, "", ServingRole.PREFILL),
+        ({"nvidia.com/dynamo-component-type": "frontend"}, {}, "", ServingRole.WHOLE),
+        ({}, {"rbg.workloads.x-k8s.io/role-name": "decode"}, "", ServingRole.DECODE),
+        ({"app.kubernetes.io/component": "llminferenceservice-workload-prefill"}, {}, "", ServingRole.PREFILL),
+        ({"llm-d.ai/role": "prefill"}, {"app.kubernetes.io/component": "decode"}, "", ServingRole.WHOLE),
+        ({"llm-d.ai/role": "prefill"}, {}, "decode", ServingRole.DECODE),
+        ({"llm-d.ai/role": "prefill"}, {}, "whole", ServingRole.WHOLE),
+        ({"llm-d.ai/guide": "prefill"}, {}, "", ServingRole.WHOLE),
+    ],
+    ids=str,
+)
+def test_labels_say_which_part_of_a_request_a_pool_does(
+    labels: dict[str, str], own: dict[str, str], declared: str, role: ServingRole
+) -> None:
+    """What the owner declares counts first; labels that contradict each other, or name both parts, say nothing."""
+    notes = {"serving_role": declared} if declared else {}
+    assert _labelled(labels, own, **notes)["role"] == role

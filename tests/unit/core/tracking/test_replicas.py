@@ -10,6 +10,7 @@ import pytest
 
 from autopilot.core.model.forecast import TOKENS, Forecast, Forecasts
 from autopilot.core.model.memory import ControllerMemory, ServiceRecord
+from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.policy import Policy, ScaleAhead
 from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
 from autopilot.core.model.snapshot import ServiceTable, State, make
@@ -98,6 +99,28 @@ def test_a_replica_serves_the_highest_load_that_kept_the_objective() -> None:
     """Up to 10 requests/s nothing is late, above a tenth is: ten it is, within a bin of a tenth."""
     record = minutes([(rps, 0.0) for rps in (6.0, 8.0, 10.0) * 3] + [(12.0, 0.1)] * 3, load_ratio=[np.nan])
     assert 9.0 < capacity_rps(record, 0.01) <= 10.0
+
+
+def test_a_pool_learns_from_its_own_objectives_alone() -> None:
+    """Late first tokens show that a pool of prefill is full, and say nothing about the pool of decode beside it."""
+    late: dict[str, Any] = {
+        "objective_s": [np.nan],
+        "ttft_objective_s": [0.5],
+        "itl_objective_s": [0.05],
+        "recent_itl_violation_ratio": [0.0],
+        "load_ratio": [np.nan],
+    }
+    loads = [(10.0, np.nan)] * 3
+
+    def serves(role: ServingRole, ttft: float) -> float:
+        found = minutes(loads, recent_ttft_violation_ratio=[ttft], role=[role], **late)
+        return capacity_rps(found, 0.01)
+
+    assert 9.0 < serves(ServingRole.DECODE, 0.5) <= 10.0
+    assert np.isnan(serves(ServingRole.WHOLE, 0.5))
+    assert 9.0 < serves(ServingRole.WHOLE, 0.0) <= 10.0
+    assert np.isnan(serves(ServingRole.WHOLE, np.nan)), "an objective that is not measured is not met"
+    assert 9.0 < serves(ServingRole.DECODE, np.nan) <= 10.0
 
 
 def test_one_bad_minute_at_a_low_load_condemns_no_higher_one() -> None:

@@ -1,0 +1,121 @@
+"""The objectives of services: which of them count, and what is measured against each.
+
+A service may promise a p99 of latency, of the time to the first token (TTFT) and of the time between two tokens (ITL).
+Where prefill and decode run in pools of their own, each pool is a service: the first token is the work of prefill, the
+others that of decode, so the objective of one pool says nothing of the other. A pool of unknown role answers for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.model.objects import ServingRole
+from autopilot.core.model.snapshot import F64, Bools, ServiceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One kind of objective: the columns of `ServiceTable`, and the role whose pools do not answer for it."""
+
+    name: str
+    words: str
+    objective: str
+    p99: str
+    missed: str  # share of the last minute over the objective
+    not_of: ServingRole | None
+    metric: str  # of vLLM, as an example
+
+
+OBJECTIVES = (
+    Objective(
+        "latency",
+        "latency",
+        "objective_s",
+        "p99_s",
+        "recent_violation_ratio",
+        None,
+        "vllm:e2e_request_latency_seconds",
+    ),
+    Objective(
+        "ttft",
+        "time to the first token",
+        "ttft_objective_s",
+        "ttft_p99_s",
+        "recent_ttft_violation_ratio",
+        ServingRole.DECODE,
+        "vllm:time_to_first_token_seconds",
+    ),
+    Objective(
+        "itl",
+        "time between two tokens",
+        "itl_objective_s",
+        "itl_p99_s",
+        "recent_itl_violation_ratio",
+        ServingRole.PREFILL,
+        "vllm:inter_token_latency_seconds",
+    ),
+)
+
+
+def counting(services: ServiceTable) -> Bools:
+    """True where a service has the objective and its role answers for it. Shape [OBJECTIVES, services]."""
+    declared = [
+        (getattr(services, each.objective) > 0) & (each.not_of is None or services.role != each.not_of)
+        for each in OBJECTIVES
+    ]
+    return np.stack(declared)
+
+
+def promised_s(services: ServiceTable) -> F64:
+    """The objectives in seconds; NaN where one does not count. Shape as `counting`."""
+    return np.where(counting(services), [getattr(services, each.objective) for each in OBJECTIVES], np.nan)
+
+
+def over_objective(services: ServiceTable) -> F64:
+    """p99 over its objective; NaN where the objective does not count or is not measured. Shape as `counting`."""
+    counts = counting(services)
+    ratios: F64 = np.full(counts.shape, np.nan)
+    for row, each in enumerate(OBJECTIVES):
+        measured, promised = getattr(services, each.p99), getattr(services, each.objective)
+        np.divide(measured, promised, out=ratios[row], where=counts[row])
+    return ratios
+
+
+def breached(services: ServiceTable) -> Bools:
+    """True where a measured p99 is over an objective that counts. Shape [services]."""
+    return np.asarray((over_objective(services) > 1.0).any(axis=0))
+
+
+def missed_ratio(services: ServiceTable) -> tuple[F64, Bools]:
+    """The share of the last minute over the objective that is missed most, of those that are measured (NaN: none), and
+    where one that counts is not measured. Both have shape [services].
+
+    Latency counts where it is measured: its objective may be a setting, which the cluster does not know.
+    """
+    counts = counting(services)
+    shares = np.stack([getattr(services, each.missed) for each in OBJECTIVES])
+    unknown = (counts & np.isnan(shares)).any(axis=0)
+    shares[1:][~counts[1:]] = np.nan
+    return np.fmax.reduce(shares, axis=0), unknown
+
+
+def declared(services: ServiceTable) -> dict[str, tuple[float, ...]]:
+    """Service -> its objectives that count, in seconds and in the order of `OBJECTIVES`; NaN for the others. Services
+    without one are left out.
+    """
+    values_s = promised_s(services)
+    rows = np.flatnonzero(np.isfinite(values_s).any(axis=0)).tolist()
+    return {str(services.id[row]): tuple(values_s[:, row].tolist()) for row in rows}
+
+
+def unmeasured(services: ServiceTable) -> Iterator[tuple[str, Objective, float]]:
+    """(service, objective, seconds) of objectives of tokens that count and are not measured while requests may come."""
+    quiet = (services.rate_rps == 0) & np.isfinite(services.age_s)
+    lacks = counting(services) & np.isnan(over_objective(services)) & ~quiet
+    lacks[0] = False  # latency is asked for where a setting says so, and may be unknown by choice
+    for kind, row in zip(*(places.tolist() for places in np.nonzero(lacks)), strict=True):
+        each = OBJECTIVES[kind]
+        yield str(services.id[row]), each, float(getattr(services, each.objective)[row])

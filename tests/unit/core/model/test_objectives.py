@@ -1,0 +1,91 @@
+"""Which objectives of a service count, and what is made of what is measured against them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopilot.core.intake.assemble import assemble
+from autopilot.core.model.objectives import breached, declared, missed_ratio, over_objective
+from autopilot.core.model.objects import ServingRole
+from autopilot.core.model.records import Batch, Work
+from autopilot.core.model.snapshot import ServiceTable, make
+from tests.kits.core_world import snapshot
+
+NAN = float("nan")
+WHOLE, PREFILL, DECODE = ServingRole
+
+
+def pools(**columns: Any) -> ServiceTable:
+    """A service, and the pools of prefill and decode of another one, with the same objectives."""
+    usual: dict[str, Any] = {
+        "id": ["whole", "prefill", "decode"],
+        "uid": ["whole", "prefill", "decode"],
+        "role": [WHOLE, PREFILL, DECODE],
+        "objective_s": [NAN] * 3,
+        "p99_s": [9.0] * 3,
+        "violation_ratio": [NAN] * 3,
+        "rate_rps": [5.0] * 3,
+        "age_s": [1.0] * 3,
+        "ttft_objective_s": [0.5] * 3,
+        "itl_objective_s": [0.05] * 3,
+    }
+    table: ServiceTable = make(ServiceTable, **(usual | columns))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("ttft_s", "itl_s", "misses"),
+    [(1.0, 0.01, ["whole", "prefill"]), (0.1, 0.1, ["whole", "decode"]), (0.5, 0.05, []), (NAN, NAN, [])],
+)
+def test_each_pool_answers_for_its_own_part(ttft_s: float, itl_s: float, misses: list[str]) -> None:
+    """The first token is the work of prefill, the others that of decode; where the role is not known, both count."""
+    table = pools(ttft_p99_s=[ttft_s] * 3, itl_p99_s=[itl_s] * 3)
+    assert table.id[breached(table)].tolist() == misses
+    ratios = over_objective(table)
+    assert np.isnan(ratios[0]).all(), "no latency is promised, however long it takes"
+    assert np.isnan([ratios[1, 2], ratios[2, 1]]).all()
+
+
+def test_a_share_of_what_is_late_is_that_of_the_objective_that_is_missed_most() -> None:
+    """The other pool's share counts nowhere, and a share that is not measured is said to be unknown."""
+    table = pools(recent_ttft_violation_ratio=[0.2] * 3, recent_itl_violation_ratio=[0.3, 0.3, NAN])
+    worst, unknown = missed_ratio(table)
+    assert worst.tolist() == pytest.approx([0.3, 0.2, NAN], nan_ok=True)
+    assert unknown.tolist() == [False, False, True]
+    latency = pools(ttft_objective_s=[NAN] * 3, itl_objective_s=[NAN] * 3, recent_violation_ratio=[0.1, NAN, 0.0])
+    worst, unknown = missed_ratio(latency)
+    assert worst.tolist() == pytest.approx([0.1, NAN, 0.0], nan_ok=True)
+    assert not unknown.any(), "none is declared"
+
+
+def test_what_is_asked_of_the_sources_is_what_counts() -> None:
+    """By service: latency, first token, next token."""
+    found = declared(pools(ttft_objective_s=[0.5, NAN, 0.5]))
+    assert list(found) == ["whole", "decode"]
+    assert found["whole"] == pytest.approx((NAN, 0.5, 0.05), nan_ok=True)
+    assert found["decode"] == pytest.approx((NAN, NAN, 0.05), nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"ttft_p99_s": [0.1] * 3}, ["whole itl_p99_s", "decode itl_p99_s"]),
+        ({"itl_p99_s": [0.1] * 3}, ["whole ttft_p99_s", "prefill ttft_p99_s"]),
+        ({"ttft_p99_s": [0.1] * 3, "itl_p99_s": [0.1] * 3}, []),
+        ({"rate_rps": [0.0] * 3}, []),
+        (
+            {"rate_rps": [0.0] * 3, "age_s": [np.inf] * 3},
+            ["whole ttft_p99_s", "prefill ttft_p99_s", "whole itl_p99_s", "decode itl_p99_s"],
+        ),
+    ],
+)
+def test_an_objective_that_no_source_measures_is_a_gap(columns: dict[str, Any], named: list[str]) -> None:
+    """It names the service, the figure and a metric. A service without requests has nothing to measure."""
+    snap = snapshot("1x8")
+    work = Work(snap.names.tenants, snap.workloads, snap.placements, pools(**columns), snap.queues)
+    gaps = assemble([Batch("cluster", 0.0, work=work)], 0.0)[1]
+    assert [f"{gap.object_id} {gap.signal}" for gap in gaps] == named
+    assert all("_seconds" in gap.reason for gap in gaps)
