@@ -54,6 +54,7 @@ REASONS: Mapping[Code, str] = {
     Code.KEPT: "quota is idle, but held for another waiting gang: {value:GPU is|GPUs are} left, it needs {threshold}",
     Code.WORKERS: "it coordinates other workloads that still wait, and starts after them",
     Code.CHECK: "a check outside of the autopilot has not passed it",
+    Code.NO_PODS: "its scheduler has admitted it and holds its quota, and its controller has made no pods",
     Code.SUSPENDED: "it is suspended or deactivated, or lacks pods, and waits until its owner lets it continue",
     Code.ORDER: "its queue serves strictly in order, and the gang before it waits",
     Code.MODE_OFF: "the action is switched off",

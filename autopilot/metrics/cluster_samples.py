@@ -17,13 +17,14 @@ from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.half_started import half_started
 from autopilot.core.tracking.recuts import quarantined, set_aside
 from autopilot.core.usage.parts import GPU_UNITS
 from autopilot.core.usage.rollup import ratios, rollups
 from autopilot.metrics.samples import Samples
 from autopilot.metrics.table import TENANT_USE, USE
 
-NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.SUSPENDED, Code.LIMIT})
+NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.NO_PODS, Code.SUSPENDED, Code.LIMIT})
 """Refusals after which work waits for its owner, an operator or an external check."""
 
 PROPOSED = "proposed"
@@ -37,7 +38,7 @@ def put_cluster(
     put_use(out, observation)
     put_shape(out, observation, memory)
     put_owners(out, observation, policy)
-    put_pending(out, observation, decision)
+    put_pending(out, observation, decision, policy)
     put_services(out, snapshot, observation.now_s)
     put_telemetry(out, snapshot, policy)
 
@@ -124,7 +125,7 @@ def put_owners(out: Samples, observation: Observation, policy: Policy) -> None:
             out.put("queue_borrowed_idle_gpus", min(borrowed, float(idle_use[row])), name)
 
 
-def put_pending(out: Samples, observation: Observation, decision: Decision) -> None:
+def put_pending(out: Samples, observation: Observation, decision: Decision, policy: Policy) -> None:
     """Pending work by reason, and by tenant with the age of the oldest that the autopilot may start."""
     snapshot, refusals = observation.snapshot, decision.plan.refusals
     work = snapshot.workloads
@@ -146,6 +147,8 @@ def put_pending(out: Samples, observation: Observation, decision: Decision) -> N
             out.put("pending_gpus", float(gpus[chosen].sum()), name)
     theirs = np.array([name in NOT_OURS for name in reasons], np.bool_)
     ours = pending & ~theirs[reason]
+    held = np.bincount(snapshot.placements.workload, minlength=len(work.id)) * gpu_parts(work)
+    out.put("half_started_gpus", float(held[half_started(snapshot, policy, observation.now_s)].sum()))
     for row in np.flatnonzero(_tenants(snapshot)).tolist():
         tenant, own = snapshot.names.tenants[row], work.tenant == row
         out.put("tenant_pending_gpus", float(gpus[own & pending].sum()), tenant)

@@ -145,6 +145,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge("pending_workloads", "", ("reason",), "pending workloads by reason code (docs/output.md); `proposed`: a "
            "start is proposed", "reason"),
     _gauge("pending_gpus", "GPUs", ("reason",), "GPUs that they request", "reason"),
+    _gauge("half_started_gpus", "GPUs", (), "GPUs of gangs that are half started: they are not active, and other pods "
+           "of the gang have had no node for 15 min"),
     # services
     _gauge("service_p99_seconds", "s", ("service",), "99th percentile of latency over 5 min", "service"),
     _gauge("service_objective_seconds", "s", ("service",), "latency that the service promises", "service"),

@@ -42,8 +42,7 @@ def life_of(
 ) -> dict[str, Any]:
     """State, gate and times. `holding` are its pods that hold GPUs; `stopped` says whether its queue admits nothing.
 
-    `acts`: work that does not wait for the controller waits for its scheduler or queue. So does admitted work without
-    pods.
+    `acts`: work that does not wait for the controller waits for its scheduler or queue.
     """
     state, gate = int(State.PENDING), int(Gate.OPEN)
     if holding:
@@ -56,8 +55,8 @@ def life_of(
         state = int(State.FAILED if end.failed else State.SUCCEEDED)
     else:
         gate = _gate(gang, stopped)
-        if gate == Gate.OPEN and (acts or _has_quota_only(gang)) and not _waits_for_us(gang):
-            gate = int(Gate.WAITING)
+        if gate == Gate.OPEN and not _waits_for_us(gang):
+            gate = int(Gate.NO_PODS if _has_quota_only(gang) else Gate.WAITING if acts else gate)
     return {
         "state": state,
         "gate": gate,
@@ -66,6 +65,21 @@ def life_of(
         "start_s": min((each.bound_s for each in holding), default=nan),
         "ended_s": end.at_s if end.at_s is not None and not holding else nan,
     }
+
+
+def lacking_pods(gang: Gang, members: int, least: int, holding: Sequence[PodFacts]) -> int:
+    """Pods without a node of a gang that holds GPUs and is below `least` pods. Those that finished count as there.
+
+    0 for Jobs with more completions than pods: they go on with fewer.
+    """
+    there = len(holding) + sum(each.pod.status.phase == "Succeeded" for each in gang.pods.values())
+    return max(members - there, 0) if holding and there < least and _together(gang) else 0
+
+
+def _together(gang: Gang) -> bool:
+    """True unless its owner is a Job whose pods take turns."""
+    spec = gang.job.spec if gang.job is not None else None
+    return spec is None or spec.completions is None or spec.completions <= (spec.parallelism or 1)
 
 
 def stops(gang: Gang) -> bool:
@@ -90,8 +104,7 @@ def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: fl
     finished count. A pod that fails by itself was not taken: its Job makes another one. Only Jobs whose pods
     all run together are judged; other owners, and Jobs with more completions than pods, may go on with fewer.
     """
-    spec = gang.job.spec if gang.job is not None else None
-    together = spec is not None and (spec.completions is None or spec.completions <= (spec.parallelism or 1))
+    together = gang.job is not None and _together(gang)
     living = sum(not each.leaving for each in holding)
     finished = sum(each.pod.status.phase == "Succeeded" for each in gang.pods.values())
     if not together or not living or least < 2:

@@ -19,7 +19,7 @@ from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import UNCLAIMED
 from collectors.kubernetes.constraints import Constraints, Meets, asked_by
-from collectors.kubernetes.gang_life import End, life_of, short_since_s
+from collectors.kubernetes.gang_life import End, lacking_pods, life_of, short_since_s
 from collectors.kubernetes.gangs import Gang, PodFacts, declarations, lost_job, serves_apart, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats
 from collectors.kubernetes.hints import Hints
@@ -144,6 +144,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped, acts=cluster.acts),
         "queue": max(queue, 0),
         "stale_since_s": short_since_s(gang, _least(stated), holding, now_s),
+        "lacking_pods": lacking_pods(gang, stated.members, _least(stated), holding),
         "last_checkpoint_s": cluster.heartbeats.last_checkpoint_s(holding, now_s),
         "checkpoint_on_request": stated.values["checkpoint_on_request"]
         and cluster.heartbeats.saves(gang.key, holding, now_s),

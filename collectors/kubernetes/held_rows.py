@@ -55,6 +55,7 @@ _UNKNOWN: Mapping[str, Any] = {
     "submit_s": 0.0,
     "queue": 0,
     "stale_since_s": nan,
+    "lacking_pods": 0,
     "last_checkpoint_s": nan,
     "prefers": 0,
 }

@@ -240,6 +240,7 @@ class ClusterCollector:
             service=static["service"],
             stuck=self._stuck(rows, now_s),
             stale_since_s=self._stale_since(rows),
+            lacking_pods=np.zeros(len(rows), np.int32),
             stale_grace_s=np.full(len(rows), np.nan),
             job_group=static["no_group"],
             coordinates=static["no_group"],

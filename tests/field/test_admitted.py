@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autopilot.contract.annotations import CHECK
-from tests.kits.field_kit import FOLDER, Json, Played, objects_of, play, play_objects
+from tests.kits.field_kit import FOLDER, Json, Played, made, objects_of, play, play_objects
 
 MANAGER = FOLDER / "08-multikueue" / "manager.yaml"
 
@@ -84,3 +84,64 @@ def test_a_job_that_waits_for_quota_is_proposed() -> None:
     (job,) = [each for each in waits if each["kind"] == "Job"]
     job["spec"]["suspend"], job["status"] = True, {}
     assert _proposed(play_objects(waits, policy="recommend")) == {"team/far"}
+
+
+def _half(owner: tuple[str, str, str], labels: dict[str, str] | None = None, run: int = 4, wait: int = 4) -> list[Json]:
+    """A gang of 8 pods of 8 GPUs, of which `run` have had nodes for two hours and `wait` have none."""
+    product = "NVIDIA-H100-80GB-HBM3"
+    objects: list[Json] = [{"node": "n-{n}", "gpus": 8, "product": product, "copies": run}]
+    bound = [{"type": each, "status": "True", "lastTransitionTime": "T-7200"} for each in ("PodScheduled", "Ready")]
+    lost = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    shared: Json = {"gpus": 8, "owner": list(owner), "labels": labels or {}}
+    at: list[Json] = [{"at": f"n-{k}", "status": {"conditions": bound}} for k in range(run)]
+    at += [{"status": {"conditions": [lost]}}] * wait
+    objects += [{"pod": f"team/g-{k}", **shared, **each} for k, each in enumerate(at)]
+    copied: list[Json] = json.loads(json.dumps(objects))
+    return copied
+
+
+def _quiet(run: int = 4, sm: float = 0.0) -> Json:
+    """What the exporters of the nodes show."""
+    values = {
+        "PROF_SM_ACTIVE": sm,
+        "PROF_DRAM_ACTIVE": sm,
+        "DEV_GPU_UTIL": 100 * sm,
+        "DEV_POWER_USAGE": 70,
+        "DEV_FB_USED": 900,
+    }
+    nodes = [{"node": f"n-{k}", "id": k, "count": 8, "pod": f"team/g-{k}", "values": values} for k in range(run)]
+    return {"gpus": nodes}
+
+
+OWNERS = [
+    (("kubeflow.org/v1", "PyTorchJob", "g"), {}),
+    (("batch.volcano.sh/v1alpha1", "Job", "g"), {}),
+    (("batch/v1", "Job", "g"), {"scheduling.k8s.io/group-name": "g"}),
+    (("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "g"), {"leaderworkerset.sigs.k8s.io/name": "g"}),
+    (("example.org/v1", "Trainer", "g"), {"kai.scheduler/queue": "q"}),
+]
+
+
+@pytest.mark.parametrize(("owner", "labels"), OWNERS, ids=str)
+def test_a_gang_that_is_half_started_is_named_and_not_started(
+    owner: tuple[str, str, str], labels: dict[str, str]
+) -> None:
+    """32 GPUs that do nothing, and the rest of the gang has no node; nothing is proposed for it."""
+    played = play_objects(made(*_half(owner, labels)), _quiet(), ticks=12, policy="recommend")
+    notes = {each.code: each for each in played.notes() if each.subject.startswith("team/g")}
+    facts = {each.name: each.value for each in notes["half_started"].facts}
+    assert facts == {"held": 32, "lacking": 4}
+    assert not _proposed(played)
+
+
+@pytest.mark.parametrize(("sm", "run", "wait"), [(0.6, 4, 4), (0.0, 4, 0)])
+def test_a_gang_that_works_or_is_whole_is_not_half_started(sm: float, run: int, wait: int) -> None:
+    """Elastic work goes on with the pods that it has."""
+    played = play_objects(made(*_half(OWNERS[0][0], run=run, wait=wait)), _quiet(run, sm), ticks=12)
+    assert "half_started" not in {each.code for each in played.ticks[-1][2].notes}
+
+
+def test_admitted_work_without_pods_has_a_reason_of_its_own() -> None:
+    """It is no work that waits for a check."""
+    played = play_objects(_without(objects_of(MANAGER), *LOCAL), policy="recommend")
+    assert played.waits() == {"team/far": "no_pods"}

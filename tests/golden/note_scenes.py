@@ -245,6 +245,7 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     "too_slow_to_save": lambda: _called_back(checkpoint_interval_s=1800.0, checkpoint_write_s=600.0),
     "makes_no_checkpoint": lambda: _called_back(checkpoint_interval_s=np.inf),
     "never_worked": _never_worked,
+    "half_started": lambda: decide(world("1x8", [holds("g", 16, on=range(8), lacking_pods=1)], HOUR_S), EAGER),
     "gpu_out_of_use": lambda: decide(world("1x8", GANG, xids={3: 154}), EAGER),
     "elsewhere": lambda: decide(
         world("1x8", [waits("w", 16)], 7200.0), with_policy(EAGER, capacity={"elsewhere_s": 3600.0})

@@ -106,6 +106,21 @@ CASES: dict[str, AlertCase] = {
         resolves_m=7,
         labels={"tenant": "vision"},
     ),
+    "GPUAutopilotGangHalfStarted": AlertCase(
+        {"half_started_gpus": 32},
+        {"half_started_gpus": 0},
+        "32 GPUs are held by gangs that have lacked pods for more than 30 min and show no activity.",
+        fires_m=16,
+        resolves_m=7,
+    ),
+    "GPUAutopilotQuotaWithoutPods": AlertCase(
+        {'pending_gpus{reason="no_pods"}': 8},
+        {'pending_gpus{reason="no_pods"}': 0},
+        "Quota of 8 GPUs has been held by admitted work without pods for more than 15 min.",
+        fires_m=16,
+        resolves_m=7,
+        quiet=({'pending_gpus{reason="check"}': 8},),
+    ),
     "GPUAutopilotDailySpendHigh": AlertCase(
         {SPEND: 1.5},
         {SPEND: 1.3},

@@ -96,6 +96,7 @@ DEFAULTS: dict[str, Any] = {
     "stuck": False,
     "stale_since_s": np.nan,
     "stale_grace_s": np.nan,
+    "lacking_pods": 0,
     "job_group": "",
     "coordinates": "",
     "limit_s": np.nan,

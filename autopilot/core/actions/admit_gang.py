@@ -54,6 +54,7 @@ from autopilot.core.reservations.quota_hold import keep_room, overdue_positions,
 from autopilot.core.sharing.elastic import running, share, waiting
 
 NAME = "admit_gang"
+NO_PODS = Miss(Code.NO_PODS, 1.0, 0.0)
 LEAVING, ADMIT = cases_without_victims(NAME)
 RESERVE = Case(NAME, "reserve", words="no room yet: hold {gpus:GPU} for it, planned to start in {planned_start_in}")
 Rows = NDArray[np.integer]
@@ -233,9 +234,9 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
     """Positions that may start where there is room. The others are refused with their reason."""
     work = ctx.observation.snapshot.workloads
     rows = ctx.pending[positions]
-    excluded, checked = work.excluded[rows], work.gate[rows] >= Gate.REJECTED
+    excluded, checked = work.excluded[rows], (work.gate[rows] >= Gate.REJECTED) & (work.gate[rows] != Gate.NO_PODS)
     if not ctx.quota.rules.at_once:
-        checked = checked | (work.gate[rows] == Gate.WAITING)
+        checked = checked | (work.gate[rows] == Gate.WAITING) | (work.gate[rows] == Gate.NO_PODS)
     behind = _after_their_workers(ctx, rows)
     if behind.any():
         ctx.plan.refuse(positions[behind], Miss(Code.WORKERS, 1.0, 0.0))
@@ -246,6 +247,9 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
     suspended = checked & (work.gate[rows] == Gate.SUSPENDED)
     if suspended.any():
         ctx.plan.refuse(positions[suspended], Miss(Code.SUSPENDED, 1.0, 0.0))
+    without = checked & (work.gate[rows] == Gate.NO_PODS)
+    if without.any():
+        ctx.plan.refuse(positions[without], NO_PODS)
     free: Rows = positions[~excluded & ~checked & ~behind]
     return free
 
@@ -271,13 +275,16 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
     row = int(ctx.pending[at])
     snapshot = ctx.observation.snapshot
     wide, least = int(snapshot.workloads.gpus[row]), ctx.pending_table.least_gpus[at]
-    refusal = ctx.may_start(at, least)
+    refusal, admitted = ctx.may_start(at, least), snapshot.workloads.gate[row] == Gate.NO_PODS
     if refusal is not None:
-        return refusal
+        return NO_PODS if admitted else refusal
     shape = ctx.shape(row, least)
     found = place(ctx, at, shape)
     if isinstance(found, Miss):
-        return found
+        return NO_PODS if admitted else found
+    if admitted:  # the room and the quota of its pods are held
+        _hold(ctx, at, found)
+        return NO_PODS
     if snapshot.workloads.gate[row] == Gate.WAITING:  # quota and room are held, the start waits for the check
         _hold(ctx, at, found)
         return Miss(Code.CHECK, 1.0, 0.0)

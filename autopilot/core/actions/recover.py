@@ -10,6 +10,8 @@ The reasons, in this order:
 - evicted work is still on its GPUs long after its grace;
 - an external check rejected the gang.
 
+A gang of another scheduler that is half started is named and left to its owner.
+
 A node whose error asks for a restart is cordoned, so that other schedulers keep off it too.
 
 What is left of a broken gang is stopped by contract. Gangs that do nothing and waiting coordinators are whole: stopping
@@ -36,6 +38,7 @@ from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.cordoning import CORDON, OUT_OF_USE, UNCORDON, propose_cordons
 from autopilot.core.planning.draft import Case, EvictDraft, Eviction, NoteCase, Submit, stop_draft
+from autopilot.core.planning.half_started import HALF_STARTED, note_half_started
 from autopilot.core.tracking.cordons import cordon_timers_s
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 from autopilot.core.tracking.recuts import under_recut
@@ -131,6 +134,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         for row in find(ctx, open_rows & ~changing if by_health else open_rows, submit):
             open_rows[row] = False
     _stuck(ctx, submit)
+    note_half_started(ctx)
     propose_cordons(ctx, submit)
     give_back(ctx, open_rows, submit)
 
@@ -441,6 +445,6 @@ ACTION = Action(
     "stop work that is broken or hangs, so that it starts again",
     propose,
     (BROKEN, BAD_GPU, SPOT_STOP, SPOT_SHRINK, HUNG, COORDINATOR, STUCK, CHECK, CORDON, UNCORDON),
-    (TOO_SLOW_TO_SAVE, MAKES_NO_CHECKPOINT, NEVER_WORKED, HUNG_AGAIN, OUT_OF_USE),
+    (TOO_SLOW_TO_SAVE, MAKES_NO_CHECKPOINT, NEVER_WORKED, HUNG_AGAIN, HALF_STARTED, OUT_OF_USE),
     timers=timers,
 )

@@ -32,6 +32,7 @@ class Code(StrEnum):
     KEPT = "kept"  # quota is idle, but held for another waiting gang
     WORKERS = "workers"  # a coordinator; it starts after its own workers
     CHECK = "check"  # an external admission check has not passed
+    NO_PODS = "no_pods"  # admitted by its scheduler, and without pods: a start here would change nothing
     SUSPENDED = "suspended"  # its owner suspended it, or has to let it continue
     ORDER = "order"  # its queue is strict, and an earlier gang still waits
     # verdicts of guards

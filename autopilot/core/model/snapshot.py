@@ -1,8 +1,7 @@
 """The state of the cluster: tables of numpy columns, joined by row number.
 
-Each table is a frozen dataclass of one-dimensional arrays of equal length, so an operation on 100,000 GPUs is one
-vector operation. Codes (int32) index the name tuples of `Names`. A missing text is "", a missing number NaN (floats) or
--1 (row numbers and codes). Capacity is in integers: GPUs, thousandths of a GPU (`milli`), MiB. Tables never change.
+Each table is a frozen dataclass of one-dimensional arrays of equal length. Codes (int32) index the tuples of `Names`. A
+missing text is "", a missing number NaN (floats) or -1 (row numbers and codes). Capacity is in integers.
 """
 
 from __future__ import annotations
@@ -78,6 +77,7 @@ class Gate(IntEnum):
     RETRY = 3  # holds no quota and does not start until the check is repeated
     SUSPENDED = 4  # suspended, deactivated or without pods, until its owner lets it continue
     BACKOFF = 5  # out of its queue for a time, because its pods were not ready in time
+    NO_PODS = 6  # its scheduler has admitted it, and its controller has made no pods: its quota is held
 
 
 class Recut(IntEnum):
@@ -201,6 +201,7 @@ class WorkloadTable:
     service: I32
     stuck: Bools  # evicted, and still on its GPUs after its grace: it frees nothing
     stale_since_s: F64  # since when fewer members than its minimum live (finished ones count); NaN: complete
+    lacking_pods: I32  # of its pods that have no node while others hold GPUs, where it needs them; 0: none
     stale_grace_s: F64  # its own grace for that; NaN: that of the policy
     job_group: Texts  # shared by a coordinator and its workers, where they are separate workloads; "": none
     coordinates: Texts  # the group that it coordinates; "": none
@@ -427,9 +428,8 @@ def make(table: type[Any], **columns: Any) -> Any:
         elif f.name in WIDE:
             made[f.name] = np.empty((count, 0), dtype)
         else:
-            unstated = UNSTATED.get(f.name, "" if dtype is object else 0)
-            asks_nothing = table is WorkloadTable and f.name in {"cpu_milli", "memory_mib"}
-            made[f.name] = np.full(count, 0 if asks_nothing else unstated, dtype)
+            nothing = table is WorkloadTable and f.name in {"cpu_milli", "memory_mib"}
+            made[f.name] = np.full(count, 0 if nothing else UNSTATED.get(f.name, "" if dtype is object else 0), dtype)
     return table(**made)
 
 

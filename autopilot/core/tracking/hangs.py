@@ -60,7 +60,7 @@ def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
         candidates = judged(snapshot) & (now_s - work.start_s >= window_s(snapshot))
     if not candidates.any():
         return candidates
-    worked = _worked(snapshot, policy, longest_window(snapshot))
+    worked = active_gpus(snapshot, policy, longest_window(snapshot))
     return np.asarray(candidates & (np.bincount(held.workload, worked[held.gpu], minlength=len(work.id)) > 0))
 
 
@@ -104,7 +104,7 @@ def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bo
     fresh = _fresh(snapshot, policy)
     # by placement: running work on a GPU with fresh samples, and whether it was active in the shortest window
     counts = (work.state == State.RUNNING)[held.workload] & ~known[held.workload] & fresh[held.gpu]
-    alive = counts & _worked(snapshot, policy, shortest_window(snapshot))[held.gpu]
+    alive = counts & active_gpus(snapshot, policy, shortest_window(snapshot))[held.gpu]
     source = _sources(snapshot)[held.gpu]
     named = snapshot.telemetry.sources or ("telemetry",)
     found: dict[int, Doubt] = {}
@@ -176,7 +176,7 @@ def _fresh(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     return np.asarray(young & (table.samples[shortest_window(snapshot), :count] > 0))
 
 
-def _worked(snapshot: ClusterSnapshot, policy: Policy, window: int) -> Bools:
+def active_gpus(snapshot: ClusterSnapshot, policy: Policy, window: int) -> Bools:
     """GPUs that were active in a window, other than by waiting. Shape [gpus]."""
     ratio = policy.recovery.hung_ratio
     sm, dram, tensor, links, mean, _ = _activity(snapshot, window)

@@ -35,6 +35,8 @@ def freed_by(gang: Waiting, decision: Decision) -> list[str]:
         return ["its own workers start; nothing else holds it"]
     if code == Code.SUSPENDED:
         return ["its owner lets it continue (`suspend` of its Job, `active` of its Workload); time alone does not"]
+    if code == Code.NO_PODS:
+        return ["its controller makes its pods, or its owner deletes it; its quota and room are held until then"]
     if code == Code.CHECK:
         return ["the check passes it; nothing foretells when"]
     lines = []

@@ -41,6 +41,7 @@ from autopilot.explain.story.waiting import (
 _CHECK = {
     Gate.OPEN: "a part of it is not there yet",
     Gate.WAITING: "a check, a gate or a stopped queue still holds it",
+    Gate.NO_PODS: "its scheduler has admitted it, and its controller makes no pods",
     Gate.REJECTED: (
         "a check or a limit of Kueue switched it off (condition Evicted of its Workload); "
         "Kueue takes it back once its owner deletes the Workload"

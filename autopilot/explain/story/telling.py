@@ -69,7 +69,8 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
     found = np.flatnonzero(work.id == workload)
     if not len(found):
         blind = unlisted(observation, decision)
-        state = f"unknown: {blind}" if blind else "not in the cluster"
+        why = next((gap.reason for gap in observation.gaps if gap.object_id == workload), "")
+        state = f"unknown: {blind}" if blind else f"not in the cluster{f' ({why})' if why else ''}"
         return [f"{workload}: {state} at {format_clock(observation.now_s)}"]
     row = int(found[0])
     lines = [_who(workload, row, observation)]

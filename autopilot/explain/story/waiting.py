@@ -17,7 +17,17 @@ QUOTA_CODES = frozenset({Code.LIMIT, Code.GUARANTEE, Code.QUOTA, Code.KEPT})
 """Reasons that the queue tree gives before anybody asks for room."""
 
 NO_TURN_CODES = frozenset(
-    {Code.EXCLUDED, Code.CHECK, Code.SUSPENDED, Code.WORKERS, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY}
+    {
+        Code.EXCLUDED,
+        Code.CHECK,
+        Code.NO_PODS,
+        Code.SUSPENDED,
+        Code.WORKERS,
+        Code.ORDER,
+        Code.BOUND,
+        Code.GATED,
+        Code.DELAY,
+    }
 )
 """Reasons for which possible victims are not explained."""
 
