@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from autopilot.contract.notes import shown
 from autopilot.core.hardware import dcgm
+from autopilot.core.hardware.xid_facts import remedies
 from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, Texts
 from collectors.entities import NODE_LABELS, Entities, activity, fill_boards
 
@@ -141,6 +142,8 @@ class Scanner:
         self._field: list[int] = []
         self._entity: list[int] = []
         self._owner: list[tuple[Owner, Owner]] = []  # (exported, plain)
+        self._target: list[tuple[str, str]] = []  # who was scraped: job and instance, or the node
+        self._renamed: set[tuple[str, str]] = set()  # those that have samples with exported_pod
         self._fields: NDArray[np.intp] = np.empty(0, np.intp)
         self._columns: NDArray[np.intp] = np.empty(0, np.intp)
         self._used: NDArray[np.int64] = np.empty(0, np.int64)
@@ -189,16 +192,23 @@ class Scanner:
             yield known.ids[column], known.profile[column], known.node[column], column in now
 
     def owned(self) -> Owned:
-        """Samples of the last round with a pod label. `exported_pod` and `pod` are never mixed."""
-        style = 0 if any(owner[0][1] for owner in self._owner) else 1
-        with_pod = [k for k, row in enumerate(self._rows) if self._owner[row][style][1]]
+        """Samples of the last round with a pod label.
+
+        Where a target has samples with `exported_pod`, its `pod` is that of the exporter, and does not count.
+        """
+        renamed = self._renamed
+        owner = [
+            exported if renamed and target in renamed else plain
+            for (exported, plain), target in zip(self._owner, self._target, strict=True)
+        ]
+        with_pod = [k for k, row in enumerate(self._rows) if owner[row][1]]
         rows = self._rows[with_pod]
         values = self._cleaned[with_pod]
         fields = self._fields[rows]
         ids, columns = self.entities.ids, self._columns
         return Owned(
             tuple(ids[columns[row]] for row in rows),
-            tuple(self._owner[row][style] for row in rows),
+            tuple(owner[row] for row in rows),
             np.where(fields == _FIELD_ROW[203], values, np.nan),
             np.where(fields == _FIELD_ROW[252], values, np.nan),
         )
@@ -251,6 +261,10 @@ class Scanner:
         )
         exported = tuple(labels.get(f"exported_{name}", "") for name in ("namespace", "pod", "container"))
         self._owner.append(((exported[0], exported[1], exported[2]), plain))
+        target = (labels.get("job", ""), labels.get("instance") or node)
+        self._target.append(target)
+        if exported[1]:
+            self._renamed.add(target)
         return len(self._field) - 1
 
     # --- one round -----------------------------------------------------------------------------
@@ -278,6 +292,7 @@ class Scanner:
             cleaned[unknown], faults[unknown] = np.nan, dcgm.Fault.TWICE
         table = np.full((len(dcgm.FIELDS), size), np.nan)
         np.fmax.at(table, (fields, columns), cleaned)
+        _gravest(table, fields, columns, cleaned)
         present = np.zeros(size, bool)
         present[columns] = True
         parents = np.array(self.entities.parent, np.intp)
@@ -350,6 +365,7 @@ class Scanner:
         self._field = [self._field[row] for row in live]
         self._entity = [self._entity[row] for row in live]
         self._owner = [self._owner[row] for row in live]
+        self._target = [self._target[row] for row in live]
         self._used = self._used[live]
         self._fields, self._columns = self._fields[live], self._columns[live]
         self._purged = (self._round, len(self._heads))
@@ -370,6 +386,14 @@ def _contradicted(rows: NDArray[np.intp], numbers: F64, lines: NDArray[np.intp])
     unlike = (number[1:] != number[:-1]) & ~(np.isnan(number[1:]) & np.isnan(number[:-1]))
     found: NDArray[np.intp] = again[1:][(row[1:] == row[:-1]) & (text[1:] == text[:-1]) & unlike]
     return found
+
+
+def _gravest(table: F64, fields: NDArray[np.intp], columns: NDArray[np.intp], cleaned: F64) -> None:
+    """Of several XIDs of one entity the gravest counts, not the highest. Table [fields, entities], changed in place."""
+    codes = np.flatnonzero((fields == _FIELD_ROW[230]) & (cleaned > 0))
+    given = cleaned[codes].astype(np.int32)
+    codes = codes[np.lexsort((given, remedies(given)))]
+    table[_FIELD_ROW[230], columns[codes]] = cleaned[codes]  # the last of an entity stays
 
 
 def _numbers(texts: list[str]) -> F64:

@@ -1,8 +1,7 @@
 """GPU telemetry from a Prometheus that scrapes the exporters.
 
-Prometheus keeps the samples and computes the windows; we query by label. Small queries (names, label style, targets
-that are down) go through prometheus-api-client, bulk answers are decoded with msgspec. A failed query costs its signal,
-a failed source costs the batch: either is a gap with its reason. The mean of a sum (tx + rx) and of a partitioned board
+Prometheus keeps the samples and computes the windows; we query by label. A failed query costs its signal, a failed
+source costs the batch: either is a gap with its reason. The mean of a sum (tx + rx) and of a partitioned board
 is exact; their maximum is the sum of the parts' maxima, an upper bound, because Prometheus computes it per series.
 """
 
@@ -14,21 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-from prometheus_api_client import PrometheusConnect
-from prometheus_api_client.exceptions import PrometheusApiClientException
-from urllib3.util.retry import Retry
 
 from autopilot.core.hardware import dcgm
-from autopilot.core.model.records import Batch, Gap
+from autopilot.core.hardware.xid_facts import REMAP_FAILED, REMAP_NONE, REMAP_PENDING, REMAP_UNKNOWN, UNKNOWN_XID
+from autopilot.core.model.records import Batch, Errors, Gap
 from autopilot.core.model.snapshot import F64
-from autopilot.deadline import carried, watched_session, within
+from autopilot.deadline import carried
 from collectors import promql
-from collectors.attribution import Attribution, Sighting, Sightings, attribute
+from collectors.attribution import Attribution, Sightings
 from collectors.energy import EnergyCounters
 from collectors.entities import Entities, gaps_of
 from collectors.exporter import check_url, get_limited, http_session, reason_of
-from collectors.exposition import Owned, Owner
-from collectors.promql import AnswerError, Row, Selection, Site
+from collectors.promjoin import PodJoin
+from collectors.promql import Answered, AnswerError, Row, Selection, Site
 from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
 from collectors.training import Told, TrainingMetrics
 
@@ -36,15 +33,14 @@ ANSWER_LIMIT_BYTES = 512 * 1024 * 1024
 PROBE_S = 300.0
 """How long a detected site is valid."""
 COUNT_S = 15.0
-"""Time between two questions for the energy counters."""
+"""Time between two questions for the energy counters, and for the errors of GPUs."""
 _ENERGY = dcgm.FIELDS[156]
-JOIN_S = 30.0
-"""Time between two questions who holds which GPU."""
+_XID, _FAILED, _PENDING = dcgm.FIELDS[230], dcgm.FIELDS[395], dcgm.FIELDS[396]
 LABELS_SEEN_S = 86400.0
-"""How far back a label style is searched: at this instant no pod may hold a GPU."""
+"""How far back label styles are searched: at this instant no pod may hold a GPU."""
 
 _SM = dcgm.SIGNALS[0]
-_BAD = (OSError, AnswerError, PrometheusApiClientException, ValueError, LookupError, TypeError)
+_BAD = (OSError, AnswerError, ValueError, LookupError, TypeError)
 Query = Callable[[Site, dcgm.Field, str, float, Selection], str]
 
 
@@ -76,13 +72,13 @@ class PrometheusCollector:
         self._matchers = promql.operator_matchers(matchers or {})
         self._timeout_s, self._workers, self._refresh = timeout_s, workers, refresh
         self._session = http_session(workers, headers)
-        self._client = PrometheusConnect(self.url, session=self._session, timeout=timeout_s, retry=Retry(total=0))
-        watched_session(self._session)  # the client has mounted an adapter of its own
         self._site: Site | None = None
         self._probed_s = float("-inf")
+        self._unprobed = ""  # what was missing from the answers of the last probe
         self._gaps: dict[tuple[str, str, str], Gap] = {}
-        self._joins, self._looked_s, self._sightings = joins, float("-inf"), Sightings()
+        self._joins, self._join = joins, PodJoin(self._fetch)
         self._energy, self._counted_s = EnergyCounters(), float("-inf")
+        self._errors: Errors | None = None
         self._training = TrainingMetrics(self._fetch, self._matchers)
         self._reset()
 
@@ -90,6 +86,8 @@ class PrometheusCollector:
         self._entities = Entities()
         self._windows: dict[float, WindowAnswer] = {}
         self._current: dict[str, str] = {}  # entity -> profile, for series that are alive
+        self._whole = False  # a whole answer has said which are
+        self._cut = False  # a part of the data is missing from an answer
 
     def collect(self, now_s: float) -> Batch:
         """Run the queries that are due and return the windows as of `now_s` (seconds since the epoch)."""
@@ -119,31 +117,19 @@ class PrometheusCollector:
         telemetry, gaps = assemble(self.name, self.windows_s, windows, self._entities, alive, now_s - newest)
         for gap in gaps:
             self._gap(gap.object_id, gap.signal, gap.reason)
-        batch = Batch(self.name, now_s, telemetry=telemetry, gaps=tuple(self._gaps.values()))
+        gaps_found = tuple(self._gaps.values())
+        batch = Batch(self.name, now_s, telemetry=telemetry, gaps=gaps_found, errors=self._errors)
         if len(self._entities.ids) > 2 * len(telemetry.entity_ids) + 1000:
             self._reset()  # most entities seen so far have disappeared
         return batch
 
     def attributions(self, now_s: float) -> tuple[Attribution, ...]:
-        """Containers on each entity, by the current label style. Raises the client's errors."""
-        site = self._detect(now_s)
-        rows: dict[tuple[str, Owner], list[float]] = {}
-        for place, number in enumerate((203, 252)):
-            for name in site.names_of(dcgm.FIELDS[number]):
-                for row in self._fetch(promql.owner_query(site, name), now_s)[0]:
-                    labels = row.metric
-                    entity = dcgm.entity_id(labels.UUID or labels.uuid, labels.GPU_I_ID)
-                    names = (site.namespace_label, site.pod_label, site.container_label)
-                    namespace, pod, container = (str(getattr(labels, name)) for name in names)
-                    cleaned, _ = dcgm.clean(dcgm.FIELDS[number], np.array(float(row.value[1])))
-                    owner = (namespace, pod, container)
-                    rows.setdefault((entity, owner), [np.nan, np.nan])[place] = float(cleaned)
-        use = np.array(list(rows.values())).reshape(-1, 2)
-        return attribute(Owned(tuple(e for e, _ in rows), tuple(p for _, p in rows), use[:, 0], use[:, 1]))
+        """Containers on each entity. Raises the client's errors."""
+        return self._join.attributions(self._detect(now_s), now_s)
 
     def sightings(self) -> Sightings:
         """GPUs and instances with their nodes, and the pods on them, as of the last `collect` with `joins`."""
-        return self._sightings
+        return self._join.sightings
 
     def training(self, now_s: float) -> Mapping[tuple[str, str], Told]:
         """What training programs report of each pod, as of the last `collect` with `joins`."""
@@ -154,7 +140,7 @@ class PrometheusCollector:
         return self._energy.power_w(now_s)
 
     def _count(self, pool: ThreadPoolExecutor, site: Site, now_s: float) -> None:
-        """Read the energy counters and the times of their samples, every `COUNT_S`."""
+        """Read the energy counters, the times of their samples, and the errors of GPUs, every `COUNT_S`."""
         if 0 <= now_s - self._counted_s < COUNT_S:
             return
         self._counted_s = now_s
@@ -166,28 +152,22 @@ class PrometheusCollector:
                 energy_mj, _ = dcgm.clean(_ENERGY, np.array(list(values.values()), float))
                 at_s = [times.get(uuid, np.nan) for uuid in values]
                 self._energy.take(zip(values, at_s, energy_mj.tolist(), strict=True))
+        asked = [
+            (given, promql.codes_query(site, name))
+            for given in (_XID, _FAILED, _PENDING)
+            for name in site.names_of(given)
+        ]
+        self._errors = _errors_of(self._run(pool, now_s, asked)) if asked else None
 
     def _look(self, site: Site, now_s: float) -> None:
-        """Ask where the GPUs are and who holds them, every `JOIN_S`; a failure is a gap and keeps the last answer."""
-        if 0 <= now_s - self._looked_s < JOIN_S:
-            return
-        self._looked_s = now_s
+        """Ask where the GPUs are and who holds them; a failure is a gap and keeps the last answer."""
         try:
-            rows = [
-                row.metric
-                for number in (203, 252)
-                for name in site.names_of(dcgm.FIELDS[number])
-                for row in self._fetch(promql.place_query(site, name), now_s)[0]
-            ]
-            seen = {
-                Sighting(labels.UUID or labels.uuid, labels.GPU_I_ID, labels.GPU_I_PROFILE, promql.host_of(labels))
-                for labels in rows
-                if labels.UUID or labels.uuid
-            }
-            ordered = sorted(seen, key=lambda each: (each.host, each.uuid, each.gi_id))
-            self._sightings = Sightings(tuple(ordered), self.attributions(now_s))
+            partial = self._join.ask(site, now_s)
         except _BAD as error:
             self._gap("", "pods", f"GPUs cannot be joined with pods: {reason_of(error)}")
+        else:
+            if partial:
+                self._gap("", "pods", f"partial answer: {partial}; what it does not name stays as it was")
 
     def _ask_training(self, now_s: float) -> None:
         """Ask for the metrics of training programs; a failure is a gap and keeps the last answer for a while."""
@@ -199,48 +179,57 @@ class PrometheusCollector:
     # --- the site ------------------------------------------------------------------------------
 
     def _detect(self, now_s: float) -> Site:
-        """The site, probed again when it holds no series or is older than PROBE_S. A new style discards the answers."""
-        if self._site is not None and self._site.names and 0 <= now_s - self._probed_s < PROBE_S:
-            return self._site
-        names = self._values("__name__", promql.any_of(list(dcgm.BY_NAME), self._matchers), now_s, max(self.windows_s))
+        """The site, probed again when it holds no series or is older than PROBE_S. A new style discards the answers.
+
+        A probe of a part of the data changes nothing that is known.
+        """
+        if self._site is None or not self._site.names or not 0 <= now_s - self._probed_s < PROBE_S:
+            found, self._unprobed = self._probe(now_s)
+            if self._site is None or not self._site.names or not self._unprobed:
+                if found != self._site:
+                    self._reset()
+                self._site = found
+            self._probed_s = now_s
+        if self._unprobed:
+            self._gap("", "", f"partial answer: {self._unprobed}; there may be series that are not known")
+        return self._site
+
+    def _probe(self, now_s: float) -> tuple[Site, str]:
+        """The site as it is now, and what is missing from the answers about it."""
+        missing: list[str] = []
+
+        def ask(label: str, match: str, back_s: float) -> list[str]:
+            values, gone = self._values(label, match, now_s - back_s, now_s)
+            missing.append(gone)
+            return values
+
+        longest_s = max(self.windows_s)
+        names = ask("__name__", promql.any_of(list(dcgm.BY_NAME), self._matchers), longest_s)
         site = Site(frozenset(names), matchers=self._matchers)
         if names:
-            match = promql.any_of(names, self._matchers)
-            ask = partial(self._values, match=match, now_s=now_s, back_s=LABELS_SEEN_S)
-            recent = partial(self._values, match=match, now_s=now_s, back_s=max(self.windows_s))
-            pod, namespace, container = "pod", "namespace", "container"
-            if ask("exported_pod"):
-                pod, namespace, container = "exported_pod", "exported_namespace", "exported_container"
-            elif ask("pod_name"):
-                pod, namespace, container = "pod_name", "pod_namespace", "container_name"
+            recent = partial(ask, match=promql.any_of(names, self._matchers), back_s=longest_s)
             site = Site(
                 frozenset(names),
                 ("UUID", "uuid") if recent("uuid") else ("UUID",),
-                pod,
-                namespace,
-                container,
+                tuple(style for style in promql.STYLES if recent(style.pod, back_s=LABELS_SEEN_S)),
                 mig=any(recent("GPU_I_ID")),
                 vgpu=any(recent("vgpu")),
                 jobs=tuple(recent("job")),
                 matchers=self._matchers,
             )
-        if site != self._site:
-            self._reset()
-        self._site, self._probed_s = site, now_s
-        return site
+        return site, next(filter(None, missing), "")
 
-    def _values(self, label: str, match: str, now_s: float, back_s: float) -> list[str]:
-        params = {"match[]": match, "start": f"{now_s - back_s:.3f}", "end": f"{now_s:.3f}"}
-        with within(self._timeout_s):
-            return [str(value) for value in self._client.get_label_values(label, params=params) if value]
+    def _values(self, label: str, match: str, from_s: float, to_s: float) -> tuple[list[str], str]:
+        """Values of a label between two times, and what is missing from the answer."""
+        params = {"match[]": match, "start": f"{from_s:.3f}", "end": f"{to_s:.3f}"}
+        address = f"{self.url}/api/v1/label/{label}/values"
+        return promql.values_of(get_limited(self._session, address, self._timeout_s, ANSWER_LIMIT_BYTES, params))
 
     def _targets_down(self, site: Site, now_s: float) -> None:
         if not site.jobs:
             return
         try:
-            with within(self._timeout_s):
-                down = self._client.custom_query(promql.down_query(site), params={"time": f"{now_s:.3f}"})
-            names = [str(row["metric"].get("instance", "")) for row in down]
+            names = [row.metric.instance for row in self._fetch(promql.down_query(site), now_s).rows]
         except _BAD as error:
             self._gap("", "", f"cannot determine which targets are down: {reason_of(error)}")
             return
@@ -249,7 +238,7 @@ class PrometheusCollector:
 
     # --- bulk ----------------------------------------------------------------------------------
 
-    def _fetch(self, query: str, now_s: float) -> tuple[list[Row], list[str]]:
+    def _fetch(self, query: str, now_s: float) -> Answered:
         params = {"query": query, "time": f"{now_s:.3f}", "timeout": f"{math.ceil(self._timeout_s)}s"}
         address = f"{self.url}/api/v1/query"
         return promql.decode(get_limited(self._session, address, self._timeout_s, ANSWER_LIMIT_BYTES, params))
@@ -263,12 +252,13 @@ class PrometheusCollector:
         for given, future in pending:
             signal = given.signal
             try:
-                rows, warnings = future.result()
+                rows, warnings, missing = future.result()
             except _BAD as error:
                 self._gap("", signal, f"query of {given.names[0]} failed: {reason_of(error)}")
                 continue
             for warning in warnings:
                 self._gap("", signal, f"partial answer: {warning}")
+            self._cut = self._cut or bool(missing)
             answers.append((given, rows))
         return answers
 
@@ -326,12 +316,17 @@ class PrometheusCollector:
             for name in site.names_of(given)
             for instances in ((False, True) if site.mig and given.id != 203 else (False,))
         ]
+        self._cut = False
         answers = self._run(pool, now_s, asked)
-        self._current = {
-            dcgm.entity_id(row.metric.UUID or row.metric.uuid, row.metric.GPU_I_ID): row.metric.GPU_I_PROFILE
+        current = {
+            dcgm.entity_id(_uuid(row), row.metric.GPU_I_ID): row.metric.GPU_I_PROFILE
             for _, rows in answers
             for row in rows
         }
+        if self._cut and not self._whole:  # a board is not known by some of its instances
+            current = {entity: profile for entity, profile in current.items() if "/" not in entity}
+        self._current = {**self._current, **current} if self._cut else current
+        self._whole = self._whole or not self._cut
         newest = np.empty(0)
         for _, rows in answers:
             columns, numbers = self._columns(rows)
@@ -380,6 +375,32 @@ class PrometheusCollector:
 
     def _gap(self, object_id: str, signal: str, reason: str) -> None:
         self._gaps[object_id, signal, reason] = Gap(self.name, object_id, signal, reason)
+
+
+def _errors_of(answers: Iterable[tuple[dcgm.Field, list[Row]]]) -> Errors:
+    """One row for each code that a GPU or an instance shows now."""
+    entities: list[str] = []
+    found: list[tuple[int, int]] = []
+    for given, rows in answers:
+        codes, faults = dcgm.clean(given, np.array([_code(row) for row in rows]))
+        for row, code, fault in zip(rows, codes.tolist(), faults.tolist(), strict=True):
+            if fault == dcgm.Fault.OK and _uuid(row):
+                entities.append(dcgm.entity_id(_uuid(row), row.metric.GPU_I_ID))
+                bad = REMAP_FAILED if given is _FAILED else REMAP_PENDING
+                found.append(
+                    (int(code), REMAP_UNKNOWN) if given is _XID else (UNKNOWN_XID, bad if code else REMAP_NONE)
+                )
+    names = np.empty(len(entities), object)
+    names[:] = entities
+    table = np.array(found, np.int32).reshape(-1, 2)
+    return Errors(names, table[:, 0].copy(), table[:, 1].astype(np.int8))
+
+
+def _code(row: Row) -> float:
+    try:
+        return float(row.metric.code)
+    except ValueError:
+        return math.nan
 
 
 def _uuid(row: Row) -> str:

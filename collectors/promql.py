@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,14 +27,28 @@ _SAME_EXPORTER = ("job", "instance", "hpc_job")  # series that differ in these h
 
 
 @dataclass(frozen=True, slots=True)
+class Style:
+    """Labels that name the container that a sample is of."""
+
+    pod: str
+    namespace: str
+    container: str
+
+
+EXPORTED = Style("exported_pod", "exported_namespace", "exported_container")
+"""Prometheus renames the labels of the exporter where the target has labels of these names."""
+PLAIN = Style("pod", "namespace", "container")
+STYLES = (EXPORTED, Style("pod_name", "pod_namespace", "container_name"), PLAIN)
+"""For each series the first whose pod is there counts. The second is that of exporter 1.x."""
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """The detected GPU metrics of one Prometheus. Every selector is built from it."""
 
     names: frozenset[str]  # metric names with samples in the longest window
     uuid_labels: tuple[str, ...] = ("UUID",)
-    pod_label: str = "pod"  # exported_pod where the exporter's own pod uses the name; never both
-    namespace_label: str = "namespace"
-    container_label: str = "container"
+    styles: tuple[Style, ...] = ()  # those of `STYLES` that any target uses
     mig: bool = False
     vgpu: bool = False  # samples are copied to each pod that shares a GPU
     jobs: tuple[str, ...] = ()
@@ -84,7 +98,10 @@ def series(site: Site, name: str, field: dcgm.Field, selection: Selection) -> st
     elif site.mig and (field.level is not dcgm.Level.BOARD or field.signal == dcgm.SIGNALS[0]):
         parts.append(matcher("GPU_I_ID", "=", ""))
     if site.vgpu and selection.shared is not None:
-        parts.append(matcher(site.pod_label, "!=" if selection.shared else "=", ""))
+        pod = (*site.styles, PLAIN)[0].pod
+        parts.append(matcher(pod, "!=" if selection.shared else "=", ""))
+        if not selection.shared:
+            parts.append(matcher("vgpu", "=", ""))  # targets of another style have copies too
     return f"{name}{{{','.join(parts)}}}"
 
 
@@ -126,12 +143,23 @@ def last_query(site: Site, field: dcgm.Field, name: str, selection: Selection) -
     return f"max by ({_by(site, selection)}) ({series(site, name, field, selection)})"
 
 
-def owner_query(site: Site, name: str) -> str:
-    """Latest value by entity and container; 90 s back, so that a pod that has gone disappears soon."""
-    owner = (site.namespace_label, site.pod_label, site.container_label)
-    labels = ", ".join((*site.uuid_labels, "GPU_I_ID", *owner))
-    parts = ",".join((*site.matchers, matcher(site.pod_label, "!=", "")))
-    return f"max by ({labels}) (last_over_time({name}{{{parts}}}[90s]))"
+def codes_query(site: Site, name: str) -> str:
+    """The newest values of a code, each as a label `code`, by entity: of two different ones neither is lost."""
+    labels = ", ".join((*site.uuid_labels, "GPU_I_ID"))
+    return f'count_values by ({labels}) ("code", {name}{{{",".join(site.matchers)}}})'
+
+
+def owner_query(site: Site, name: str, style: Style) -> str:
+    """Latest value by entity and container, of the series of one style; 90 s back, so that a pod that has gone
+    disappears soon.
+
+    A plain label that the target itself has names the pod of the exporter.
+    """
+    labels = ", ".join((*site.uuid_labels, "GPU_I_ID", style.namespace, style.pod, style.container))
+    before = [matcher(each.pod, "=", "") for each in site.styles[: site.styles.index(style)]]
+    parts = ",".join((*site.matchers, *before, matcher(style.pod, "!=", "")))
+    own = f" unless on (job, instance, namespace, pod) up{{{','.join(site.matchers)}}}" if style == PLAIN else ""
+    return f"max by ({labels}) (last_over_time({name}{{{parts}}}[90s]){own})"
 
 
 def place_query(site: Site, name: str) -> str:
@@ -184,6 +212,7 @@ class Labels(msgspec.Struct, gc=False):
     container: str = ""
     exported_container: str = ""
     container_name: str = ""
+    code: str = ""  # of `codes_query`
 
 
 class Row(msgspec.Struct, gc=False):
@@ -228,26 +257,58 @@ _RAW = msgspec.json.Decoder(_RawAnswer)
 _ROW = msgspec.json.Decoder(Row)
 
 
-def decode(body: bytes) -> tuple[list[Row], list[str]]:
-    """`(series, warnings)` of an instant query. A series that cannot be read is left out, and a warning names it.
+class Answered(NamedTuple):
+    """The series of an instant query. `partial` names a part of the data that is missing, "" where none is."""
+
+    rows: list[Row]
+    warnings: list[str]
+    partial: str = ""
+
+
+def decode(body: bytes) -> Answered:
+    """The answer to an instant query. A series that cannot be read is left out, and a warning names it.
 
     Raises `AnswerError`.
     """
+    unread = ""
     try:
         answer = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        answer = _one_by_one(body)
+        answer, unread = _one_by_one(body)
     if answer.status != "success":
         raise AnswerError(answer.error or f"status {answer.status!r}")
     rows = [row for row in answer.data.result if _is_number(row.value[1])]
     warnings = [text for text in answer.warnings if not text.startswith(_INFO)]
     lost = len(answer.data.result) - len(rows)
-    lost_text = [f"{lost} series have a value that is no number; they do not count"] if lost else []
-    return rows, [*warnings, *lost_text]
+    odd = [unread] if unread else []
+    odd += [f"{lost} series have a value that is no number; they do not count"] if lost else []
+    return Answered(rows, [*warnings, *odd], _partial(answer.warnings))
 
 
-def _one_by_one(body: bytes) -> _Answer:
-    """An answer with the series that can be read. Raises `AnswerError`."""
+class _Values(msgspec.Struct):
+    status: str = "success"
+    data: list[str] = []
+    error: str = ""
+    warnings: list[str] = []
+
+
+def values_of(body: bytes) -> tuple[list[str], str]:
+    """The values of a label, and what the answer says of a part that is missing ("": none is). Raises `AnswerError`."""
+    try:
+        answer = msgspec.json.decode(body, type=_Values)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AnswerError(f"not a Prometheus response: {error}") from None
+    if answer.status != "success":
+        raise AnswerError(answer.error or f"status {answer.status!r}")
+    return [each for each in answer.data if each], _partial(answer.warnings)
+
+
+def _partial(warnings: Sequence[str]) -> str:
+    return next((shown(text) for text in warnings if not text.startswith(_ABOUT_QUERY)), "")
+
+
+def _one_by_one(body: bytes) -> tuple[_Answer, str]:
+    """An answer with the series that can be read, and a text about the others. Raises `AnswerError`."""
     try:
         raw = decoded(_RAW.decode, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -258,7 +319,7 @@ def _one_by_one(body: bytes) -> _Answer:
             rows.append(_ROW.decode(each))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             lost = lost or f"series cannot be read, and do not count; the first: {error}"
-    return _Answer(raw.status, _Data(rows), raw.error, [*raw.warnings, *([lost] if lost else [])])
+    return _Answer(raw.status, _Data(rows), raw.error, raw.warnings), lost
 
 
 class Series(msgspec.Struct, gc=False):
@@ -283,8 +344,8 @@ def series_of(body: bytes) -> tuple[list[Series], str]:
         raise AnswerError(f"not a Prometheus response: {error}") from None
     if answer.status != "success":
         raise AnswerError(answer.error or f"status {answer.status!r}")
-    if partial := [text for text in answer.warnings if not text.startswith(_ABOUT_QUERY)]:
-        raise AnswerError(f"partial answer: {shown(partial[0])}")
+    if partial := _partial(answer.warnings):
+        raise AnswerError(f"partial answer: {partial}")
     known: dict[tuple[tuple[str, str], ...], Series] = {}
     twice: dict[tuple[tuple[str, str], ...], str] = {}
     odd: list[str] = []

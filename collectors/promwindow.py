@@ -151,6 +151,6 @@ def _board_samples(samples: I32, age_s: F64, made: Bools, entities: Entities, al
     rows = np.flatnonzero((parent >= 0) & alive)
     fewest, oldest = np.full(len(parent), np.iinfo(np.int32).max, np.int32), np.zeros(len(parent))
     np.minimum.at(fewest, parent[rows], samples[rows])
-    np.maximum.at(oldest, parent[rows], age_s[rows])
+    np.maximum.at(oldest, parent[rows], np.nan_to_num(age_s[rows], nan=np.inf))
     samples[made] = fewest[made]
     age_s[made] = oldest[made]

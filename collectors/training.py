@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from types import MappingProxyType
 
-from collectors.promql import Row
+from collectors.promql import Answered, AnswerError
 
 ASK_S = 30.0
 """Time between two queries."""
@@ -42,16 +42,14 @@ NOBODY: Mapping[Pod, Told] = MappingProxyType({})
 class TrainingMetrics:
     """The newest answer of a Prometheus about all pods."""
 
-    def __init__(
-        self, fetch: Callable[[str, float], tuple[list[Row], list[str]]], matchers: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, fetch: Callable[[str, float], Answered], matchers: tuple[str, ...] = ()) -> None:
         """`fetch(query, now_s)` asks and raises; `matchers` restrict both queries."""
         self._fetch, self._matchers = fetch, matchers
         self._asked_s = self._answered_s = -inf
         self._told = NOBODY
 
     def ask(self, now_s: float) -> None:
-        """Ask where that is due. Raises what `fetch` raises; the answer of before stays."""
+        """Ask where that is due. Raises what `fetch` raises, and for a partial answer; the one of before stays."""
         if 0 <= now_s - self._asked_s < ASK_S:
             return
         self._asked_s = now_s
@@ -68,8 +66,11 @@ class TrainingMetrics:
     def _times(self, metric: str, now_s: float) -> dict[Pod, float]:
         """The time that each pod reports. Where two targets report different ones for a pod, the older one counts."""
         query = f"max by ({', '.join(_OF_POD)}) ({metric}{{{','.join(self._matchers)}}})"
+        answer = self._fetch(query, now_s)
+        if answer.partial:  # of two targets that differ, the older time may be the missing one
+            raise AnswerError(f"partial answer: {answer.partial}")
         found: dict[Pod, float] = {}
-        for row in self._fetch(query, now_s)[0]:
+        for row in answer.rows:
             labels, at_s = row.metric, float(row.value[1])
             pod = (labels.exported_namespace or labels.namespace, labels.exported_pod or labels.pod)
             if all(pod) and isfinite(at_s) and at_s > 0:

@@ -48,7 +48,14 @@ NODES: dict[str, list[str]] = {
         render([Device("GPU-a0", pod="first").reading({1002: 0.2}), Device("GPU-a1", 1)], node="node-a"),
         render([Device("GPU-a0", pod="second").reading({1002: 0.8}), Device("GPU-a1", 1)], node="node-a"),
     ],
-    "node-new": [render([Device("GPU-new", pod="train-1")], node="node-new", new_names=True, host_label="Hostname")],
+    "node-new": [
+        render(
+            [Device("GPU-new", pod="train-1").reading({230: 79.0, 395: 1.0})],
+            node="node-new",
+            new_names=True,
+            host_label="Hostname",
+        )
+    ],
     "node-mig": [render(MIG, node="node-mig")],
     "node-old": [
         render(
@@ -112,12 +119,13 @@ def zone_of(node: str) -> str:
 
 @contextmanager
 def prometheus(binary: str, exporters: str, down_port: int, folder: Path) -> Iterator[str]:
-    """A Prometheus that scrapes each node each second, as a ServiceMonitor without honorLabels would."""
+    """A Prometheus that scrapes each node each second, as a ServiceMonitor without honorLabels would; one with it."""
     host = urlsplit(exporters).netloc
     jobs = [
         {
             "job_name": "gpu",
             "metrics_path": f"/{node}",
+            "honor_labels": node == "node-mig",
             "static_configs": [
                 {
                     "targets": [host],
@@ -162,7 +170,7 @@ def until(collector: PrometheusCollector, holds: Callable[[Batch], bool]) -> Bat
             check_batch(batch, "prometheus", now_s)
             return batch
         assert time.monotonic() < end_s, batch
-        collector._probed_s = float("-inf")  # the site has just started: look again
+        collector._probed_s = collector._counted_s = float("-inf")  # the site has just started: look again
         time.sleep(0.1)
 
 
@@ -176,6 +184,16 @@ def table(batch: Batch, what: str) -> dict[str, np.ndarray]:
 def samples_of(batch: Batch, entity: str) -> int:
     """Samples of the longest window; 0 for an unknown entity."""
     return int(table(batch, "samples")[entity][-1]) if batch.telemetry and entity in table(batch, "samples") else 0
+
+
+def errors(batch: Batch) -> set[tuple[str, int, int]]:
+    """(GPU, XID, row remapping) of the GPUs that show one of them, whatever the rows of the batch."""
+    shown, found = batch.errors, dict[str, tuple[int, int]]()
+    assert shown is not None
+    for entity, xid, remap in zip(shown.entity_ids, shown.xid.tolist(), shown.remap.tolist(), strict=True):
+        before = found.get(entity, (-1, -1))
+        found[entity] = (max(before[0], xid), max(before[1], remap))
+    return {(entity, xid, remap) for entity, (xid, remap) in found.items() if xid > 0 or remap > 0}
 
 
 def reasons(batch: Batch, entity: str) -> str:
@@ -214,6 +232,7 @@ def test_prometheus_and_direct_scrape_agree(require_tool: Callable[[str], str], 
     assert table(first, "mean")["GPU-a0"][0, 0] == pytest.approx(0.2)
     check_agreement(batch, second)
     check_values(batch)
+    assert errors(batch) == errors(second) == {("GPU-new", 79, 2)}
     for found in (batch, second):
         assert "DCGM_FI_PROF_DRAM_ACTIVE" in reasons(found, "GPU-blank")
         assert "blank" in reasons(found, "GPU-blank")

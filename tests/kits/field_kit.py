@@ -27,6 +27,7 @@ from collectors.kubernetes.collector import KubernetesCollector, Options
 from collectors.kubernetes.source import Cluster
 from tests.kits.kube_api import PLURAL, Canned
 from tests.kits.kube_objects import EPOCH_S, stamp
+from tests.kits.stored import Scraped, StoredCollector
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parents[1] / "data" / "field"
@@ -207,9 +208,10 @@ def play_objects(
     acts: bool = False,
     effects: bool = False,
     change: Mapping[float, Sequence[Json]] | None = None,
+    stored_s: float = 0.0,
 ) -> Played:
     """Play objects and a specification of exporters. `effects`: cordons and evictions come about. `change`: objects
-    that are written at these seconds.
+    that are written at these seconds. `stored_s`: a Prometheus scrapes the exporters this often, and is asked.
     """
     clock, api, played = SimpleNamespace(t_s=0.0), Canned(), Played()
     api.put(*(each for each in objects if each["kind"] in PLURAL))
@@ -222,7 +224,10 @@ def play_objects(
         def fetch(url: str) -> bytes:
             return exposition(spec or {}, urls[url], clock.t_s).encode()
 
-        sources.append(ExporterCollector([Target(url, "") for url in urls], fetch, interval_s=1.0))
+        if stored_s:
+            sources.append(_prometheus(spec or {}, nodes, stored_s))
+        else:
+            sources.append(ExporterCollector([Target(url, "") for url in urls], fetch, interval_s=1.0))
         kubernetes.join(sources[-1])
     fresh: list[Instruction] = []
 
@@ -265,6 +270,16 @@ def play_objects(
                 _carry_out(api, each, proposals[each.proposal_id])
         fresh.clear()
     return played
+
+
+def _prometheus(spec: Json, nodes: Sequence[str], scrape_s: float) -> StoredCollector:
+    """A Prometheus that scrapes the exporter of each node; the labels of the exporter give way to its own."""
+
+    def target(node: str) -> Scraped:
+        own = {"job": "dcgm", "instance": f"{node}:9400", "namespace": "gpu-operator", "pod": f"exporter-{node}"}
+        return Scraped(lambda at_s: exposition(spec, node, at_s - EPOCH_S), own)
+
+    return StoredCollector([target(node) for node in nodes], EPOCH_S, scrape_s=scrape_s, joins=True, workers=1)
 
 
 def _carry_out(api: Canned, instruction: Instruction, proposal: Proposal) -> None:

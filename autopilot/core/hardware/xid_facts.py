@@ -78,6 +78,11 @@ def gpu_remedies(gpus: GpuTable) -> I8:
     return np.maximum(remedies(gpus.xid), memory)
 
 
+def node_restarts(gpus: GpuTable) -> Bools:
+    """GPUs whose XID asks for a restart of their node, also where their memory asks for more. Shape [gpus]."""
+    return np.asarray(remedies(gpus.xid) == Remedy.RESTART_NODE)
+
+
 def error_of(gpus: GpuTable, gpu: int) -> str:
     """The gravest error of a GPU in words."""
     code = int(gpus.xid[gpu])
@@ -91,7 +96,6 @@ def error_of(gpus: GpuTable, gpu: int) -> str:
 @kept_while_same
 def out_of_use(nodes: NodeTable, gpus: GpuTable) -> tuple[Bools, Bools]:
     """Nodes and GPUs that take no new work because of errors. Shapes [nodes], [gpus]."""
-    remedy = gpu_remedies(gpus)
     bad_node = np.zeros(len(nodes.id), np.bool_)
-    bad_node[gpus.node[remedy == Remedy.RESTART_NODE]] = True
-    return bad_node, remedy > Remedy.NONE
+    bad_node[gpus.node[node_restarts(gpus)]] = True
+    return bad_node, gpu_remedies(gpus) > Remedy.NONE

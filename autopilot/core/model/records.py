@@ -103,7 +103,7 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Faults that GPUs reported, by entity; -1 where the source does not report the value."""
+    """Faults that GPUs reported; -1 where the source does not report the value. An entity may have several rows."""
 
     entity_ids: Texts
     xid: I32

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.hardware.xid_facts import Remedy, gpu_remedies, out_of_use
+from autopilot.core.hardware.xid_facts import node_restarts, out_of_use
 from autopilot.core.model.changes import CordonChange
 from autopilot.core.model.memory import ControllerMemory, CordonRecord
 from autopilot.core.model.records import Observation, Proposal
@@ -35,8 +35,7 @@ def to_cordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
 
 def condemning(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     """GPUs whose error asks for a restart of their node, and whose geometry does not change. Shape [gpus]."""
-    broken: Bools = gpu_remedies(snapshot.gpus) == Remedy.RESTART_NODE
-    return broken & ~under_recut(memory, snapshot)
+    return node_restarts(snapshot.gpus) & ~under_recut(memory, snapshot)
 
 
 def to_uncordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.hardware.dcgm import RATIO_SLACK, Quality
+from autopilot.core.hardware.xid_facts import Remedy, remedies
 from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import F32, GPU_MILLI, I8, Bools, ClusterSnapshot, SignalTable
@@ -77,10 +78,11 @@ def doubts(snapshot: ClusterSnapshot, stale_s: float) -> I8:
 
 def gaps_of(snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
     """A gap for each signal with values that no hardware gives, for each MIG profile that is unknown, for GPUs that
-    are busy although no workload holds them, and for GPUs whose counters contradict each other.
+    are busy although no workload holds them, for GPUs whose counters contradict each other, and for each XID that does
+    not say what the GPU needs.
     """
     telemetry, found = snapshot.telemetry, [*_unknown_profiles(snapshot), *_busy_without_workload(snapshot)]
-    found += _contradictions(snapshot)
+    found += _contradictions(snapshot) + _unclear_errors(snapshot)
     names = np.concatenate([snapshot.gpus.uuid, snapshot.instances.id])
     for row, signal in enumerate(telemetry.signals):
         if signal not in HIGHEST:
@@ -123,6 +125,18 @@ def _busy_without_workload(snapshot: ClusterSnapshot) -> list[Gap]:
     more = f", and {len(found) - 1} others with it" if len(found) > 1 else ""
     reason = f"busy on {found[0].node} although no workload holds it{more}: find its processes before work starts there"
     return [Gap("telemetry", found[0].entity_id, "sm_active_ratio", reason)]
+
+
+def _unclear_errors(snapshot: ClusterSnapshot) -> list[Gap]:
+    """One gap for each XID with which a person must say what the GPU needs."""
+    gpus, found = snapshot.gpus, []
+    unclear = remedies(gpus.xid) == Remedy.INSPECT
+    for code in np.unique(gpus.xid[unclear]).tolist():
+        rows = np.flatnonzero(gpus.xid == code)
+        others = f", nor of {len(rows) - 1} others" if len(rows) > 1 else ""
+        reason = f"XID {code} does not say what the GPU needs{others}: no new work until a person has looked"
+        found.append(Gap("telemetry", str(gpus.uuid[rows[0]]), "xid_code", reason))
+    return found
 
 
 def _contradictions(snapshot: ClusterSnapshot) -> list[Gap]:

@@ -37,7 +37,8 @@ def answer(*rows: Any, **more: Any) -> bytes:
 )
 def test_a_series_that_cannot_be_read_is_left_out_and_named(bad: Any) -> None:
     """The others count, and a warning says what was left out."""
-    rows, warnings = decode(answer(GOOD, bad, GOOD))
+    rows, warnings, partial = decode(answer(GOOD, bad, GOOD))
+    assert not partial
     assert [row.value[1] for row in rows] == ["7", "7"]
     assert len(warnings) == 1
     assert "series" in warnings[0]

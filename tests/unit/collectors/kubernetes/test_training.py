@@ -11,7 +11,7 @@ import pytest
 
 from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S
 from autopilot.core.checkpoints.losses import stop_losses
-from collectors.promql import Labels, Row
+from collectors.promql import Answered, AnswerError, Labels, Row
 from collectors.training import ASK_S, KEPT_S, NOBODY, Told, TrainingMetrics
 from tests.kits.kube_objects import EPOCH_S, node, pod
 from tests.unit.collectors.kubernetes.view import Seen, row
@@ -121,15 +121,15 @@ class Answers:
     """A Prometheus with fixed answers: time of the checkpoint by labels, and no heartbeat."""
 
     def __init__(self, *rows: tuple[Labels, float]) -> None:
-        self.rows, self.asked, self.fails = list(rows), 0, False
+        self.rows, self.asked, self.fails, self.partial = list(rows), 0, False, ""
 
-    def __call__(self, query: str, now_s: float) -> tuple[list[Row], list[str]]:
+    def __call__(self, query: str, now_s: float) -> Answered:
         self.asked += 1
         if self.fails:
             raise OSError("connection refused")
         assert 'cluster="a"' in query
         rows = self.rows if "checkpoint" in query else []
-        return [Row(labels, (now_s, str(value))) for labels, value in rows], []
+        return Answered([Row(labels, (now_s, str(value))) for labels, value in rows], [], self.partial)
 
 
 def test_labels_of_the_program_name_the_pod() -> None:
@@ -163,3 +163,15 @@ def test_an_answer_counts_for_a_while_where_prometheus_fails() -> None:
         metrics.ask(2 * ASK_S)
     assert metrics.told(ASK_S + KEPT_S) is first
     assert metrics.told(ASK_S + KEPT_S + 1) == {}
+
+
+def test_an_answer_of_a_part_of_the_data_is_none() -> None:
+    """The older time of a pod may be in the missing part: the last whole answer counts, for a while."""
+    answers = Answers((Labels(namespace="team", pod="p0"), 400.0))
+    metrics = TrainingMetrics(answers, ('cluster="a"',))
+    metrics.ask(0.0)
+    whole = metrics.told(0.0)
+    answers.rows, answers.partial = [(Labels(namespace="team", pod="p0"), 900.0)], "a store is away"
+    with pytest.raises(AnswerError, match="a store is away"):
+        metrics.ask(ASK_S)
+    assert metrics.told(ASK_S) is whole
