@@ -19,6 +19,7 @@ from simulator.checkers.gangs import Gangs
 from simulator.checkers.geometry import Geometry
 from simulator.checkers.gpu_errors import Errors
 from simulator.checkers.guarantees import Guarantees
+from simulator.checkers.healthy import Healthy
 from simulator.checkers.limits import Limits
 from simulator.checkers.min_runtime import MinRuntime
 from simulator.checkers.modes import Modes
@@ -54,6 +55,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Slo,
         Limits,
         Errors,
+        Healthy,
         Advance,
         Floors,
         Ceilings,

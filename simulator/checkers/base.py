@@ -144,7 +144,8 @@ class World:
     """What a checker may use besides the facts: the hardware at the start, the jobs, the limits.
 
     `services` returns the services as their users see them at a time; None: there are none. `physics`: durations of
-    operations in this world; None: they are not checked.
+    operations in this world; None: they are not checked. `ill`: whether a job lacks a member, hangs, or is leaving.
+    `works`: whether the GPUs of a job worked in the half hour before a time; None: nobody knows.
     """
 
     inventory: Inventory
@@ -152,6 +153,8 @@ class World:
     rules: Rules = field(default_factory=Rules)
     services: Callable[[float], ServiceTable] | None = None
     physics: Physics | None = None
+    ill: Callable[[int], bool] | None = None
+    works: Callable[[int, float], bool] | None = None
 
 
 def weighed(fact: Evicting) -> bool:

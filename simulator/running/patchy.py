@@ -7,10 +7,12 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Batch, Gap, Listing, Work
 from autopilot.core.model.snapshot import PlacementTable, State, take
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.faults import ViewFate
+from simulator.signals.signal_faults import SignalFaults
 
 
 class PatchyCollector:
@@ -37,6 +39,18 @@ class PatchyCollector:
         batch = self._whole.peek(now_s)
         half = Listing(complete=False, reason="every other page is missing")
         return replace(batch, work=None if batch.work is None else _half(batch.work), work_list=half)
+
+
+class FaultyCollector:
+    """A collector whose batches a fault of signals changes."""
+
+    def __init__(self, whole: Collector, faults: SignalFaults) -> None:
+        self.name = whole.name
+        self._whole, self._faults = whole, faults
+
+    def collect(self, now_s: float) -> Batch:
+        """What it reports, with the fault."""
+        return self._faults.batch(self._whole.collect(now_s))
 
 
 def _half(work: Work) -> Work:

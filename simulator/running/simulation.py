@@ -48,6 +48,7 @@ class Simulation:
         checkers: Iterable[str] = PHYSICAL,
         rules: Rules | None = None,
         services: Callable[[float], ServiceTable] | None = None,
+        works: Callable[[int, float], bool] | None = None,
         queues: Sequence[QueueSpec] = (),
         observers: Sequence[object] = (),
         horizon_s: float = inf,
@@ -56,13 +57,15 @@ class Simulation:
     ) -> None:
         """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits that the policy keeps.
 
-        `services` returns the services of the run at a time, for the checkers. What the `queues` of the cluster file
+        `services` returns the services of the run at a time, and `works` whether the GPUs of a job worked in the half
+        hour before a time, for the checkers. What the `queues` of the cluster file
         are owed of their guarantees is counted.
         """
         self.cluster = Cluster(inventory, jobs, physics, GPU_MEMORY_MIB)
         last_s = max((s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0)
         self.accounts = Accounts(self.cluster, last_s)
-        self.checkers = CheckerSet(World(inventory, jobs, rules or Rules(), services, physics), checkers)
+        world = World(inventory, jobs, rules or Rules(), services, physics, ill=self._ill, works=works)
+        self.checkers = CheckerSet(world, checkers)
         self.owed = Owed(self.cluster, queues)
         for observer in (self.accounts, self.owed, *self.checkers.checkers, *observers):
             self.cluster.observe(observer)
@@ -73,6 +76,10 @@ class Simulation:
             ready_wakes=ready_wakes,
             on_progress=on_progress,
         )
+
+    def _ill(self, job: int) -> bool:
+        """Whether a job lacks a member, hangs, or was told to leave."""
+        return job in self.cluster.stale or job in self.cluster.leaving
 
     def run(self) -> Simulated:
         """Run to the end and close the accounts."""

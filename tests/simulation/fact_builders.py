@@ -128,6 +128,7 @@ def world(rules: Rules = RULES) -> World:
         jobs,
         Rules(**{name: getattr(rules, name) for name in rules.__slots__} | held),
         services,
+        works=lambda job, _at_s: job % 2 == 1,
     )
 
 

@@ -25,6 +25,7 @@ from simulator.checkers import CHECKERS, Rules
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.simulation import Simulated, Simulation
+from simulator.signals.signal_faults import SignalFaults
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 
@@ -150,6 +151,7 @@ class Setup:
     actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
     rules: Rules | None = None
+    signals: SignalFaults | None = None
     change: Callable[[Simulation, Controller], None] | None = None  # a last word before the run
     made: list[Running] = field(default_factory=list)
 
@@ -183,10 +185,14 @@ def run(world: World, setup: Setup | None = None) -> Ran:
                 recorder=tape,
                 actions=setup.actions,
                 guards=setup.guards,
+                signals=setup.signals,
             ),
         )
         setup.made.append(running)
         return scheduler
+
+    def works(job: int, now_s: float) -> bool:
+        return setup.made[-1].works(job, now_s)
 
     simulation = Simulation(
         world.inventory,
@@ -199,6 +205,7 @@ def run(world: World, setup: Setup | None = None) -> Ran:
             setup.policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail
         ),
         services=services.table if services is not None else None,
+        works=works,
         queues=world.spec.queues,
         ready_wakes=services is not None,
     )

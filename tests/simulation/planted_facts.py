@@ -238,6 +238,14 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ),
     ("notices", "without a notice", [started(0, [0]), evicting(0, why=Why.PARK)]),
     ("notices", "before the grace", [started(0, [0]), Notified(1.0, 0, 3600.0, "e1"), evicting(0, why=Why.PARK)]),
+    ("healthy", "nothing was wrong", [started(0, [0]), evicting(0, why=Why.RECOVER)]),
+    (
+        "healthy",
+        "nothing was wrong",
+        [started(0, [0]), GpuChanged(1.0, 0, True, 95), GpuChanged(2.0, 0, True), evicting(0, why=Why.RECOVER)],
+    ),
+    ("healthy", "nothing was wrong", [started(0, [0]), GpuChanged(1.0, 9, False), evicting(0, why=Why.RECOVER)]),
+    ("healthy", "its GPUs worked", [started(1, [0]), evicting(1, why=Why.PARK)]),
     ("effects", "evict", [Decided(1.0, "e1", "admit", 0), evicting(0, effect="e1")]),
 ]
 
@@ -402,6 +410,9 @@ FINE: list[tuple[str, list[Fact]]] = [
         ],
     ),
     ("modes", [started(0, [0]), stopped(0, Why.END)]),
+    ("healthy", [started(0, [0]), GpuChanged(1.0, 0, True, 95), evicting(0, why=Why.RECOVER)]),
+    ("healthy", [started(0, [0]), NodeChanged(1.0, 0, True, True, 120.0), evicting(0, why=Why.RECOVER)]),
+    ("healthy", [started(0, [0]), evicting(0, why=Why.PARK)]),
     ("notices", [started(0, [0]), Notified(1.0, 0, 0.0, "e1"), evicting(0, why=Why.PARK)]),
     (
         "effects",

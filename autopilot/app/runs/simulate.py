@@ -242,7 +242,7 @@ def _run(
         return scheduler
 
     judged = policy if options.engine is None else None  # an engine is not held to the limits of a policy
-    simulation = _built(metered, lambda: _simulation(world, jobs, make, judged, table, progress))
+    simulation = _built(metered, lambda: _simulation(world, jobs, make, judged, table, progress, _works(running)))
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     owners = _owners(simulation, world.seed, running)
     _arm(simulation, services, faults)
@@ -263,6 +263,15 @@ def _run(
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
+
+
+def _works(running: Sequence[Running]) -> Callable[[int, float], bool]:
+    """Whether the GPUs of a job worked, asked of the run when it is there."""
+
+    def works(job: int, now_s: float) -> bool:
+        return running[0].works(job, now_s)
+
+    return works
 
 
 def _arm(simulation: Simulation, services: ServiceFleet | None, faults: Faults | None) -> None:
@@ -297,6 +306,7 @@ def _simulation(
     policy: Policy | None,
     services: Callable[[float], ServiceTable] | None,
     progress: Callable[[float, int, int], None] | None,
+    works: Callable[[int, float], bool],
 ) -> Simulation:
     """The run of one policy, not started; a baseline is checked by the physical checkers only."""
     return Simulation(
@@ -307,6 +317,7 @@ def _simulation(
         checkers=CHECKERS if policy is not None else PHYSICAL,
         rules=_rules(policy, world),
         services=services,
+        works=works,
         queues=world.spec.queues,
         ready_wakes=services is not None,
         on_progress=progress,

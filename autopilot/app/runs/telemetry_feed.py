@@ -14,6 +14,7 @@ from collectors.exporter import ExporterCollector, Target
 from collectors.window import WindowBuffer
 from simulator.signals.dcgm_text import NodeExporter
 from simulator.signals.occupants import Occupants
+from simulator.signals.signal_faults import SignalFaults
 from simulator.signals.telemetry import TelemetryGenerator
 
 
@@ -22,7 +23,11 @@ class TelemetryFeed:
 
     name = "simulated-telemetry"
 
-    def __init__(self, occupants: Occupants, generator: TelemetryGenerator, *, full: bool) -> None:
+    def __init__(
+        self, occupants: Occupants, generator: TelemetryGenerator, *, full: bool, faults: SignalFaults | None = None
+    ) -> None:
+        """`faults` change the text of exporters; they need `full`."""
+        self._faults = faults
         self._occupants, self._generator = occupants, generator
         self._next_slot = 0
         inventory = occupants.inventory
@@ -52,10 +57,13 @@ class TelemetryFeed:
 
     def _scrape(self, collector: ExporterCollector, slot: int) -> list[Gap]:
         """Parse the text of every exporter for one scrape; an exporter that does not answer is a gap."""
-        gaps = []
-        for target, exporter in zip(self._targets, self._exporters, strict=True):
+        gaps, texts = [], []
+        for exporter in self._exporters:
             pods = [self._occupants.pods[row] for row in exporter.rows.tolist()]
-            text = exporter.render(slot, self._occupants.state, pods)
+            texts.append(exporter.render(slot, self._occupants.state, pods))
+        if self._faults is not None:
+            texts = self._faults.texts(self._generator.slot_time_s(slot), texts)
+        for target, text in zip(self._targets, texts, strict=True):
             if text is None:
                 gaps.append(Gap(self.name, target.node, "", "the scrape got no answer"))
             else:

@@ -35,9 +35,10 @@ from simulator.running.cluster_actuator import ClusterActuator, Scale
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.faults import FateKind, Faults
 from simulator.running.oracle import Oracle
-from simulator.running.patchy import PatchyCollector
+from simulator.running.patchy import FaultyCollector, PatchyCollector
 from simulator.running.turn import ControllerScheduler
 from simulator.signals.occupants import Occupants
+from simulator.signals.signal_faults import SignalFaults
 from simulator.signals.telemetry import TelemetryGenerator
 from simulator.signals.telemetry_entities import TelemetryFaults
 from simulator.specs.advance_spec import AdvanceSpec, advance_table
@@ -110,6 +111,7 @@ class Managed:
     journal: Path | None = None
     run: dict[str, Any] | None = None  # description kept in the journal
     faults: Faults | None = None
+    signals: SignalFaults | None = None  # faults of what is read; those of exporters need telemetry `full`
     services: Callable[[float], ServiceTable] | None = None
     scale: Scale | None = None  # sets a service's floor
     ceil: Scale | None = None  # sets a service's ceiling
@@ -132,18 +134,28 @@ class Running:
     journal: SqliteJournal | NoJournal
     passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
 
+    def works(self, job: int, now_s: float) -> bool:
+        """Whether the GPUs of a job worked in the half hour before; True where nothing is measured."""
+        return self.occupants is None or self.occupants.worked(job, now_s)
+
 
 def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Running]:
     """Wire the controller to `cluster`; the engine gets the scheduler."""
     queues, queue_of_tenant = queue_table(managed.queues, cluster, managed.policy.rules)
     reserved = advance_table(managed.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
     whole = ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved)
-    collectors: list[Collector] = [PatchyCollector(whole, managed.faults.view) if managed.faults else whole]
+    seen: Collector = PatchyCollector(whole, managed.faults.view) if managed.faults else whole
+    collectors = [seen if managed.signals is None else FaultyCollector(seen, managed.signals)]
     occupants = None
     if managed.telemetry != "off":
         occupants = Occupants(cluster, managed.seed)
         collectors.append(
-            TelemetryFeed(occupants, generator_of(managed.seed, managed.faults), full=managed.telemetry == "full")
+            TelemetryFeed(
+                occupants,
+                generator_of(managed.seed, managed.faults),
+                full=managed.telemetry == "full",
+                faults=managed.signals,
+            )
         )
     actuator = ClusterActuator(cluster, fate_of(managed.faults), managed.scale, managed.ceil)
     keep = _promoter(managed)

@@ -24,7 +24,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Evidence, NoteCode
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
 from autopilot.core.model.work import whole_gpus
-from autopilot.core.usage.contradiction import WORKS_POWER, copying, power_over_idle
+from autopilot.core.usage.contradiction import WORKS_POWER, contradicted, copying, power_over_idle
 
 COVERED = 0.9
 """Share of the samples of a window that must be present: a missing scrape is not idleness."""
@@ -199,6 +199,7 @@ def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     with np.errstate(invalid="ignore"):
         idle = (sm <= ratio) & (dram <= ratio) & ~(tensor > ratio) & ~(links > SILENT_BYTES_S)
         idle &= ~copying(snapshot, longest) & (power <= WORKS_POWER)
+        idle &= ~contradicted(snapshot)[:count]
         spinning = (mean >= BUSY_RATIO) & (tensor <= ratio) & (dram <= ratio) & (links <= SILENT_BYTES_S)
         spinning &= power <= SPINS_POWER
     return np.asarray(covered & (idle | spinning) & ~(memory <= 0))

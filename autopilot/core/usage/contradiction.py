@@ -1,9 +1,10 @@
-"""Whether the counters of one GPU contradict each other about whether it works.
+"""Whether the counters of GPUs contradict each other about whether they work.
 
 DCGM reads activity and traffic from the profiling counters of the GPU, and power from the driver. The profiling
 counters can stand at 0 while the GPU works (dcgm-exporter 662, DCGM 303). A GPU that computes nothing draws little
 more power than a loaded GPU without work. Every verdict that can stop work asks here. What contradicts itself is
-unknown, not idle.
+unknown, not idle. One service reads the profiling counters of all GPUs of a node: where they fail for those whose
+power shows it, the zeros of the others say nothing either.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ LEAST_WINDOW_S = 300.0
 def contradicted(snapshot: ClusterSnapshot) -> Bools:
     """GPUs, then MIG instances, whose counters say that they do nothing and whose power says that they work.
 
-    An instance has no power of its own: it is contradicted with its GPU. Without power nothing is contradicted.
+    Counters that stand at 0 are contradicted too on a node, or in a source, where more GPUs work by their power alone
+    than by their counters. An instance has no power of its own: it is contradicted with its GPU. Without power nothing
+    is contradicted.
     """
     table, gpus = snapshot.telemetry, len(snapshot.gpus.uuid)
     found = np.zeros(gpus, np.bool_)
@@ -44,8 +47,21 @@ def contradicted(snapshot: ClusterSnapshot) -> Bools:
             with np.errstate(invalid="ignore"):
                 works = power_over_idle(snapshot, window, MOST_IDLE_W) > WORKS_POWER
                 if works.any():
-                    found |= works & _did_nothing(snapshot, window)
+                    highest = _measured(snapshot, "sm_active_ratio", table.maximum, window)
+                    idle, lit = _did_nothing(snapshot, window), highest > NOTHING_RATIO
+                    found |= works & idle
+                    found |= (highest == 0.0) & idle & _unreliable(snapshot, works & ~lit, lit)
     return np.concatenate([found, found[snapshot.instances.gpu]])
+
+
+def _unreliable(snapshot: ClusterSnapshot, dark: Bools, lit: Bools) -> Bools:
+    """GPUs on whose node, or in whose source, more GPUs are `dark` than `lit`. Shape [gpus]."""
+    source = snapshot.telemetry.source[: len(dark)]
+    of_source = source.astype(np.int32) + 1 if len(source) else np.zeros(len(dark), np.int32)
+    found = np.zeros(len(dark), np.bool_)
+    for group in (snapshot.gpus.node, of_source):
+        found |= (np.bincount(group, dark) > np.bincount(group, lit))[group]
+    return found
 
 
 def power_over_idle(snapshot: ClusterSnapshot, window: int, other_w: float = np.nan) -> F64:

@@ -148,7 +148,7 @@ def _contradictions(snapshot: ClusterSnapshot) -> list[Gap]:
         code = int(telemetry.source[mine[0]]) if len(telemetry.source) else -1
         source = telemetry.sources[code] if 0 <= code < len(telemetry.sources) else "telemetry"
         reason = (
-            f"the counters of {len(mine)} GPUs of {snapshot.nodes.id[node]} show no work while their power does: what "
+            f"the counters of {len(mine)} GPUs of {snapshot.nodes.id[node]} show no work while power there does: what "
             "they do is unknown, and nothing there is judged idle or hung; restart the exporter of the node"
         )
         found.append(Gap(source, str(gpus.uuid[mine[0]]), "sm_active_ratio", reason))
