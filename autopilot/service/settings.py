@@ -168,10 +168,10 @@ class Slo(Section):
     url: Address = Field(description="address of the Prometheus")
     token_file: Path | None = Field(None, description="file with a bearer token for it")
     sources: tuple[str, ...] = Field(
-        ("vllm", "sglang", "triton", "tgi", "llm-d"),
+        ("vllm", "sglang", "trtllm", "triton", "tgi", "dynamo", "llm-d"),
         min_length=1,
-        description="kinds of servers, the first that knows a service counts: vllm, sglang, triton, tgi, llm-d; and, "
-        "with names that are not verified, kserve, istio, envoy",
+        description="kinds of servers, the first that knows a service counts: vllm, sglang, trtllm, triton, tgi, "
+        "dynamo, llm-d; and, with names that are not verified, kserve, istio, envoy",
     )
     objectives: dict[str, Seconds] = Field(
         default_factory=dict, description="latency objective by service, rounded up to an edge of the buckets"

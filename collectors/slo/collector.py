@@ -27,7 +27,8 @@ from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.promql import AnswerError, Series
 from collectors.slo.names import NamesThere, nearest
 from collectors.slo.naming import Naming, by_key, key_of
-from collectors.slo.sources import ADDITIVE, DEFAULT_SOURCES, PLACE, SOURCES, Source
+from collectors.slo.queries import PLACE
+from collectors.slo.sources import ADDITIVE, DEFAULT_SOURCES, SOURCES, Source
 
 WINDOW_S, RECENT_S = 300.0, 60.0
 ANSWER_LIMIT_BYTES = 64 * 1024 * 1024

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from autopilot.contract.notes import shown
 from collectors.promql import Series
-from collectors.slo.sources import SPLIT, Source
+from collectors.slo.queries import SPLIT
+from collectors.slo.sources import Source
 
 NAMED = 3
 """Services that one gap names."""

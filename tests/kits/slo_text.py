@@ -81,20 +81,50 @@ def _ranked_sglang(t_s: float) -> list[str]:
 
 
 def _renamed_llm_d(t_s: float) -> list[str]:
-    """While the endpoint picker writes its new names and the old ones; the new ones have a label more."""
+    """While the endpoint picker writes its new names and the old ones; the new ones have labels more. The first token
+    of an answer that is not streamed comes with the last one, and does not count.
+    """
     new = []
     for line in _llm_d(t_s):
         name = line.replace("inference_objective_", "llm_d_epp_").replace("inference_pool_", "llm_d_epp_")
-        new.append(
-            name.replace("ready_pods", "ready_endpoints").replace("target_model", 'fairness_id="a",target_model')
-        )
-    return [*new, *_llm_d(t_s)]
+        name = name.replace("ready_pods", "ready_endpoints").replace("request_tpot", "request_streaming_itl")
+        new.append(name.replace("target_model", 'fairness_id="a",target_model'))
+        if "ttft" in name:
+            new[-1] = new[-1].replace("fairness_id", 'streaming="true",fairness_id')
+    whole = 'model_name="chat",streaming="false",fairness_id="a",target_model_name="chat-v2"'
+    late = f'llm_d_epp_request_ttft_seconds_bucket{{{whole},le="+Inf"}} {RPS * t_s}'
+    return [*new, late, *_llm_d(t_s)]
+
+
+def _trtllm(t_s: float) -> list[str]:
+    own = 'model_name="chat",engine_type="trtllm"'
+    return [
+        *_histogram("trtllm_e2e_request_latency_seconds", own, E2E, t_s),
+        *_tokens("trtllm_time_to_first_token_seconds", "trtllm_time_per_output_token_seconds", own, t_s),
+        f'trtllm_request_success_total{{{own},finished_reason="stop"}} {RPS / 4 * t_s}',
+        f'trtllm_request_success_total{{{own},finished_reason="length"}} {RPS / 4 * t_s}',
+        f"trtllm_num_requests_waiting{{{own}}} {QUEUE / 2}",
+        f"trtllm_num_requests_running{{{own}}} 3",
+        f"trtllm_kv_cache_utilization{{{own}}} {CACHE}",
+    ]
+
+
+def _dynamo(t_s: float) -> list[str]:
+    own = 'model="chat"'
+    at = "dynamo_frontend_"
+    return [
+        *_histogram(f"{at}request_duration_seconds", own, E2E, t_s),
+        *_tokens(f"{at}time_to_first_token_seconds", f"{at}inter_token_latency_seconds", own, t_s),
+        f"{at}input_sequence_tokens_sum{{{own}}} {TOKENS_PER_S / 8 * 3 * t_s}",
+        f"{at}output_sequence_tokens_sum{{{own}}} {TOKENS_PER_S / 8 * t_s}",
+    ]
 
 
 def _sglang(t_s: float) -> list[str]:
     own = 'model_name="chat"'
     return [
         *_histogram("sglang:e2e_request_latency_seconds", own, E2E, t_s),
+        *_tokens("sglang:time_to_first_token_seconds", "sglang:inter_token_latency_seconds", own, t_s),
         f"sglang:gen_throughput{{{own}}} {TOKENS_PER_S / 2}",
         f"sglang:num_queue_reqs{{{own}}} {QUEUE / 2}",
         f"sglang:num_running_reqs{{{own}}} 3",
@@ -105,6 +135,7 @@ def _sglang(t_s: float) -> list[str]:
 def _triton(t_s: float) -> list[str]:
     own = 'model="chat",version="1"'
     return [
+        *_histogram("nv_inference_first_response_histogram_ms", own, MESH_MS, t_s, 1e-3),
         f"nv_inference_request_success{{{own}}} {RPS / 2 * t_s}",
         f"nv_inference_request_failure{{{own}}} 0",
         f"nv_inference_pending_request_count{{{own}}} {QUEUE / 2}",
@@ -118,6 +149,7 @@ def _triton(t_s: float) -> list[str]:
 def _tgi(t_s: float) -> list[str]:
     return [
         *_histogram("tgi_request_duration", 'kind="all"', E2E, t_s),
+        *_histogram("tgi_request_mean_time_per_token_duration", 'kind="all"', ITL, t_s, 100.0),
         f"tgi_request_success {RPS / 2 * t_s}",
         f"tgi_queue_size {QUEUE / 2}",
     ]
@@ -127,6 +159,7 @@ def _llm_d(t_s: float) -> list[str]:
     own = 'model_name="chat",target_model_name="chat-v2"'
     return [
         *_histogram("inference_objective_request_duration_seconds", own, EPP, t_s),
+        *_tokens("inference_objective_request_ttft_seconds", "inference_objective_request_tpot_seconds", own, t_s),
         f"inference_objective_request_total{{{own}}} {RPS / 2 * t_s}",
         f'inference_pool_average_queue_size{{name="chat"}} {QUEUE / REPLICAS}',
         f'inference_pool_ready_pods{{name="chat"}} {REPLICAS}',
@@ -157,8 +190,10 @@ TEXTS: dict[str, Text] = {
     "collected-vllm": _collected_vllm,
     "sglang": _sglang,
     "ranked-sglang": _ranked_sglang,
+    "trtllm": _trtllm,
     "triton": _triton,
     "tgi": _tgi,
+    "dynamo": _dynamo,
     "llm-d": _llm_d,
     "renamed-llm-d": _renamed_llm_d,
     "kserve": _kserve,

@@ -155,7 +155,7 @@ def test_a_service_that_a_source_does_not_know_is_unknown_and_not_zero(url: str)
     batch = _collector(url, "nothing", *DEFAULT_SOURCES).collect(0.0)
     assert batch.services is not None
     assert len(batch.services.service) == 0
-    assert [gap.reason for gap in batch.gaps] == ["holds no series of vllm, sglang, triton, tgi, llm-d"]
+    assert [gap.reason for gap in batch.gaps] == ["holds no series of vllm, sglang, trtllm, triton, tgi, dynamo, llm-d"]
     batch = _collector(url, "vllm", "vllm", "tgi").collect(0.0)
     assert [gap.reason for gap in batch.gaps if "bucket" not in gap.reason] == ["tgi: holds no series"]
 
@@ -215,7 +215,7 @@ def test_an_answer_ages_until_the_next_question(url: str) -> None:
 
 def test_unverified_sources_are_off_and_unknown_ones_refused() -> None:
     """A name from general knowledge has to be asked for."""
-    assert DEFAULT_SOURCES == ("vllm", "sglang", "triton", "tgi", "llm-d")
+    assert DEFAULT_SOURCES == ("vllm", "sglang", "trtllm", "triton", "tgi", "dynamo", "llm-d")
     assert {each.name for each in SOURCES if not each.verified} == {"kserve", "istio", "envoy"}
     assert all(set(each.queries) <= set(MEASURES) for each in SOURCES)
     with pytest.raises(InputError, match=r"slo.sources: 'vlm' is no source; did you mean vllm\?"):

@@ -15,7 +15,8 @@ from autopilot.core.model.snapshot import ServiceTable
 from collectors.promql import Series
 from collectors.slo.collector import RECENT_S, SloCollector
 from collectors.slo.naming import Naming
-from collectors.slo.sources import SOURCES, SPLIT, Source
+from collectors.slo.queries import SPLIT
+from collectors.slo.sources import SOURCES, Source
 
 
 class Answered(SloCollector):
@@ -274,7 +275,7 @@ def test_an_answer_from_a_part_of_the_data_is_none(
 @pytest.mark.parametrize(
     ("sources", "names", "gaps"),
     [
-        (None, [], ["holds no series of vllm, sglang, triton, tgi, llm-d"]),
+        (None, [], ["holds no series of vllm, sglang, trtllm, triton, tgi, dynamo, llm-d"]),
         (["tgi"], [], ["tgi: holds no series"]),
         (None, ["x_SGLang_queue"], ["sglang: no series has a name that is read; the nearest seen: x_SGLang_queue"]),
         (["vllm"], None, ["vllm: holds no series"]),

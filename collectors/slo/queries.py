@@ -1,0 +1,150 @@
+"""Parts of PromQL from which the queries of the table of sources are made.
+
+Every query aggregates to the label that names the service, and to the namespace and the owner of its pods (`SPLIT`):
+two Deployments may serve one model. `$W` is the window and `$M` the matchers of the operator. A server that two jobs
+scrape, or two replicas of Prometheus, counts once: the maximum of each of its series counts by pod (by address where no
+label names the pod), then the sum over pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+PLACE = ("autopilot_namespace", "autopilot_pod")
+"""Labels that queries add: where a server runs, by whatever label says it."""
+SPLIT = (PLACE[0], "autopilot_owner")
+"""Namespace and owner of the pods of a series: the StatefulSet or Deployment, by the shape of the name of the pod."""
+_SAID_BY = (
+    (PLACE[0], ("kubernetes_namespace", "namespace", "exported_namespace")),
+    (PLACE[1], ("instance", "kubernetes_pod_name", "pod", "exported_pod")),
+)
+"""For each of them the labels that say it; the last that is there counts. Annotation jobs, operators and collectors of
+OpenTelemetry use different ones."""
+_OWNER_OF = ("([a-z0-9.-]+)-[0-9]+", "([a-z0-9.-]+)-[a-z0-9]{5,10}-[a-z0-9]{5}")
+"""Names of pods by the name of their owner: of a StatefulSet, and of a ReplicaSet, whose own name ends with a hash
+(kubernetes, `pod-template-hash`)."""
+_ENGINE = ("engine", "dp_rank", "engine_type", "ReplicaId", "WorkerId")
+"""Labels of the engines of one pod that share its requests. Ranks of tensor parallelism repeat the same requests."""
+_PARTS = ("finished_reason", "reason", "version", "target_model_name", "priority", "fairness_id")
+"""Labels of counters whose parts sum up."""
+
+
+def named(prefixes: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """The name under each prefix."""
+    return tuple(prefix + name for prefix in prefixes)
+
+
+def any_of(names: Iterable[str], form: str = "{}", matchers: str = "$M") -> str:
+    """The series with any of these names, each in a form such as a rate: servers rename their metrics."""
+    return " or ".join(form.format(f"{name}{{{matchers}}}") for name in names)
+
+
+def placed(vector: str) -> str:
+    """The vector with the labels of `PLACE` and `SPLIT`."""
+    for place, labels in _SAID_BY:
+        for label in labels:
+            vector = f'label_replace({vector},"{place}","$$1","{label}","(.+)")'
+    for shape in _OWNER_OF:
+        vector = f'label_replace({vector},"{SPLIT[1]}","$$1","{PLACE[1]}","{shape}")'
+    return vector
+
+
+def by_labels(by: str, *more: str) -> str:
+    """A list of labels."""
+    return ", ".join((by, *more))
+
+
+def by_pod(by: str, vector: str, how: str = "sum") -> str:
+    """One value for each pod: each series counts once, then those of the pod together."""
+    once = f"max by ({by_labels(by, *_ENGINE, *_PARTS, *PLACE, SPLIT[1])}) ({placed(vector)})"
+    return f"{how} by ({by_labels(by, *PLACE, SPLIT[1])}) ({once})"
+
+
+def total(by: str, vector: str) -> str:
+    """The sum over all series, each once."""
+    once = f"max by ({by_labels(by, *_ENGINE, *_PARTS, *PLACE, SPLIT[1])}) ({placed(vector)})"
+    return f"sum by ({by_labels(by, *SPLIT)}) ({once})"
+
+
+def rate(by: str, names: Iterable[str]) -> str:
+    """The rate of counters."""
+    return total(by, any_of(names, "rate({}[$W])"))
+
+
+def summed(by: str, names: Iterable[str]) -> str:
+    """The sum of gauges."""
+    return total(by, any_of(names))
+
+
+def fullest(by: str, vector: str) -> str:
+    """The mean over pods of the fullest engine of each."""
+    return f"avg by ({by_labels(by, *SPLIT)}) ({by_pod(by, vector, 'max')})"
+
+
+def replicas(by: str, names: Iterable[str]) -> str:
+    """Pods that report."""
+    return f"count by ({by_labels(by, *SPLIT)}) ({by_pod(by, any_of(names))})"
+
+
+def spread(by: str, histograms: Iterable[str], of: str = "") -> dict[str, str]:
+    """p99 and buckets from one histogram, whose first name that a server has counts."""
+    buckets = rate(f"le, {by}", [f"{name}_bucket" for name in histograms])
+    return {f"{of}p99_s": f"histogram_quantile(0.99, {buckets})", f"{of}within": buckets}
+
+
+def latency(by: str, histograms: Iterable[str]) -> dict[str, str]:
+    """p99, buckets and number of requests from one histogram."""
+    names = tuple(histograms)
+    requests = total(by, any_of([f"{name}_count" for name in names], "increase({}[$W])"))
+    return {**spread(by, names), "requests": requests}
+
+
+WAITED = "({0} and min_over_time({0}[$W]) > 0 and {0} offset $W)"
+"""A gauge where it was above 0 for the whole window."""
+
+
+def engines(
+    by: str, waiting: Iterable[str], running: Iterable[str], finished: Iterable[str], most: str = "max_over_time"
+) -> dict[str, str]:
+    """What shows an engine whose requests wait for nothing: clients that left may stay in the gauge for ever."""
+
+    def each(vector: str) -> str:
+        return f"max by ({by_labels(by, *_ENGINE, *PLACE, SPLIT[1])}) ({placed(vector)})"
+
+    return {
+        "waited": each(any_of(waiting, WAITED)),
+        "ran": each(any_of(running, f"{most}({{}}[$W])")),
+        "finished": f"max by ({by_labels(by, *PLACE)}) ({placed(any_of(finished, 'increase({}[$W])'))})",
+    }
+
+
+def renamed(by: str, names: Iterable[str], form: str, matchers: str = "$M") -> str:
+    """The sum over pods; the first name that a pod has counts, because the labels differ between both."""
+    pods = " or ".join(by_pod(by, any_of([name], form, matchers)) for name in names)
+    return f"sum by ({by_labels(by, PLACE[0])}) ({pods})"
+
+
+def pool(by: str, vector: str) -> str:
+    """A gauge of a whole pool, that each of its gateways repeats."""
+    return f"max by ({by_labels(by, PLACE[0])}) ({placed(vector)})"
+
+
+def mesh(by: str, histogram: str, requests: str, *split: tuple[str, str, str]) -> dict[str, str]:
+    """Latency (from milliseconds) and rate by proxies, whose labels are those of the operator: all but jobs count.
+
+    `split`: a label of `SPLIT`, the label that says it, and how it does.
+    """
+    copies = "job, endpoint, container, prometheus, prometheus_replica, replica, __replica__"
+
+    def total(vector: str, more: str = "") -> str:
+        for to, label, shape in split:
+            vector = f'label_replace({vector},"{to}","$$1","{label}","{shape}")'
+        return f"sum by ({more}{by_labels(by, *SPLIT)}) (max without ({copies}) ({vector}))"
+
+    buckets = total(f"rate({histogram}_bucket{{$M}}[$W])", "le, ")
+    return {
+        "p99_s": f"histogram_quantile(0.99, {buckets}) * 0.001",
+        "within": buckets,
+        "requests": total(f"increase({histogram}_count{{$M}}[$W])"),
+        "rate_rps": total(f"rate({requests}{{$M}}[$W])"),
+    }
