@@ -277,6 +277,9 @@ def _model(node: Node, layer: Layer, problems: list[tuple[str, str]]) -> tuple[s
     if found is not None and not found.sure:
         text = f"{shown(product)} is taken for {found.name}, by its first word and a memory of {found.memory_gb} GB"
         problems.append((key or "model", text))
+    elif found is None:
+        text = f"{shown(product)} is no product that is known, so what its GPUs and MIG instances have is not"
+        problems.append((key or "model", text))
     known_mib = memory_mib or (found.memory_gb * 1024 if found is not None else 0)
     return model_of(product, memory_mib), layer.memory_mib or known_mib
 

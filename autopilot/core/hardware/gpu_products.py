@@ -33,9 +33,12 @@ FAMILIES: dict[str, dict[int, str]] = {
     "B300": {269: "B300"},
     "GB300": {277: "GB300"},
     "RTX-PRO-6000": {96: "RTX-PRO-6000-Blackwell"},
+    "RTX-PRO-5000": {48: UNKNOWN_CUTS, 72: UNKNOWN_CUTS},
+    "RTX-PRO-4500": {32: UNKNOWN_CUTS},
     "A2": {16: NO_MIG},
     "A10": {24: NO_MIG},
     "A10G": {24: NO_MIG},
+    "A10M": {24: NO_MIG},
     "A16": {16: NO_MIG},
     "A40": {48: NO_MIG},
     "L2": {24: NO_MIG},
@@ -43,6 +46,7 @@ FAMILIES: dict[str, dict[int, str]] = {
     "L20": {48: NO_MIG},
     "L40": {48: NO_MIG},
     "L40S": {48: NO_MIG},
+    "L40G": {24: NO_MIG},
     "T4": {16: NO_MIG},
     "T4G": {16: NO_MIG},
     "V100": {16: NO_MIG, 32: NO_MIG},
@@ -51,8 +55,19 @@ FAMILIES: dict[str, dict[int, str]] = {
     "P40": {24: NO_MIG},
     "P100": {12: NO_MIG, 16: NO_MIG},
     "K80": {12: NO_MIG},
+    "M60": {8: NO_MIG},
     "RTX-A6000": {48: NO_MIG},
+    "RTX-A5500": {24: NO_MIG},
+    "RTX-A5000": {24: NO_MIG},
+    "RTX-A4500": {20: NO_MIG},
+    "RTX-A4000": {16: NO_MIG},
     "RTX-6000-Ada": {48: NO_MIG},
+    "RTX-5000-Ada": {32: NO_MIG},
+    "RTX-6000": {24: NO_MIG},
+    "RTX-8000": {48: NO_MIG},
+    "RTX-3090": {24: NO_MIG},
+    "RTX-4090": {24: NO_MIG},
+    "RTX-5090": {32: NO_MIG},
 }
 """Memory of the cards of each family in GB -> the model of `mig_facts` that is cut in the same way."""
 
@@ -72,7 +87,9 @@ _SPELLINGS = {
     "tesla-p100": "P100-16GB",
     "rtx-pro-6000-blackwell-server-edition": "RTX-PRO-6000-Blackwell",
     "rtx-pro-6000-blackwell": "RTX-PRO-6000-Blackwell",
+    "rtx-pro-server-6000": "RTX-PRO-6000-Blackwell",
     "rtx-6000-ada-generation": "RTX-6000-Ada",
+    "rtx-5000-ada-generation": "RTX-5000-Ada",
 }
 """Names that do not state the memory of their family, or state the memory of the CPU beside it."""
 
@@ -84,7 +101,11 @@ _OF_INSTANCE_TYPES = (
     (re.compile(r"standard_nd\d+\w*_h200_v5"), "H200-141GB"),
     (re.compile(r"standard_nd\d+\w*_mi\d+\w*_v5"), ""),
     (re.compile(r"standard_nc\d+as_t4_v3"), "T4"),
-    (re.compile(r"standard_(?:nc\d+r?s_v3|nd40rs_v2)"), ""),
+    (re.compile(r"standard_nd\d+\w*_gb200_v6"), "GB200"),
+    (re.compile(r"standard_nd\d+\w*_gb300_v6"), "GB300"),
+    (re.compile(r"standard_nv(?:36|72)adm?s_a10_v5"), "A10"),
+    (re.compile(r"standard_nc\d+r?s_v3"), "V100-16GB"),
+    (re.compile(r"standard_nd40rs_v2"), "V100-32GB"),
     (re.compile(r"p3\.\d*xlarge"), "V100-16GB"),
     (re.compile(r"p3dn\.24xlarge"), "V100-32GB"),
     (re.compile(r"p4d\.24xlarge"), "A100-40GB"),
@@ -103,6 +124,7 @@ _OF_INSTANCE_TYPES = (
 the GPU itself.
 """
 
+_LINE = re.compile(r"^(?:tesla|quadro|geforce)-")
 _SHARING = re.compile(r"(?:-mig-.*|-shared)+$")
 _FORM = re.compile(r"sxm\d?|pcie|nvl|hbm\d?e?|mega|dgxs|ac|lc|nvlink|ts\d")
 _MEMORY = re.compile(r"(\d{1,3})gb?")
@@ -155,7 +177,7 @@ def find_product(text: str, memory_mib: int = 0) -> Product | None:
     known = _KNOWN.get(key)
     if known is not None and (not memory_mib or _near(known.memory_gb, memory_mib)):
         return known
-    key = key.removeprefix("tesla-")
+    key = _LINE.sub("", key)
     family = next((each for each in _BY_LENGTH if f"{key}-".startswith(f"{each.lower()}-")), None)
     if family is None:
         return known
