@@ -176,10 +176,10 @@ class Slo(Section):
     objectives: dict[str, Seconds] = Field(
         default_factory=dict, description="latency objective by service, rounded up to an edge of the buckets"
     )
-    services: dict[str, str] = Field(
+    services: dict[str, str | tuple[str, ...]] = Field(
         default_factory=dict,
-        description="name that a server uses, or NAMESPACE/NAME -> service of the cluster; pods whose owner is known "
-        "need none",
+        description="name that a server uses, or NAMESPACE/NAME -> service of the cluster, or a list: the pools in "
+        "front of which one gateway measures; pods whose owner is known need none",
     )
     matchers: dict[str, str] = Field(default_factory=dict, description="label values that restrict every query")
     interval_s: Seconds = Field(15.0, gt=0, le=600, description="time between two questions")

@@ -77,7 +77,7 @@ class SloCollector:
         *,
         sources: Sequence[str] | None = None,
         objectives: Mapping[str, float] | None = None,
-        services: Mapping[str, str] | None = None,
+        services: Mapping[str, str | Sequence[str]] | None = None,
         headers: dict[str, str] | None = None,
         matchers: Mapping[str, str] | None = None,
         interval_s: float = 15.0,
@@ -88,7 +88,8 @@ class SloCollector:
     ) -> None:
         """`objectives`: service -> latency in seconds. `services`: the name that a source uses -> our name.
 
-        The name that a source uses may be that of one namespace, `NAMESPACE/NAME`.
+        The name that a source uses may be that of one namespace, `NAMESPACE/NAME`. Ours may be several: pools in front
+        of which one gateway measures.
 
         `sources` that are named are expected to hold series; without names, one of `DEFAULT_SOURCES` is.
         `speed`: of a simulated cluster; windows are shorter by it, and rates smaller. Raises `InputError`.
@@ -97,7 +98,10 @@ class SloCollector:
         self.url = url.rstrip("/")
         self._sources = [_source(name) for name in (DEFAULT_SOURCES if sources is None else sources)]
         self._named = sources is not None and tuple(sources) != DEFAULT_SOURCES
-        self._objectives, self.naming = dict(objectives or {}), Naming(services or {})
+        ours = {name: (each,) if isinstance(each, str) else tuple(each) for name, each in (services or {}).items()}
+        self._pools = {" + ".join(each): each for each in ours.values() if len(each) > 1}
+        self.naming = Naming({name: " + ".join(each) for name, each in ours.items()})
+        self._objectives = dict(objectives or {})
         self._declared: Callable[[], Mapping[str, Objectives]] = dict
         self._promised = tuple[dict[str, float], ...]()
         self._matchers = ",".join(promql.operator_matchers(matchers or {}))
@@ -157,6 +161,9 @@ class SloCollector:
                 columns.setdefault(service, values)
                 if source.gateway and math.isfinite(values["recent_rps"]):
                     gateway_rps.setdefault(service, values["recent_rps"])
+        for pools, each in self._pools.items():
+            for known in (columns, gateway_rps):
+                _share(known, pools, each)
         if unjoined := self.naming.unjoined(columns):
             self._gap("", "", unjoined)
         services = np.empty(len(columns), object)
@@ -175,7 +182,12 @@ class SloCollector:
             {service: each[kind] for service, each in declared.items() if each[kind] > 0}
             for kind in range(len(_BUCKETS))
         )
-        return latency | self._objectives, *others
+        kinds = (latency | self._objectives, *others)
+        for pools, each in self._pools.items():
+            for promised_s in kinds:  # only the pools that answer for it have it
+                if answer := [promised_s[name] for name in each if name in promised_s]:
+                    promised_s[pools] = min(answer)
+        return kinds
 
     def _windows_s(self, measure: str) -> tuple[float, ...]:
         """The windows that a measure is asked for. Buckets of tokens are many: asked for where an objective counts."""
@@ -364,6 +376,14 @@ class SloCollector:
 
     def _gap(self, service: str, signal: str, reason: str) -> None:
         self._gaps[service, signal, reason] = Gap(self.name, service, signal, reason)
+
+
+def _share(known: dict[str, Any], pools: str, services: Iterable[str]) -> None:
+    """Give what is known of pools together to each of them that has nothing of its own."""
+    if pools in known:
+        each = known.pop(pools)
+        for service in services:
+            known.setdefault(service, each)
 
 
 def _number(text: str) -> float:

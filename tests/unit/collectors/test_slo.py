@@ -13,7 +13,7 @@ from autopilot.core.intake.assemble import _with_signals, assemble
 from autopilot.core.model.records import Batch, ServiceSignals
 from autopilot.core.model.snapshot import ServiceTable
 from collectors.promql import Series
-from collectors.slo.collector import RECENT_S, SloCollector
+from collectors.slo.collector import RECENT_S, SloCollector, _share
 from collectors.slo.naming import Naming
 from collectors.slo.queries import SPLIT
 from collectors.slo.sources import SOURCES, Source
@@ -152,6 +152,26 @@ def test_objectives_of_tokens_are_those_that_services_declare(
         for name, objective_s in zip(("ttft_within", "itl_within"), declared[1:], strict=True)
         if objective_s > 0
     }
+
+
+def test_what_a_gateway_measures_in_front_of_two_pools_counts_for_both() -> None:
+    """Each objective is that of the pool that declares it; a pool with servers of its own keeps what they say."""
+    found = Tokens(BUSY | {"ttft_p99_s": 0.8}, BUCKETS)
+    found.asked, found._objectives = [], {}
+    pools = ("p/prefill", "p/decode", "p/other")
+    found._pools, found.naming = {"joint": pools}, Naming({"chat": "joint"})
+    promised = {"p/prefill": (math.nan, 0.5, math.nan), "p/decode": (math.nan, math.nan, 0.025)}
+    found.learn(lambda: pools, lambda: promised)
+    batch = found.collect(0.0)
+    assert batch.services is not None
+    assert batch.services.service.tolist() == sorted(pools)
+    assert batch.services.ttft_p99_s.tolist() == [0.8] * 3
+    assert batch.services.recent_ttft_violation_ratio.tolist() == pytest.approx([0.1] * 3)
+    assert batch.services.recent_itl_violation_ratio.tolist() == pytest.approx([0.6] * 3)
+    assert not [gap for gap in batch.gaps if "no service of the cluster" in gap.reason]
+    known = {"joint": 1.0, "p/other": 2.0}
+    _share(known, "joint", pools)
+    assert known == {"p/other": 2.0, "p/prefill": 1.0, "p/decode": 1.0}
 
 
 def test_few_requests_tell_nothing_of_tokens() -> None:
