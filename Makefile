@@ -69,18 +69,11 @@ format: $(TOOLED) ## format, and fix what ruff can fix
 bench: $(TOOLED) ## measure the figures of docs/benchmarks.md and print them
 	@$(PY) -m benchmarks
 
-soak: export AUTOPILOT_SOAK_SEEDS ?= 500
-soak: export HYPOTHESIS_PROFILE ?= soak
-soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SEEDS)
-	@$(PY) -m pytest -n $(WORKERS) -m "not e2e" tests/simulation tests/properties
-	@$(PY) -m pytest -n $(WORKERS) -m soak --ignore tests/simulation --ignore tests/properties
-	@AUTOPILOT_SOAK_FAULTS_S=600 $(PY) -m pytest tests/unit/collectors/kubernetes/test_over_http.py
-	@$(PY) scripts/soak_hostile.py --workers $(WORKERS)
-	@$(PY) scripts/soak_hostile.py --world cuts --runs 1000 --workers $(WORKERS)
-	@$(PY) scripts/soak_failovers.py --workers $(WORKERS)
-	@$(PY) scripts/soak_kills.py --workers $(WORKERS)
-	@$(PY) scripts/soak_api.py --workers $(WORKERS)
-	@$(PY) scripts/soak_objects.py
+# minutes for everything that `make soak` runs
+MINUTES ?= 60
+
+soak: $(TOOLED) ## simulations, properties, kills and hostile worlds over many seeds, for MINUTES=60 (resumable; build/soak.json)
+	@$(PY) scripts/soak.py --minutes $(MINUTES) --workers $(WORKERS)
 
 mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; build/mutants.json)
 	@$(PY) scripts/run_mutants.py --workers $(WORKERS)

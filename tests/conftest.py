@@ -2,7 +2,7 @@
 
 Environment:
     AUTOPILOT_SHARED_DATA     folder of real traces; default `../shared/data` beside the checkout
-    AUTOPILOT_SOAK_SEEDS      how many seeds `soak_seed` runs through; default 1
+    AUTOPILOT_SOAK_SEED       the value of `soak_seed`, set by `make soak`; default 0
     AUTOPILOT_TOOLS_REQUIRED  set in CI: a missing tool fails the test instead of skipping it
     HYPOTHESIS_PROFILE        `quick` (default) or `soak`
 """
@@ -24,17 +24,23 @@ gc.disable()  # what is imported and collected is kept; `pytest_collection_finis
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
+from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
 from tests.kits.tools import MissingToolError, find_tool  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "1"))
 
 settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "soak",
+    deadline=None,
+    max_examples=200,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
@@ -234,10 +240,10 @@ def pytest_collection_finish() -> None:
 # --- seeds --------------------------------------------------------------------------------------
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `soak_seed` runs once per seed."""
-    if "soak_seed" in metafunc.fixturenames:
-        metafunc.parametrize("soak_seed", range(SOAK_SEEDS))
+@pytest.fixture(scope="session")
+def soak_seed() -> int:
+    """0, or the seed of this case in `make soak`: a test that asks for it names their number in a mark `seeds`."""
+    return int(os.environ.get("AUTOPILOT_SOAK_SEED", "0"))
 
 
 @pytest.fixture

@@ -61,7 +61,6 @@ CALM_TICKS = 4
 class Hostile(RuleBasedStateMachine):
     """See the module."""
 
-    steps = 0  # of all runs in this process
     calm_policy = POLICY
     effects: tuple[str, ...] = ("admit", "evict", "resize", "scale")
 
@@ -356,7 +355,6 @@ class Hostile(RuleBasedStateMachine):
     @invariant()
     def nothing_is_wrong(self) -> None:
         """After every step."""
-        Hostile.steps += 1
         problems = self.watch.problems()
         assert not problems, "; ".join(problems)
 

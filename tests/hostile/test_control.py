@@ -40,8 +40,9 @@ from tests.hostile.written import ROUGH
 from tests.kits.core_world import AUTO, decide, observe, snapshot
 from tests.kits.kube_objects import Json, meta
 from tests.kits.lead_kit import NAME
+from tests.kits.tries import tries
 
-OBJECTS = 60
+OBJECTS = tries(60, soak=600)
 READERS = (
     "autopilot/crds/approvals.py",
     "autopilot/crds/other_policies.py",
@@ -52,9 +53,9 @@ OTHERS = {"items"}
 """Of lists."""
 
 
-def hostile(number: int, kind: type[Part], real: Json) -> bytes:
+def hostile(number: int, kind: type[Part], real: Json, seed: int) -> bytes:
     """One object of a kind; the same one in every process."""
-    rng = random.Random(number)
+    rng = random.Random(seed * OBJECTS + number)
     found = over(sample(kind), real)
     found["metadata"] = {"annotations": {}, "labels": {}, **found["metadata"], "uid": f"uid-bad-{number}"}
     return spoiled(rng, {"kind": "x", **found})[1]
@@ -120,14 +121,17 @@ def desk(tmp_path: Path) -> Iterator[tuple[Publisher, Approvals]]:
     record.close()
 
 
-def test_a_recommendation_that_says_anything_keeps_no_other_from_its_answer(desk: tuple[Publisher, Approvals]) -> None:
-    """The last of 60 is answered, and the problem names the object, the field and the value."""
+@pytest.mark.seeds(100)
+def test_a_recommendation_that_says_anything_keeps_no_other_from_its_answer(
+    desk: tuple[Publisher, Approvals], soak_seed: int
+) -> None:
+    """The last one is answered, and the problem names the object, the field and the value."""
     publisher, approvals = desk
     names = [*(f"bad-{number}" for number in range(OBJECTS)), "good"]
     papers = Papers()
     real = {"metadata": meta("good") | {"annotations": {APPROVE: "perhaps"}}, "spec": {"id": "i", "digest": "d"}}
     for number, name in enumerate(names[:-1]):
-        body = hostile(number, Written, {"metadata": meta(name) | {"annotations": {APPROVE: "yes"}}})
+        body = hostile(number, Written, {"metadata": meta(name) | {"annotations": {APPROVE: "yes"}}}, soak_seed)
         papers.bodies[path(RECOMMENDATIONS, name)] = body
     papers.bodies[path(RECOMMENDATIONS, "good")] = json.dumps(real).encode()
     keeper = Keeper(Listing(names), papers, publisher, approvals, 100, steady_s=lambda: 0.0)
@@ -138,18 +142,19 @@ def test_a_recommendation_that_says_anything_keeps_no_other_from_its_answer(desk
     assert " cannot be read: " in keeper.health.problem
 
 
-def test_a_policy_that_says_anything_stops_no_tick_and_no_other_policy(tmp_path: Path) -> None:
+@pytest.mark.seeds(100)
+def test_a_policy_that_says_anything_stops_no_tick_and_no_other_policy(tmp_path: Path, soak_seed: int) -> None:
     """The last valid one stays in force; the others are told which one counts."""
     papers, seen = Papers(), latest()
     place = PolicyObject("fleet")
     for number in range(OBJECTS):
         real = {"metadata": meta("fleet"), "spec": {"base": "approve", "modes": {"admit_gang": "auto"}}}
-        papers.bodies[place.path] = hostile(number, Conditioned, real)
+        papers.bodies[place.path] = hostile(number, Conditioned, real, soak_seed)
         source = ClusterPolicySource(papers.get, place, tmp_path / "last", lambda: 0.0)
         source.current()
         assert not ROUGH.search(source.problem or ""), source.problem
         assert PolicyStatus(source, papers.get, papers.send, lambda: 0.0)(seen) == ""
-    bad = [hostile(number, Conditioned, {"metadata": meta(f"bad-{number}")}) for number in range(OBJECTS)]
+    bad = [hostile(number, Conditioned, {"metadata": meta(f"bad-{number}")}, soak_seed) for number in range(OBJECTS)]
     items = b", ".join([*bad, json.dumps({"metadata": meta("second")}).encode()])
     papers.bodies[collection(POLICIES)] = b'{"items": [%s]}' % items
     problem = OtherPolicies(place, papers.get, papers.send, lambda: 0.0)(seen)
@@ -157,12 +162,13 @@ def test_a_policy_that_says_anything_stops_no_tick_and_no_other_policy(tmp_path:
     assert re.fullmatch(r"AutopilotPolicy \S*bad-\d+ cannot be read: .* is .*", problem)
 
 
+@pytest.mark.seeds(100)
 @pytest.mark.parametrize("number", range(12))
-def test_a_lease_that_says_anything_is_taken_over(number: int) -> None:
+def test_a_lease_that_says_anything_is_taken_over(number: int, soak_seed: int) -> None:
     """Nobody renews it: a controller leads after the time of a lease, and the watchdog counts its absence."""
     papers, now_s = Papers(), [0.0]
     real = {"metadata": meta(NAME.name, NAME.namespace), "spec": {"holderIdentity": "x", "leaseDurationSeconds": 10}}
-    body = parsed(hostile(number, LeaseObject, real))
+    body = parsed(hostile(number, LeaseObject, real, soak_seed))
     body["metadata"] = {**body["metadata"], "resourceVersion": "1"}  # the server writes it
     papers.bodies[NAME.path] = json.dumps(body).encode()
     watch = LeaseWatch(papers, NAME, 10.0, lambda: now_s[0])
@@ -181,13 +187,14 @@ def epoch_at(papers: Papers, at: str) -> Json:
     return papers.get(at).document
 
 
-def test_an_epoch_that_cannot_be_read_is_named() -> None:
+@pytest.mark.seeds(100)
+def test_an_epoch_that_cannot_be_read_is_named(soak_seed: int) -> None:
     """Which epoch is the highest is not known then, so that no term begins."""
-    papers = Papers()
+    papers, five = Papers(), {"metadata": meta(NAME.name), "spec": {"epoch": 5}}
     epoch = ClusterEpoch(papers, NAME)
     at = f"/apis/gpu-autopilot.io/v1alpha1/namespaces/{NAME.namespace}/epochs/{NAME.name}"
     for number in range(OBJECTS):
-        papers.bodies[at] = hostile(number, EpochObject, {"metadata": meta(NAME.name), "spec": {"epoch": 5}})
+        papers.bodies[at] = hostile(number, EpochObject, five, soak_seed)
         if why_unfit(epoch_at(papers, at), EpochObject):
             with pytest.raises(OSError, match=" cannot be read: "):
                 epoch.known()

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from collectors.kubernetes.kinds import KINDS
 from tests.hostile.objects import Case, World, base, differing, hostile, names
+from tests.kits.tries import tries
 
-BATCH = 50
-OBJECTS = 500
+BATCH = tries(50, soak=100)
+OBJECTS = tries(500, soak=1_000)
 
 
-def test_honest_work_is_decided_on_as_without_hostile_objects() -> None:
+@pytest.mark.seeds(100)
+def test_honest_work_is_decided_on_as_without_hostile_objects(soak_seed: int) -> None:
     """Rows, nodes and decisions of honest work are equal beside 500 objects; a batch that differs is halved."""
+    first = soak_seed * OBJECTS
     alone = World().show(())
     assert len(alone["decided"]) > 2, alone
-    found = [each for at in range(0, OBJECTS, BATCH) for each in differing(range(at, at + BATCH))]
+    found = [each for at in range(first, first + OBJECTS, BATCH) for each in differing(range(at, at + BATCH))]
     assert found == []
 
 

@@ -28,12 +28,13 @@ def create(rng: random.Random, number: int) -> dict[str, Any]:
     return found | {"metadata": data | {"name": f"bad-{number}", "namespace": "vision"}}
 
 
+@pytest.mark.seeds(500)
 @pytest.mark.parametrize("acts", [False, True])
-def test_the_work_of_others_runs_as_long_as_without_hostile_objects(*, acts: bool) -> None:
+def test_the_work_of_others_runs_as_long_as_without_hostile_objects(soak_seed: int, *, acts: bool) -> None:
     """Each of 60 objects is taken or refused, and the Job of another namespace ends, or waits, as it did before."""
 
     def fate(act: Callable[[Any, Any, random.Random, int], None]) -> str:
-        stage, rng = stage_of(acts=acts), random.Random(7)
+        stage, rng = stage_of(acts=acts), random.Random(7 + soak_seed)
         client = person(stage)
         stage.clock.run_to(5.0)
         client.create("jobs.batch", job("honest", namespace="language"))

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
+import pytest
+
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Listed, Refusal, answer_of
 from actuators.kubernetes.levers.mig_record import Record
@@ -19,8 +21,9 @@ from autopilot.service.watchdog.removal import PAGE, Removal
 from tests.hostile.objects import keys_read, names_in, sample
 from tests.hostile.written import NOW_S, SLOTS, DogApi, Found, Identity, Shelf, ShelfApi, View, differing, opened, told
 from tests.kits.kube_objects import job, node, pod
+from tests.kits.tries import tries
 
-BATCH, OBJECTS = 50, 300
+BATCH, OBJECTS = tries(50, soak=100), tries(300, soak=1_000)
 CODE = ("actuators/kubernetes", "autopilot/service/watchdog", "autopilot/contract/written.py")
 RECORDS = {"before", "cordoned", "deadline", "gpus", "id", "lever", "removed", "returns", "since"}
 """Fields of our own records in annotations and of the mark."""
@@ -31,11 +34,13 @@ NO_FIELDS = {"Active", "QuotaReserved"}
 """Types of conditions."""
 
 
-def test_honest_work_is_treated_as_without_hostile_objects() -> None:
+@pytest.mark.seeds(100)
+def test_honest_work_is_treated_as_without_hostile_objects(soak_seed: int) -> None:
     """Levers and watchdog write the same beside 300 objects, whose own effects fail alone with a clear message."""
+    first = soak_seed * OBJECTS
     assert len(told(())[0]["writes"]) > 20
     assert len(opened(())[0]) == 7
-    assert [each for at in range(0, OBJECTS, BATCH) for each in differing(range(at, at + BATCH))] == []
+    assert [each for at in range(first, first + OBJECTS, BATCH) for each in differing(range(at, at + BATCH))] == []
 
 
 def test_every_field_that_is_read_has_a_type() -> None:

@@ -55,7 +55,7 @@ STORIES = {
     "drain_answered": Told("test_what_is_left_saves_before_it_moves", 30, stops=1, of="node_drain"),
     "drain_of_a_gang": Told("test_a_gang_leaves_a_node_that_is_drained_as_a_whole", 30, stops=1, of="node_drain"),
     "drain_of_a_job": Told(
-        "test_a_job_without_kueue_whose_pods_all_left_starts_elsewhere", 20, stops=1, of="node_drain"
+        "test_a_job_without_kueue_whose_pods_all_left_starts_elsewhere", 28, stops=1, of="node_drain"
     ),
     "drain_without_a_place": Told("test_a_gang_without_another_place_waits_as_a_whole", 28, stops=1, of="node_drain"),
     "drain_without_loss": Told(
@@ -63,7 +63,7 @@ STORIES = {
     ),
     "gang_admitted_whole": Told("test_a_gang_waits_until_all_of_it_has_room", 39),
     "idle_reclaim": Told("test_idle_work_yields_and_its_owner_brings_it_back", 56, stops=1),
-    "idle_service": Told("test_an_idle_service_makes_room_until_it_is_asked_for", 95, scales=True),
+    "idle_service": Told("test_an_idle_service_makes_room_until_it_is_asked_for", 107, scales=True),
     "job_without_kueue": Told("test_it_starts_whole_at_its_place_once_there_is_room", 26),
     "kueue_down": Told("test_an_outage_of_kueue_is_waited_out", 162),
     "lost_node": Told("test_a_gang_moves_away_from_a_lost_node", 29, stops=1, ours=False),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.intake.consistency import check_snapshot
@@ -16,7 +16,6 @@ from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.snapshot import ClusterSnapshot, MemberTable, make
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, queue_tree, snapshot, waits, with_policy
 from tests.kits.renumbered import renumbered, shuffled
-from tests.kits.tries import tries
 
 LABELS = ("disk=ssd", f"{OF_NODES}without taint team=a:NoSchedule", "zone In (a,b)", "site=x")
 POLICY = with_policy(AUTO, hysteresis={"dwell_s": 0.0})
@@ -88,7 +87,7 @@ seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
 @given(worlds(), seeds)
-@tries(25, soak=400)
+@settings(max_examples=25)
 def test_a_request_has_one_digest_under_all_numbers(snap: ClusterSnapshot, rng: np.random.Generator) -> None:
     """Other codes, other bits, unrelated names, and rows in another order."""
     other = shuffled(renumbered(snap, rng), rng)
@@ -97,7 +96,7 @@ def test_a_request_has_one_digest_under_all_numbers(snap: ClusterSnapshot, rng: 
 
 
 @given(worlds(), seeds, st.sampled_from([POLICY, ASKING]))
-@tries(25, soak=400)
+@settings(max_examples=25)
 def test_a_decision_has_one_identity_under_all_codes(
     snap: ClusterSnapshot, rng: np.random.Generator, policy: Any
 ) -> None:

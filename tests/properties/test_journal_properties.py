@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.model.forecast import LEVELS, ExpectedMix, Forecast, Forecasts, MixKind, RuntimeForecast
@@ -50,7 +50,6 @@ from autopilot.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO
 from tests.kits.instructions import instruct
 from tests.kits.proposals import propose
-from tests.kits.tries import tries
 
 SPECIAL = (np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-300, 1.5)
 
@@ -298,7 +297,7 @@ def assert_same_bits(one: Any, two: Any, path: str = "observation") -> None:
             assert_same_bits(left, right, f"{path}[{at}]")
 
 
-@tries(20, soak=800)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1))
 def test_observations_are_read_as_they_were_written(seed: int) -> None:
     """Any sequence of observations comes back bit for bit, through changes and keyframes."""
@@ -385,7 +384,7 @@ def decision(rng: np.random.Generator, tick: int, workloads: int, before: tuple[
     return Decision(tick, float(tick), Plan((*kept, *fresh), refusals, held, ("w9",) if rng.random() < 0.2 else ()))
 
 
-@tries(20, soak=800)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1))
 def test_decisions_are_read_as_they_were_written(seed: int) -> None:
     """Any sequence of decisions comes back whole, with the digest of the memory it rests on."""

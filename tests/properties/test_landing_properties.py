@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.model.memory import Step
@@ -15,7 +15,6 @@ from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.snapshot import Gate, QueueTable, State, Topology
 from tests.kits.core_world import Item, holds, waits, with_policy
 from tests.kits.ticking_world import EAGER, Ticking, tenants
-from tests.kits.tries import tries
 
 PER_NODE = 4
 CRASHES = ("", "", "", "before it saved", "after it saved", "after it acted")
@@ -178,7 +177,7 @@ def happen(play: Ticking, each: Happening, now_s: float) -> None:
         play.submit(Item(each.arrives.id, {**each.arrives.columns, "submit_s": now_s}))
 
 
-@tries(12, soak=800)
+@settings(max_examples=12)
 @given(story=stories())
 def test_quota_books_balance_after_every_event(story: Story) -> None:
     """Use by queue, level and GPU model is the sum of placements once all that was decided is done; so is what is
@@ -187,14 +186,14 @@ def test_quota_books_balance_after_every_event(story: Story) -> None:
     assert go_through(story, lambda play, _: play.check_books())
 
 
-@tries(12, soak=800)
+@settings(max_examples=12)
 @given(story=stories(RuleSetName.ELASTIC_QUOTA))
 def test_books_of_elastic_quotas_balance(story: Story) -> None:
     """The same under a rule set that displaces while it admits."""
     assert go_through(story, lambda play, _: play.check_books())
 
 
-@tries(12, soak=800)
+@settings(max_examples=12)
 @given(story=stories(RuleSetName.COHORT_FAIR))
 def test_nobody_is_put_on_held_gpus_under_cohort_rules(story: Story) -> None:
     """The cluster refuses nothing that it is told, with quota kept for waiting heads too."""
@@ -202,7 +201,7 @@ def test_nobody_is_put_on_held_gpus_under_cohort_rules(story: Story) -> None:
     assert play.texts
 
 
-@tries(12, soak=800)
+@settings(max_examples=12)
 @given(story=stories())
 def test_limits_guarantees_and_gangs_hold_at_every_tick(story: Story) -> None:
     """No decision takes a queue above its limit, sheltered work above a guarantee, or a gang below its minimum; no
@@ -237,7 +236,7 @@ def test_limits_guarantees_and_gangs_hold_at_every_tick(story: Story) -> None:
     assert go_through(story, look)
 
 
-@tries(12, soak=800)
+@settings(max_examples=12)
 @given(story=stories())
 def test_everything_under_way_comes_to_an_end_and_then_nothing_moves(story: Story) -> None:
     """When all victims leave at once and only time passes, no pipelined start is left over, and preemption ends: A does

@@ -55,7 +55,7 @@ operations = st.one_of(
     st.builds(ResizeOperation, slots=places, reason=st.none() | reasons),
     st.builds(ScaleOperation, replicas=st.integers(0, 9), until_s=numbers),
     st.builds(CeilingOperation, replicas=st.integers(-1, 9), until_s=numbers),
-    st.builds(RecutOperation, before=geometries, after=geometries),
+    st.builds(RecutOperation, before=geometries, after=geometries, index=st.integers(0, 15)),
 )
 recuts = st.builds(
     RecutRecord,

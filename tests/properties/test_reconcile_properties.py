@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf, isnan, nan
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.decision import reconciler
@@ -16,10 +16,9 @@ from autopilot.memory_store import memory_text, read_memory_text
 from autopilot.replay.unequal import first_unequal
 from tests.kits.core_world import AUTO, arrays, with_policy
 from tests.kits.ticking_world import ALL_AUTO, tenants
-from tests.kits.tries import tries
 from tests.properties.strategies import Case, Held, Loop, cases, loop_of
 
-few = tries(3, soak=320)
+few = settings(max_examples=3)
 
 
 def played(case: Case, store: Held | None = None) -> Loop:

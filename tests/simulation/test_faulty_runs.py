@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from autopilot.core.model.snapshot import State
 from autopilot.replay import replay
 from simulator.checkers import CHECKERS
-from tests.conftest import SOAK_SEEDS
+from tests.kits.tries import tries
 from tests.simulation.kit import Ran, Setup, faulty_policy, faulty_world, run
 
 STILL_S = (0.0, 1.0, 299.0, 301.0, 3600.0, 86_400.0, 604_800.0)
 """How long after the end the controller is asked again."""
 
-HORIZON_MIN = 90 if SOAK_SEEDS > 10 else 40
-"""How long work comes and faults happen; longer where there are many seeds (`make soak`)."""
+HORIZON_MIN = tries(40, soak=90)
+"""How long work comes and faults happen."""
 
 FIRST = 3
 """The first seed: every kind of fault happens in it."""
@@ -24,6 +26,7 @@ MET: dict[int, Counter[str]] = {}
 """What the runs of this process met, by seed."""
 
 
+@pytest.mark.seeds(500)
 def test_a_faulty_run_is_safe_lively_and_replays(soak_seed: int, tmp_path: Path) -> None:
     """No invariant is violated, every job ends or is explained, and the journal decides the same again."""
     seed = FIRST + soak_seed

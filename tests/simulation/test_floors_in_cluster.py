@@ -14,7 +14,6 @@ from autopilot.replay import replay
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import Autoscaler, Scaling
 from simulator.inference.service_state import Service
-from tests.conftest import SOAK_SEEDS
 from tests.kits.demand_world import Growing
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, faulty_world, run, scenario
 
@@ -138,11 +137,11 @@ def test_a_forecaster_that_falls_silent_leaves_the_service_to_its_autoscaler(tmp
     }
 
 
-@pytest.mark.parametrize("seed", [2, 5] if SOAK_SEEDS > 10 else [2])
-def test_floors_keep_their_promises_while_everything_goes_wrong(seed: int, tmp_path: Path) -> None:
+@pytest.mark.seeds(6)
+def test_floors_keep_their_promises_while_everything_goes_wrong(soak_seed: int, tmp_path: Path) -> None:
     """Nodes fail, effects are lost, late or refused: no promise is broken, and the run is decided again alike."""
     path = tmp_path / "run.journal"
-    ran = run(faulty_world(seed, tmp_path, horizon_min=30), Setup(demand=Growing(2.0), journal=path))
+    ran = run(faulty_world(2 + soak_seed, tmp_path, horizon_min=30), Setup(demand=Growing(2.0), journal=path))
     ran.close()
     assert ran.violated == set()
     assert any(each.kind == "scale" for moment in ran.tape.moments for each in moment.decision.plan.proposals)

@@ -13,7 +13,6 @@ from autopilot.core.model.changes import RecutChange
 from autopilot.core.model.records import NoteCode
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
-from tests.conftest import SOAK_SEEDS
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
 
 REGEOMETRY = shipped_policy("regeometry")
@@ -102,11 +101,11 @@ def test_requests_wait_less_than_under_static_cuts(tmp_path: Path) -> None:
     assert waited_s(cut) < waited_s(static) / 2
 
 
-@pytest.mark.parametrize("seed", range(3 if SOAK_SEEDS > 10 else 1))
-def test_changes_that_go_wrong_do_no_harm(tmp_path: Path, seed: int) -> None:
+@pytest.mark.seeds(3)
+def test_changes_that_go_wrong_do_no_harm(tmp_path: Path, soak_seed: int) -> None:
     """GPUs are quarantined and used again, all work ends, no checker finds anything, and replay decides the same."""
     journal = tmp_path / "run.journal"
-    ran = run(world(tmp_path, WRONG, seed), Setup(policy=REGEOMETRY, journal=journal))
+    ran = run(world(tmp_path, WRONG, soak_seed), Setup(policy=REGEOMETRY, journal=journal))
     assert ran.violated == set()
     assert ran.simulated.run.complete
     codes = {note.code for moment in ran.tape.moments for note in moment.decision.notes}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -25,6 +24,7 @@ from collectors.kubernetes.kinds import NODES, PODS
 from collectors.kubernetes.reflector import Timing
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.transport import Transport
+from tests.kits.tries import tries
 
 CONVERGES_S = 5.0
 """After the end of the faults the view is whole and true within this time."""
@@ -114,9 +114,10 @@ def test_the_view_follows_the_server(running: Running, tmp_path: Path) -> None:
         assert [each.lists for each in cluster._reflectors] == [1, 1]
 
 
-def test_after_all_faults_at_once_the_view_is_true_again(running: Running, tmp_path: Path) -> None:
+@pytest.mark.seeds(10)
+def test_after_all_faults_at_once_the_view_is_true_again(running: Running, tmp_path: Path, soak_seed: int) -> None:
     """Slow, dropped, 429, 500, duplicated, reordered: five seconds after their end everything is as on the server."""
-    rng, length_s = random.Random(7), float(os.environ.get("AUTOPILOT_SOAK_FAULTS_S", "10"))
+    rng, length_s = random.Random(7 + soak_seed), tries(10, soak=60)
     timing = Timing(watch_s=2, silence_s=4.0 / SPEED, first_wait_s=0.2 / SPEED, longest_wait_s=4.0 / SPEED)
     with beside(running, tmp_path, timing) as (cluster, look):
         until(lambda: all(each.synced for each in cluster.health()), "not listed")

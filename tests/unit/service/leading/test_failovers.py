@@ -1,4 +1,4 @@
-"""Forced failovers: never two actors at once, by the audit log of the server (`scripts/soak_failovers.py` has more)."""
+"""Forced failovers: never two actors at once, by the audit log of the server (`make soak` has more)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from autopilot.service.leading.lease import Terms
 from tests.kits.apiserver_kit import small_cluster
 from tests.kits.failovers import BOUND_S, run
 from tests.kits.lead_kit import Candidate, with_namespace
+from tests.kits.tries import tries
+
+FAILOVERS = tries(5, soak=50)
 
 
-def test_two_controllers_never_act_at_once() -> None:
-    """Five failovers of a 2 s lease, with pauses, clocks that differ and lost requests."""
-    found = run(seed=4, failovers=5)
-    assert (found.violation, found.failovers) == ("", 5)
-    assert found.writes > 100
+@pytest.mark.seeds(20)
+def test_two_controllers_never_act_at_once(soak_seed: int) -> None:
+    """Failovers of a 2 s lease, with pauses, clocks that differ and lost requests."""
+    found = run(4 + soak_seed, FAILOVERS)
+    assert (found.violation, found.failovers) == ("", FAILOVERS)
+    assert found.writes > 20 * FAILOVERS
     assert found.longest_s <= BOUND_S + 0.2
 
 
