@@ -11,6 +11,7 @@ NO_SERVICES = "no services"
 NO_TOKENS = "no service measures or promises it"
 NOTHING_WAITS = "nothing waits"
 NO_MEASURE = "not measured: telemetry is missing"
+LEAST = "What is not measured counts as neither active nor idle, so figures of activity are lower bounds."
 
 CLUSTER = Variable(
     "cluster", "Cluster", "Clusters that this data source has.", "label_values(gpu_autopilot_leader, cluster)"
@@ -73,15 +74,30 @@ RECOMMENDED = Panel(
     units=(("gain", "s"), ("cost", "s")),
 )
 
+MEASURED = f"max(gpu_autopilot_fleet_held_gpus{{{C}}} * gpu_autopilot_fleet_measured_ratio{{{C}}})"
 FLEET = Page(
     "gpu-autopilot-fleet",
     "GPU fleet",
     "Capacity, what is handed out, and what is really used.",
     (
-        stat("Capacity", "Usable GPUs.", "none", top("fleet_capacity_gpus")),
+        stat("Capacity", "All GPUs: handed out, free and out of use.", "none", top("fleet_capacity_gpus")),
         stat("Handed out", "GPUs held by workloads.", "none", top("fleet_held_gpus")),
-        stat("SM-active", "GPU equivalents of SM activity.", "none", top("fleet_active_gpus"), NO_MEASURE),
-        stat("Gap", "GPUs that are handed out and do nothing.", "none", top("fleet_gap_gpus"), NO_MEASURE),
+        stat("Free", "GPUs that no work holds, where work may start.", "none", top("fleet_free_gpus")),
+        stat(
+            "Out of use",
+            "GPUs that no work holds, where none may start: not healthy, or on a node that is cordoned or not ready.",
+            "none",
+            top("fleet_out_of_use_gpus"),
+        ),
+        stat(
+            "Measured",
+            f"The share of what is handed out whose SM activity is known. {LEAST}",
+            "percentunit",
+            top("fleet_measured_ratio"),
+            NO_MEASURE,
+        ),
+        stat("SM-active", f"GPU equivalents of SM activity. {LEAST}", "none", top("fleet_active_gpus"), NO_MEASURE),
+        stat("Gap", f"GPUs that are known to do nothing. {LEAST}", "none", top("fleet_gap_gpus"), NO_MEASURE),
         stat(
             "Gap a day",
             "The gap of now over a day, at the price of a GPU-hour.",
@@ -92,23 +108,33 @@ FLEET = Page(
         stat("Widest gang", "The widest gang of whole GPUs that fits now.", "none", top("largest_gang_gpus")),
         lines(
             "GPUs: capacity, handed out, SM-active",
-            "The space between handed out and SM-active is capacity that is reserved and not used.",
+            "The space between measured and SM-active is capacity that is reserved and not used.",
             "none",
             Target(top("fleet_capacity_gpus"), "capacity"),
             Target(top("fleet_held_gpus"), "handed out"),
+            Target(MEASURED, "measured"),
             Target(top("fleet_active_gpus"), "SM-active"),
+            Target(top("fleet_out_of_use_gpus"), "out of use"),
         ),
         lines(
             "Utilization",
-            "Allocation is what most dashboards show; real utilization is SM activity over capacity.",
+            f"Allocation is what most dashboards show; real utilization is SM activity over capacity. {LEAST}",
             "percentunit",
             Target(top("fleet_allocation_ratio"), "allocation"),
             Target(top("fleet_hardware_ratio"), "SM-active / handed out"),
             Target(top("fleet_real_utilization_ratio"), "real utilization"),
+            Target(top("fleet_measured_ratio"), "measured"),
+        ),
+        lines(
+            "Measured by pool",
+            f"The share of what is handed out whose SM activity is known. {LEAST}",
+            "percentunit",
+            Target(by("pool", "pool_measured_ratio", P), "{{pool}}"),
+            empty=NO_MEASURE,
         ),
         lines(
             "Gap by pool",
-            "GPUs that are handed out and do nothing.",
+            f"GPUs that are known to do nothing. {LEAST}",
             "none",
             Target(by("pool", "pool_gap_gpus", P), "{{pool}}"),
             empty=NO_MEASURE,
@@ -126,7 +152,10 @@ FLEET = Page(
     ALERTS,
 )
 
-GAP = f"max by (tenant) (gpu_autopilot_tenant_held_gpus{{{T}}} * (1 - gpu_autopilot_tenant_hardware_ratio{{{T}}}))"
+GAP = (
+    f"max by (tenant) (gpu_autopilot_tenant_held_gpus{{{T}}} * "
+    f"(gpu_autopilot_tenant_measured_ratio{{{T}}} - gpu_autopilot_tenant_hardware_ratio{{{T}}}))"
+)
 SHARE = f"{by('tenant', 'tenant_held_gpus', T)} / scalar({top('fleet_capacity_gpus')})"
 
 TENANTS = Page(
@@ -137,10 +166,11 @@ TENANTS = Page(
         Panel(
             "table",
             "Tenants",
-            "GPUs held, SM activity of what is held, the gap, the hoarding score, and GPUs waited for.",
+            f"GPUs held, the measured share, SM activity, the gap, the hoarding score, and GPUs waited for. {LEAST}",
             "none",
             (
                 Target(by("tenant", "tenant_held_gpus", T), "held"),
+                Target(by("tenant", "tenant_measured_ratio", T), "measured"),
                 Target(by("tenant", "tenant_hardware_ratio", T), "SM-active"),
                 Target(GAP, "gap"),
                 Target(by("tenant", "tenant_hoarding_ratio", T), "hoarding"),
@@ -148,14 +178,14 @@ TENANTS = Page(
             ),
             "no tenant holds or waits for GPUs",
             join="tenant",
-            units=(("SM-active", "percentunit"), ("hoarding", "percentunit")),
+            units=(("measured", "percentunit"), ("SM-active", "percentunit"), ("hoarding", "percentunit")),
         ),
         lines(
             "GPUs held", "By tenant.", "none", Target(by("tenant", "tenant_held_gpus", T), "{{tenant}}"), kind="stacked"
         ),
         lines(
             "Gap in GPUs",
-            "Held and not used, by tenant.",
+            f"Held and known to do nothing, by tenant. {LEAST}",
             "none",
             Target(GAP, "{{tenant}}"),
             empty=NO_MEASURE,
@@ -169,7 +199,7 @@ TENANTS = Page(
         ),
         lines(
             "Hoarding score",
-            "Idle GPUs over GPUs of running work that can be judged.",
+            "Idle GPUs over GPUs held. A GPU that cannot be judged counts as not idle.",
             "percentunit",
             Target(by("tenant", "tenant_hoarding_ratio", T), "{{tenant}}"),
             empty=NO_MEASURE,

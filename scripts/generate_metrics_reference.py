@@ -27,6 +27,11 @@ The controller exposes these metrics in the Prometheus text format.
   cluster is exposed.
 - Only the process that leads exposes the cluster and its decisions. The others expose `gpu_autopilot_leader` 0, their
   version and the age of their own data.
+- Capacity is every GPU of the inventory: held + free + out of use. Held = active + gap + not measured. What is not
+  measured counts as neither active nor idle, so figures of activity are lower bounds, and none rises where telemetry is
+  lost. `measured_ratio` is the share that they cover. They fall with it: an own rule on low utilization compares the
+  most that it can be, `real_utilization_ratio + allocation_ratio * (1 - measured_ratio)`. No shipped alert fires
+  because of lost telemetry but those about it (`GPUAutopilotSignalMissing`, `GPUAutopilotCollectorStale`).
 - Counters start at 0 with the process.
 - Ages and durations are in the time of the controller. In a simulation at another speed that is virtual time.
 - "Series" is the bound on a cluster of {gpus} GPUs and {tenants} tenants; the sum is {total:,}, the limit {most:,}.

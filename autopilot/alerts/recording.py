@@ -34,6 +34,9 @@ FLEET: tuple[Recording, ...] = tuple(
     for name in (
         "capacity_gpus",
         "held_gpus",
+        "free_gpus",
+        "out_of_use_gpus",
+        "measured_ratio",
         "active_gpus",
         "gap_gpus",
         "allocation_ratio",

@@ -14,9 +14,8 @@ from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.model.units import counted, format_duration, format_ratio
-from autopilot.core.usage.parts import GPU_UNITS
 from autopilot.core.usage.plausibility import DOUBTS, doubts
-from autopilot.core.usage.rollup import NO_WORKLOAD, WITH_WORKLOADS, Ratios, Rollup, ratios, rollups, strays
+from autopilot.core.usage.rollup import WITH_WORKLOADS, Ratios, Rollup, ratios, rollups, strays
 from autopilot.core.usage.table import UsageTable, usage_of
 
 SHOWN_WINDOW_S = 300.0
@@ -118,11 +117,16 @@ def _group_table(groups: Sequence[tuple[Rollup, tuple[int, ...]]]) -> list[str]:
     """The utilizations of a workload and of the groups that it belongs to, over the shown window."""
     if SHOWN_WINDOW_S not in groups[0][0].windows_s:
         return []
-    table = [_HEAD]
+    table, measured_ratio = [_HEAD], 1.0
     for level, at in groups:
         values = ratios(level, SHOWN_WINDOW_S)
         table += [_row(level, values, row) for row in at]
-    return [f"utilization over {format_duration(SHOWN_WINDOW_S)}:", *(f"  {line}" for line in aligned(table))]
+        measured_ratio = float(np.nanmin([measured_ratio, *values.measured_ratio[list(at)]]))
+    return [
+        f"utilization over {format_duration(SHOWN_WINDOW_S)}:",
+        *(f"  {line}" for line in aligned(table)),
+        *covered_lines(measured_ratio),
+    ]
 
 
 def _leveled(level: Rollup, window_s: float, groups: Iterable[int]) -> list[dict[str, Any]]:
@@ -253,13 +257,25 @@ def group_lines(observation: Observation) -> list[str]:
         table += [_row(groups, values, row) for row in rows[order][:most].tolist()]
         if len(rows) > most:
             table.append([f"and {counted(len(rows) - most, level)} more"])
-    fleet = found["fleet"]
-    free = (int(fleet.capacity_units[0]) - int(fleet.held_units[0])) / GPU_UNITS
-    table.append([NO_WORKLOAD, "", f"{free:.4g}"])
+    fleet, use = found["fleet"], ratios(found["fleet"], window_s)
+    table.append(["free", f"{float(fleet.gpus('free_gpus')[0]):.4g}"])
+    if (out_of_use := float(fleet.gpus("out_of_use_gpus")[0])) > 0:
+        table.append(["out of use", f"{out_of_use:.4g}"])
     return [
         f"use over {format_duration(window_s)}:",
         *(f"  {line}" for line in aligned(table)),
+        *covered_lines(float(use.measured_ratio[0])),
         *stray_lines(observation.snapshot),
+    ]
+
+
+def covered_lines(measured_ratio: float) -> list[str]:
+    """What the figures of activity mean where a part of what is held is not measured."""
+    if not measured_ratio < 1.0:
+        return []
+    return [
+        "  what is not measured counts as neither active nor idle: hardware, real and gap are lower bounds where less "
+        "than 100 % is measured"
     ]
 
 
@@ -274,7 +290,7 @@ def _row(groups: Rollup, values: Ratios, row: int) -> list[str]:
     """The line of one group in a table; only the fleet and pools have GPUs of their own."""
     name = groups.names[row] if groups.level == "fleet" else f"{groups.level} {groups.names[row]}"
     own = groups.level in {"fleet", "pool"}
-    return [name, f"{groups.capacity_units[row] / GPU_UNITS:g}" if own else "", *_cells(values, row)]
+    return [name, f"{groups.gpus('capacity_gpus')[row]:g}" if own else "", *_cells(values, row)]
 
 
 def _cells(values: Ratios, row: int) -> list[str]:

@@ -53,7 +53,11 @@ class PolicyInForce(TypedDict):
 
 
 class Measures(TypedDict):
-    """Measures of the fleet. `largest_gang_gpus` is -1 where it is not measured."""
+    """Measures of the fleet. `largest_gang_gpus` is -1 where it is not measured.
+
+    Capacity = allocated + free + out of use. Where `measured_ratio` is below 1, hardware, real utilization and gap are
+    lower bounds.
+    """
 
     capacity_gpus: Number
     allocated_gpus: Number
@@ -67,6 +71,8 @@ class Measures(TypedDict):
     largest_gang_gpus: int
     stranded_by_cause: dict[str, Number]
     recut_gpus: Number
+    out_of_use_gpus: Number
+    measured_ratio: Number
 
 
 class Fact(TypedDict):

@@ -31,7 +31,8 @@ KEEP_EVERY_S = 30.0
 
 log: Any = structlog.get_logger("page")
 
-SERIES = ("capacity_gpus", "held_gpus", "active_gpus", "gap_gpus", "pending_gpus")
+SERIES = ("capacity_gpus", "held_gpus", "active_gpus", "gap_gpus", "pending_gpus", "measured_gpus")
+"""`measured_gpus`: held with known SM activity, so that active + gap = measured. Files of earlier builds lack it."""
 
 
 @dataclass(slots=True)
@@ -129,9 +130,10 @@ class History:
 
 def _bucket(point: _Point) -> _Bucket:
     """A minute of the file; it counts as one tick."""
-    if len(point.means) != len(SERIES):
+    means = point.means + [None] * (len(SERIES) - 1 == len(point.means))
+    if len(means) != len(SERIES):
         raise ValueError(f"a point has {len(point.means)} values, not {len(SERIES)}")
-    values = np.array([np.nan if each is None else each for each in point.means])
+    values = np.array([np.nan if each is None else each for each in means])
     known = np.isfinite(values)
     return _Bucket(point.number, point.at_s, np.where(known, values, 0.0), known.astype(np.int64), point.rates_rps)
 
@@ -145,8 +147,9 @@ def _put(out: dict[str, list[float | None]], at_s: float, means: list[float | No
 def _values(signals: Signals) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The series at one tick, in GPUs. NaN: not measured."""
     capacity, held = signals.capacity_gpus, signals.allocated_gpus
-    used = (signals.real_utilization_ratio * capacity, signals.gap_ratio * capacity) if held else (0.0, 0.0)
-    return np.array([capacity, held, *used, signals.pending_gpus])
+    used = signals.real_utilization_ratio * capacity, signals.gap_ratio * capacity
+    measured = signals.measured_ratio * held if held else 0.0
+    return np.array([capacity, held, *used, signals.pending_gpus, measured])
 
 
 def _rates(observation: Observation) -> dict[str, float]:

@@ -10,10 +10,16 @@ from autopilot.http.answers import Measures, Number
 
 
 class UseRow(TypedDict):
-    """Capacity, what is handed out, what is active, and the gap of one group."""
+    """Capacity = handed out + free + out of use, what is active, and the gap of one group.
+
+    Capacity, free and out of use of a tenant are those of the fleet. `measured_ratio`: share of what is handed out with
+    known SM activity; below 1, active, gap, hardware and real utilization are lower bounds.
+    """
 
     name: str
     capacity_gpus: Number
+    free_gpus: Number
+    out_of_use_gpus: Number
     held_gpus: Number
     active_gpus: Number
     gap_gpus: Number
@@ -62,6 +68,7 @@ class HistoryView(TypedDict):
     active_gpus: list[Number]
     gap_gpus: list[Number]
     pending_gpus: list[Number]
+    measured_gpus: list[Number]
 
 
 class TenantRow(UseRow):
@@ -82,6 +89,7 @@ class QueueShare(TypedDict):
     limit_gpus: int | None
     held_gpus: Number
     active_gpus: Number
+    measured_ratio: Number
     pending_gpus: float
 
 
@@ -162,7 +170,7 @@ class NodeColumns(TypedDict):
 
 
 class GpuColumns(TypedDict):
-    """All GPUs, by node in the order of the nodes. `held_milli`: thousandths of the whole GPU that workloads hold."""
+    """All GPUs, by node in the order of the nodes. `held_milli`: thousandths of each GPU that workloads hold."""
 
     held_milli: list[int]
     activity_percent: list[int | None]

@@ -19,10 +19,9 @@ from autopilot.core.model.work import gpu_parts
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.half_started import half_started
 from autopilot.core.tracking.recuts import quarantined, set_aside
-from autopilot.core.usage.parts import GPU_UNITS
-from autopilot.core.usage.rollup import ratios, rollups
+from autopilot.core.usage.rollup import ROOM, ratios, rollups
 from autopilot.metrics.samples import Samples
-from autopilot.metrics.table import TENANT_USE, USE
+from autopilot.metrics.table import MOST_IDLE_BORROWERS, TENANT_USE, USE
 
 NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.NO_PODS, Code.SUSPENDED, Code.LIMIT})
 """Refusals after which work waits for its owner, an operator or an external check."""
@@ -44,16 +43,15 @@ def put_cluster(
 
 
 def put_use(out: Samples, observation: Observation) -> None:
-    """Both utilizations and their gap: fleet, pools, and tenants that hold or wait."""
+    """Capacity with its parts, both utilizations and their gap: fleet, pools, and tenants that hold or wait."""
     found = rollups(observation.snapshot)
     present = _tenants(observation.snapshot)
     for level, names in (("fleet", ("",)), ("pool", found["pool"].names[:-1]), ("tenant", found["tenant"].names[:-1])):
-        capacity = found[level].capacity_units / GPU_UNITS
         use = ratios(found[level], ACTIVITY_WINDOW_S)
         for what, _, _ in USE:
             if level == "tenant" and what not in TENANT_USE:
                 continue
-            column = capacity if what == "capacity_gpus" else np.asarray(getattr(use, what))
+            column = found[level].gpus(what) if what in ROOM else np.asarray(getattr(use, what))
             for row, name in enumerate(names):
                 if level != "tenant" or present[row]:
                     out.put(f"{level}_{what}", float(column[row]), *(() if level == "fleet" else (name,)))
@@ -106,9 +104,9 @@ def put_owners(out: Samples, observation: Observation, policy: Policy) -> None:
     found = work_activity(snapshot, entity_activity(snapshot, policy), observation.now_s)
     judged = found.activity != Activity.UNKNOWN
     tenants, known = len(snapshot.names.tenants), judged & (work.tenant >= 0)
-    held = np.bincount(work.tenant[known], found.held_gpus[known], tenants)
+    held = np.bincount(work.tenant[work.tenant >= 0], found.held_gpus[work.tenant >= 0], tenants)
     idle = np.bincount(work.tenant[known], found.idle_gpus[known], tenants)
-    for row in np.flatnonzero(held > 0).tolist():
+    for row in np.unique(work.tenant[known & (found.held_gpus > 0)]).tolist():
         out.put("tenant_hoarding_ratio", idle[row] / held[row], snapshot.names.tenants[row])
     use, idle_use = (np.zeros(len(queues.id)) for _ in range(2))
     np.add.at(use, work.queue, found.held_gpus)
@@ -117,12 +115,15 @@ def put_owners(out: Samples, observation: Observation, policy: Policy) -> None:
         use[queues.parent[row]] += use[row]
         idle_use[queues.parent[row]] += idle_use[row]
     guarantee = queues.guarantee.sum(axis=1)
+    idle_borrowed: dict[str, float] = {}
     for row in range(1, len(queues.id)):
         name, borrowed = str(queues.id[row]), max(float(use[row]) - float(guarantee[row]), 0.0)
         out.put("queue_guaranteed_gpus", float(guarantee[row]), name)
         out.put("queue_borrowed_gpus", borrowed, name)
         if borrowed > 0 and judged[work.queue == row].any():
-            out.put("queue_borrowed_idle_gpus", min(borrowed, float(idle_use[row])), name)
+            idle_borrowed[name] = min(borrowed, float(idle_use[row]))
+    for name in sorted(idle_borrowed, key=lambda name: (-idle_borrowed[name], name))[:MOST_IDLE_BORROWERS]:
+        out.put("queue_borrowed_idle_gpus", idle_borrowed[name], name)
 
 
 def put_pending(out: Samples, observation: Observation, decision: Decision, policy: Policy) -> None:

@@ -17,9 +17,13 @@ MOST_RECOMMENDATIONS = 50
 MOST_SPENDERS = 8
 """Tenants with a series of their daily spending: those far above their mean first."""
 
+MOST_IDLE_BORROWERS = 50
+"""Queues with a series of the borrowed GPUs that they leave idle: those with most of them."""
+
 LARGE: dict[str, int] = {
     "tenant": 300,
     "queue": 300,
+    "idle borrower": MOST_IDLE_BORROWERS,
     "pool": 8,
     "node": 500,
     "changing node": 10,
@@ -83,19 +87,23 @@ class Metric:
 
 
 USE: tuple[tuple[str, str, str], ...] = (
-    ("capacity_gpus", "GPUs", "usable GPUs: healthy, on a node that is ready and not cordoned"),
+    ("capacity_gpus", "GPUs", "all GPUs of the inventory: held + free + out of use"),
     ("held_gpus", "GPUs", "GPUs handed out; a share or MIG instance counts its part"),
-    ("active_gpus", "GPUs", "SM-active GPU equivalents of what is held, over 5 min"),
-    ("gap_gpus", "GPUs", "held - active: GPUs that are handed out and do nothing"),
-    ("measured_ratio", "ratio", "share of what is held with known SM activity"),
+    ("free_gpus", "GPUs", "GPUs and parts of GPUs that no work holds, where work may start"),
+    ("out_of_use_gpus", "GPUs", "GPUs and parts that no work holds, where none may start: not healthy, under a change "
+     "of geometry, or on a node that is not ready, cordoned, condemned or called back"),
+    ("measured_ratio", "ratio", "share of what is held with known SM activity; the figures of activity are lower "
+     "bounds where it is below 1"),
+    ("active_gpus", "GPUs", "SM-active GPU equivalents of what is held and measured, over 5 min"),
+    ("gap_gpus", "GPUs", "measured - active: GPUs that are handed out and known to do nothing"),
     ("allocation_ratio", "ratio", "held / capacity"),
     ("hardware_ratio", "ratio", "SM-active / held, over 5 min"),
     ("real_utilization_ratio", "ratio", "SM-active / capacity, over 5 min"),
-)
+)  # fmt: skip
 """Measures of use, for the fleet and each pool."""
 
-TENANT_USE = ("held_gpus", "hardware_ratio")
-"""Those that each tenant has; the others follow from them: gap = held x (1 - hardware ratio)."""
+TENANT_USE = ("held_gpus", "measured_ratio", "hardware_ratio")
+"""Those that each tenant has; the others follow from them: gap = held x (measured ratio - hardware ratio)."""
 
 
 def _use() -> tuple[Metric, ...]:
@@ -130,8 +138,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge("stranded_gpus", "GPUs", ("pool", "cause", "demand"), "free GPUs that a demand (`pending` work or the "
            "`expected` mix) cannot use, by cause", "pool", "cause"),
     # owners
-    _gauge("tenant_hoarding_ratio", "ratio", ("tenant",), "hoarding score: idle GPUs / GPUs of running work that can "
-           "be judged", "tenant"),
+    _gauge("tenant_hoarding_ratio", "ratio", ("tenant",), "hoarding score: idle GPUs / GPUs held; a lower bound, "
+           "because a GPU that cannot be judged counts as not idle", "tenant"),
     _gauge("tenant_pending_gpus", "GPUs", ("tenant",), "GPUs that its pending work requests", "tenant"),
     _gauge("tenant_oldest_pending_seconds", "s", ("tenant",), "age of its oldest pending workload that the autopilot "
            "may start; work that waits for its owner or for an external check does not count", "tenant"),
@@ -140,7 +148,7 @@ METRICS: tuple[Metric, ...] = (
     _gauge("queue_guaranteed_gpus", "GPUs", ("queue",), "guarantee of a queue, of all GPU models together", "queue"),
     _gauge("queue_borrowed_gpus", "GPUs", ("queue",), "GPUs held above the guarantee", "queue"),
     _gauge("queue_borrowed_idle_gpus", "GPUs", ("queue",), "borrowed GPUs that are idle; queues that borrow nothing "
-           "have no series", "queue"),
+           "have no series, and no more than 50 queues have one, those with most of them first", "idle borrower"),
     # waiting work
     _gauge("pending_workloads", "", ("reason",), "pending workloads by reason code (docs/output.md); `proposed`: a "
            "start is proposed", "reason"),

@@ -167,20 +167,26 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Measures of one snapshot (core/intake/signals.py). GPU counts are GPU equivalents; NaN is not measured."""
+    """Measures of one snapshot (core/intake/signals.py). GPU counts are GPU equivalents; NaN is not measured.
 
-    capacity_gpus: float
-    allocated_gpus: float
-    free_gpus: float
+    capacity = allocated + free + out of use. The hardware ratio, real utilization and gap are lower bounds where
+    `measured_ratio` is below 1. Journals of earlier builds lack the last two.
+    """
+
+    capacity_gpus: float  # all GPUs of the inventory
+    allocated_gpus: float  # held by work, wherever they are
+    free_gpus: float  # held by no work, where work may start
     pending_gpus: float
     allocation_ratio: float
     hardware_ratio: float  # SM-active-weighted / handed out
     real_utilization_ratio: float  # SM-active-weighted / capacity
-    gap_ratio: float  # allocated but not active / capacity
+    gap_ratio: float  # allocated, measured and not active / capacity
     stranded_gpus: float  # that pending work could use if they had another shape
     largest_gang_gpus: int  # the widest gang of whole GPUs that fits now; -1: not measured
     stranded_by_cause: tuple[tuple[str, float], ...]
-    recut_gpus: float  # whose MIG geometry changes, less what is held of them: neither free nor lost
+    recut_gpus: float  # whose MIG geometry changes, less what is held of them; a part of those out of use
+    out_of_use_gpus: float = float("nan")  # held by no work, where none may start
+    measured_ratio: float = float("nan")  # share of what is allocated with known SM activity
 
 
 class CommandKind(StrEnum):

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.hardware.xid_facts import out_of_use
+from autopilot.core.hardware.takes_work import takes_work
 from autopilot.core.model.errors import InvariantError, invariant
-from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot, Recut
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot
 from autopilot.core.placement.on_demand import places_of
 
 
@@ -132,11 +132,10 @@ class WhatIf:
         self.snapshot = snapshot
         self.spot_saves = spot_saves and bool(snapshot.nodes.spot.any())
         nodes, gpus, held = snapshot.nodes, snapshot.gpus, snapshot.placements
-        bad_node, bad_gpu = out_of_use(nodes, gpus)
-        node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)
+        node_ok, gpu_ok = takes_work(nodes, gpus)
         self.node_ok = node_ok
         self.suited: dict[tuple[int, tuple[int, ...], int, bool, bytes], Bools] = {}  # see shapes.suited_nodes
-        self.gpu_ok: Bools = gpus.healthy & ~bad_gpu & (gpus.recut == Recut.SETTLED)
+        self.gpu_ok: Bools = gpu_ok
         self.gpu_usable: Bools = self.gpu_ok & ~gpus.mig & node_ok[gpus.node]
         self.instance_gpu: I32 = snapshot.instances.gpu
         self.instance_profile: I32 = snapshot.instances.profile

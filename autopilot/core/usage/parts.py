@@ -65,10 +65,10 @@ def parts_of(snapshot: ClusterSnapshot) -> Parts:
         holders = np.bincount(held.instance[instance], minlength=len(cut))
         shared = shared | (instance & (holders[held.instance] > 1))
         units = np.where(instance, cut[held.instance] // np.maximum(holders, 1)[held.instance], units)
-    booked = np.bincount(entity, units, minlength=1)[entity]
-    over = ~instance & (booked > GPU_UNITS)
+    booked = np.bincount(held.gpu, units, minlength=1)[held.gpu]
+    over = booked > GPU_UNITS
     if over.any():
-        shared = shared | over
+        shared = shared | (over & ~instance)
         units = np.where(over, units * GPU_UNITS // np.maximum(booked, 1).astype(np.int64), units)
     return Parts(held.workload, held.gpu, entity, units, shared, instance, held.assumed)
 

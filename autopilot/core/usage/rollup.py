@@ -2,6 +2,9 @@
 
 Every group is a sum of integers over parts, so the groups of a level add up to the fleet exactly. A GPU that no
 workload holds belongs to the last group of each level (`NO_WORKLOAD`); its activity is no part of a utilization.
+
+Capacity is every GPU of the inventory: held + free + out of use. What is held is active, in the gap, or not measured.
+A held GPU that is not measured counts as neither active nor idle, so no sum and no ratio rises where telemetry is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.hardware.xid_facts import out_of_use
+from autopilot.core.hardware.takes_work import takes_work
 from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot, SignalTable
 from autopilot.core.usage.parts import (
     FINE,
@@ -33,6 +36,9 @@ WITH_WORKLOADS = (*LEVELS, "workload")
 _PLACES = ("fleet", "pool")
 """Levels for which it does not matter which work holds a GPU."""
 
+ROOM = ("capacity_gpus", "free_gpus", "out_of_use_gpus")
+"""Figures of the GPUs themselves, for the fleet and pools."""
+
 STRAY_RATIO = 0.05
 """SM activity from which on a GPU that no workload holds counts as busy: an idle driver and an exporter stay below."""
 
@@ -43,27 +49,37 @@ _FALLING = 0.9  # of the longer window: activity that falls below is what ended 
 class Rollup:
     """The groups of one level, [groups]; the last one is `NO_WORKLOAD`. Sums with a window are [windows, groups].
 
-    `capacity_units` are the usable GPUs of a pool, and of the fleet for a group of another level: its ratios are parts
-    of the fleet's. A queue includes the queues below it. Work of no service is in no group of the level `service`.
+    `capacity_units`, and what of it is free or out of use, are those of a pool, and of the fleet for a group of another
+    level: its ratios are parts of the fleet's. A queue includes the queues below it. Work of no service is in no group
+    of the level `service`.
     """
 
     level: str
     names: tuple[str, ...]
     windows_s: tuple[float, ...]
     capacity_units: I64
+    free_units: I64  # held by no work, where work may start
+    out_of_use_units: I64  # held by no work, where none may start
     held_units: I64
     measured_units: I64
     active_units: I64  # in 1/FINE of a unit
     workloads: I64  # that hold GPUs; a workload on several pools counts in each
 
+    def gpus(self, name: str) -> F64:
+        """One of `ROOM`, in GPUs. Shape [groups]."""
+        return np.asarray(getattr(self, f"{name.removesuffix('_gpus')}_units") / GPU_UNITS)
+
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """The utilizations of the groups of a level over one window, [groups]. NaN: not measured, or nothing held."""
+    """The utilizations of the groups of a level over one window, [groups]. NaN: nothing of what is held is measured.
+
+    All but `held_gpus`, `measured_ratio` and `allocation_ratio` are lower bounds where `measured_ratio` is below 1.
+    """
 
     held_gpus: F64
-    active_gpus: F64  # SM-active GPU equivalents of what is held; what is not measured counts like the rest
-    gap_gpus: F64  # held - active
+    active_gpus: F64  # SM-active GPU equivalents of what is held and measured
+    gap_gpus: F64  # measured - active: held GPUs that are known to do nothing
     measured_ratio: F64  # share of what is held with known SM activity
     allocation_ratio: F64  # held / capacity
     hardware_ratio: F64  # active / held
@@ -86,7 +102,7 @@ def rollups(snapshot: ClusterSnapshot, levels: Sequence[str] = LEVELS) -> dict[s
     everywhere, sure = activity(snapshot.telemetry, parts), attributed(parts)
     known = everywhere if sure is parts else activity(snapshot.telemetry, sure)
     unheld_measured, unheld_active = activity(snapshot.telemetry, unheld_parts(snapshot, parts))
-    capacity = usable_gpus(snapshot)
+    room = np.stack(room_of(snapshot, parts))
     found = {}
     for level in levels:
         names, group = _groups(snapshot, level, parts)
@@ -98,21 +114,55 @@ def rollups(snapshot: ClusterSnapshot, levels: Sequence[str] = LEVELS) -> dict[s
             for row, parent in reversed(list(enumerate(snapshot.queues.parent.tolist()))):
                 for each in (*sums, workloads[None, :]) if parent >= 0 else ():
                     each[:, parent] += each[:, row]
-        own = np.full(count, capacity.sum())
+        own = np.repeat(room.sum(axis=1)[:, None], count + 1, axis=1)
         if level == "pool":
-            own = np.bincount(snapshot.nodes.pool[snapshot.gpus.node[capacity]], minlength=count)
+            own[:, :count] = _by_group(room, snapshot.nodes.pool[snapshot.gpus.node], count)[:, :count]
         sums[1][:, -1], sums[2][:, -1] = unheld_measured.sum(axis=1), unheld_active.sum(axis=1)
         found[level] = Rollup(
             level,
             (*names, NO_WORKLOAD),
             snapshot.telemetry.windows_s,
-            np.append(own, capacity.sum()).astype(np.int64) * GPU_UNITS,
+            own[0],
+            own[1],
+            own[2],
             sums[0][0],
             sums[1],
             sums[2],
             workloads,
         )
     return found
+
+
+def fleet_of(snapshot: ClusterSnapshot, window_s: float) -> Rollup:
+    """The fleet of `rollups` over one window, without `NO_WORKLOAD` and without a count of workloads."""
+    parts, windows_s = parts_of(snapshot), snapshot.telemetry.windows_s
+    at = windows_s.index(window_s) if window_s in windows_s else len(windows_s)
+    measured, active = activity(snapshot.telemetry, parts, slice(at, at + 1))
+    capacity, free, out_of_use = (each.sum(keepdims=True) for each in room_of(snapshot, parts))
+    return Rollup(
+        "fleet",
+        ("fleet",),
+        windows_s[at : at + 1],
+        capacity,
+        free,
+        out_of_use,
+        parts.units.sum(keepdims=True),
+        measured.sum(axis=1, keepdims=True),
+        active.sum(axis=1, keepdims=True),
+        np.zeros(1, np.int64),
+    )
+
+
+def room_of(snapshot: ClusterSnapshot, parts: Parts) -> tuple[I64, I64, I64]:
+    """Of each GPU all of it, what is free, and what is out of use, in units. Shapes [gpus].
+
+    The rest of it is held by `parts`. Nothing starts on what is out of use: its GPU is not healthy or has an error, its
+    geometry changes, or its node is not ready, cordoned, condemned or called back.
+    """
+    whole = np.full(len(snapshot.gpus.uuid), GPU_UNITS, np.int64)
+    left = whole - np.bincount(parts.gpu, parts.units, minlength=len(whole)).astype(np.int64)
+    usable = usable_gpus(snapshot)
+    return whole, np.where(usable, left, 0), np.where(usable, 0, left)
 
 
 def _groups(snapshot: ClusterSnapshot, level: str, parts: Parts) -> tuple[tuple[str, ...], NDArray[np.integer]]:
@@ -152,11 +202,9 @@ def _workloads(group: NDArray[np.integer], workload: I32, count: int) -> I64:
 
 
 def usable_gpus(snapshot: ClusterSnapshot) -> Bools:
-    """GPUs that count as capacity: healthy, on a ready node that is not cordoned, condemned or called back."""
-    nodes, gpus = snapshot.nodes, snapshot.gpus
-    bad_node, _ = out_of_use(nodes, gpus)
-    node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)
-    return np.asarray(gpus.healthy & node_ok[gpus.node])
+    """GPUs on which work may start, as far as they are free."""
+    node_ok, gpu_ok = takes_work(snapshot.nodes, snapshot.gpus)
+    return np.asarray(gpu_ok & node_ok[snapshot.gpus.node])
 
 
 def unheld_parts(snapshot: ClusterSnapshot, parts: Parts) -> Parts:
@@ -178,24 +226,27 @@ def unheld_parts(snapshot: ClusterSnapshot, parts: Parts) -> Parts:
 
 
 def ratios(found: Rollup, window_s: float) -> Ratios:
-    """The utilizations of a level over one window."""
+    """The utilizations of a level over one window. A group that holds nothing has no activity and no gap."""
     held, capacity = found.held_units / GPU_UNITS, found.capacity_units / GPU_UNITS
-    unknown = np.full(len(held), np.nan)
-    measured, active = unknown, unknown
+    measured_units, active_units = np.zeros((2, len(held)), np.int64)
     if window_s in found.windows_s:
         window = found.windows_s.index(window_s)
-        measured, active = found.measured_units[window] / 1.0, found.active_units[window] / FINE
+        measured_units, active_units = found.measured_units[window], found.active_units[window]
+    owned = np.ones(len(held), np.bool_)
+    owned[-1] = found.names[-1] != NO_WORKLOAD
+    known = (measured_units > 0) | (owned & (held == 0))
+    active = np.where(known, active_units / (FINE * GPU_UNITS), np.nan)
+    gap = np.where(known & owned, (measured_units * FINE - active_units) / (FINE * GPU_UNITS), np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
-        hardware = np.where(measured > 0, active / measured, np.nan)
-        busy = np.where(found.held_units > 0, hardware * held, np.nan)
+        holds = held > 0
         return Ratios(
             held_gpus=held,
-            active_gpus=np.where(found.held_units > 0, busy, active / GPU_UNITS),
-            gap_gpus=held - busy,
-            measured_ratio=np.where(found.held_units > 0, measured / found.held_units, np.nan),
+            active_gpus=active,
+            gap_gpus=gap,
+            measured_ratio=np.where(holds, measured_units / found.held_units, np.nan),
             allocation_ratio=np.where(capacity > 0, held / capacity, np.nan),
-            hardware_ratio=np.where(found.held_units > 0, hardware, np.nan),
-            real_utilization_ratio=np.where(capacity > 0, busy / capacity, np.nan),
+            hardware_ratio=np.where(holds, active / held, np.nan),
+            real_utilization_ratio=np.where((capacity > 0) & owned, active / capacity, np.nan),
         )
 
 

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from autopilot.app.decisions.decision_rows import signals_document
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
-from autopilot.core.usage.parts import GPU_UNITS
-from autopilot.core.usage.rollup import Rollup, ratios, rollups
+from autopilot.core.usage.rollup import ROOM, Rollup, ratios, rollups
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
@@ -38,15 +37,15 @@ def history(
 
 
 def use_rows(found: Rollup, count: int) -> list[dict[str, Any]]:
-    """The first `count` groups of a level, in GPUs. Where nothing is handed out there is no gap."""
-    use, capacity = ratios(found, ACTIVITY_WINDOW_S), found.capacity_units / GPU_UNITS
+    """The first `count` groups of a level, in GPUs. What is free or out of use is that of a pool, else of the fleet."""
+    use, room = ratios(found, ACTIVITY_WINDOW_S), {name: found.gpus(name) for name in ROOM}
     return [
         {
             "name": found.names[row],
-            "capacity_gpus": capacity[row],
+            **{name: column[row] for name, column in room.items()},
             "held_gpus": use.held_gpus[row],
             "active_gpus": use.active_gpus[row],
-            "gap_gpus": use.gap_gpus[row] if use.held_gpus[row] else 0.0,
+            "gap_gpus": use.gap_gpus[row],
             "measured_ratio": use.measured_ratio[row],
             "allocation_ratio": use.allocation_ratio[row],
             "hardware_ratio": use.hardware_ratio[row],

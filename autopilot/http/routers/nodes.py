@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Path, Response
 from autopilot.core.hardware.dcgm import profile_slices
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
 from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, Recut
-from autopilot.core.usage.parts import plausible
+from autopilot.core.usage.parts import GPU_UNITS, parts_of, plausible
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
@@ -51,12 +51,11 @@ def activity_of(snapshot: ClusterSnapshot) -> F64:
 
 
 def held_milli(snapshot: ClusterSnapshot) -> tuple[F64, Bools]:
-    """Thousandths of each whole GPU that workloads hold, and which instances are held."""
-    held = snapshot.placements
-    whole = held.instance < 0
-    gpus: F64 = np.bincount(held.gpu[whole], held.milli[whole], len(snapshot.gpus.uuid)).astype(np.float64)
+    """Thousandths of each GPU that workloads hold, as the figures of the fleet count them; which instances are held."""
+    parts, held = parts_of(snapshot), snapshot.placements.instance
+    gpus: F64 = np.rint(np.bincount(parts.gpu, parts.units, len(snapshot.gpus.uuid)) * (GPU_MILLI / GPU_UNITS))
     taken = np.zeros(len(snapshot.instances.id), np.bool_)
-    taken[held.instance[~whole]] = True
+    taken[held[held >= 0]] = True
     return gpus, taken
 
 
@@ -86,7 +85,7 @@ def _nodes(latest: Published) -> dict[str, Any]:
             "reclaimed": (~np.isnan(table.reclaim_at_s)).tolist(),
         },
         "gpus": {  # by node, in the order of `nodes`
-            "held_milli": np.minimum(held, GPU_MILLI).astype(int).tolist(),
+            "held_milli": held.astype(int).tolist(),
             "activity_percent": [None if isnan(value) else int(value) for value in percent[: len(gpus.uuid)].tolist()],
             "healthy": gpus.healthy.astype(int).tolist(),
             "mig": gpus.mig.astype(int).tolist(),

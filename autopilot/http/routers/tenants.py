@@ -66,6 +66,7 @@ def _tenants(latest: Published) -> dict[str, Any]:
                 "limit_gpus": int(queues.limit[row]) if queues.limit[row] >= 0 else None,
                 "held_gpus": use[row]["held_gpus"],
                 "active_gpus": use[row]["active_gpus"],
+                "measured_ratio": use[row]["measured_ratio"],
                 "pending_gpus": in_queue[row],
             }
             for row in range(1, len(queues.id))

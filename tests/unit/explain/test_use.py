@@ -98,7 +98,7 @@ def test_groups_show_the_gap_and_busy_gpus_without_a_workload() -> None:
         ["pool", "pool", "4", "2", "50.0", "%", "40.0", "%", "20.0", "%", "1.2", "100.0", "%"],
         ["tenant", "t1", "2", "50.0", "%", "40.0", "%", "20.0", "%", "1.2", "100.0", "%"],
         ["workload", "a", "2", "50.0", "%", "40.0", "%", "20.0", "%", "1.2", "100.0", "%"],
-        ["held", "by", "no", "workload", "2"],
+        ["free", "2"],
     ]
     assert lines[7].startswith("busy without a workload: GPU-2 on node-0 (90.0 % SM activity over 60 s)")
     document = groups_document(observation)
@@ -111,7 +111,7 @@ def test_groups_show_the_gap_and_busy_gpus_without_a_workload() -> None:
 def test_groups_without_telemetry_have_an_allocation_only() -> None:
     """What is not measured is a dash."""
     lines = group_lines(observe(snapshot("1x4", [holds("a", 2)]), 9000.0))
-    assert lines[2].split() == ["fleet", "4", "2", "50.0", "%", "-", "-", "-", "-"]
+    assert lines[2].split() == ["fleet", "4", "2", "50.0", "%", "-", "-", "-", "0.0", "%"]
 
 
 def test_many_groups_are_cut_and_counted() -> None:
@@ -119,8 +119,8 @@ def test_many_groups_are_cut_and_counted() -> None:
     names = tuple(f"t{number}" for number in range(14))
     work = [holds(f"w{number}", 1, tenant=number) for number in range(14)]
     lines = group_lines(observe(snapshot("2x8", work, tenants=names), 9000.0))
-    assert lines[-8].strip() == "and 2 tenants more"
-    assert lines[-2].strip() == "and 9 workloads more"
+    assert "  and 2 tenants more" in lines
+    assert "  and 9 workloads more" in lines
 
 
 def test_a_workload_is_shown_beside_all_that_it_belongs_to() -> None:

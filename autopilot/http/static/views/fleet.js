@@ -7,11 +7,12 @@ import { forget, holder, legend, plot } from "../charts.js";
 const SERIES = [
   { name: "capacity_gpus", label: "Capacity", colour: "--s8", dash: [6, 4], width: 1.5 },
   { name: "held_gpus", label: "Handed out", colour: "--s2" },
+  { name: "measured_gpus", label: "Measured", colour: "--s3", dash: [1, 3], width: 1.5 },
   { name: "active_gpus", label: "SM-active equivalents", colour: "--s1", fill: "30" },
   { name: "pending_gpus", label: "Pending work", colour: "--s4", dash: [2, 3], width: 1.5 },
 ];
 const DAY_S = 86400;
-const history = { at_s: [], capacity_gpus: [], held_gpus: [], active_gpus: [], pending_gpus: [], gap_gpus: [] };
+const history = { at_s: [], capacity_gpus: [], held_gpus: [], active_gpus: [], pending_gpus: [], gap_gpus: [], measured_gpus: [] };
 let data = null;
 
 function join(news) {
@@ -25,13 +26,15 @@ function join(news) {
 function facts() {
   const now = data.fleet;
   const share = (value) => (now.capacity_gpus && value !== null ? percent(value / now.capacity_gpus) : UNKNOWN);
+  // what is not measured is neither active nor idle: a figure of activity is then the least that it can be
+  const least = now.measured_ratio !== null && now.measured_ratio < 1 ? "at least " : "";
   return h("dl", { class: "facts", "data-key": "facts" },
     fact("Capacity", gpus(now.capacity_gpus), { unit: "GPUs", note: `${counted(data.nodes, "node")}, ${counted(data.gpus, "GPU")} in all` }),
     fact("Handed out", gpus(now.held_gpus), { unit: "GPUs", note: `${percent(now.allocation_ratio)} of the capacity` }),
-    fact("Really active", gpus(now.active_gpus), { unit: "GPUs", note: `${percent(now.real_utilization_ratio)} of the capacity`, tone: "work" }),
-    fact("Gap", gpus(now.gap_gpus), { unit: "GPUs", note: `handed out, not active: ${share(now.gap_gpus)}`, tone: "gap" }),
+    fact("Really active", gpus(now.active_gpus), { unit: "GPUs", note: `${least}${percent(now.real_utilization_ratio)} of the capacity`, tone: "work" }),
+    fact("Gap", gpus(now.gap_gpus), { unit: "GPUs", note: `handed out, not active: ${least}${share(now.gap_gpus)}`, tone: "gap" }),
     fact("Pending", gpus(data.signals.pending_gpus), { unit: "GPUs", note: counted(data.workloads.pending, "workload") }),
-    fact("Widest gang that fits", data.signals.largest_gang_gpus < 0 ? UNKNOWN : gpus(data.signals.largest_gang_gpus), { unit: "GPUs", note: `${gpus(data.signals.free_gpus)} GPUs free` }),
+    fact("Widest gang that fits", data.signals.largest_gang_gpus < 0 ? UNKNOWN : gpus(data.signals.largest_gang_gpus), { unit: "GPUs", note: `${gpus(now.free_gpus)} GPUs free, ${gpus(now.out_of_use_gpus)} out of use` }),
     fact("Measured", percent(now.measured_ratio), { note: `of what is handed out, over ${duration(data.window_s)}` }));
 }
 
@@ -40,10 +43,13 @@ const POOLS = [
   { head: "Nodes", kind: "number", cell: (row) => row.nodes },
   { head: "Capacity", unit: "GPUs", kind: "number", cell: (row) => gpus(row.capacity_gpus) },
   { head: "Handed out", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
+  { head: "Free", unit: "GPUs", kind: "number", cell: (row) => gpus(row.free_gpus) },
+  { head: "Out of use", unit: "GPUs", kind: "number", cell: (row) => gpus(row.out_of_use_gpus) },
   { head: "Active", unit: "GPUs", kind: "number", cell: (row) => gpus(row.active_gpus) },
   { head: "Gap", unit: "GPUs", kind: "number", cell: (row) => gpus(row.gap_gpus) },
   { head: "Allocation", kind: "number", cell: (row) => percent(row.allocation_ratio) },
   { head: "Real utilization", kind: "number", cell: (row) => percent(row.real_utilization_ratio) },
+  { head: "Measured", kind: "number", cell: (row) => percent(row.measured_ratio) },
 ];
 
 export const fleet = {

@@ -27,7 +27,7 @@ function build() {
     let held = 0; let active = 0; let measured = 0; let bad = 0; const profiles = new Map();
     for (let gpu = row.first; gpu < row.first + row.count; gpu += 1) {
       const cut = cuts.get(gpu) || [];
-      held += gpus.mig[gpu] ? (cut.length ? cut.filter((each) => each.held).length / cut.length : 0) : gpus.held_milli[gpu] / 1000;
+      held += gpus.held_milli[gpu] / 1000;
       if (gpus.activity_percent[gpu] !== null) { active += gpus.activity_percent[gpu] / 100; measured += 1; }
       if (!gpus.healthy[gpu]) bad += 1;
       for (const each of cut) { const name = data.profiles[each.profile]?.name ?? "?"; profiles.set(name, (profiles.get(name) || 0) + 1); }
@@ -54,7 +54,7 @@ function node(row) {
     h("td", null, row.pool, h("small", { class: "line" }, row.model)),
     h("td", null, row.state, row.bad ? h("small", { class: "line problem" }, `${counted(row.bad, "GPU")} out of use`) : null),
     h("td", { class: "number" }, `${number(row.held)} of ${row.count}`),
-    h("td", { class: "number" }, row.active === null ? UNKNOWN : number(row.active)),
+    h("td", { class: "number" }, row.active === null ? UNKNOWN : number(row.active), row.active !== null && row.measured < row.count ? h("small", { class: "line" }, `${row.measured} of ${row.count} measured`) : null),
     h("td", null, h("span", { class: "gpus", "aria-hidden": "true" }, Array.from({ length: row.count }, (_, place) => square(row.first + place, row.cuts))),
       row.mig ? h("small", { class: "line" }, row.mig) : null));
 }

@@ -15,6 +15,7 @@ const TENANTS = [
   { head: "Active", unit: "GPUs", kind: "number", cell: (row) => gpus(row.active_gpus) },
   { head: "Gap", unit: "GPUs", kind: "number", cell: (row) => gpus(row.gap_gpus) },
   { head: "Hardware utilization", kind: "number", cell: (row) => percent(row.hardware_ratio) },
+  { head: "Measured", kind: "number", cell: (row) => percent(row.measured_ratio) },
   { head: "Idle work", unit: "GPUs", kind: "number", cell: (row) => gpus(row.idle_gpus) },
   { head: "Running", unit: "workloads", kind: "number", cell: (row) => row.workloads },
   { head: "Pending", unit: "GPUs", kind: "number", cell: (row) => gpus(row.pending_gpus) },
@@ -29,6 +30,7 @@ const QUEUES = [
   { head: "Handed out", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
   { head: "Borrowed", unit: "GPUs", kind: "number", cell: (row) => gpus(Math.max(row.held_gpus - row.guaranteed_gpus, 0)) },
   { head: "Active", unit: "GPUs", kind: "number", cell: (row) => gpus(row.active_gpus) },
+  { head: "Measured", kind: "number", cell: (row) => percent(row.measured_ratio) },
   { head: "Pending", unit: "GPUs", kind: "number", cell: (row) => gpus(row.pending_gpus) },
 ];
 

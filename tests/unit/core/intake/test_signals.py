@@ -43,23 +43,33 @@ def test_allocation_and_hardware_stand_together() -> None:
 
 
 def test_what_is_not_measured_is_not_zero() -> None:
-    """Without telemetry the ratios that rest on it are NaN; with a part of it they are over that part."""
+    """Without telemetry the ratios that rest on it are NaN; with a part of it they are lower bounds."""
     snap = snapshot("1x8", [holds("a", 4)])
     found = measure(snap, WhatIf(snap))
     assert isnan(found.hardware_ratio)
     assert isnan(found.real_utilization_ratio)
     assert isnan(found.gap_ratio)
     part = with_activity(snap, [0.6, np.nan, np.nan, np.nan, 0, 0, 0, 0])
-    assert measure(part, WhatIf(part)).hardware_ratio == pytest.approx(0.6)
+    signals = measure(part, WhatIf(part))
+    assert (signals.hardware_ratio, signals.measured_ratio) == pytest.approx((0.15, 0.25))
 
 
-def test_an_empty_cluster_has_no_ratios() -> None:
+def test_a_cluster_without_gpus_has_no_ratios() -> None:
     """With no capacity a ratio is NaN, not zero and not an error."""
-    snap = snapshot("1x8", nodes={"ready": [False]})
+    snap = snapshot("1x0")
     found = measure(snap, WhatIf(snap))
     assert found.capacity_gpus == 0
     assert isnan(found.allocation_ratio)
     assert isnan(found.hardware_ratio)
+
+
+def test_gpus_out_of_use_are_capacity() -> None:
+    """A busy node that is cordoned is handed out, and an idle one is out of use: neither shrinks the cluster."""
+    nodes = {"cordoned": [True, True, False], "ready": [True, True, True]}
+    snap = snapshot("3x8", [holds("a", 6, on=range(6)), holds("b", 8, on=range(16, 24))], nodes=nodes, unhealthy=[6])
+    found = measure(snap, WhatIf(snap))
+    assert (found.capacity_gpus, found.allocated_gpus, found.free_gpus, found.out_of_use_gpus) == (24, 14, 0, 10)
+    assert found.allocation_ratio == pytest.approx(14 / 24)
 
 
 def test_shares_and_instances_count_as_parts() -> None:

@@ -91,12 +91,14 @@ def test_utilization_of_tenants_and_queues() -> None:
     assert found["tenant"].workloads.tolist() == [1, 1, 0, 0]
 
 
-def test_what_is_not_measured_counts_like_the_rest_and_is_stated() -> None:
-    """Half of a tenant's GPUs are measured: its active GPUs cover all that it holds, and the measured part says so."""
-    snap = measured(snapshot("1x4", [holds("a", 4)]), {"sm_active_ratio": [0.5, 0.5, NAN, NAN]})
+def test_what_is_not_measured_is_neither_active_nor_idle_and_is_stated() -> None:
+    """Half of a tenant's GPUs are measured: held = active + gap + not measured."""
+    snap = measured(snapshot("1x4", [holds("a", 4)]), {"sm_active_ratio": [0.75, 0.75, NAN, NAN]})
     found = ratios(rollups(snap)["tenant"], 300.0)
-    assert found.active_gpus[0] == pytest.approx(2.0)
-    assert found.measured_ratio[0] == 0.5
+    assert (found.active_gpus[0], found.gap_gpus[0], found.measured_ratio[0]) == (1.5, 0.5, 0.5)
+    assert (found.hardware_ratio[0], found.real_utilization_ratio[0]) == (0.375, 0.375)
+    nothing = found.active_gpus[1], found.gap_gpus[1], found.real_utilization_ratio[1]
+    assert nothing == (0.0, 0.0, 0.0), "of a tenant that holds nothing"
     blind = ratios(rollups(measured(snap, {}))["tenant"], 300.0)
     assert np.isnan(blind.active_gpus[0])
     assert np.isnan(blind.gap_gpus[0])

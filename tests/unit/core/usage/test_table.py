@@ -128,6 +128,14 @@ def test_an_instance_has_its_own_ratios_and_a_part_of_the_power() -> None:
     assert (use.estimated[SM, 1].any(), use.estimated[POWER, 1].all()) == (False, True)
 
 
+def test_a_gpu_is_never_held_beyond_its_whole() -> None:
+    """Two whole GPUs and a share of one, and a whole GPU beside an instance of it: together they hold it once."""
+    work = [holds("a", 1, [0]), holds("b", 1, [0]), holds("c", 1, [0], gpu_milli=500)]
+    work += [holds("d", 1, [1]), holds("e", 1, [0], mig_profile=2)]
+    use = usage_of(snapshot("1x2", work, cuts={1: [("3g.40gb", 0)]}), 3600.0)
+    assert use.held_gpus == pytest.approx([0.4, 0.4, 0.2, 0.7, 0.3], abs=1e-4)
+
+
 def test_an_unknown_profile_has_an_equal_part() -> None:
     """Names of a profile that the model does not have: the instances of that GPU divide it equally."""
     snap = snapshot("1x1", [holds("i", 1, on=[1], mig_profile=2)], cuts={0: [("1g.10gb", 0), ("3g.40gb", 4)]})
