@@ -53,11 +53,7 @@ class PolicyInForce(TypedDict):
 
 
 class Measures(TypedDict):
-    """Measures of the fleet. `largest_gang_gpus` is -1 where it is not measured.
-
-    Capacity = allocated + free + out of use. Where `measured_ratio` is below 1, hardware, real utilization and gap are
-    lower bounds.
-    """
+    """Measures of the fleet: capacity = allocated + free + out of use. `largest_gang_gpus`: -1 where not measured."""
 
     capacity_gpus: Number
     allocated_gpus: Number

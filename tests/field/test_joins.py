@@ -78,24 +78,24 @@ FAILED = {"nvidia.com/mig.config": "all-3g.40gb", "nvidia.com/mig.config.state":
 
 
 @pytest.mark.parametrize(
-    ("stated", "capacity", "said"),
+    ("stated", "usable", "said"),
     [
         pytest.param({"gpus": 8, "product": H100, "allocatable": {GPU: 6}}, 6, "offers 6 of its 8", id="unhealthy"),
         pytest.param({"gpus": 8, "product": H100, "capacity": {GPU: 7}}, 7, "labels count 8 GPUs", id="lost at boot"),
         pytest.param({"gpus": 0, "product": H100, "labels": {"nvidia.com/gpu.count": 8}}, 0, "plugin has 0", id="down"),
         pytest.param(INVALID, 0, "cut in unlike ways", id="single, unlike cuts"),
         pytest.param(STRANGE, 0, "2 of its MIG instances do not fit", id="a profile that its GPUs do not have"),
-        pytest.param({"labels": MIXED | FAILED, "capacity": {GPU: 0}}, 1, "a change of geometry failed", id="failed"),
+        pytest.param({"labels": MIXED | FAILED, "capacity": {GPU: 0}}, 0, "a change of geometry failed", id="failed"),
     ],
 )
-def test_gpus_that_are_missing_are_named_and_give_no_room(stated: dict[str, Any], capacity: int, said: str) -> None:
+def test_gpus_that_are_missing_are_named_and_give_no_room(stated: dict[str, Any], usable: int, said: str) -> None:
     """What the plugin, the labels and the geometry of one node say differs. The node beside it counts as ever."""
     beside = {"node": "node-b", "gpus": 8, "product": H100}
     played = play_objects(made({"node": "node-a", **stated}, beside), ticks=2)
     assert played.said(f"^node-a .*{said}")
     signals = played.ticks[-1][1].signals
-    assert signals.capacity_gpus == 8 + capacity
-    assert signals.free_gpus == 8 + (capacity if capacity > 1 else 0)
+    assert signals.free_gpus == 8 + usable
+    assert signals.capacity_gpus == len(played.snapshot.gpus.uuid) == signals.free_gpus + signals.out_of_use_gpus
     assert not played.said("^node-b")
 
 
