@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.hardware.dcgm import SIGNALS
@@ -100,7 +100,7 @@ def metered(observation: Observation) -> dict[str, float]:
 
 
 @given(clusters())
-@tries(40, 1500)
+@settings(max_examples=tries(40, 1500))
 def test_parts_make_up_their_wholes_wherever_they_are_shown(snap: ClusterSnapshot) -> None:
     """Snapshot, /metrics, page, explain and metering: one definition of capacity, held, free and out of use."""
     observation = observe(snap, NOW_S)
@@ -154,7 +154,7 @@ def figures_of(snap: ClusterSnapshot) -> dict[str, float]:
 
 
 @given(clusters(), st.lists(st.integers(0, GPUS + 5), min_size=1, max_size=GPUS), st.sets(st.integers(0, 2)))
-@tries(25, 1000)
+@settings(max_examples=tries(25, 1000))
 def test_no_figure_rises_where_something_vanished(snap: ClusterSnapshot, lost: list[int], dark: set[int]) -> None:
     """Telemetry of GPUs, and nodes that are not ready any more: every figure stays, falls, or becomes unknown."""
     windows_s = np.array(snap.telemetry.windows_s)
@@ -191,7 +191,7 @@ ASKS = st.sampled_from([{"gpus": 1}, {"gpus": 4}, {"resources": {"nvidia.com/mig
 
 
 @given(st.lists(NODES, min_size=1, max_size=3), st.lists(st.tuples(ASKS, st.integers(0, 3)), max_size=8))
-@tries(12, 400)
+@settings(max_examples=tries(12, 400))
 def test_no_objects_make_more_of_a_cluster_than_it_has(
     nodes: list[dict[str, Any]], pods: list[tuple[dict[str, Any], int]]
 ) -> None:
