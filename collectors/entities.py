@@ -7,7 +7,7 @@ a thousand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,11 @@ BOARD_ONLY = tuple(
 
 NODE_LABELS = ("node", "hostname", "Hostname", "instance")
 """Labels that may name the node, the most reliable first."""
+
+PROFILED = tuple(
+    number for number, known in dcgm.FIELDS.items() if number == 203 or known.names[0].startswith("DCGM_FI_PROF_")
+)
+"""Fields of the profiling counters, and GPU_UTIL, which does not stand for them where they contradict it."""
 
 GAPS_NAMED = 20
 """Entities with the same gap that are listed individually; more become one gap with their count."""
@@ -82,6 +87,19 @@ def activity(by_quality: Sequence[tuple[dcgm.Quality, NDArray[np.floating[Any]]]
         values[taken] = given[taken]
         quality[taken] = grade
     return values, quality
+
+
+def dead_counters(fields: Mapping[int, NDArray[np.floating[Any]]]) -> Bools:
+    """Entities whose profiling counters stand at 0 while GPU_UTIL says that kernels run.
+
+    `fields` by DCGM field id, each [entities], NaN for unknown: values of one time, or means of one window. What they
+    say of what the GPU does is unknown.
+    """
+    unknown = np.full(len(next(iter(fields.values()))), np.nan)
+    sm, engine, tensor, dram, util = (fields.get(number, unknown) for number in (1002, 1001, 1004, 1005, 203))
+    with np.errstate(invalid="ignore"):
+        none = (np.where(np.isnan(sm), engine, sm) < util / dcgm.MOST_SMS) & ~(tensor > 0.01) & ~(dram > 0.01)
+        return np.asarray(none & (util >= dcgm.KERNELS_RATIO))
 
 
 def fill_boards(values: F32, quality: I8, entities: Entities, present: Bools) -> None:

@@ -24,7 +24,7 @@ from autopilot.contract.notes import shown
 from autopilot.core.hardware import dcgm
 from autopilot.core.hardware.xid_facts import remedies
 from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, Texts
-from collectors.entities import NODE_LABELS, Entities, activity, fill_boards
+from collectors.entities import NODE_LABELS, PROFILED, Entities, activity, dead_counters, fill_boards
 
 _LINE = re.compile(
     # possessive, so that no text causes backtracking
@@ -40,10 +40,7 @@ _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 _IGNORED, _MALFORMED = -1, -2
 _LONGEST_ID = 253
 _FIELD_ROW = {number: row for row, number in enumerate(dcgm.FIELDS)}
-_PROFILED = np.flatnonzero(
-    [number == 203 or field.names[0].startswith("DCGM_FI_PROF_") for number, field in dcgm.FIELDS.items()]
-)
-"""Rows of the profiling counters, and of GPU_UTIL, which does not stand for them where they contradict it."""
+_PROFILED = np.array([_FIELD_ROW[number] for number in PROFILED])
 _FEW_ROWS = 50_000  # with fewer lines there is no memory worth reclaiming
 
 _LINK_LABELS = ("nvlink", "nvswitch", "gpu_uuid")
@@ -300,7 +297,7 @@ class Scanner:
         there = np.zeros(size, bool)
         there[: len(self._there)] = self._there
         self._there = present | (there & ~((parents >= 0) & present[parents]))
-        dead = _dead_counters(table) & present
+        dead = dead_counters({number: table[row] for number, row in _FIELD_ROW.items()}) & present
         table[np.ix_(_PROFILED, np.flatnonzero(dead))] = np.nan
         values, quality, extras = _signals(table)
         fill_boards(values, quality, self.entities, present)
@@ -402,15 +399,6 @@ def _numbers(texts: list[str]) -> F64:
         return np.fromiter(map(float, texts), float, len(texts))
     except ValueError:
         return np.array([number if (number := _number(text)) is not None else np.nan for text in texts])
-
-
-def _dead_counters(table: F64) -> NDArray[np.bool_]:
-    """Entities whose profiling counters stand at 0 while GPU_UTIL says that kernels run. Table [fields, entities]."""
-    sm, engine, tensor, dram, util = (table[_FIELD_ROW[number]] for number in (1002, 1001, 1004, 1005, 203))
-    activity = np.where(np.isnan(sm), engine, sm)
-    with np.errstate(invalid="ignore"):
-        none = (activity < util / dcgm.MOST_SMS) & ~(tensor > 0.01) & ~(dram > 0.01)
-        return np.asarray(none & (util >= dcgm.KERNELS_RATIO))
 
 
 def _signals(table: F64) -> tuple[F32, I8, dict[str, F64]]:

@@ -22,7 +22,7 @@ from autopilot.deadline import carried
 from collectors import promql
 from collectors.attribution import Attribution, Sightings
 from collectors.energy import EnergyCounters
-from collectors.entities import Entities, gaps_of
+from collectors.entities import PROFILED, Entities, dead_counters, gaps_of
 from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.promjoin import PodJoin
 from collectors.promql import Answered, AnswerError, Row, Selection, Site
@@ -85,6 +85,7 @@ class PrometheusCollector:
     def _reset(self) -> None:
         self._entities = Entities()
         self._windows: dict[float, WindowAnswer] = {}
+        self._dead_s = np.empty(0)  # until when the counters of an entity stood at 0 against GPU_UTIL; NaN: never
         self._current: dict[str, str] = {}  # entity -> profile, for series that are alive
         self._whole = False  # a whole answer has said which are
         self._cut = False  # a part of the data is missing from an answer
@@ -114,7 +115,8 @@ class PrometheusCollector:
                     self._windows[width] = self._ask(pool, site, width, now_s)
         alive = np.array([entity in self._current for entity in self._entities.ids], bool)
         windows = [self._windows[width] for width in self.windows_s]
-        telemetry, gaps = assemble(self.name, self.windows_s, windows, self._entities, alive, now_s - newest)
+        since_s = now_s - widen(self._dead_s, len(alive))
+        telemetry, gaps = assemble(self.name, self.windows_s, windows, self._entities, alive, now_s - newest, since_s)
         for gap in gaps:
             self._gap(gap.object_id, gap.signal, gap.reason)
         gaps_found = tuple(self._gaps.values())
@@ -350,7 +352,23 @@ class PrometheusCollector:
             window.mean |= more.mean
             window.maximum |= more.maximum
             window.count |= more.count
+        if width == min(self.windows_s):
+            self._find_dead(pool, site, width, now_s, window)
         return window
+
+    def _find_dead(
+        self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float, window: WindowAnswer
+    ) -> None:
+        """Note the entities whose counters stand at 0 in the shortest window while GPU_UTIL says that kernels run."""
+        means = self._table(pool, site, now_s, [dcgm.FIELDS[203]], promql.mean_query, width)
+        means |= {number: column for number, column in window.mean.items() if number in PROFILED and number != 203}
+        if 203 in means and len(means) > 1:
+            size = len(self._entities.ids)
+            cleaned = {
+                number: dcgm.clean(dcgm.FIELDS[number], widen(column, size))[0] for number, column in means.items()
+            }
+            self._dead_s = widen(self._dead_s, size)
+            self._dead_s[dead_counters(cleaned)] = now_s + width  # until then, a window holds a part of that time
 
     def _ask_fields(
         self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float, fields: Sequence[dcgm.Field]

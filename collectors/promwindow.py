@@ -11,7 +11,12 @@ from autopilot.core.hardware import dcgm
 from autopilot.core.model.policy_bounds import ClockRules
 from autopilot.core.model.records import Gap, Telemetry
 from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools
-from collectors.entities import Entities, activity, fill_boards, gaps_of, missing_gaps
+from collectors.entities import PROFILED, Entities, activity, fill_boards, gaps_of, missing_gaps
+
+_PROFILED_ROWS = [
+    row for row, signal in enumerate(dcgm.SIGNALS) if all(known.id in PROFILED for known in dcgm.fields_of(signal))
+]
+"""Rows of the signals that the profiling counters give."""
 
 
 @dataclass(slots=True)
@@ -57,17 +62,21 @@ def assemble(
     entities: Entities,
     alive: Bools,
     age_s: F64,
+    dead_s: F64,
 ) -> tuple[Telemetry, list[Gap]]:
     """Telemetry of all windows, and its gaps.
 
     `alive` [entities] marks entities whose series are not stale, `age_s` the age of their newest sample (NaN: none
-    alive; then it is no older than the shortest window that holds a sample).
+    alive; then it is no older than the shortest window that holds a sample). `dead_s`: for how long their profiling
+    counters have not contradicted GPU_UTIL (NaN: they never did); a longer window holds what a shorter one knows.
     """
     size = len(entities.ids)
     shape = (len(dcgm.SIGNALS), len(windows_s), size)
+    named = [entities.ids[column] for column in np.flatnonzero(widen(dead_s, size) < max(windows_s))]
+    text = f"{dcgm.FIELDS[1002].names[0]} {dcgm.FAULT_TEXT[dcgm.Fault.CONTRADICTED]}"
     mean, maximum = np.empty(shape, np.float32), np.empty(shape, np.float32)
     samples, quality = np.zeros(shape[1:], np.int32), np.zeros(shape[1:], np.int8)
-    gaps: list[Gap] = []
+    gaps = gaps_of(source, dcgm.SIGNALS[0], text, named) if named else []
     age_s = widen(age_s, size)
     for place, (width, window) in enumerate(zip(windows_s, windows, strict=True)):
         blank = _poisoned(window, size)
@@ -75,6 +84,14 @@ def assemble(
         mean[:, place], quality[place] = _signals(window.mean, blank, size)
         maximum[:, place], graded = _signals(window.maximum, blank, size)
         samples[place] = _samples(window, quality[place], size)
+        dead = np.flatnonzero(widen(dead_s, size) < width)
+        for table in (mean, maximum):
+            table[np.ix_(_PROFILED_ROWS, [place], dead)] = (
+                table[np.ix_(_PROFILED_ROWS, [place - 1], dead)] if place else np.nan
+            )
+        samples[place, dead], quality[place, dead] = (
+            (samples[place - 1, dead], quality[place - 1, dead]) if place else (0, dcgm.Quality.NONE)
+        )
         age_s = np.where(np.isnan(age_s) & (samples[place] > 0), width, age_s)
         own = quality[place].copy()
         fill_boards(mean[:, place], quality[place], entities, alive)
@@ -89,7 +106,9 @@ def assemble(
     worst[worst == 127] = dcgm.Quality.NONE
     kept = np.flatnonzero(~np.isnan(mean).all(axis=(0, 1)))
     ids = np.array(entities.ids, dtype=object)[kept]
-    gaps += missing_gaps(source, list(ids), mean[:, -1, kept], f"no sample in {windows_s[-1]:.0f} s")
+    missing = missing_gaps(source, list(ids), mean[:, -1, kept], f"no sample in {windows_s[-1]:.0f} s")
+    told = {(entity, dcgm.SIGNALS[row]) for entity in named for row in _PROFILED_ROWS}
+    gaps += [gap for gap in missing if (gap.object_id, gap.signal) not in told]
     telemetry = Telemetry(
         dcgm.SIGNALS,
         windows_s,

@@ -13,6 +13,7 @@ import yaml
 from autopilot.core.model.operations import CordonOperation
 from collectors.attribution import Sightings
 from collectors.exposition import Scanner
+from tests.contracts.test_collectors import check_batch
 from tests.kits.exporter_text import Device, render
 from tests.kits.field_kit import FOLDER, objects_of, play, play_objects
 from tests.kits.stored import Scraped, StoredCollector
@@ -70,6 +71,35 @@ def _always(text: str, _: float) -> str:
 
 def _of(texts: Mapping[str, str], node: str, _: float) -> str:
     return texts[node]
+
+
+# --- counters against each other ---------------------------------------------------------------
+
+
+def test_counters_that_contradict_gpu_util_are_unknown_and_others_count() -> None:
+    """They stand at 0 from 600 to 1200 s (dcgm-exporter#662): windows hold no sample of it, and know the rest."""
+    values = {1002: 0.6, 1004: 0.3, 1005: 0.4, 203: 99.0, 252: 6e4}
+    fallen = {1002: 0.0, 1004: 0.0, 1005: 0.0}
+
+    def text(at_s: float) -> str:
+        falls = 600 <= at_s - START_S < 1200
+        dead, idle = (values | more if falls else values for more in (fallen, fallen | {203: 0.0}))
+        return render([Device("GPU-a", values=dead), Device("GPU-b", values=idle)])
+
+    collector, found = StoredCollector([Scraped(text, {"job": "gpu"})], START_S, workers=1, refresh=0.0), {}
+    for at_s in (540, *range(660, 1441, 60)):
+        batch = collector.collect(START_S + at_s)
+        check_batch(batch, "prometheus", START_S + at_s)
+        assert batch.telemetry is not None
+        found[at_s] = dict(zip(batch.telemetry.entity_ids, batch.telemetry.mean[0].T.tolist(), strict=True))
+        named = {gap.object_id for gap in batch.gaps if "stands at 0 while GPU_UTIL" in gap.reason}
+        assert named == ({"GPU-a"} if at_s > 600 else set())
+    assert found[540] == {"GPU-a": pytest.approx([0.6] * 3), "GPU-b": pytest.approx([0.6] * 3)}
+    assert all(map(isnan, found[900]["GPU-a"]))
+    assert found[900]["GPU-b"][:2] == [0.0, 0.0]
+    assert found[1440]["GPU-a"] == pytest.approx([0.6] * 3)
+    assert all(map(isnan, found[1200]["GPU-a"]))
+    assert found[1440]["GPU-b"][2] == pytest.approx(0.6 * 56 / 96, abs=0.02)
 
 
 # --- who holds a GPU ---------------------------------------------------------------------------

@@ -7,9 +7,11 @@ others. `tests/e2e/test_prometheus_collector.py` asks a real one the same querie
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ from collectors.exposition import parse
 from collectors.prometheus import PrometheusCollector
 from collectors.promql import Answered, Labels, Row
 
+Found = list[tuple[dict[str, str], list[tuple[float, float]]]]
 Vector = list[tuple[dict[str, str], float]]
 LOOK_BACK_S = 300.0
 KEPT_S = 2000.0
@@ -59,6 +62,7 @@ class StoredCollector(PrometheusCollector):
         super().__init__("http://prometheus", **more)
         self.targets, self._start_s, self._scrape_s = targets, start_s, scrape_s
         self._stored: dict[str, dict[tuple[tuple[str, str], ...], list[tuple[float, float]]]] = {}
+        self._known: dict[str, tuple[int, Found]] = {}  # by selector: series there were, and those that match
         self._next_s = start_s
         self.warning = ""
         self.lost: Callable[[Mapping[str, str]], bool] = lambda _: True
@@ -87,22 +91,27 @@ class StoredCollector(PrometheusCollector):
         ]
         return Answered(rows, [self.warning] if self.warning else [], self.warning)
 
-    def _select(
-        self, selector: str, from_s: float, to_s: float
-    ) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+    def _select(self, selector: str, from_s: float, to_s: float) -> Found:
         """Series with samples after `from_s`, up to `to_s`."""
+        size = sum(map(len, self._stored.values()))
+        if self._known.get(selector, (0, []))[0] != size:
+            self._known[selector] = size, list(self._series(selector))
+        found = []
+        for labels, samples in self._known[selector][1]:
+            inside = samples[bisect_right(samples, (from_s, inf)) : bisect_right(samples, (to_s, inf))]
+            if inside and not (self.warning and self.lost(labels)):
+                found.append((labels, inside))
+        return found
+
+    def _series(self, selector: str) -> Iterator[tuple[dict[str, str], list[tuple[float, float]]]]:
         parts = _SELECTOR.fullmatch(selector.strip())
         assert parts, selector
         tests = [(label, how, re.sub(r"\\(.)", r"\1", text)) for label, how, text in _MATCHER.findall(parts[2])]
-        found = []
         for name in [parts[1]] if parts[1] else list(self._stored):
             for key, samples in self._stored.get(name, {}).items():
                 labels = {**dict(key), "__name__": name}
-                inside = [sample for sample in samples if from_s < sample[0] <= to_s]
-                there = bool(inside) and not (self.warning and self.lost(labels))
-                if there and all(_matches(labels.get(label, ""), how, text) for label, how, text in tests):
-                    found.append((labels, inside))
-        return found
+                if all(_matches(labels.get(label, ""), how, text) for label, how, text in tests):
+                    yield labels, samples
 
     def _answer(self, query: str, now_s: float) -> Vector:
         if " / sum by" in query:
@@ -127,7 +136,7 @@ class StoredCollector(PrometheusCollector):
             return [each for each in vector if tuple(each[0].get(label, "") for label in on) not in gone]
         return [(labels, samples[-1][1]) for labels, samples in self._now(query, now_s)]
 
-    def _now(self, selector: str, now_s: float) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+    def _now(self, selector: str, now_s: float) -> Found:
         """Series that are not stale: the last scrape has them."""
         last_s = self._next_s - self._scrape_s
         found = self._select(selector, now_s - LOOK_BACK_S, now_s)
