@@ -12,19 +12,18 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import byref, c_uint
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from autopilot.core.hardware import dcgm
 from autopilot.core.hardware.dcgm import Quality
-from autopilot.core.hardware.xid_facts import REMAP_UNKNOWN, UNKNOWN_XID
-from autopilot.core.model.records import Batch, Gap, Inventory
-from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable
+from autopilot.core.model.records import Batch, Gap
 from collectors.attribution import Sighting, Sightings
 from collectors.energy import EnergyCounters
-from collectors.entities import Entities, fill_boards, missing_gaps
+from collectors.entities import Entities, dead_counters, fill_boards, missing_gaps
+from collectors.nvml_errors import DriverErrors
+from collectors.nvml_machine import Device, Instance, inventory_of, profile_name
 from collectors.window import WindowBuffer
 
 MIB = 1024 * 1024
@@ -45,26 +44,6 @@ _GPM_IDS = (_GPM_ENGINE, *(number for numbers, _ in _GPM.values() for number in 
 _INSTANCE_SIGNALS = ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio")
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Instance:
-    gi_id: int
-    profile: str
-    start: int
-
-
-@dataclass(slots=True)
-class _Device:
-    """One GPU as the driver lists it. `handle` is None when the driver lost it."""
-
-    index: int
-    uuid: str
-    model: str
-    handle: Any
-    healthy: bool
-    mig: bool
-    instances: list[_Instance]
 
 
 class NvmlCollector:
@@ -90,10 +69,11 @@ class NvmlCollector:
         self._nvml = bindings
         self._ready = False
         self._window = WindowBuffer(dcgm.SIGNALS, windows_s, slot_s)
-        self._known: dict[int, _Device] = {}  # by index, as last seen complete
+        self._known: dict[int, Device] = {}  # by index, as last seen complete
         self._entities = Entities()
         self._gpm: dict[str, tuple[float, Any]] = {}  # entity -> time and last GPM sample
         self._energy = EnergyCounters()
+        self._errors = DriverErrors()
         self._gaps: list[Gap] = []
         self._sightings = Sightings()
 
@@ -116,6 +96,7 @@ class NvmlCollector:
             inventory=inventory_of(self.node, devices) if self.lists else None,
             telemetry=self._window.windowed(now_s),
             gaps=tuple(self._gaps),
+            errors=self._errors.read(nvml, devices),
         )
 
     def sightings(self) -> Sightings:
@@ -147,6 +128,7 @@ class NvmlCollector:
             for _, sample in self._gpm.values():
                 self._try("", "", self._nvml.nvmlGpmSampleFree, sample)
             self._gpm.clear()
+            self._errors.close(self._nvml)
             self._try("", "", self._nvml.nvmlShutdown)
             self._ready = False
 
@@ -177,12 +159,12 @@ class NvmlCollector:
 
     # --- inventory -----------------------------------------------------------------------------
 
-    def _device(self, index: int) -> _Device | None:
+    def _device(self, index: int) -> Device | None:
         """The GPU with this index; its last known state, marked unhealthy, when the driver lost it."""
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            device = _Device(
+            device = Device(
                 index, nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle), handle, True, False, []
             )
         except nvml.NVMLError as error:
@@ -203,10 +185,10 @@ class NvmlCollector:
         self._known[index] = device
         return device
 
-    def _instances(self, device: _Device) -> list[_Instance]:
+    def _instances(self, device: Device) -> list[Instance]:
         """GPU instances with their placement, by start. The driver lists them by profile."""
         nvml = self._nvml
-        found: dict[int, _Instance] = {}
+        found: dict[int, Instance] = {}
         for number in range(nvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
             try:
                 profile = nvml.nvmlDeviceGetGpuInstanceProfileInfo(device.handle, number)
@@ -227,12 +209,12 @@ class NvmlCollector:
             for handle in handles[: count.value]:
                 info = self._try(device.uuid, "mig", nvml.nvmlGpuInstanceGetInfo, handle)
                 if info is not None:
-                    found[info.id] = _Instance(info.id, profile_name(profile), info.placement.start)
+                    found[info.id] = Instance(info.id, profile_name(profile), info.placement.start)
         return sorted(found.values(), key=lambda instance: instance.start)
 
     # --- telemetry -----------------------------------------------------------------------------
 
-    def _measure(self, devices: list[_Device], now_s: float) -> None:
+    def _measure(self, devices: list[Device], now_s: float) -> None:
         for device in devices:
             for instance in device.instances:
                 self._entities.instance(device.uuid, str(instance.gi_id), instance.profile, device.model, self.node)
@@ -262,7 +244,7 @@ class NvmlCollector:
             if (gap.object_id, gap.signal) not in told:
                 self._gaps.append(gap)
 
-    def _board(self, device: _Device, now_s: float) -> tuple[dict[str, float], Quality]:
+    def _board(self, device: Device, now_s: float) -> tuple[dict[str, float], Quality]:
         nvml, handle, uuid = self._nvml, device.handle, device.uuid
         signals: dict[str, float] = {}
         power = self._try(uuid, "power_w", nvml.nvmlDeviceGetPowerUsage, handle)
@@ -276,7 +258,7 @@ class NvmlCollector:
         if device.instances:
             return signals, Quality.NONE  # the ratios are derived from its instances
         if self._has_gpm(device):
-            return self._gpm_signals(uuid, nvml.nvmlGpmSampleGet, (handle,), now_s, signals)
+            return self._agreed(device, *self._gpm_signals(uuid, nvml.nvmlGpmSampleGet, (handle,), now_s, {}), signals)
         if not device.mig:
             rates = self._try(uuid, dcgm.SIGNALS[0], nvml.nvmlDeviceGetUtilizationRates, handle)
             if rates is not None:
@@ -284,7 +266,23 @@ class NvmlCollector:
                 return signals, Quality.GPU_UTIL
         return signals, Quality.NONE
 
-    def _parts(self, device: _Device, now_s: float) -> dict[int, tuple[dict[str, float], Quality]]:
+    def _agreed(
+        self, device: Device, found: dict[str, float], grade: Quality, signals: dict[str, float]
+    ) -> tuple[dict[str, float], Quality]:
+        """`signals` with those of the counters, unless the utilization says that these do not count."""
+        rates = None
+        with suppress(self._nvml.NVMLError):  # in MIG mode there is none
+            rates = self._nvml.nvmlDeviceGetUtilizationRates(device.handle)
+        if rates is not None and grade > Quality.NONE:
+            given = {1002: dcgm.SIGNALS[0], 1004: "tensor_active_ratio", 1005: "dram_active_ratio"}
+            fields = {number: np.array([found.get(name, math.nan)]) for number, name in given.items()}
+            if dead_counters(fields | {203: np.array([rates.gpu / 100.0])})[0]:
+                reason = f"GPM {dcgm.FAULT_TEXT[dcgm.Fault.CONTRADICTED]}"
+                self._gaps.append(Gap(self.name, device.uuid, dcgm.SIGNALS[0], reason))
+                return signals, Quality.NONE
+        return signals | found, grade
+
+    def _parts(self, device: Device, now_s: float) -> dict[int, tuple[dict[str, float], Quality]]:
         """Readings of the MIG instances of one GPU, by column."""
         nvml = self._nvml
         memory = self._instance_memory(device) if device.instances else {}
@@ -303,7 +301,7 @@ class NvmlCollector:
             readings[self._entities.columns[entity]] = (signals, grade)
         return readings
 
-    def _instance_memory(self, device: _Device) -> dict[int, float]:
+    def _instance_memory(self, device: Device) -> dict[int, float]:
         """MiB in use by GPU instance id, summed over the MIG devices (compute instances) inside it."""
         nvml = self._nvml
         used: dict[int, float] = {}
@@ -322,7 +320,7 @@ class NvmlCollector:
                 used[gi_id] = max(used.get(gi_id, 0.0), memory.used / MIB)
         return used
 
-    def _has_gpm(self, device: _Device) -> bool:
+    def _has_gpm(self, device: Device) -> bool:
         try:
             return bool(self._nvml.nvmlGpmQueryDeviceSupport(device.handle).isSupportedDevice)
         except self._nvml.NVMLError:
@@ -375,57 +373,3 @@ class NvmlCollector:
             return {}
         given = {m.metricId: (m.nvmlReturn, m.value) for m in answer.metrics[: len(_GPM_IDS)]}
         return {n: v for n, (code, v) in given.items() if code == nvml.NVML_SUCCESS and v >= 0 and math.isfinite(v)}
-
-
-def profile_name(profile: Any) -> str:
-    """`1g.10gb` from the driver's profile, which calls it `MIG 1g.10gb`."""
-    return str(profile.name).removeprefix("MIG ").strip()
-
-
-def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
-    """The machine as inventory tables: one node, its GPUs, their MIG instances."""
-    models = tuple(dict.fromkeys(device.model.replace(" ", "-") for device in devices))
-    parts = [(row, i, d) for row, d in enumerate(devices) for i in d.instances]
-    profiles = tuple(dict.fromkeys(instance.profile for _, instance, _ in parts))
-    zero, size = np.zeros(1, np.int32), len(devices)
-    no, unstated = np.zeros(1, bool), np.full(1, -1, np.int64)
-    nodes = NodeTable(
-        id=np.array([node], dtype=object),
-        pool=zero,
-        gpu_model=zero if models else zero - 1,
-        first_gpu=zero,
-        gpus=np.array([size], np.int32),
-        cpu_milli=unstated,
-        memory_mib=unstated,
-        island=zero,
-        leaf=zero,
-        block=zero,
-        zone=zero,
-        ready=np.ones(1, bool),
-        cordoned=no,
-        spot=no,
-        reclaim_at_s=np.full(1, np.nan),
-        labels=np.empty((1, 0), np.uint8),
-        hints=np.zeros(1, np.int64),
-        mig_fixed=np.zeros(1, np.bool_),
-        boot=np.full(1, "", object),
-    )
-    gpus = GpuTable(
-        uuid=np.array([device.uuid for device in devices], dtype=object),
-        node=np.zeros(size, np.int32),
-        index=np.array([device.index for device in devices], np.int32),
-        healthy=np.array([device.healthy for device in devices], bool),
-        mig=np.array([device.mig for device in devices], bool),
-        xid=np.full(size, UNKNOWN_XID, np.int32),
-        remap=np.full(size, REMAP_UNKNOWN, np.int8),
-        recut=np.zeros(size, np.int8),  # NVML does not report changes under way
-        on_demand=np.full(size, -1, np.int64),
-    )
-    instances = InstanceTable(
-        id=np.array([dcgm.entity_id(d.uuid, str(i.gi_id)) for _, i, d in parts], dtype=object),
-        gpu=np.array([row for row, _, _ in parts], np.int32),
-        profile=np.array([profiles.index(i.profile) for _, i, _ in parts], np.int32),
-        start=np.array([i.start for _, i, _ in parts], np.int32),
-        gi_id=np.array([i.gi_id for _, i, _ in parts], np.int32),
-    )
-    return Inventory(Names(models, ("default",), (), profiles), nodes, gpus, instances)

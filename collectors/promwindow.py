@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopilot.core.hardware import dcgm
 from autopilot.core.model.policy_bounds import ClockRules
@@ -85,13 +86,7 @@ def assemble(
         maximum[:, place], graded = _signals(window.maximum, blank, size)
         samples[place] = _samples(window, quality[place], size)
         dead = np.flatnonzero(widen(dead_s, size) < width)
-        for table in (mean, maximum):
-            table[np.ix_(_PROFILED_ROWS, [place], dead)] = (
-                table[np.ix_(_PROFILED_ROWS, [place - 1], dead)] if place else np.nan
-            )
-        samples[place, dead], quality[place, dead] = (
-            (samples[place - 1, dead], quality[place - 1, dead]) if place else (0, dcgm.Quality.NONE)
-        )
+        _take_shorter(mean, maximum, samples, quality, place, dead)
         age_s = np.where(np.isnan(age_s) & (samples[place] > 0), width, age_s)
         own = quality[place].copy()
         fill_boards(mean[:, place], quality[place], entities, alive)
@@ -120,6 +115,15 @@ def assemble(
         worst[kept].astype(np.int8),
     )
     return telemetry, gaps
+
+
+def _take_shorter(mean: F32, maximum: F32, samples: I32, quality: I8, place: int, dead: NDArray[np.intp]) -> None:
+    """Give the window at `place` what the next shorter one knows of the entities `dead`. Changed in place."""
+    for table in (mean, maximum):
+        for row in _PROFILED_ROWS:
+            table[row, place, dead] = table[row, place - 1, dead] if place else np.nan
+    samples[place, dead] = samples[place - 1, dead] if place else 0
+    quality[place, dead] = quality[place - 1, dead] if place else dcgm.Quality.NONE
 
 
 def _poisoned(window: WindowAnswer, size: int) -> dict[int, Bools]:

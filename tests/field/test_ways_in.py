@@ -78,8 +78,8 @@ def _of(texts: Mapping[str, str], node: str, _: float) -> str:
 
 def test_counters_that_contradict_gpu_util_are_unknown_and_others_count() -> None:
     """They stand at 0 from 600 to 1200 s (dcgm-exporter#662): windows hold no sample of it, and know the rest."""
-    values = {1002: 0.6, 1004: 0.3, 1005: 0.4, 203: 99.0, 252: 6e4}
-    fallen = {1002: 0.0, 1004: 0.0, 1005: 0.0}
+    values: dict[int, float | str] = {1002: 0.6, 1004: 0.3, 1005: 0.4, 203: 99.0, 252: 6e4}
+    fallen: dict[int, float | str] = {1002: 0.0, 1004: 0.0, 1005: 0.0}
 
     def text(at_s: float) -> str:
         falls = 600 <= at_s - START_S < 1200

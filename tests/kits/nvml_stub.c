@@ -4,6 +4,8 @@
  * being watched. Its lines:
  *   gpu  UUID NAME(with _ for blanks) UTIL_% USED_MIB POWER_MW MIG(0|1) GPM(0|1) SM_% STATUS
  *   inst GPU GI_ID PROFILE(index into profiles below) START USED_MIB SM_%
+ *   remap GPU PENDING(0|1) FAILED(0|1) (without the line the GPU tells nothing of its rows)
+ *   xid GPU CODE (an event, told once; those of one state in their order)
  *   energy GPU MILLIJOULES (of the GPU before it; without the line the GPU has no energy counter)
  * STATUS is the NVML return code that every call on this GPU gives (0: none). GPM metrics are the mean of the
  * two samples' SM_%; other metrics are fixed fractions of it.
@@ -13,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, UNKNOWN = 999 };
+enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, UNKNOWN = 999 };
 enum { MAX_GPUS = 16, MAX_PARTS = 8 };
 
 typedef struct { int gpu, part; } Handle; /* part -1: the GPU itself */
 typedef struct { char uuid[80], name[96]; int util, used_mib, power_mw, mig, gpm; double sm; int status;
-                 long long energy_mj; } Gpu;
+                 long long energy_mj; int pending, failed; } Gpu;
 typedef struct { int gpu, gi, profile, start, used_mib; double sm; } Part;
 typedef struct { int sequence; double sm; } Sample;
 
@@ -26,6 +28,8 @@ static Handle handles[MAX_GPUS][MAX_PARTS + 1];
 static Gpu gpus[MAX_GPUS];
 static Part parts[MAX_GPUS * MAX_PARTS];
 static int gpu_count, part_count, sequence;
+static struct { int gpu, code; } xids[MAX_PARTS];
+static int xid_count, xids_told;
 
 static const struct { int id, slices, sms, most; unsigned long long mb; const char *name; } profiles[] = {
     {19, 1, 16, 7, 9984, "MIG 1g.10gb"}, {14, 2, 32, 3, 20096, "MIG 2g.20gb"},
@@ -36,7 +40,7 @@ static int load(void) {
     const char *path = getenv("NVML_STUB_STATE");
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[512];
-    gpu_count = part_count = 0;
+    gpu_count = part_count = xid_count = 0;
     if (!file) return UNKNOWN;
     while (fgets(line, sizeof line, file)) {
         Gpu *g = &gpus[gpu_count];
@@ -44,16 +48,24 @@ static int load(void) {
         if (gpu_count < MAX_GPUS && sscanf(line, "gpu %79s %95s %d %d %d %d %d %lf %d", g->uuid, g->name, &g->util,
                 &g->used_mib, &g->power_mw, &g->mig, &g->gpm, &g->sm, &g->status) == 9) {
             g->energy_mj = -1;
+            g->pending = g->failed = -1;
             for (char *c = g->name; *c; c++) if (*c == '_') *c = ' ';
             gpu_count++;
         } else if (part_count < MAX_GPUS * MAX_PARTS && sscanf(line, "inst %d %d %d %d %d %lf", &p->gpu, &p->gi,
                 &p->profile, &p->start, &p->used_mib, &p->sm) == 6) {
             part_count++;
         } else if (gpu_count) {
-            int at;
+            int at, one, two;
             long long energy_mj;
             if (sscanf(line, "energy %d %lld", &at, &energy_mj) == 2 && at >= 0 && at < gpu_count)
                 gpus[at].energy_mj = energy_mj;
+            else if (sscanf(line, "remap %d %d %d", &at, &one, &two) == 3 && at >= 0 && at < gpu_count) {
+                gpus[at].pending = one;
+                gpus[at].failed = two;
+            } else if (sscanf(line, "xid %d %d", &at, &one) == 2 && at < gpu_count && xid_count < MAX_PARTS) {
+                xids[xid_count].gpu = at;
+                xids[xid_count++].code = one;
+            }
         }
     }
     fclose(file);
@@ -142,6 +154,39 @@ int nvmlDeviceGetTotalEnergyConsumption(Handle *device, unsigned long long *mill
     if (!gpu) return code;
     if (gpu->energy_mj < 0) return NOT_SUPPORTED;
     *millijoules = (unsigned long long)gpu->energy_mj;
+    return OK;
+}
+
+int nvmlDeviceGetRemappedRows(Handle *device, unsigned *few, unsigned *bad, unsigned *pending, unsigned *failed) {
+    int code;
+    Gpu *gpu = gpu_of(device, &code);
+    if (!gpu) return code;
+    if (gpu->pending < 0) return NOT_SUPPORTED;
+    *few = *bad = 0;
+    *pending = (unsigned)gpu->pending;
+    *failed = (unsigned)gpu->failed;
+    return OK;
+}
+
+typedef struct { Handle *device; unsigned long long type, data; unsigned gi, ci; } Event;
+
+int nvmlEventSetCreate(void **events) { *events = &xids_told; return OK; }
+int nvmlEventSetFree(void *events) { (void)events; return OK; }
+
+int nvmlDeviceRegisterEvents(Handle *device, unsigned long long types, void *events) {
+    int code;
+    (void)types, (void)events;
+    return gpu_of(device, &code) ? OK : code;
+}
+
+int nvmlEventSetWait_v2(void *events, Event *event, unsigned ms) {
+    (void)events, (void)ms;
+    load();
+    if (xids_told >= xid_count) return TIMEOUT;
+    event->device = &handles[xids[xids_told].gpu][MAX_PARTS];
+    event->type = 8;
+    event->data = (unsigned long long)xids[xids_told++].code;
+    event->gi = event->ci = 0xFFFFFFFF;
     return OK;
 }
 

@@ -47,6 +47,8 @@ for step in steps:
         "models": [] if held is None else list(held.names.gpu_models),
         "seen": [[s.uuid, s.gi_id, s.profile, s.host] for s in collector.sightings().seen],
         "same": collector.sightings() is collector.sightings(),
+        "errors": [] if batch.errors is None else [
+            [e, int(x), int(r)] for e, x, r in zip(batch.errors.entity_ids, batch.errors.xid, batch.errors.remap)],
         "counted_w": collector.counted_w(step["now_s"]),
         "node": [] if held is None else [list(held.nodes.id), held.nodes.gpus.tolist()],
     })
@@ -135,6 +137,28 @@ def test_energy_is_by_the_counter_of_the_driver(watch: Watch) -> None:
     first, second, third = watch(*states)
     assert (first["counted_w"], second["counted_w"], third["counted_w"]) == ({}, {"GPU-h": 300.0}, {})
     assert not [gap for gap in second["gaps"] if "energy" in gap[1]]
+
+
+def test_errors_are_events_and_the_state_of_rows(watch: Watch) -> None:
+    """Nothing is known of XIDs before one comes; the gravest stays. Without row remapping nothing is known of it."""
+    both = A100 + H100.format(sm=20)
+    states = [both, both + "remap 0 1 0\nremap 1 0 0\nxid 0 31\nxid 0 95\nxid 0 154\n"]
+    states.append(both + "remap 0 1 1\nxid 0 31\nxid 0 95\nxid 0 154\nxid 0 45\n")
+    assert [answer["errors"] for answer in watch(*states)] == [
+        [["GPU-a", -1, -1], ["GPU-h", -1, -1]],
+        [["GPU-a", 95, 1], ["GPU-h", -1, 0]],
+        [["GPU-a", 95, 2], ["GPU-h", -1, -1]],
+    ]
+
+
+def test_counters_that_contradict_the_utilization_are_unknown(watch: Watch) -> None:
+    """GPM stands at 0 while kernels run. At rest both say the same."""
+    works, rests = H100.format(sm=0), H100.format(sm=0).replace(" 99 ", " 0 ")
+    _, answer = watch(works, works)
+    assert answer["mean"]["GPU-h"] == [None] * 6 + [40960.0, 600.0]
+    assert [gap for gap in answer["gaps"] if "GPM stands at 0 while GPU_UTIL says" in gap[2]]
+    _, answer = watch(rests, rests)
+    assert answer["mean"]["GPU-h"][0] == 0.0
 
 
 def test_gpm_needs_two_samples_and_gives_the_mean_between_them(watch: Watch) -> None:
