@@ -14,7 +14,7 @@ from autopilot.core.hardware.mig_facts import MODELS
 from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.records import Gap, Inventory
 from autopilot.core.model.snapshot import GPU_MILLI, GpuTable, InstanceTable, Names, NodeTable, Recut, empty, make
-from collectors.kubernetes import devices, kinds, nodes
+from collectors.kubernetes import devices, instances, kinds, nodes
 from collectors.kubernetes.asks import Ask
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, NodeIndex, restricting
@@ -219,7 +219,8 @@ class Nodes:
         """The GPUs that a source names, and those that the node has beside them."""
         slots, name = self.slots.get(facts.name), facts.name
         before = [gpu for gpu in slots.gpus if self._owner.get(gpu.uuid, name) == name] if slots is not None else []
-        return devices.joined(facts, self.known.get(name, ()), tuple(before))
+        known, _ = instances.agreed(facts, self.known.get(name, ()))
+        return devices.joined(facts, known, tuple(before))
 
     def _forget(self, name: str, *, reported: bool) -> None:
         self.objects.pop(name, None)
@@ -356,7 +357,8 @@ class Nodes:
         for slots in ordered:
             facts = slots.facts
             laid_out = devices.counted(facts)[1] if facts.name not in self.known else ()
-            for signal, reason in (*facts.problems, *laid_out):
+            unlike = instances.agreed(facts, self.known.get(facts.name, ()))[1]
+            for signal, reason in (*facts.problems, *laid_out, *unlike):
                 yield Gap(self.source, facts.name, signal, reason)
             yield from self._unlike_exporter(slots)
             if facts.name in self.alone:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 
 from autopilot.core.hardware import mig
-from autopilot.core.hardware.mig_profiles import find_gpu_model
+from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile_name
 from collectors.attribution import Sighting, Sightings
 from collectors.kubernetes.devices import Gpu, Part
 
@@ -145,13 +145,12 @@ def _nodes_of_hosts(found: Sightings, nodes: Collection[str], pods: Pods) -> dic
 
 def _laid_out(parts: list[Sighting], model: str) -> tuple[Part, ...]:
     """Instances with slices where they fit: exporters name the instances and not their slices."""
-    ordered = sorted(parts, key=lambda each: (len(each.gi_id), each.gi_id))
+    ordered = sorted((each for each in parts if each.gi_id.isdecimal()), key=lambda each: int(each.gi_id))
+    found = [find_profile_name(each.profile) for each in ordered]
+    profiles = ["" if each is None else str(each) for each in found]
     facts = find_gpu_model(model)
-    places = mig.fits(facts, (), [each.profile for each in ordered]) if facts is not None and parts else None
-    if places is None:
-        return ()
+    places = mig.fits(facts, (), profiles) if facts is not None else None
+    starts = [-1] * len(ordered) if places is None else [each.start for each in places]
     return tuple(
-        Part(int(each.gi_id), each.profile, place.start)
-        for each, place in zip(ordered, places, strict=True)
-        if each.gi_id.isdecimal()
+        Part(int(each.gi_id), name, start) for each, name, start in zip(ordered, profiles, starts, strict=True)
     )

@@ -15,6 +15,8 @@ from enum import IntEnum, StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.core.hardware.mig_profiles import find_profile_name
+
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -224,16 +226,14 @@ def clean(field: Field, value: F64) -> tuple[F64, NDArray[np.int8]]:
 
 # --- MIG ---------------------------------------------------------------------------------------
 
-PROFILE = re.compile(r"^(?:(\d+)c\.)?(\d+)g\.(\d+)gb(?:[+.\-](.+))?$")
-"""`1g.10gb`, `1c.3g.40gb`, `1g.24gb+me.all`, and `.me` as resource names spell it."""
 
 _FOUR_SLICES = ("A30", "RTX PRO 6000")
 
 
 def profile_slices(profile: str) -> int | None:
     """Compute slices of a MIG profile name; None for any other text."""
-    match = PROFILE.match(profile)
-    return int(match[2]) if match else None
+    found = find_profile_name(profile)
+    return found.slices if found is not None else None
 
 
 def board_slices(model: str) -> int:

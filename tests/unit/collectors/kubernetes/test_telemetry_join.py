@@ -172,3 +172,42 @@ def test_a_scrape_is_joined_with_the_cluster() -> None:
     assert snapshot.gpus.uuid.tolist() == ["GPU-a", "GPU-b"]
     assert (snapshot.telemetry.age_s == 0).all()
     assert snapshot.gpus.uuid[snapshot.placements.gpu[0]] == "GPU-a"
+
+
+THREE = {"nvidia.com/gpu": "0", "nvidia.com/mig-3g.40gb": "2"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "ids", "usable"),
+    [
+        pytest.param(("3g.40gb", "3g.40gb"), ("7", "8"), True, id="as the plugin"),
+        pytest.param(("3G.40GB", "MIG 3g.40gb"), ("7", "8"), True, id="other spellings"),
+        pytest.param(("", ""), ("7", "8"), True, id="no profile"),
+        pytest.param(("", "3g.40gb"), ("8", "7"), True, id="one without a profile"),
+        pytest.param(("3g.40gb",), ("7", "100"), False, id="one is missing"),
+        pytest.param(("1g.5gb", "1g.5gb"), ("100", "101"), False, id="a profile of another product"),
+        pytest.param(("1g.10gb",) * 7, ("100", "101"), False, id="the geometry before a change"),
+        pytest.param(("3g.40gb", "3g.40gb", "1g.10gb"), ("7", "8"), False, id="one too many"),
+        pytest.param(("3g.40gb", "1g.10gb", "1g.10gb"), ("7", "100"), False, id="half of it"),
+    ],
+)
+def test_instances_that_the_plugin_does_not_offer_do_not_count(
+    shown: tuple[str, ...], ids: tuple[str, ...], *, usable: bool
+) -> None:
+    """The plugin counts the instances of each profile, and the exporter names them. What is guessed gets no work."""
+    parts = [Sighting("GPU-a", str(7 + k), name, "n1") for k, name in enumerate(shown)]
+    view = Seen(node("n1", 1, capacity=THREE), hardware=Sees(Sighting("GPU-a", host="n1"), *parts))
+    inventory = view.tables()[0]
+    assert inventory.instances.id.tolist() == [f"GPU-a/{each}" for each in ids]
+    assert sorted(inventory.instances.start.tolist()) == [0, 4]
+    assert inventory.gpus.healthy.tolist() == [usable]
+    assert bool(reasons(view.batch(), "mig")) is ("" in shown or not usable)
+
+
+def test_instances_that_the_plugin_calls_unhealthy_stay_where_they_are() -> None:
+    """It offers one of two: which of them is not known, and no other instance fits in the place of either."""
+    parts = [Sighting("GPU-a", str(7 + k), "3g.40gb", "n1") for k in range(2)]
+    one = {**THREE, "nvidia.com/mig-3g.40gb": "1"}
+    view = Seen(node("n1", 1, capacity=one), hardware=Sees(Sighting("GPU-a", host="n1"), *parts))
+    assert view.tables()[0].instances.id.tolist() == ["GPU-a/7", "GPU-a/8"]
+    assert reasons(view.batch(), "mig")

@@ -122,6 +122,8 @@ def test_fallback_order() -> None:
         ("1g.24gb.me.all", 1),
         ("2g.48gb+me.all", 2),
         ("1g.24gb-me", 1),
+        ("3G.40GB", 3),
+        ("MIG 3g.40gb", 3),
         ("", None),
         ("h100", None),
     ],

@@ -1,0 +1,101 @@
+"""The MIG instances of a node, where its exporter and its device plugin do not say the same.
+
+The plugin says how many instances of each profile a node has, and the exporter which GPU has them. An exporter lags
+behind a change of geometry, and spells profiles in other ways or not at all. Its instances count where they are those
+of the plugin. Else those of the same profile keep their names, and the others are laid out; a GPU where that guesses
+takes no new work.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from autopilot.core.hardware import mig
+from autopilot.core.hardware.mig_facts import GpuModel
+from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
+from collectors.kubernetes.devices import Gpu, Part, Problems
+from collectors.kubernetes.nodes import NodeFacts
+
+FIRST_GUESS = 100
+"""GI id of the first instance whose own one is not known: above those of any GPU."""
+
+
+@dataclass(slots=True)
+class _Cut:
+    """One GPU in MIG mode: the instances of the exporter that count, those that do not, and the profiles beside."""
+
+    gpu: Gpu
+    kept: list[Part] = field(default_factory=list)
+    dropped: list[Part] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+
+    @property
+    def profiles(self) -> list[str]:
+        return [*(part.profile for part in self.kept), *self.added]
+
+    def made(self, model: GpuModel, *, sure: bool) -> Gpu:
+        """The GPU with its instances. Unnamed profiles are what is missing, where that is one profile and as many."""
+        unnamed = not any(part.profile for part in self.dropped) and len(self.dropped) == len(self.added)
+        same = unnamed and len(set(self.added)) <= 1
+        ids = [part.gi_id for part in self.kept]
+        ids += [part.gi_id for part in self.dropped] if same else range(FIRST_GUESS, FIRST_GUESS + len(self.added))
+        places = mig.fits(model, (), self.profiles) or ()
+        parts = tuple(Part(gi_id, each.profile, each.start) for gi_id, each in zip(ids, places, strict=True))
+        return replace(self.gpu, mig=True, parts=parts, usable=self.gpu.usable and sure and same)
+
+
+def agreed(facts: NodeFacts, known: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], Problems]:
+    """The GPUs that a source names, with the instances that the node has. Problems are (signal, reason)."""
+    want = Counter(dict(facts.profiles))
+    have = Counter(part.profile for gpu in known for part in gpu.parts)
+    if facts.by_claims or have == want == Counter():
+        return known, ()
+    missing = len(known) < facts.gpus  # the others may have the rest
+    if all(part.start >= 0 for gpu in known for part in gpu.parts):
+        if have == want or (missing and have <= want):
+            return known, ()
+        if want <= have:  # it offers fewer than there are, because some are unhealthy or its geometry changes
+            return known, (("mig", f"{_unlike(have, want)}; those of the exporter count"),)
+    all_cut = facts.cut == facts.gpus
+    cuts = {gpu.uuid: _Cut(gpu) for gpu in known if gpu.mig or all_cut}
+    left = Counter(want)
+    for cut in cuts.values():
+        for part in cut.gpu.parts:
+            counts = left[part.profile] > 0
+            left[part.profile] -= counts
+            (cut.kept if counts else cut.dropped).append(part)
+    model, problem = find_gpu_model(facts.model), (("mig", f"{_unlike(have, want)}; those of the plugin count"),)
+    if model is None:
+        return tuple(replace(gpu, parts=(), usable=not gpu.mig and gpu.usable) for gpu in known), problem
+    lost = any(
+        [not _added(model, list(cuts.values()), name) for name in _widest_first(model, left)] if not missing else ()
+    )
+    return tuple(cuts[gpu.uuid].made(model, sure=not lost) if gpu.uuid in cuts else gpu for gpu in known), problem
+
+
+def _widest_first(model: GpuModel, left: Counter[str]) -> list[str]:
+    def slices(name: str) -> int:
+        profile = find_profile(model, name)
+        return profile.memory_slices if profile is not None else 0
+
+    return sorted(left.elements(), key=lambda name: (-slices(name), name))
+
+
+def _added(model: GpuModel, cuts: list[_Cut], name: str) -> bool:
+    """Whether one more instance fits on one of these GPUs, the one with most instances that do not count first."""
+    for cut in sorted(cuts, key=lambda each: len(each.added) - len(each.dropped)):
+        if mig.fits(model, (), [*cut.profiles, name]) is not None:
+            cut.added.append(name)
+            return True
+    return False
+
+
+def _unlike(have: Counter[str], want: Counter[str]) -> str:
+    return f"an exporter shows the MIG instances {_named(have)}, and the device plugin offers {_named(want)}"
+
+
+def _named(profiles: Counter[str]) -> str:
+    """`2 x 3g.40gb`, for a message."""
+    found = [f"{count} x {name or 'without a profile'}" for name, count in sorted(profiles.items()) if count]
+    return ", ".join(found) or "none"
