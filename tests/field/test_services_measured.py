@@ -68,7 +68,7 @@ def test_requests_that_wait_for_ever_are_no_queue(ask: Ask) -> None:
     assert any("37 requests wait at servers that ran and ended none" in each for each in gaps)
 
 
-@pytest.mark.parametrize("engine", ["sglang", "triton", "tgi", "llm-d"])
+@pytest.mark.parametrize("engine", ["sglang", "trtllm", "triton", "tgi", "llm-d"])
 def test_no_server_of_the_table_keeps_a_queue_that_nobody_serves(ask: Ask, engine: str) -> None:
     """The same of every kind of server that has a queue; one that serves keeps its own."""
     found, gaps = ask(f"stuck-servers/{engine}.prom")

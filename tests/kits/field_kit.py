@@ -19,6 +19,7 @@ import yaml
 
 from autopilot.controller import Controller, Wiring
 from autopilot.core.model.operations import OPERATIONS
+from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Decision, Gap, Instruction, Note, Observation, Outcome, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.settings import load_policy
@@ -209,15 +210,17 @@ def play_objects(
     effects: bool = False,
     change: Mapping[float, Sequence[Json]] | None = None,
     stored_s: float = 0.0,
+    others: Sequence[Collector] = (),
 ) -> Played:
     """Play objects and a specification of exporters. `effects`: cordons and evictions come about. `change`: objects
     that are written at these seconds. `stored_s`: a Prometheus scrapes the exporters this often, and is asked.
+    `others`: sources beside these.
     """
     clock, api, played = SimpleNamespace(t_s=0.0), Canned(), Played()
     api.put(*(each for each in objects if each["kind"] in PLURAL))
     cluster = Cluster(api, lambda: EPOCH_S + clock.t_s, rng=random.Random(1))
     kubernetes = KubernetesCollector(cluster, Options(acts=acts), skew_s=lambda: 0.0)
-    sources: list[Any] = [kubernetes]
+    sources: list[Any] = [kubernetes, *others]
     if nodes := list(dict.fromkeys(each["node"] for each in (spec or {"gpus": ()})["gpus"])):
         urls = {f"http://{node}/": node for node in nodes}
 
@@ -228,15 +231,13 @@ def play_objects(
             sources.append(_prometheus(spec or {}, nodes, stored_s))
         else:
             sources.append(ExporterCollector([Target(url, "") for url in urls], fetch, interval_s=1.0))
-        kubernetes.join(sources[-1])
+    for source in sources[1:]:
+        kubernetes.join(source)
     fresh: list[Instruction] = []
 
     def apply(instruction: Instruction, at_s: float) -> Outcome:
         fresh.append(instruction)
         return Outcome(instruction.id, OutcomeKind.DONE, at_s)
-
-    def nothing(*_: object) -> None:
-        return None
 
     lever, shipped = SimpleNamespace(name="field", apply=apply), load_policy(policy)
     controller = Controller(
@@ -244,8 +245,8 @@ def play_objects(
             collectors=sources,
             forecasters=[],
             actuators=dict.fromkeys(OPERATIONS, lever),
-            journal=SimpleNamespace(intend=nothing, conclude=nothing),
-            memory=SimpleNamespace(load=nothing, save=nothing),
+            journal=SimpleNamespace(intend=_nothing, conclude=_nothing),
+            memory=SimpleNamespace(load=_nothing, save=_nothing),
             policy=SimpleNamespace(current=lambda: shipped),
             leadership=SimpleNamespace(fence=lambda: 1),
             inbox=SimpleNamespace(drain=lambda _: (), kill_switch=lambda: False),
@@ -270,6 +271,10 @@ def play_objects(
                 _carry_out(api, each, proposals[each.proposal_id])
         fresh.clear()
     return played
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 def _prometheus(spec: Json, nodes: Sequence[str], scrape_s: float) -> StoredCollector:

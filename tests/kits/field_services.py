@@ -105,6 +105,7 @@ CASES = (
     "23f-sglang",
     "23g-waiting-for-ever",
     "37-scraped-twice",
+    "prefill-decode",
     "stuck-servers",
 )
 PROM = [str(each.relative_to(FOLDER)) for case in CASES for each in sorted((FOLDER / case).glob("*.prom"))]
