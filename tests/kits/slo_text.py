@@ -62,7 +62,9 @@ def _old_vllm(t_s: float) -> list[str]:
 
 
 def _behind_ray(t_s: float) -> list[str]:
-    return [line.replace("vllm:", "ray_vllm:") for line in _vllm(t_s)]
+    """With the labels that Ray Serve adds."""
+    ray = 'engine="0",WorkerId="w-1",ReplicaId="llm#1"'
+    return [line.replace("vllm:", "ray_vllm:").replace('engine="0"', ray) for line in _vllm(t_s)]
 
 
 def _collected_vllm(t_s: float) -> list[str]:
@@ -87,8 +89,10 @@ def _renamed_llm_d(t_s: float) -> list[str]:
     new = []
     for line in _llm_d(t_s):
         name = line.replace("inference_objective_", "llm_d_epp_").replace("inference_pool_", "llm_d_epp_")
-        name = name.replace("ready_pods", "ready_endpoints").replace("request_tpot", "request_streaming_itl")
-        new.append(name.replace("target_model", 'fairness_id="a",target_model'))
+        name = name.replace("ready_pods", "ready_endpoints").replace(
+            "request_tpot_seconds", "request_streaming_itl_seconds"
+        )
+        new.append(name.replace("target_model", 'fairness_id="a",priority="0",target_model'))
         if "ttft" in name:
             new[-1] = new[-1].replace("fairness_id", 'streaming="true",fairness_id')
     whole = 'model_name="chat",streaming="false",fairness_id="a",target_model_name="chat-v2"'
@@ -121,7 +125,7 @@ def _dynamo(t_s: float) -> list[str]:
 
 
 def _sglang(t_s: float) -> list[str]:
-    own = 'model_name="chat"'
+    own = 'model_name="chat",engine_type="unified"'
     return [
         *_histogram("sglang:e2e_request_latency_seconds", own, E2E, t_s),
         *_tokens("sglang:time_to_first_token_seconds", "sglang:inter_token_latency_seconds", own, t_s),
@@ -138,6 +142,7 @@ def _triton(t_s: float) -> list[str]:
         *_histogram("nv_inference_first_response_histogram_ms", own, MESH_MS, t_s, 1e-3),
         f"nv_inference_request_success{{{own}}} {RPS / 2 * t_s}",
         f"nv_inference_request_failure{{{own}}} 0",
+        f"nv_inference_exec_count{{{own}}} {RPS / 4 * t_s}",
         f"nv_inference_pending_request_count{{{own}}} {QUEUE / 2}",
         f'nv_inference_request_summary_us{{{own},quantile="0.5"}} 600000',
         f'nv_inference_request_summary_us{{{own},quantile="0.99"}} 4750000',
@@ -152,6 +157,7 @@ def _tgi(t_s: float) -> list[str]:
         *_histogram("tgi_request_mean_time_per_token_duration", 'kind="all"', ITL, t_s, 100.0),
         f"tgi_request_success {RPS / 2 * t_s}",
         f"tgi_queue_size {QUEUE / 2}",
+        "tgi_batch_current_size 3",
     ]
 
 
@@ -164,6 +170,7 @@ def _llm_d(t_s: float) -> list[str]:
         f'inference_pool_average_queue_size{{name="chat"}} {QUEUE / REPLICAS}',
         f'inference_pool_ready_pods{{name="chat"}} {REPLICAS}',
         f'inference_pool_average_kv_cache_utilization{{name="chat"}} {CACHE}',
+        'inference_pool_average_running_requests{name="chat"} 3',
     ]
 
 
@@ -172,7 +179,7 @@ def _kserve(t_s: float) -> list[str]:
 
 
 def _istio(t_s: float) -> list[str]:
-    own = 'destination_workload="chat",response_code="200"'
+    own = 'destination_workload="chat",destination_workload_namespace="models",response_code="200"'
     return [
         *_histogram("istio_request_duration_milliseconds", own, MESH_MS, t_s, 1e-3),
         f"istio_requests_total{{{own}}} {RPS / 2 * t_s}",

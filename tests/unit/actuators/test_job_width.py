@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from actuators.kubernetes.levers.job_width import REPLACES
 from actuators.kubernetes.objects import conditions
-from autopilot.contract.annotations import ELASTIC_JOB, MANAGE
+from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.objects import Slot
 from autopilot.core.model.operations import ResizeOperation, StopReason
 from autopilot.core.model.records import OutcomeKind
@@ -164,7 +163,7 @@ def test_growth_that_finds_no_room_is_given_back(acting: Acting) -> None:
 
 def test_a_job_of_kueue_gets_another_workload_when_it_grows(acting: Acting) -> None:
     """Kueue reserves quota for the wider one, which passes our check and lets its pods go. Shrinking needs none."""
-    notes = {**ELASTIC, ELASTIC_JOB: "true"}
+    notes = {**ELASTIC, "kueue.x-k8s.io/elastic-job": "true"}
     body = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -183,7 +182,9 @@ def test_a_job_of_kueue_gets_another_workload_when_it_grows(acting: Acting) -> N
     found = {each["metadata"]["name"]: each for each in acting.ask("GET", f"{SPACE}/workloads")["items"]}
     assert conditions(found.pop(first["name"]))["Finished"]["reason"] == "WorkloadSliceReplaced"
     (wider,) = found.values()
-    assert wider["metadata"]["annotations"][REPLACES] == f"default/{first['name']}"
+    assert (
+        wider["metadata"]["annotations"]["kueue.x-k8s.io/workload-slice-replacement-for"] == f"default/{first['name']}"
+    )
     (check,) = wider["status"]["admissionChecks"]
     assert (check["state"], "it grows on the nodes of its placement" in check["message"]) == ("Ready", True)
     shrunk = finished(acting, uid, resize("n2", reason=StopReason.PREEMPT), number="3/p/shrink")

@@ -197,8 +197,11 @@ def test_where_nodes_and_other_clusters_come_from_is_said() -> None:
     assert (line.status, "no nodes are asked for" in line.text) == (Status.SKIPPED, True)
     world = World(answers={"/apis/autoscaling.x-k8s.io": Answer(200, json.dumps({"versions": [{"version": "v1"}]}))})
     world.lists[f"{KUEUE}/v1beta2/admissionchecks"] = [
-        {"metadata": {"name": name}, "spec": {"controllerName": f"kueue.x-k8s.io/{controller}"}}
-        for name, controller in (("far", "multikueue"), ("more", "provisioning-request"))
+        {"metadata": {"name": name}, "spec": {"controllerName": controller}}
+        for name, controller in (
+            ("far", "kueue.x-k8s.io/multikueue"),
+            ("more", "kueue.x-k8s.io/provisioning-request"),
+        )
     ]
     served, far, more = [line.text for line in _lines(world) if line.check == "capacity"]
     assert served == "autoscaling.x-k8s.io/v1 is served"
