@@ -99,8 +99,8 @@ class Service:
         Stated(
             "slo-class",
             "slo_class",
-            "latency-critical with an objective, because no other class has one, and where its pods serve by their "
-            "owner or labels (interactive where it is preemptible); else batch: protection must be requested",
+            "latency-critical with an objective, because no other class has one, and where its pods serve "
+            "([below](#services); interactive where it is preemptible); else batch: protection must be requested",
         ),
     ] = SloClass.BATCH
     objective_s: Annotated[

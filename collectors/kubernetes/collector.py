@@ -18,6 +18,7 @@ from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, meets_labels
 from collectors.kubernetes.devices import Hardware
 from collectors.kubernetes.flops import reported_flops
+from collectors.kubernetes.fronts import FRONTS
 from collectors.kubernetes.gang_rows import Cluster as Surroundings
 from collectors.kubernetes.gangs import Gang
 from collectors.kubernetes.heartbeats import Training
@@ -202,6 +203,7 @@ class KubernetesCollector:
         gangs.served.update_autoscalers(drain(kinds.AUTOSCALERS))
         gangs.update_services(drain(kinds.DEPLOYMENTS), kinds.DEPLOYMENTS)
         gangs.update_services(drain(kinds.STATEFULSETS), kinds.STATEFULSETS)
+        gangs.update_fronts(drain(each) for each in FRONTS)
         claims_changed = self._claims.update(drain)
         gangs.update_workloads(drain(kinds.WORKLOADS))
         gangs.update_jobs(drain(kinds.JOBS))

@@ -65,6 +65,7 @@ class PodFacts:
     saved_s: float  # when it reports to have completed its newest checkpoint; 0.0: it reports none
     claimed: Claimed = UNCLAIMED  # what of `ask` is by resource claims
     parts: Parts = NO_PARTS  # what of `ask` is parts of GPUs by a layer that shares them
+    fronted: bool = False  # a Service, a route or a pool leads requests to it
 
 
 @dataclass(slots=True)
@@ -179,7 +180,7 @@ def lost_job(gang: Gang) -> bool:
 def serves_apart(gang: Gang, service_row: Callable[[str, str], int]) -> bool:
     """Whether it serves and is no replica of a service that is known as one: those have rules of their own."""
     first = next(iter(gang.pods.values()), None)
-    if first is None or not any(each.serves for each in gang.pods.values()):
+    if first is None or not any(each.serves or each.fronted for each in gang.pods.values()):
         return False
     return not first.service or service_row(gang.namespace, first.service) < 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.kubernetes import dra_wire, job_wire, wire
+from collectors.kubernetes import dra_wire, front_wire, job_wire, wire
 from collectors.kueue import wire as kueue
 
 
@@ -56,6 +56,11 @@ COHORTS = Kind("cohorts", kueue.GROUP, kueue.VERSION, kueue.Cohort, namespaced=F
 FLAVORS = Kind("resourceflavors", kueue.GROUP, kueue.VERSION, kueue.ResourceFlavor, namespaced=False, needed=True)
 TOPOLOGIES = Kind("topologies", kueue.GROUP, kueue.VERSION, kueue.Topology, namespaced=False)
 CHECKS = Kind("admissionchecks", kueue.GROUP, kueue.VERSION, kueue.AdmissionCheck, namespaced=False)
+SERVICES = Kind("services", "", "v1", front_wire.Service)
+HTTP_ROUTES = Kind("httproutes", "gateway.networking.k8s.io", "v1", front_wire.Route)
+GRPC_ROUTES = Kind("grpcroutes", "gateway.networking.k8s.io", "v1", front_wire.Route)
+OLD_POOLS = Kind("inferencepools", "inference.networking.x-k8s.io", "v1alpha2", front_wire.InferencePool)
+POOLS = Kind("inferencepools", "inference.networking.k8s.io", "v1", front_wire.InferencePool)
 KAI_QUEUES = Kind("queues", "scheduling.run.ai", "v2", wire.KaiQueue, namespaced=False)
 
 URGENT = (PODS, JOBS, WORKLOADS)
@@ -84,5 +89,10 @@ KINDS = (
     TOPOLOGIES,
     CHECKS,
     KAI_QUEUES,
+    SERVICES,
+    HTTP_ROUTES,
+    GRPC_ROUTES,
+    OLD_POOLS,
+    POOLS,
 )
 """Every kind that is read. `deploy/observe.yaml` grants list and watch on them and nothing else."""

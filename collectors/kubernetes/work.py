@@ -13,6 +13,7 @@ from autopilot.core.model.snapshot import PlacementTable, State, WorkloadTable
 from collectors.kubernetes import kinds
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.claims import Claims
+from collectors.kubernetes.fronts import Fronts
 from collectors.kubernetes.gang_life import End, end_of, incarnation_of
 from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
 from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
@@ -54,6 +55,7 @@ class Gangs:
     dirty: set[str] = field(default_factory=set)
     claims: Claims = field(default_factory=Claims)
     served: Services = field(init=False)
+    fronts: Fronts = field(default_factory=Fronts)
     held: Holdings = field(init=False)
     unreadable: Unreadable = field(default_factory=Unreadable)
     alone_now: Alone = field(default_factory=Alone)
@@ -157,6 +159,15 @@ class Gangs:
         """Deployments or StatefulSets with GPUs."""
         self.deleted += self.served.update(changes, listed)
 
+    def update_fronts(self, changes: Iterable[Changes]) -> None:
+        """Services, routes and pools: pods to which they lead now, or no more, are looked at again."""
+        spaces = self.fronts.update(changes)
+        for found in self.pods.values() if spaces else ():
+            meta = found.pod.metadata
+            if meta.namespace in spaces and found.fronted != self.fronts.lead_to(meta.namespace, meta.labels):
+                found.fronted = not found.fronted
+                self.dirty.add(found.key)
+
     def update_budgets(self, changes: Changes) -> None:
         """PodDisruptionBudgets: the work of their namespaces is looked at again."""
         spaces = self.served.update_budgets(changes)
@@ -218,6 +229,7 @@ class Gangs:
 
     def _put_pod(self, found: PodFacts) -> None:
         uid = found.pod.metadata.uid
+        found.fronted = self.fronts.lead_to(found.pod.metadata.namespace, found.pod.metadata.labels)
         name = (found.pod.metadata.namespace, found.pod.metadata.note(KUEUE_WORKLOAD))
         key = found.key
         if name[1]:

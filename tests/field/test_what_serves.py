@@ -78,3 +78,54 @@ def test_the_owner_of_what_serves_may_say_otherwise(notes: dict[str, str], found
     work = play_objects(made(*objects)).snapshot.workloads
     assert work.slo_class.tolist() == [found]
     assert not work.excluded.any()
+
+
+def _front(kind: str, name: str, spec: dict[str, Any], owner: str = "", space: str = "models") -> dict[str, Any]:
+    """A Service, a route or a pool."""
+    owners = [{"apiVersion": "x/v1", "kind": owner, "name": "o", "uid": "o", "controller": True}] if owner else []
+    meta = {"name": name, "namespace": space, "ownerReferences": owners}
+    return {"kind": kind, "apiVersion": "v1", "spec": spec, "metadata": meta}
+
+
+HERE, PLAIN, HEADLESS = {"app": "llm"}, {"clusterIP": "10.0.0.1"}, {"clusterIP": "None"}
+ROUTE = {"rules": [{"backendRefs": [{"name": "s", "port": 80}]}]}
+
+
+@pytest.mark.parametrize(
+    ("fronts", "found"),
+    [
+        ([], False),
+        ([_front("Service", "s", {"selector": HERE, **PLAIN})], True),
+        ([_front("Service", "s", {"selector": HERE, **HEADLESS})], False),
+        ([_front("Service", "s", {"selector": HERE | {"role": "x"}, **PLAIN})], False),
+        ([_front("Service", "s", {"selector": HERE, **PLAIN}, space="other")], False),
+        ([_front("Service", "s", PLAIN)], False),
+        ([_front("Service", "s", {"selector": HERE, **PLAIN}, "PyTorchJob")], False),
+        ([_front("Service", "s", {"selector": HERE, **PLAIN}, "JobSet")], False),
+        ([_front("Service", "s", {"selector": HERE, **PLAIN}, "RayCluster")], False),
+        ([_front("Service", "s", {"selector": HERE, **HEADLESS}), _front("HTTPRoute", "r", ROUTE)], True),
+        ([_front("Service", "s", {"selector": HERE, **HEADLESS}), _front("GRPCRoute", "r", ROUTE)], True),
+        ([_front("Service", "s", {"selector": HERE, **HEADLESS}), _front("HTTPRoute", "r", {})], False),
+        ([_front("InferencePool", "p", {"selector": {"matchLabels": HERE}})], True),
+        ([_front("InferencePool", "p", {"selector": HERE})], True),
+    ],
+    ids=str,
+)
+def test_what_leads_requests_to_pods_says_that_they_serve(fronts: list[dict[str, Any]], *, found: bool) -> None:
+    """Of plain pods and of kinds that are not known; a Service for rendezvous says nothing of the sort."""
+    pod = {"gpus": 8, "labels": HERE, "owner": ["example.org/v1", "Engine", "llm"]}
+    objects = [{"node": "n-{n}", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3", "copies": 2}]
+    objects += [{"pod": f"models/llm-{k}", "at": f"n-{k}", **pod} for k in range(2)]
+    play = play_objects(made(*objects, *fronts))
+    expected = SloClass.LATENCY_CRITICAL if found else SloClass.BATCH
+    assert play.snapshot.workloads.slo_class.tolist() == [expected]
+
+
+def test_a_service_that_comes_later_counts_from_then_on() -> None:
+    """And one that goes does not."""
+    objects = [{"node": "n-0", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3"}]
+    objects.append({"pod": "models/llm-0", "at": "n-0", "gpus": 8, "labels": HERE})
+    late = made(_front("Service", "s", {"selector": HERE, **PLAIN}))
+    played = play_objects(made(*objects), ticks=3, change={30.0: late})
+    classes = [each.snapshot.workloads.slo_class.tolist() for _, each, _ in played.ticks]
+    assert classes == [[SloClass.BATCH], [SloClass.LATENCY_CRITICAL], [SloClass.LATENCY_CRITICAL]]

@@ -37,6 +37,10 @@ PLURAL = {
     "Topology": "topologies",
     "AdmissionCheck": "admissionchecks",
     "Queue": "queues",
+    "Service": "services",
+    "HTTPRoute": "httproutes",
+    "GRPCRoute": "grpcroutes",
+    "InferencePool": "inferencepools",
 }
 BY_NAME = {kind.name: kind for kind in KINDS}
 

@@ -58,20 +58,32 @@ OURS = service_account(NAME.namespace, "gpu-autopilot")
 MAPS = f"/api/v1/namespaces/{NAME.namespace}/configmaps"
 
 REVIEWS = {"authentication.k8s.io", "authorization.k8s.io"}
-KAI: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "queues.scheduling.run.ai"},
-    "spec": {
-        "group": "scheduling.run.ai",
-        "names": {"plural": "queues", "singular": "queue", "kind": "Queue"},
-        "scope": "Cluster",
-        "versions": [
-            {"name": "v2", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}},
-        ],
-    },
-}
-"""The queues of KAI."""
+
+
+def _definition(group: str, version: str, kind: str, scope: str) -> dict[str, Any]:
+    plural = f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
+            "scope": scope,
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+DEFINITIONS = (
+    _definition("scheduling.run.ai", "v2", "Queue", "Cluster"),
+    _definition("gateway.networking.k8s.io", "v1", "HTTPRoute", "Namespaced"),
+    _definition("gateway.networking.k8s.io", "v1", "GRPCRoute", "Namespaced"),
+    _definition("inference.networking.k8s.io", "v1", "InferencePool", "Namespaced"),
+    _definition("inference.networking.x-k8s.io", "v1alpha2", "InferencePool", "Namespaced"),
+)
+"""Kinds that are read and that neither Kubernetes nor Kueue has."""
 
 
 class Older(Wire):
@@ -140,7 +152,8 @@ def test_looking_at_a_cluster_uses_each_of_its_rights() -> None:
     """
     timeline = Timeline(START)
     server = with_namespace(cluster(timeline, random.Random(1), kueue=True))
-    server.client(ADMIN, "test").create("customresourcedefinitions.apiextensions.k8s.io", KAI)
+    for each in DEFINITIONS:
+        server.client(ADMIN, "test").create("customresourcedefinitions.apiextensions.k8s.io", each)
     timeline.run_for(5.0)
     ask, parent = Asker(server), f"/apis/{RBAC}/v1"
     for each in observe():
