@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
@@ -132,6 +132,13 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@example(
+    [
+        ((79, 79, 0, 0), (False, False), False, True),
+        ((0, 79, 0, 0), (False, False), False, False),
+        ((-1, 79, 0, 0), (False, False), False, True),
+    ]
+)
 def test_the_errors_of_each_gpu_are_a_history_of_its_own(steps: list[Any]) -> None:
     """Codes of all GPUs in any order, nodes that boot, exporters that restart (0) or are silent (-1), GPUs that change
     their numbers, and views that are not trusted, which end nothing: each GPU has its gravest code since its node

@@ -13,12 +13,15 @@ from autopilot.core.usage.contradiction import contradicted
 from tests.kits.core_world import MODELS, holds, snapshot
 
 SM, POWER = SIGNALS.index("sm_active_ratio"), SIGNALS.index("power_w")
+LINKS = (SIGNALS.index("nvlink_bytes_s"), SIGNALS.index("pcie_bytes_s"))
 DARK, LIT, ZERO, FAINT = (0.0, 500.0), (0.6, 500.0), (0.0, 122.0), (0.002, 122.0)
 """SM activity and watts of GPUs that work by their power alone, work, stand at 0, and do a little."""
 
 
-def found(*gpus: tuple[float, float], nodes: int = 1, sources: tuple[int, ...] = ()) -> list[bool]:
-    """Which GPUs are contradicted."""
+def found(
+    *gpus: tuple[float, float], nodes: int = 1, sources: tuple[int, ...] = (), copies: int | None = None
+) -> list[bool]:
+    """Which GPUs are contradicted; `copies`: the signal of a link that carries data."""
     each = len(gpus) // nodes
     plain = snapshot(
         f"{nodes}x{each}", [holds("a", len(gpus))], nodes={"gpu_model": [MODELS.index("H100-80GB")] * nodes}
@@ -26,6 +29,8 @@ def found(*gpus: tuple[float, float], nodes: int = 1, sources: tuple[int, ...] =
     table = np.zeros((len(SIGNALS), 2, len(gpus)), np.float32)
     for row, (sm, watts) in enumerate(gpus):
         table[SM, :, row], table[POWER, :, row] = sm, watts
+    if copies is not None:
+        table[copies] = 6e10
     samples, grade = np.full((2, len(gpus)), 10, np.int32), np.full(len(gpus), Quality.SM_ACTIVE, np.int8)
     telemetry = SignalTable(
         SIGNALS,
@@ -66,3 +71,10 @@ def test_zeros_are_believed_where_counters_of_the_same_service_work(
 ) -> None:
     """On a node, and in a source."""
     assert found(*gpus, **more) == wrong  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_copies_explain_power(link: int) -> None:
+    """A GPU that only loads or saves draws power without SM activity."""
+    assert found(DARK) == [True]
+    assert found(DARK, copies=link) == [False]
