@@ -37,6 +37,8 @@ _BUCKETS = ("within", "ttft_within", "itl_within")
 _APART = frozenset({*_BUCKETS, "rate_rps", "requests", "waited", "ran", "finished"})
 """Measures that are no column as they are."""
 _BAD = (OSError, AnswerError, ValueError)
+_SIGNS = ("replicas", "queue_depth", "rate_rps")
+"""Measures that tell whether there are servers of a source; the first that it has is asked for."""
 _COLUMNS = (
     "p99_s",
     "violation_ratio",
@@ -109,7 +111,7 @@ class SloCollector:
         self._speed, self._workers = speed, workers
         self._session = http_session(workers, headers)
         self._there = NamesThere(self._session, self.url, self._matchers, timeout_s)
-        self._asked_s = -math.inf
+        self._asked_s, self._held = -math.inf, set[str]()  # sources that had an answer the last time
         self._signals: ServiceSignals | None = None
         self._gaps: dict[tuple[str, str, str], Gap] = {}
 
@@ -141,10 +143,11 @@ class SloCollector:
             pending = {
                 (source.name, measure, window_s): pool.submit(carried(self._query, source, measure, window_s))
                 for source in sources
-                for measure in source.queries
+                for measure in self._measures(source, names)
                 for window_s in self._windows_s(measure)
             }
             answers = {key: self._settled(key, future.result()) for key, future in pending.items()}
+        self._held = {name for (name, _, _), answer in answers.items() if answer}
         if all(isinstance(answer, str) for answer in answers.values()):
             return None
         self._say_unread(answers, names)
@@ -188,6 +191,12 @@ class SloCollector:
                 if answer := [promised_s[name] for name in each if name in promised_s]:
                     promised_s[pools] = min(answer)
         return kinds
+
+    def _measures(self, source: Source, names: Sequence[str]) -> Iterable[str]:
+        """The measures that a source is asked for: one, while Prometheus has no names like its own and no answer."""
+        if not names or source.name in self._held or nearest(source, names):
+            return source.queries
+        return [next(each for each in _SIGNS if each in source.queries)]
 
     def _windows_s(self, measure: str) -> tuple[float, ...]:
         """The windows that a measure is asked for. Buckets of tokens are many: asked for where an objective counts."""

@@ -11,8 +11,9 @@ import pytest
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Batch, ServiceSignals
+from collectors.promql import Series
 from collectors.slo.collector import WINDOW_S, SloCollector
-from collectors.slo.sources import DEFAULT_SOURCES, MEASURES, SOURCES
+from collectors.slo.sources import DEFAULT_SOURCES, MEASURES, SOURCES, Source
 from tests.kits.prometheus_kit import prometheus, write_history
 from tests.kits.slo_text import CACHE, LATE_RATIO, QUEUE, REPLICAS, RPS, TEXTS, TOKENS_PER_S
 
@@ -158,6 +159,36 @@ def test_a_service_that_a_source_does_not_know_is_unknown_and_not_zero(url: str)
     assert [gap.reason for gap in batch.gaps] == ["holds no series of vllm, sglang, trtllm, triton, tgi, dynamo, llm-d"]
     batch = _collector(url, "vllm", "vllm", "tgi").collect(0.0)
     assert [gap.reason for gap in batch.gaps if "bucket" not in gap.reason] == ["tgi: holds no series"]
+
+
+class _Counted(SloCollector):
+    """Remembers what it asked; the names that it was told last are those of a SGLang."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, matchers={"server": "vllm"}, speed=SPEED, interval_s=1.0)
+        self.asked: list[str] = []
+
+    def _names_there(self) -> tuple[str, ...]:
+        return ("sglang:num_queue_reqs",)
+
+    def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
+        self.asked.append(f"{source.name} {measure}")
+        return super()._query(source, measure, window_s)
+
+
+def test_a_kind_of_server_that_is_not_there_is_asked_one_thing(url: str) -> None:
+    """Names are seldom looked at. A server that appears between two looks answers that, and is asked all next time."""
+    collector = _Counted(url)
+    answers = []
+    for at_s in (0.0, 10.0, 20.0):
+        before = len(collector.asked)
+        collector.collect(at_s)
+        answers.append(sorted(each for each in collector.asked[before:] if "sglang" not in each))
+    first, second, third = answers
+    signs = [f"{each} replicas" for each in ("llm-d", "tgi", "triton", "trtllm", "vllm")]
+    assert first == ["dynamo rate_rps", "dynamo rate_rps", *signs]
+    assert {*second} > {*first, "vllm p99_s", "vllm within"}
+    assert second == third
 
 
 def test_series_with_a_prefix_that_is_not_known_are_read(url: str) -> None:
