@@ -22,9 +22,7 @@ READERS = (
     "collectors",
     "actuators",
     "autopilot/checkpoint.py",
-    "autopilot/contract/annotations.py",
-    "autopilot/contract/scaling.py",
-    "autopilot/contract/written.py",
+    "autopilot/contract",
     "autopilot/crds",
     "autopilot/playground",
     "autopilot/readiness",
@@ -32,6 +30,9 @@ READERS = (
     "autopilot/service/watchdog",
 )
 """What reads a cluster or a Prometheus; folders and files from the root."""
+
+APART = tuple(f"autopilot/contract/{name}.py" for name in ("__init__", "inference", "reading", "rules", "tree"))
+"""Files there that work on declarations by their keys, after they were read."""
 
 SERIES = (
     "collectors/slo/",
@@ -53,6 +54,10 @@ WRITERS = ("autopilot/playground/",)
 """Files that write most of the names in them: only what they look up is a read."""
 EVALUATED = ("collectors/slo/sources.py",)
 """Files whose metrics are taken from their tables (scripts/signal_table.py)."""
+STATUSES = {"True", "False", "Unknown"}
+"""What is compared beside the type of a condition."""
+CONDITION = re.compile(r"([A-Z][A-Za-z0-9]*)=(?:True|False|Unknown)")
+"""A condition with its status, as settings name it."""
 VERSION = re.compile(r"/v[0-9]+(?:(?:alpha|beta)[0-9]+)?$")
 METRIC = re.compile(
     r"(?:^|(?<=[\s(+*,]))([A-Za-z_\x00][A-Za-z0-9_:\x00]*)\{"
@@ -140,13 +145,15 @@ class Reads:
                 where, text = f"{file.path}:{expression.lineno}", ast.unparse(expression)
                 names = self._texts(file, expression, DEPTH)
                 if names is not None:
-                    yield from (Read(kind, name, where, text) for name in sorted(names))
+                    yield from (Read(kind, name, where, text) for name in sorted(names - STATUSES))
                 elif kind != "taint":  # other things have a key too
                     yield Read(kind, "", where, text)
             if isinstance(node, ast.Constant | ast.JoinedStr) and not _is_told(file, node):
                 text, where = _joined(node), f"{file.path}:{node.lineno}"
                 if NAME.fullmatch(text) and not VERSION.search(text) and not file.path.startswith(WRITERS):
                     yield Read("name", text, where, text)
+                if (stated := CONDITION.fullmatch(text)) is not None:
+                    yield Read("condition", stated[1], where, text)
                 for match in METRIC.finditer(text) if metrics else ():
                     name = match[1] or match[2] or match[3]
                     if "\x00" not in name:
@@ -272,7 +279,7 @@ def read_sources(root: Path = ROOT) -> dict[str, str]:
         place = root / each
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             found[path.relative_to(root).as_posix()] = path.read_text(encoding="utf-8")
-    return found
+    return {path: text for path, text in found.items() if path not in APART}
 
 
 _LABELS = re.compile(r"(?:labels|annotations|notes|LABELS)\b[^.(]*$|labels_of\(\w+\)$")
@@ -338,6 +345,8 @@ def _kind_of_text(value: ast.expr) -> Iterator[str]:
     match value:
         case ast.Attribute(attr=name) if name in _FIELDS and _last(value.value) not in {"self", "change", "error"}:
             yield _FIELDS[name]
+        case ast.Tuple(elts=parts):
+            yield from (kind for each in parts for kind in _kind_of_text(each))
         case ast.Subscript(slice=ast.Constant(value=str(name))) if name in _FIELDS:
             yield _FIELDS[name]
         case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(name)), *_]) if name in _FIELDS:

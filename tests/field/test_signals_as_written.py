@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import numpy as np
@@ -20,9 +22,11 @@ from collectors.kubernetes.parts import parts_of
 from collectors.kubernetes.serving import role_of, serves
 from collectors.kubernetes.sharing import vendor_of
 from collectors.kubernetes.wire import Meta, Node, Taint
+from collectors.prometheus import PrometheusCollector
 from collectors.promql import Answered
 from collectors.slo.sources import SOURCES
 from collectors.training import TrainingMetrics
+from tests.e2e.test_prometheus_collector import serving
 from tests.kits import kube_objects
 from tests.kits.kube_objects import node, pod
 from tests.unit.collectors.kubernetes.view import Seen, row
@@ -59,6 +63,7 @@ def test_a_node_that_offers_parts_of_its_gpus_takes_no_decision(resource: str) -
 
 @pytest.mark.parametrize(("resource", "maker"), [
     ("google.com/tpu", "Google TPU"),
+    ("aws.amazon.com/neuron", "AWS Neuron"),
     ("aws.amazon.com/neuroncore", "AWS Neuron"),
     ("cambricon.com/mlu", "Cambricon"),
     ("hygon.com/dcu", "Hygon"),
@@ -244,3 +249,20 @@ def test_copies_of_a_series_of_a_mesh_differ_in_labels_of_the_operator() -> None
     (without,) = set(re.findall(r"max without \(([^)]*)\)", "".join(istio.queries.values())))
     copies = {"job", "endpoint", "container", "prometheus", "prometheus_replica", "replica", "__replica__"}
     assert copies <= {name.strip() for name in without.split(",")}
+
+
+def test_a_target_that_is_down_is_a_gap() -> None:
+    """Prometheus writes `up` for each target, 0 where its last scrape failed."""
+
+    def answer(path: str) -> tuple[int, bytes]:
+        label = path.partition("/label/")[2].partition("/")[0]
+        if label:
+            values = {"__name__": ["DCGM_FI_DEV_GPU_UTIL"], "job": ["dcgm"]}.get(label, [])
+            return 200, json.dumps({"status": "success", "data": values}).encode()
+        down = parse_qs(urlsplit(path).query)["query"][0].startswith("up{")
+        rows = [{"metric": {"instance": "10.0.0.1:9400"}, "value": [100, "0"]}] if down else []
+        return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}).encode()
+
+    with serving(answer) as url:
+        gaps = PrometheusCollector(url, timeout_s=5.0, workers=1).collect(100.0).gaps
+    assert ("10.0.0.1:9400", "up == 0: its last scrape failed") in {(gap.object_id, gap.reason) for gap in gaps}

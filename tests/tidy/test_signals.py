@@ -77,6 +77,8 @@ def test_the_page_is_that_of_the_table() -> None:
         ('any(each.key == "planted" for each in node.spec.taints)', "name", "planted"),
         ('is_true(node.status.conditions, "Planted")', "condition", "Planted"),
         ("[each for each in node.status.conditions if each.type in STATES]", "condition", "Broken"),
+        ('(node.status.conditions[0].type, "True") in {("Planted", "True")}', "condition", "Planted"),
+        ('("Planted=False",)', "condition", "Planted"),
         ('condition(node.status.conditions, "Ready").reason == "Planted"', "reason", "Planted"),
         ('[key for key in node.metadata.labels if key.startswith("planted-")]', "name", "planted-"),
     ],
