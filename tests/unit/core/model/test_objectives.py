@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autopilot.core.intake.assemble import assemble
-from autopilot.core.model.objectives import breached, declared, missed_ratio, over_objective
+from autopilot.core.model.objectives import breached, counting, declared, missed_ratio, over_objective
 from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.records import Batch, Work
 from autopilot.core.model.snapshot import ServiceTable, make
@@ -89,3 +91,44 @@ def test_an_objective_that_no_source_measures_is_a_gap(columns: dict[str, Any], 
     gaps = assemble([Batch("cluster", 0.0, work=work)], 0.0)[1]
     assert [f"{gap.object_id} {gap.signal}" for gap in gaps] == named
     assert all("_seconds" in gap.reason for gap in gaps)
+
+
+SHARE = st.sampled_from((NAN, 0.0, 0.004, 0.3))
+TIME_S = st.sampled_from((NAN, 0.01, 0.4, 9.0))
+MEASURED = ("p99_s", "ttft_p99_s", "itl_p99_s")
+SHARES = ("recent_violation_ratio", "recent_ttft_violation_ratio", "recent_itl_violation_ratio")
+
+
+@given(st.lists(TIME_S, min_size=3, max_size=3), st.lists(SHARE, min_size=3, max_size=3), st.integers(0, 5))
+def test_no_objective_is_met_because_a_figure_vanished(times_s: list[float], shares: list[float], gone: int) -> None:
+    """Whatever is missing, a service that was not known to meet its objectives is not known to meet them then."""
+
+    def meets(hidden: int) -> tuple[list[bool], list[bool]]:
+        values = [NAN if place == hidden else value for place, value in enumerate([*times_s, *shares])]
+        columns = {name: [value] * 3 for name, value in zip((*MEASURED, *SHARES), values, strict=True)}
+        table = pools(objective_s=[2.0] * 3, **columns)
+        ratios, (worst, unknown) = over_objective(table), missed_ratio(table)
+        well = [bool((ratios[counting(table)[:, row], row] <= 1.0).all()) for row in range(3)]
+        return well, [bool(not unknown[row] and worst[row] <= 0.01) for row in range(3)]
+
+    for before, after in zip(meets(-1), meets(gone), strict=True):
+        assert all(was or not now for was, now in zip(before, after, strict=True))
+
+
+@given(TIME_S, SHARE, st.sampled_from((0.02, 5.0)))
+def test_what_the_other_pool_does_changes_nothing(time_s: float, share: float, objective_s: float) -> None:
+    """The figures of first tokens have no say in a pool of decode, nor those of the others in a pool of prefill."""
+    plain = pools(ttft_p99_s=[0.4] * 3, itl_p99_s=[0.04] * 3, recent_ttft_violation_ratio=[0.0] * 3)
+    ttft, itl = [0.4, 0.4, time_s], [0.04, time_s, 0.04]
+    other = pools(
+        ttft_p99_s=ttft,
+        itl_p99_s=itl,
+        ttft_objective_s=[0.5, 0.5, objective_s],
+        itl_objective_s=[0.05, objective_s, 0.05],
+        recent_ttft_violation_ratio=[0.0, 0.0, share],
+        recent_itl_violation_ratio=[NAN, share, NAN],
+    )
+    assert breached(other).tolist() == breached(plain).tolist() == [False] * 3
+    for one, two in zip(missed_ratio(plain), missed_ratio(other), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert list(declared(other)) == list(declared(plain))
