@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts.generated_page import cell, write_or_compare  # noqa: E402  # the checkout first
+from autopilot.core.hardware import dcgm  # noqa: E402  # the checkout first
+from scripts.generated_page import cell, write_or_compare  # noqa: E402
 from scripts.signal_reads import Read, Reads, read_sources  # noqa: E402
 from scripts.signal_table import Family, Group, Table, load, own_names  # noqa: E402
 
@@ -42,14 +43,24 @@ TABLE_HEAD = """| name | written by | since | absence means | in tests |
 |---|---|---|---|---|
 """
 
-FAMILIES = """
-## Metrics of exporters and servers
+DCGM = """
+## DCGM fields
 
-The names come from the tables of the collectors. A server that has other prefixes is found by the names that it has
-beside each other.
+Written by {writer}; since {since}. In a text or a Prometheus any of the names may stand. Where a field is absent,
+{absent}. In tests: {where}.
 
-| metrics | written by | since | absence means | in tests |
-|---|---|---|---|---|
+| field | name | other names | meaning |
+|---|---|---|---|
+"""
+
+SERVERS = """
+## Metrics of servers and gateways
+
+The names come from `collectors/slo/sources.py`. Histograms stand without their suffix. A server that has other prefixes
+is found by the names that it has beside each other.
+
+| metrics | instead of the prefix also | written by | since | absence means | in tests |
+|---|---|---|---|---|---|
 """
 
 OWN = """
@@ -79,7 +90,8 @@ def reads() -> tuple[Read, ...]:
 def render() -> str:
     """The text of the page."""
     table = load()
-    parts = [HEAD, *map(_group, table.groups), FAMILIES, *_families(table.families), OWN, *_own(table)]
+    fields, *servers = table.families
+    parts = [HEAD, *map(_group, table.groups), *_fields(fields), SERVERS, *map(_server, servers), OWN, *_own(table)]
     parts += [NOT_FIXED, *_not_fixed(table)]
     return "".join(parts)
 
@@ -93,11 +105,19 @@ def _group(group: Group) -> str:
     return f"\n## {group.title}\n\n{text}{TABLE_HEAD}{''.join(rows)}"
 
 
-def _families(families: Iterable[Family]) -> Iterator[str]:
-    for each in families:
-        names = ", ".join(f"`{name}`" for name in each.names)
-        where = ", ".join(map(_link, each.made_in))
-        yield f"| {names} | {cell(each.writer)} | {each.since} | {cell(each.absent)} | {where} |\n"
+def _fields(family: Family) -> Iterator[str]:
+    where = ", ".join(map(_link, family.made_in))
+    yield DCGM.format(writer=family.writer, since=family.since, absent=family.absent, where=where)
+    for number, field in sorted(dcgm.FIELDS.items()):
+        first, *others = field.names
+        yield f"| {number} | `{first}` | {', '.join(f'`{each}`' for each in others)} | {cell(field.help)} |\n"
+
+
+def _server(family: Family) -> str:
+    names = ", ".join(f"`{name}`" for name in family.short)
+    prefixes = "; ".join(", ".join(f"`{each}`" for each in part) for part in family.prefixes if len(part) > 1)
+    where = ", ".join(map(_link, family.made_in))
+    return f"| {names} | {prefixes} | {cell(family.writer)} | {family.since} | {family.absent} | {where} |\n"
 
 
 def _own(table: Table) -> Iterator[str]:

@@ -41,6 +41,9 @@ _FROM = re.compile(r'"\$\$?1","([^"]+)"')
 _MATCHED = re.compile(r'[{,]\s*([A-Za-z_]\w*)(?:=~|!=|=)"')
 
 
+_PARTS = ("_bucket", "_seconds_count", "_duration_count", "_time_count", "_milliseconds_count", "_tokens_sum")
+
+
 class Signal(NamedTuple):
     """One row: a name, who writes it, since when, what its absence means, and where the tests make it."""
 
@@ -69,6 +72,18 @@ class Family(NamedTuple):
     since: str
     absent: str
     made_in: tuple[str, ...]
+    prefixes: tuple[tuple[str, ...], ...] = ()  # that stand for each other, before the same names
+
+    @property
+    def short(self) -> tuple[str, ...]:
+        """The names with the first of their prefixes, without the parts of a histogram."""
+        other = {prefix: each[0] for each in self.prefixes for prefix in each[1:]}
+        found = []
+        for name in self.names:
+            prefix = max((each for each in other if name.startswith(each)), key=len, default="")
+            whole = other.get(prefix, "") + name.removeprefix(prefix)
+            found.append(re.sub(r"_(?:bucket|count|sum)$", "", whole) if name.endswith(_PARTS) else whole)
+        return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +110,9 @@ def load(path: Path = TABLE) -> Table:
         for each in found["groups"]
     )
     families = [_family("DCGM fields", tuple(dcgm.BY_NAME), found["dcgm"])]
-    families += [_family(each.words, _metrics_of(each.queries), found["servers"].get(each.name)) for each in SOURCES]
+    for each in SOURCES:
+        family = _family(each.words, _metrics_of(each.queries), found["servers"].get(each.name))
+        families.append(family._replace(prefixes=tuple(part.prefixes for part in each.families)))
     not_fixed = {(file, text): why for file, text, why in found["not_fixed"]}
     return Table(groups, tuple(families), tuple(found["own"]), found["no_signals"], not_fixed)
 
