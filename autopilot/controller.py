@@ -21,6 +21,7 @@ from autopilot.core.intake.commands import obey
 from autopilot.core.intake.listing import Objects, Shown, views_of
 from autopilot.core.intake.sight import key_of, look
 from autopilot.core.intake.signals import UNMEASURED, measure
+from autopilot.core.intake.silent import or_gap
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
@@ -300,9 +301,9 @@ def _unknown_names(policy: Policy, snapshot: ClusterSnapshot) -> tuple[Gap, ...]
 
 
 def _collect(collector: Collector, now_s: float) -> Batch:
-    """The batch of one collector; an exception in it is a gap, so that other collectors still count."""
+    """The batch of one collector: data or a gap. So is an exception in it, so that other collectors still count."""
     try:
-        return collector.collect(now_s)
+        return or_gap(collector.collect(now_s))
     except InvariantError:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary to code that talks to the world

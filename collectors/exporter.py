@@ -7,6 +7,7 @@ with their reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from autopilot.core.hardware.xid_facts import (
     REMAP_UNKNOWN,
     UNKNOWN_XID,
 )
+from autopilot.core.intake.silent import nearest, seen
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Batch, Errors, Gap
 from autopilot.core.model.snapshot import F64, Texts
@@ -37,6 +39,9 @@ from collectors.entities import gaps_of, missing_gaps
 from collectors.exposition import Frame, Scanner
 from collectors.window import WindowBuffer
 
+_NAME = re.compile(r"^[^\s{#]+", re.MULTILINE)
+NAMES_IN_BYTES = 1024 * 1024
+"""Texts up to this length are searched for names of metrics, for a message."""
 TEXT_LIMIT_BYTES = 64 * 1024 * 1024
 """Size limit of a response. A node of 16 GPUs sends about 0.1 MB."""
 
@@ -187,18 +192,26 @@ class ExporterCollector:
             if isfinite(energy_mj):
                 by_uuid.setdefault(entity.partition("/")[0], energy_mj)
         self._energy.take((uuid, now_s, energy_mj) for uuid, energy_mj in by_uuid.items())
-        return _text_gaps(frame, targets) + _value_gaps(frame)
+        return _text_gaps(frame, targets, texts) + _value_gaps(frame)
 
 
-def _text_gaps(frame: Frame, targets: list[Target]) -> list[Gap]:
+def _text_gaps(frame: Frame, targets: list[Target], texts: list[str]) -> list[Gap]:
     """Gaps for invalid texts."""
     source = ExporterCollector.name
     gaps = [
         Gap(source, targets[index].label, "", f"{count} lines are not Prometheus text, first {shown(line, 80)}")
         for index, (count, line) in frame.malformed.items()
     ]
-    empty = [target.label for target, lines in zip(targets, frame.lines, strict=True) if lines == 0]
-    return gaps + gaps_of(source, "", "the text contains no DCGM field of a GPU", empty)
+    empty: dict[str, list[str]] = {}
+    for target, text, lines in zip(targets, texts, frame.lines, strict=True):
+        if lines == 0:
+            names = (
+                sorted(shown(each, 80)[1:-1] for each in set(_NAME.findall(text))) if len(text) < NAMES_IN_BYTES else []
+            )
+            empty.setdefault(seen(nearest(names, dcgm.ALIKE)), []).append(target.label)
+    for near, labels in empty.items():
+        gaps += gaps_of(source, "", f"the text contains no DCGM field of a GPU{near}", labels)
+    return gaps
 
 
 def _value_gaps(frame: Frame) -> list[Gap]:

@@ -14,8 +14,10 @@ from functools import partial
 
 import numpy as np
 
+from autopilot.contract.notes import shown
 from autopilot.core.hardware import dcgm
 from autopilot.core.hardware.xid_facts import REMAP_FAILED, REMAP_NONE, REMAP_PENDING, REMAP_UNKNOWN, UNKNOWN_XID
+from autopilot.core.intake.silent import nearest, seen
 from autopilot.core.model.records import Batch, Errors, Gap
 from autopilot.core.model.snapshot import F64
 from autopilot.deadline import carried
@@ -27,7 +29,7 @@ from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.promjoin import PodJoin
 from collectors.promql import Answered, AnswerError, Row, Selection, Site
 from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
-from collectors.training import Told, TrainingMetrics
+from collectors.training import ALIKE, CHECKPOINT, PROGRESS, Told, TrainingMetrics
 
 ANSWER_LIMIT_BYTES = 512 * 1024 * 1024
 PROBE_S = 300.0
@@ -74,6 +76,7 @@ class PrometheusCollector:
         self._session = http_session(workers, headers)
         self._site: Site | None = None
         self._probed_s = float("-inf")
+        self._near: dict[tuple[str, ...], tuple[float, str]] = {}  # when it was asked, and the words
         self._unprobed = ""  # what was missing from the answers of the last probe
         self._gaps: dict[tuple[str, str, str], Gap] = {}
         self._joins, self._join = joins, PodJoin(self._fetch)
@@ -101,7 +104,7 @@ class PrometheusCollector:
         if self._joins:
             self._ask_training(now_s)
         if not site.names:
-            self._gap("", "", "holds no DCGM series of the last 30 min")
+            self._gap("", "", f"holds no DCGM series of the last 30 min{self._nearest(dcgm.ALIKE, now_s)}")
             return Batch(self.name, now_s, gaps=tuple(self._gaps.values()))
         self._targets_down(site, now_s)
         if self._joins:
@@ -177,6 +180,11 @@ class PrometheusCollector:
             self._training.ask(now_s)
         except _BAD as error:
             self._gap("", "last_checkpoint", f"metrics of training programs cannot be read: {reason_of(error)}")
+            return
+        for metric in self._training.homeless:
+            self._gap("", "last_checkpoint", f"series of {metric} without namespace and pod do not count")
+        if not self._training.homeless and not self._training.told(now_s) and (near := self._nearest(ALIKE, now_s)):
+            self._gap("", "last_checkpoint", f"no training program reports {CHECKPOINT} or {PROGRESS}{near}")
 
     # --- the site ------------------------------------------------------------------------------
 
@@ -220,6 +228,19 @@ class PrometheusCollector:
                 matchers=self._matchers,
             )
         return site, next(filter(None, missing), "")
+
+    def _nearest(self, parts: tuple[str, ...], now_s: float) -> str:
+        """The end of a message with names that have one of these parts; asked seldom, and "" where it fails."""
+        asked_s, words = self._near.get(parts, (float("-inf"), ""))
+        if not 0 <= now_s - asked_s < PROBE_S:
+            match = promql.any_of([f"(?i).*({'|'.join(parts)}).*"], self._matchers)
+            try:
+                names, _ = self._values("__name__", match, now_s - max(self.windows_s), now_s)
+            except _BAD:
+                names = []
+            words = seen([shown(each)[1:-1] for each in nearest(names, parts)])
+            self._near[parts] = (now_s, words)
+        return words
 
     def _values(self, label: str, match: str, from_s: float, to_s: float) -> tuple[list[str], str]:
         """Values of a label between two times, and what is missing from the answer."""

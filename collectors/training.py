@@ -20,6 +20,8 @@ KEPT_S = 300.0
 
 CHECKPOINT = "gpu_autopilot_checkpoint_timestamp_seconds"
 PROGRESS = "gpu_autopilot_heartbeat_timestamp_seconds"
+ALIKE = ("checkpoint_timestamp", "heartbeat_timestamp")
+"""Parts of names that look like theirs, for messages."""
 
 _OF_POD = ("namespace", "pod", "exported_namespace", "exported_pod")
 
@@ -47,12 +49,14 @@ class TrainingMetrics:
         self._fetch, self._matchers = fetch, matchers
         self._asked_s = self._answered_s = -inf
         self._told = NOBODY
+        self.homeless: tuple[str, ...] = ()  # metrics with series that name no pod
 
     def ask(self, now_s: float) -> None:
         """Ask where that is due. Raises what `fetch` raises, and for a partial answer; the one of before stays."""
         if 0 <= now_s - self._asked_s < ASK_S:
             return
         self._asked_s = now_s
+        self.homeless = ()
         saved, beats = self._times(CHECKPOINT, now_s), self._times(PROGRESS, now_s)
         told = {pod: Told(saved.get(pod), beats.get(pod)) for pod in saved.keys() | beats.keys()}
         self._answered_s = now_s
@@ -73,6 +77,8 @@ class TrainingMetrics:
         for row in answer.rows:
             labels, at_s = row.metric, float(row.value[1])
             pod = (labels.exported_namespace or labels.namespace, labels.exported_pod or labels.pod)
+            if not all(pod) and metric not in self.homeless:
+                self.homeless = (*self.homeless, metric)
             if all(pod) and isfinite(at_s) and at_s > 0:
                 found[pod] = min(at_s, found.get(pod, inf))
         return found

@@ -21,7 +21,7 @@ from collectors.kubernetes.asks import UNCLAIMED
 from collectors.kubernetes.constraints import Constraints, Meets, asked_by
 from collectors.kubernetes.gang_life import End, lacking_pods, life_of, short_since_s
 from collectors.kubernetes.gangs import Gang, PodFacts, declarations, lost_job, serves_apart, uid_of
-from collectors.kubernetes.heartbeats import Heartbeats
+from collectors.kubernetes.heartbeats import Heartbeats, unread_times
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.offers import asked_of_nodes
 from collectors.kubernetes.opt_outs import OptOuts, consent, stays
@@ -162,7 +162,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         values["excluded"] = True
     named = [each.metadata for each in (gang.job, gang.workload, first.pod if first else None) if each is not None]
     mine, idle = consent(*named, counts=cluster.opt_outs.approvals)
-    notes = [("approval", idle)] if idle else []
+    notes = [*unread_times(holding), *([("approval", idle)] if idle else [])]
     if stated.wants_width and cluster.resizes and (why := why_rigid(gang)):
         notes.append(("width", f"it declares min-members, but its width does not change: {why}"))
     members = _members(gang, shapes, cluster)

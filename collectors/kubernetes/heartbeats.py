@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from math import inf, isfinite, nan
 from typing import Protocol, runtime_checkable
 
+from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S
+from autopilot.contract.notes import shown
 from autopilot.core.intake.contain import EARLY_S
 from collectors.kubernetes.gangs import PodFacts
 from collectors.training import NOBODY, NOTHING, Pod, Told
@@ -33,6 +35,24 @@ def heartbeat_s(facts: PodFacts) -> float | None:
     except ValueError:
         return None
     return beat_s if isfinite(beat_s) else None
+
+
+def unread_times(holding: Iterable[PodFacts]) -> tuple[tuple[str, str], ...]:
+    """The annotations of pods that should be times and are none, as notes."""
+    found: dict[str, str] = {}
+    for each in holding:
+        for name in (HEARTBEAT, PREFIX + LAST_CHECKPOINT):
+            text = each.pod.metadata.note(name)
+            if text and not _is_time(text):
+                found.setdefault(name, f"{name}={shown(text)} is no time in seconds since 1970; it does not count")
+    return tuple((name.partition("/")[2], reason) for name, reason in found.items())
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False
 
 
 class Heartbeats:

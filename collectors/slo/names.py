@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import islice
 
 import msgspec
 import requests
 
 from autopilot.contract.notes import shown
+from autopilot.core.intake import silent
 from collectors.exporter import get_limited
 from collectors.slo.sources import Source
 
 ASK_S = 300.0
 """Time between two looks at the names."""
-MOST = 3
-"""Names that are told for each source."""
 _LIMIT_BYTES = 8 * 1024 * 1024
 
 
@@ -52,5 +50,4 @@ class NamesThere:
 
 def nearest(source: Source, names: Sequence[str]) -> list[str]:
     """A few of these names that look like those of a source, for a message."""
-    alike = (each for each in names if any(part in each.lower() for part in source.alike))
-    return [shown(each)[1:-1] for each in islice(alike, MOST)]
+    return [shown(each)[1:-1] for each in silent.nearest(names, source.alike)]

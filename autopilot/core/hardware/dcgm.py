@@ -35,6 +35,8 @@ SIGNALS = (
 EXTRAS = ("xid_code", "row_remap_failure", "row_remap_pending", "energy_mj")
 """Health and metering facts beside the signals: the latest value counts, not a mean."""
 
+ALIKE = ("dcgm", "nvidia", "nvml", "gpu")
+"""Parts of names of metrics that look like those of GPUs, for messages where no field is known."""
 WINDOWS_S = (60.0, 300.0, 1800.0)
 """Sliding windows of every telemetry array, in seconds."""
 

@@ -28,6 +28,15 @@ def test_an_old_heartbeat_means_that_it_does_not_save() -> None:
     assert saving("soon")
 
 
+def test_a_time_that_is_none_is_named() -> None:
+    """A heartbeat or a checkpoint that its program reports in vain is a gap."""
+    notes = {HEARTBEAT: "soon", "gpu-autopilot.io/last-checkpoint": "2026-01-01"}
+    gaps = Seen(node("n"), pod("p", 1, node="n", annotations=notes)).batch().gaps
+    reasons = {each.signal: each.reason for each in gaps}
+    assert reasons["heartbeat"].startswith(f"{HEARTBEAT}='soon' is no time in seconds since 1970")
+    assert "'2026-01-01' is no time" in reasons["last-checkpoint"]
+
+
 def test_a_heartbeat_grows_old_without_any_event() -> None:
     """The row is made again when its time has come."""
     notes = {**SAVES, HEARTBEAT: f"{NOW_S:.3f}"}

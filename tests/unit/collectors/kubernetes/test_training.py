@@ -12,7 +12,7 @@ import pytest
 from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S
 from autopilot.core.checkpoints.losses import stop_losses
 from collectors.promql import Answered, AnswerError, Labels, Row
-from collectors.training import ASK_S, KEPT_S, NOBODY, Told, TrainingMetrics
+from collectors.training import ASK_S, CHECKPOINT, KEPT_S, NOBODY, Told, TrainingMetrics
 from tests.kits.kube_objects import EPOCH_S, node, pod
 from tests.unit.collectors.kubernetes.view import Seen, row
 
@@ -146,6 +146,7 @@ def test_labels_of_the_program_name_the_pod() -> None:
     metrics = TrainingMetrics(answers, ('cluster="a"',))
     metrics.ask(0.0)
     assert metrics.told(0.0) == {POD: Told(saved_s=400.0)}
+    assert metrics.homeless == (CHECKPOINT,)
 
 
 def test_an_answer_counts_for_a_while_where_prometheus_fails() -> None:

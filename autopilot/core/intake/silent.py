@@ -1,0 +1,44 @@
+"""A source that is configured yields data, or says why not and which names it saw that are near."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from autopilot.core.model.records import Batch, Gap
+
+NEAREST = 3
+"""Names that a message has."""
+
+
+def yields(batch: Batch) -> bool:
+    """Whether a batch has any data: a value, an object, or an error code. Empty tables and tables of NaN have none."""
+    telemetry, services = batch.telemetry, batch.services
+    return bool(
+        (telemetry is not None and (np.isfinite(telemetry.mean).any() or (telemetry.samples > 0).any()))
+        or (services is not None and len(services.service))
+        or (batch.errors is not None and len(batch.errors.entity_ids))
+        or (batch.inventory is not None and len(batch.inventory.nodes.id))
+        or (batch.work is not None and len(batch.work.workloads.id))
+    )
+
+
+def or_gap(batch: Batch) -> Batch:
+    """The batch, with a gap where it has no data and names none."""
+    if batch.gaps or yields(batch):
+        return batch
+    reason = "it yields nothing, and states no reason: check what it reads"
+    return replace(batch, gaps=(Gap(batch.source, "", "", reason),))
+
+
+def nearest(names: Iterable[str], parts: Sequence[str]) -> list[str]:
+    """A few of these names that have one of the parts, in any case of letters."""
+    return list(islice((each for each in names if any(part in each.lower() for part in parts)), NEAREST))
+
+
+def seen(names: Sequence[str]) -> str:
+    """The end of a message that says what was seen instead; "" for nothing."""
+    return f"; the nearest names seen: {', '.join(names)}" if names else ""

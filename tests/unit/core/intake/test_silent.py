@@ -1,0 +1,61 @@
+"""Which batch has data, and what becomes of one that has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autopilot.core.intake.silent import nearest, or_gap, seen, yields
+from autopilot.core.model.records import Batch, Gap, ServiceSignals, Telemetry
+
+
+def _telemetry(mean: float, samples: int) -> Telemetry:
+    one = np.full((1, 1, 1), mean, np.float32)
+    flat = np.zeros(1, np.float32)
+    return Telemetry(
+        ("sm_active_ratio",),
+        (60.0,),
+        np.array(["GPU-1"], object),
+        one,
+        one,
+        np.full((1, 1), samples, np.int32),
+        flat,
+        np.zeros(1, np.int8),
+    )
+
+
+def _services(*names: str) -> ServiceSignals:
+    return ServiceSignals(
+        np.array(names, object), *(np.zeros(len(names)) for _ in range(len(ServiceSignals.__slots__) - 1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        (Batch("s", 0.0), False),
+        (Batch("s", 0.0, telemetry=_telemetry(np.nan, 0)), False),
+        (Batch("s", 0.0, telemetry=_telemetry(0.0, 0)), True),
+        (Batch("s", 0.0, telemetry=_telemetry(np.nan, 1)), True),
+        (Batch("s", 0.0, services=_services()), False),
+        (Batch("s", 0.0, services=_services("chat")), True),
+    ],
+)
+def test_a_batch_has_data_where_it_has_a_value(batch: Batch, *, found: bool) -> None:
+    """A value of 0 is one; a table of unknown values, or of nothing, has none, and gets a gap."""
+    assert yields(batch) == found
+    assert bool(or_gap(batch).gaps) != found
+
+
+def test_a_source_that_says_why_keeps_its_words() -> None:
+    """Nothing is added to a reason that is there."""
+    batch = Batch("s", 0.0, gaps=(Gap("s", "", "", "it is asleep"),))
+    assert or_gap(batch) is batch
+
+
+def test_the_nearest_names_are_a_few() -> None:
+    """In any case of letters, and only where there are any."""
+    names = ["a_GPU_x", "other", "gpu_y", "gpu_z", "gpu_w"]
+    assert nearest(names, ("gpu",)) == ["a_GPU_x", "gpu_y", "gpu_z"]
+    assert seen(nearest(names, ("tpu",))) == ""
+    assert seen(["a", "b"]) == "; the nearest names seen: a, b"
