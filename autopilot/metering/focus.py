@@ -165,6 +165,7 @@ def _row(
         "x_MigProfile": texts["profile"],
         "x_GpuHours": hours,
         "x_GpuHoursActive": line.gpu_h("active") * hours / line.gpu_h() if held and line.gpu_h() else 0.0,
+        "x_GpuHoursMeasured": line.gpu_h("measured") * hours / line.gpu_h() if held and line.gpu_h() else 0.0,
         "x_EnergyKwh": line.amounts["energy_mj"] / 3.6e9 if with_energy else 0.0,
         "x_EnergyCountedRatio": line.gpu_h("counted") / powered_h if with_energy and powered_h else None,
         "x_FocusVersion": VERSION,

@@ -76,6 +76,7 @@ class Bill:
     premium: float = 0.0
     list_cost: float = 0.0  # of what it held, or of what was free, at list price
     energy_cost: float = 0.0
+    measured_ratio: float | None = None  # measured / handed out: what `active` and `idle` rest on
     kept_ratio: float | None = None  # 1 - lost / handed out
     mfu_ratio: float | None = None  # reported operations / peak; None where none are reported
 
@@ -279,13 +280,14 @@ def add(bill: Bill, line: Line, prices: Prices, rates: Mapping[str, float]) -> N
 
 
 def _set_ratios(bill: Bill, lines: Sequence[Line], prices: Prices, column: str | None) -> None:
-    """The kept part; MFU where work reported its operations and the price file has the peak of its GPUs.
+    """The measured and the kept part, and MFU where work reported its operations and the price file has its peak.
 
     MFU (model FLOPs utilization) = model FLOPs that were reported / (peak FLOP/s of the GPU model x GPU-seconds of the
     work that reported them). Model FLOPs are those of the forward and backward pass of the model, without
     recomputation: Chowdhery et al., PaLM (arXiv:2204.02311), Appendix B.
     """
     if bill.handed_out_gpu_h:
+        bill.measured_ratio = bill.measured_gpu_h / bill.handed_out_gpu_h
         bill.kept_ratio = max(1.0 - bill.lost_gpu_h / bill.handed_out_gpu_h, 0.0)
     done = peak = 0.0
     for line in lines:

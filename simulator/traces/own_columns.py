@@ -1,7 +1,8 @@
 """Files of other programs: maps their columns to ours, and their cells to our units.
 
 A column of our own name always counts. Otherwise a known name of other systems (`sacct`, clouds, spreadsheets) maps to
-ours, in any case and with any of space, dash and underscore. `--columns OURS=THEIRS` overrides both.
+ours, in any case and with any of space, dash and underscore. `--columns OURS=THEIRS` overrides both; `OURS=THEIRS%`
+says that theirs counts percent of one GPU or CPU.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ JOB_ALIASES: dict[str, tuple[str, ...]] = {
         "reqgres",
         "allocgres",
         "gres",
+        "plangpu",
     ),
     "nodes": ("nnodes", "numnodes", "nodecount", "allocnodes", "reqnodes"),
     "status": ("state", "jobstate", "exitstatus"),
@@ -71,8 +73,17 @@ JOB_ALIASES: dict[str, tuple[str, ...]] = {
     "limit_s": ("timelimit", "limit", "walltimelimit", "reqtime"),
     "priority": ("prio",),
     "slo_class": ("slo", "qosclass", "serviceclass"),
-    "cpus": ("ncpus", "numcpus", "alloccpus", "reqcpus", "cpucount"),
+    "cpus": ("ncpus", "numcpus", "alloccpus", "reqcpus", "cpucount", "plancpu"),
 }
+PERCENT = ("plangpu", "plancpu")
+"""Columns that count percent of one GPU or CPU wherever they occur: those of Alibaba's cluster-trace-gpu-v2020."""
+
+CLOCK_CHANGE_S = 3600.0
+"""By how much local times go back where clocks change."""
+
+IN_PERCENT = ("gpus", "min_gpus", "cpus")
+"""Columns of ours that may be given in percent."""
+
 REQUEST_ALIASES: dict[str, tuple[str, ...]] = {
     "t_s": ("timestamp", "time", "arrival", "arrivaltime", "arrivedat", "receivedat", "requesttime", "starttime", "t"),
     "service": ("model", "modelname", "deployment", "endpoint", "servicename"),
@@ -111,11 +122,15 @@ _STEP = r"\.(?:batch|extern|interactive|\d+)$"
 
 @dataclass(slots=True)
 class Own:
-    """A table in our columns. `notes` say how the input was interpreted; `dated`: its times count from 1970."""
+    """A table in our columns. `notes` say how the input was interpreted; `dated`: its times count from 1970; `local`:
+    they are dates without a zone; `percent`: columns of ours that count percent.
+    """
 
     frame: pd.DataFrame
     notes: list[str] = field(default_factory=list)
     dated: bool = False
+    local: bool = False
+    percent: set[str] = field(default_factory=set)
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -132,6 +147,8 @@ def parse_columns(text: str) -> dict[str, str]:
             )
         if ours not in known:
             raise InputError(f"--columns: {ours!r} is none of our columns; {unknown_name(ours, sorted(known), 40)}")
+        if theirs.endswith("%") and ours not in IN_PERCENT:
+            raise InputError(f"--columns: {part.strip()!r}: only {', '.join(IN_PERCENT)} can be given in percent")
         if ours in found:
             raise InputError(f"--columns: {ours} is mapped twice; map it once")
         found[ours] = theirs
@@ -183,9 +200,12 @@ def _rename(
     for ours, theirs in columns.items():
         if ours not in names:
             continue
-        if theirs not in there:
-            raise InputError(f"--columns: {path} has no column {theirs!r}; {unknown_name(theirs, there)}")
-        taken[ours] = theirs
+        name = theirs if theirs in there else theirs.removesuffix("%").rstrip()
+        if name not in there:
+            raise InputError(f"--columns: {path} has no column {name!r}; {unknown_name(name, there)}")
+        if theirs.endswith("%"):
+            own.percent.add(ours)
+        taken[ours] = name
     by_folded: dict[str, str] = {}
     for name in there:
         by_folded.setdefault(_folded(name), name)
@@ -198,8 +218,13 @@ def _rename(
             if theirs and theirs not in taken.values() and theirs not in names:
                 taken[ours] = theirs
                 break
+    own.percent |= {ours for ours, theirs in taken.items() if ours in IN_PERCENT and _folded(theirs) in PERCENT}
     hidden = [ours for ours, theirs in taken.items() if ours in there and ours != theirs]
-    own.frame = own.frame.drop(columns=hidden).rename(columns={theirs: ours for ours, theirs in taken.items()})
+    first = {theirs: ours for ours, theirs in reversed(taken.items())}
+    source, own.frame = own.frame, own.frame.drop(columns=hidden).rename(columns=first)
+    for ours, theirs in taken.items():
+        if first[theirs] != ours:  # a column that is mapped to several of ours
+            own.frame[ours] = source[theirs]
     renamed = {ours: theirs for ours, theirs in taken.items() if ours != theirs}
     if renamed:
         own.notes.append("columns: " + ", ".join(f"{theirs} read as {ours}" for ours, theirs in renamed.items()))
@@ -242,11 +267,27 @@ def _convert(own: Own, path: Path, *, lenient: bool = False) -> None:
         if "epoch ms" in ways.values():
             names = ", ".join(name for name, way in ways.items() if way == "epoch ms")
             own.notes.append(f"milliseconds since 1970: {names}")
+    own.local = "date" in ways.values()
     if "gpus" in frame.columns:
         frame["gpus"] = _gpus(frame["gpus"])
+    for name in IN_PERCENT if not lenient else ():
+        if name in frame.columns:
+            _strip_percent(own, name)
     for name in AMOUNTS if not lenient else ("latency_s",) if comma else ():
         if name in frame.columns:
             frame[name] = read_amounts(frame[name], name, path, label, comma=comma, clock=name in CLOCKS)
+    for name in sorted(own.percent & set(frame.columns)):
+        frame[name] = np.round(frame[name].to_numpy(np.float64) / 100.0, 6)
+        own.notes.append(f"{name} is given in percent: 100 is one")
+
+
+def _strip_percent(own: Own, name: str) -> None:
+    """Cells that carry the sign, as `50 %`, without it. A column with and without it is left to `read_amounts`."""
+    words = own.frame[name].astype("string").str.strip()
+    signed = words.str.endswith("%").fillna(False)
+    if signed.any() and (signed | words.isna() | (words == "")).all():
+        own.frame[name] = words.str.removesuffix("%").str.strip()
+        own.percent.add(name)
 
 
 def _labels(frame: pd.DataFrame, path: Path) -> Any:
@@ -278,9 +319,8 @@ def _gpus_of(tres: str) -> str:
 def _fill_jobs(own: Own, renamed: Mapping[str, str]) -> None:
     """Values that follow from other columns: durations from start and end, the tenant from the user."""
     frame = own.frame
-    if "duration_s" not in frame.columns and {"start_s", "end_s"} <= set(frame.columns):
-        frame["duration_s"] = frame["end_s"] - frame["start_s"]
-        own.notes.append("duration_s is the time from start to end")
+    if {"start_s", "end_s"} <= set(frame.columns):
+        _fill_durations(own)
     if "tenant" not in frame.columns and "user" in frame.columns:
         frame["tenant"] = frame["user"]
         own.notes.append("tenant is the user, because the file names no account")
@@ -288,9 +328,35 @@ def _fill_jobs(own: Own, renamed: Mapping[str, str]) -> None:
         words = frame["status"].astype("string").str.split().str[0].str.lower()
         frame["status"] = words
         going = words.isin(NOT_ENDED).fillna(False).to_numpy(dtype=bool)
+        if "end_s" in frame.columns:
+            going = going & np.isnan(frame["end_s"].to_numpy(np.float64))
         if going.any():
             frame.loc[going, "duration_s"] = np.nan
             own.notes.append(f"{counted(int(going.sum()), 'job has|jobs have')} not ended: their run times are unknown")
+
+
+def _fill_durations(own: Own) -> None:
+    """Run times that are not stated, from start to end. Local times repeat or skip an hour where clocks change, so a
+    stated run time counts, and where it does not fit before the end, the end follows from it.
+    """
+    frame = own.frame
+    ran_s = (frame["end_s"] - frame["start_s"]).to_numpy(np.float64)
+    possible_s = np.where(ran_s >= 0, ran_s, np.nan)
+    if "duration_s" not in frame.columns:
+        frame["duration_s"] = possible_s
+        own.notes.append("duration_s is the time from start to end")
+        if odd := int((ran_s < 0).sum()):
+            own.notes.append(f"{counted(odd, 'job ends|jobs end')} before the start: the run time is unknown")
+        return
+    stated_s = frame["duration_s"].to_numpy(np.float64)
+    frame["duration_s"] = duration_s = np.where(np.isnan(stated_s), possible_s, stated_s)
+    if differ := int((np.abs(duration_s - ran_s) >= 1).sum()):
+        own.notes.append(f"{counted(differ, 'job has|jobs have')} another run time than from start to end; it counts")
+    if own.local:
+        late_s = (frame["submit_s"] - frame["start_s"]).to_numpy(np.float64) if "submit_s" in frame.columns else np.nan
+        frame["start_s"] = frame["start_s"] + np.where((late_s > 0) & (late_s <= CLOCK_CHANGE_S), late_s, 0.0)
+        least_s = frame["start_s"] + duration_s
+        frame["end_s"] = frame["end_s"].where(~(frame["end_s"] < least_s), least_s)
 
 
 def _say_text(own: Own) -> None:

@@ -38,6 +38,7 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         help="Maps columns of --jobs and --requests to ours, for example submit_s=Submit,gpus=AllocTRES; "
+        "gpus=plan_gpu% says that theirs counts percent of a GPU; "
         "common names, such as those of sacct, are recognized.",
     ),
 ]

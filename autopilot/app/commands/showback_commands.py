@@ -108,7 +108,19 @@ def _print(answer: Showback, store: Store, example: bool) -> None:
     if example:
         out.print("prices: those of the shipped example; give your own with --prices FILE")
     heads = [answer.by, "GPU-h", "active", "idle", "unknown", "borrowed", "lost"]
-    heads += ["kept", "MFU", "kWh", "kWh by", "kg CO2", "reservation", "burst", "premium", "charge", "list cost"]
+    heads += [
+        "measured",
+        "kept",
+        "MFU",
+        "kWh",
+        "kWh by",
+        "kg CO2",
+        "reservation",
+        "burst",
+        "premium",
+        "charge",
+        "list cost",
+    ]
     print_rows(heads, [_cells(bill) for bill in (*answer.bills, answer.total)], figures=True)
     for line in _closing(answer):
         out.print(line)
@@ -121,6 +133,7 @@ def _cells(bill: Bill) -> list[str]:
         bill.name,
         f"{bill.handed_out_gpu_h:,.1f}",
         *("-" if free and at != 1 else f"{value:,.1f}" for at, value in enumerate(hours)),
+        format_ratio(bill.measured_ratio),
         format_ratio(bill.kept_ratio),
         format_ratio(bill.mfu_ratio),
         f"{bill.energy_kwh:,.1f}",

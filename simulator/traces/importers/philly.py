@@ -15,6 +15,7 @@ from simulator.traces.importers.common import (
     read_layout,
     timestamps_s,
 )
+from simulator.traces.own_columns import own_jobs
 from simulator.traces.table_files import Progress, number_column
 
 SIA_COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
@@ -27,7 +28,8 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
     if path.suffix.lower() in (".parquet", ".pq", ".csv"):
         frame = read_layout(path)
         if {"job_id", "submit_s", "duration_s"} <= set(frame.columns):
-            return Imported(frame, len(frame))
+            own = own_jobs(frame, path, {})
+            return Imported(own.frame, len(frame), notes=own.notes)
         if set(SIA_COLUMNS) <= set(frame.columns):
             return _from_sia(frame, path)
         raise layout_error(path, "philly", ("job_id, tenant, submit_s, ...", ", ".join(SIA_COLUMNS)), frame)

@@ -7,14 +7,14 @@ times are local and have no zone, so that they repeat or skip an hour where the 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autopilot.core.model.units import counted
-from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout, timestamps_s
+from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout
+from simulator.traces.own_columns import JOB_NAMES, own_jobs
 from simulator.traces.table_files import Progress, number_column, read_table
 
 SACCT = ("JobID", "Submit", "Start", "End", "State")
@@ -32,8 +32,6 @@ MIT_STATES = {
     11: "oom",
 }
 UNLIMITED = 4_294_967_295.0
-_CLOCK = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$")
-_GPU = re.compile(r"gres/gpu(?::[\w.-]+)?=(\d+)")
 
 
 def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
@@ -43,8 +41,8 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
     frame = _table(path)
     columns = set(frame.columns)
     if {"job_id", "tenant", "submit_s", "duration_s", "gpus"} <= columns:
-        jobs = frame.rename(columns={"timelimit_s": "limit_s"})
-        return Imported(jobs, len(frame), notes=_limits_note(jobs))
+        own = own_jobs(frame.rename(columns={"timelimit_s": "limit_s"}), path, {})
+        return Imported(own.frame, len(frame), notes=[*_limits_note(own.frame), *own.notes])
     if set(MIT) <= columns:
         jobs = _from_mit(frame, path)
         return Imported(jobs, len(frame), notes=_limits_note(jobs))
@@ -103,70 +101,21 @@ def _from_mit(frame: Any, path: Path) -> Any:
 
 
 def _from_sacct(frame: Any, path: Path) -> Imported:
+    """As `simulate --jobs` reads it, from the first submit on, without jobs that never ran or still run."""
     import pandas as pd
 
-    step = frame["JobID"].astype("string").str.contains(".", regex=False)
-    jobs = frame[~step]
-    never = jobs["Start"].isin(["Unknown", "None", ""]) | jobs["Start"].isna()
-    running = ~never & (jobs["End"].isin(["Unknown", "None", ""]) | jobs["End"].isna())
+    own = own_jobs(frame, path, {})
+    jobs = own.frame
+    unknown = ~(jobs["duration_s"] > 0)
+    never = unknown & jobs["start_s"].isna()
+    running = unknown & ~never & jobs["end_s"].isna()
     dropped = {
         reason: int(mask.sum()) for reason, mask in (("never started", never), ("still running", running)) if mask.any()
     }
     jobs = jobs[~never & ~running]
-    times = {name: timestamps_s(jobs, name, path) for name in ("Submit", "Start", "End")}
-    zero = times["Submit"].min()
-    ran = times["End"] - times["Start"]
-    elapsed = next((jobs[name].map(_elapsed_s) for name in ("Elapsed", "ElapsedRaw") if name in jobs), ran)
-    duration = elapsed.where(elapsed.notna(), ran)
-    duration = duration.where(duration >= 0)
-    requested = jobs["ReqTRES" if "ReqTRES" in jobs else "AllocTRES"] if {"ReqTRES", "AllocTRES"} & set(jobs) else None
-    table = {
-        "job_id": jobs["JobID"],
-        "tenant": jobs["Account"] if "Account" in jobs else jobs.get("User", "unknown"),
-        "user": jobs.get("User"),
-        "name": jobs.get("JobName"),
-        "submit_s": times["Submit"] - zero,
-        "start_s": times["Start"] - zero,
-        "end_s": (times["End"] - zero).where(ran >= duration, times["Start"] - zero + duration),
-        "duration_s": duration,
-        "gpus": 0.0 if requested is None else requested.astype("string").fillna("").map(_gpus_of),
-        "nodes": number_column(jobs, "NNodes", path) if "NNodes" in jobs else np.nan,
-        "cpus": number_column(jobs, "NCPUS", path) if "NCPUS" in jobs else np.nan,
-        "status": jobs["State"].str.split().str[0].str.lower(),
-        "limit_s": jobs["Timelimit"].map(clock_s) if "Timelimit" in jobs else np.nan,
-        "partition": jobs.get("Partition"),
-    }
-    result = pd.DataFrame(table)
-    notes = _limits_note(result)
-    if differ := int((duration.notna() & (duration != ran)).sum()):
-        notes.append(f"{counted(differ, 'job has|jobs have')} another run time than End - Start; Elapsed counts")
-    if unknown := int(duration.isna().sum()):
-        notes.append(
-            f"{counted(unknown, 'job ends|jobs end')} before the start; without Elapsed the run time is unknown"
-        )
-    if step.any():
-        notes.append(f"{int(step.sum()):,} job steps skipped (their job counts)")
-    return Imported(result, len(frame), dropped, notes=notes)
-
-
-def _elapsed_s(text: object) -> float:
-    """Seconds of Elapsed, or of ElapsedRaw, which is a number."""
-    try:
-        return float(str(text))
-    except ValueError:
-        return clock_s(text)
-
-
-def _gpus_of(tres: str) -> float:
-    """GPUs of a TRES list: the plain `gres/gpu=4`, else the sum over the types."""
-    plain = re.search(r"gres/gpu=(\d+)", tres)
-    return float(plain[1]) if plain else float(sum(map(int, _GPU.findall(tres))))
-
-
-def clock_s(text: object) -> float:
-    """Seconds of Slurm's `[days-][hours:]minutes:seconds`; NaN for UNLIMITED, Partition_Limit or nothing."""
-    match = _CLOCK.match(str(text).strip())
-    if match is None:
-        return float("nan")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
+    zero = jobs["submit_s"].min()
+    table: dict[str, Any] = {"tenant": "unknown", "gpus": 0.0}
+    table |= {name: jobs[name] for name in JOB_NAMES if name in jobs}
+    table |= {name: jobs[name] - zero for name in ("submit_s", "start_s", "end_s")}
+    result = pd.DataFrame(table | {"partition": jobs.get("Partition")})
+    return Imported(result, len(frame), dropped, notes=[*_limits_note(result), *own.notes])

@@ -83,6 +83,7 @@ def test_guarantees_are_paid_by_reservation_and_bursts_by_consumption(tmp_path: 
     assert guest.premium == pytest.approx(2 * 4 * 0.35)
     assert (vision.active_gpu_h, vision.idle_gpu_h, vision.measured_gpu_h) == (1.25, 3.75, 4.0)
     assert (guest.active_gpu_h, guest.unknown_gpu_h) == (0.0, 2.0)
+    assert (vision.measured_ratio, guest.measured_ratio, bills["(idle)"].measured_ratio) == (0.8, 0.0, None)
     assert (vision.kept_ratio, vision.energy_kwh, vision.carbon_kg, vision.energy_cost) == (0.9, 2.0, 0.2, 1.0)
     assert guest.unknown_energy_gpu_h == 2.0
     assert vision.mfu_ratio == pytest.approx(3.6e9 / (2 * 3600 * 1e6))

@@ -13,7 +13,6 @@ from simulator.inference.requests import read_requests
 from simulator.specs.clusterfile import parse_cluster
 from simulator.traces.catalog import TRACE_KINDS, catalog_markdown
 from simulator.traces.importers.common import ImportOptions
-from simulator.traces.importers.slurm import clock_s
 from simulator.traces.importing import MODULES, import_trace
 from simulator.traces.jobs import read_jobs
 
@@ -234,9 +233,6 @@ def test_sacct_output_skips_steps_and_reads_limits(tmp_path: Path) -> None:
     assert jobs.status.tolist() == ["completed", "cancelled"]
     assert (jobs.duration_s.tolist(), jobs.tenant.tolist()) == ([3600, 60], ["vision", "audio"])
     assert dict(report.dropped_by_reason) == {"never started": 1}
-    assert clock_s("2-03:04:05") == 2 * 86_400 + 3 * 3600 + 4 * 60 + 5
-    assert clock_s("30:00") == 1800
-    assert np.isnan(clock_s("Partition_Limit"))
 
 
 @pytest.mark.parametrize(
