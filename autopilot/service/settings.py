@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from autopilot.contract import node_conditions
 from autopilot.service.leading.lease import Terms
 from autopilot.service.settings_fields import Address, InstructionKind, Listen, Seconds, Section, fix_of
 
@@ -225,6 +226,10 @@ Name = Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 """Name of a namespace or of a ConfigMap."""
 
 
+ConditionText = Annotated[str, Field(pattern="^[A-Za-z][-A-Za-z0-9./_]{0,252}=(True|False|Unknown)$")]
+"""Type and status of a condition."""
+
+
 class Level(StrEnum):
     """A topology level that a label of nodes names."""
 
@@ -266,6 +271,11 @@ class Kubernetes(Section):
     topology: dict[Level, str] = Field(
         default_factory=dict,
         description="label of nodes by level (island, leaf, block, zone), before those of Kueue's Topology and GFD",
+    )
+    node_conditions: tuple[ConditionText, ...] = Field(
+        node_conditions.KNOWN,
+        description="conditions of nodes, by type and status, that keep new work away; the default has those of the "
+        "node problem detector, the agents of EKS, AKS and Nebius, and NVSentinel",
     )
     watch_s: Seconds = Field(
         15.0, ge=2, le=300, description="length of one watch; a list without changes is at most this old"

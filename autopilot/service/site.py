@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from autopilot.contract import node_conditions
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.ports import Actuator, Collector, PolicySource
 from autopilot.service.acting import cluster_actuator, may_resize
@@ -106,6 +107,7 @@ def kubernetes_site(
         acts=settings.act,
         resizes=may_resize(settings),
         approvals=settings.approve_on_work,
+        bad=node_conditions.pairs(settings.node_conditions),
     )
     collector = kind(cluster, options, skew_s=lambda: 0.0 if one_clock else transport.skew_s)
 

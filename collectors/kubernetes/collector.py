@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from autopilot.contract.node_conditions import BAD
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Batch, Gap, Instruction, Listing
 from autopilot.core.model.snapshot import Topology
@@ -56,13 +57,14 @@ class Options:
 
     `acts`: the controller acts on this cluster. Then only work that waits for it is its to start, and gangs have all
     their members or none unless a lever can change their width. `resizes`: there is such a lever. `approvals`: owners
-    approve by annotation what touches their work alone.
+    approve by annotation what touches their work alone. `bad`: type and status of node conditions that keep work away.
     """
 
     topology: Mapping[str, str] = field(default_factory=dict)
     acts: bool = False
     resizes: bool = False
     approvals: bool = False
+    bad: frozenset[tuple[str, str]] = BAD
 
 
 class KubernetesCollector:
@@ -83,7 +85,7 @@ class KubernetesCollector:
         self.hardware = hardware
         constraints = Constraints()
         self._around = Surroundings(constraints)
-        self._nodes = Nodes(self.name, constraints)
+        self._nodes = Nodes(self.name, constraints, bad=self._options.bad)
         self._around.hints = self._nodes.hints
         self._gangs = Gangs(self.name, self._nodes, self._around, unreadable=self._nodes.unreadable)
         self._kueue = kueue.Objects()

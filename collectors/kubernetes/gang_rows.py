@@ -15,6 +15,7 @@ import msgspec
 
 from autopilot.contract import LEVEL_OF, PREFIX, Contract, Facts, parse_contract
 from autopilot.contract.annotations import WINDOW
+from autopilot.contract.words_to_stay import stays
 from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import UNCLAIMED
@@ -24,7 +25,7 @@ from collectors.kubernetes.gangs import Gang, PodFacts, declarations, lost_job, 
 from collectors.kubernetes.heartbeats import Heartbeats, unread_times
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.offers import asked_of_nodes
-from collectors.kubernetes.opt_outs import OptOuts, consent, stays
+from collectors.kubernetes.opt_outs import OptOuts, consent
 from collectors.kubernetes.shapes import (
     ClaimedBy,
     PodShape,
@@ -151,7 +152,8 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         "preemptible": stated.preemptible
         and not daemon
         and not cluster.budget(gang)
-        and not any(stays(each.pod.metadata) for each in holding),
+        and not any(stays(each.pod.metadata.annotations, each.pod.metadata.labels) for each in holding)
+        and not (gang.job is not None and stays(gang.job.metadata.annotations, gang.job.metadata.labels)),
     }
     waits = (
         values["state"] == State.PENDING and not stated.values["mig_profile"] >= 0 and not stated.values["gpu_milli"]

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from autopilot.contract.node_conditions import BAD
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_facts import MODELS
 from autopilot.core.hardware.mig_profiles import find_gpu_model
@@ -42,6 +43,7 @@ class Nodes:
     constraints: Constraints
     topology: Topology = field(default_factory=lambda: dict(nodes.TOPOLOGY))
     hints: Hints = field(default_factory=Hints)
+    bad: frozenset[tuple[str, str]] = BAD  # conditions that keep new work away
     objects: dict[str, Node] = field(default_factory=dict)  # by name
     slots: dict[str, Slots] = field(default_factory=dict)  # by name
     known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs that a source names, by node
@@ -175,7 +177,9 @@ class Nodes:
         named, layer = len(self.known.get(name, ())), layer_of(node)
         with_gpus = named > 0 or nodes.has_gpus(node, layer)
         at_s = self._notices.reclaim_at_s(node)
-        facts = nodes.facts_of(node, self.topology, named, at_s, layer) if with_gpus else None  # before any change
+        facts = None  # they are made before anything is changed
+        if with_gpus:
+            facts = nodes.facts_of(node, self.topology, named, at_s, layer, self.bad)
         self._see_foreign(name, vendor_of(node) if facts is None else ("", ""))
         if facts is None:
             self._plain[name] = node

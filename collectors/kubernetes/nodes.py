@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, nan
 from typing import Any
 
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
+from autopilot.contract.node_conditions import BAD
 from autopilot.contract.notes import read_json, read_record, shown
+from autopilot.contract.words_to_stay import stays
 from autopilot.core.hardware.gpu_products import find_product, find_product_of_instance_type
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
 from autopilot.core.model.snapshot import GPU_MILLI, Recut
@@ -138,7 +140,7 @@ class NodeFacts:
     barred: str  # why it takes no decision: a layer shares its GPUs, and hands out their parts itself; "": none does
     gpu_mib: int  # memory of a GPU, as its layer counts it; 0: unknown
     uuids: tuple[str, ...]  # of its GPUs, where its layer names them
-    mig_fixed: bool  # no MIG manager changes its geometry: it is not set up for `mig-config`, or offers GPUs by claims
+    mig_fixed: bool  # its geometry does not change: no MIG manager does it, it offers claims, or its owner protects it
     boot: str  # ID of its present boot; its uid where it states none
     cpu_milli: int
     memory_mib: int
@@ -167,10 +169,12 @@ def facts_of(
     named: int = 0,
     reclaim_at_s: float = nan,
     layer: Layer | None = None,
+    bad: Collection[tuple[str, str]] = BAD,
 ) -> NodeFacts:
     """The facts of a node with GPUs.
 
     `named`: how many GPUs a source names. `reclaim_at_s`: see `notices`. `layer`: what `layer_of` knows of the node.
+    `bad`: type and status of conditions that keep new work away.
     """
     problems: list[tuple[str, str]] = []
     layer = layer_of(node) if layer is None else layer
@@ -178,22 +182,15 @@ def facts_of(
     model, gpu_mib = _model(node, layer, problems)
     offered = _offered(node, problems)
     gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, layer, offered, problems, named)
-    if layer.barred:
-        problems.append(("sharing", layer.barred))
     by_claims = not offered and named > 0  # dynamic resource allocation
     if by_claims:
         gpus, cut, usable = named, 0, named
     taints = node.spec.taints or ()
     ready = condition(node.status.conditions, "Ready")  # type: ignore[arg-type]
     recut = _recut(node)
-    if recut == Recut.FAILED:
-        text = (
-            "its MIG manager states that a change of geometry failed; until it succeeds, GPUs in MIG mode get no work"
-        )
-        problems.append(("nvidia.com/mig.config.state", text))
+    problems += _told(node, layer, bad, recut)
     levels = {level: _first(node, keys) for level, keys in topology.items()}
     allocatable = node.status.allocatable or {}
-    pool = _first(node, POOL)
     cpu_milli = _stated(allocatable, "cpu", quantity.milli, problems)
     memory_mib = _stated(allocatable, "memory", quantity.mib, problems)
     return NodeFacts(
@@ -207,7 +204,7 @@ def facts_of(
         profiles=profiles,
         geometry=_geometry(node, gpus, cut, profiles),
         instances_as_gpus=single,
-        pool=pool or model,
+        pool=_first(node, POOL) or model,
         island=levels[ISLAND] or f"node {node.metadata.name}",
         leaf=levels[LEAF],
         block=levels[BLOCK],
@@ -217,7 +214,7 @@ def facts_of(
         or node.metadata.deletion_timestamp is not None
         or announced(node)
         or any(each.key.endswith(MAINTENANCE) for each in taints)
-        or any(signal in {"allocatable", "sharing"} for signal, _ in problems),
+        or any(signal in {"allocatable", "condition", "sharing"} for signal, _ in problems),
         spot=any(node.metadata.label(key) == value for key, value in SPOT.items()),
         reclaim_at_s=reclaim_at_s,
         recut=recut,
@@ -226,6 +223,7 @@ def facts_of(
         gpu_mib=gpu_mib,
         uuids=layer.uuids,
         mig_fixed=by_claims
+        or stays(node.metadata.annotations)
         or node.metadata.label("nvidia.com/mig.capable") != "true"
         or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
         boot=str((node.status.node_info or {}).get("bootID") or node.metadata.uid),
@@ -233,6 +231,19 @@ def facts_of(
         memory_mib=memory_mib,
         problems=tuple(problems),
     )
+
+
+def _told(node: Node, layer: Layer, bad: Collection[tuple[str, str]], recut: int) -> Iterator[tuple[str, str]]:
+    """What others declare on the node, by which it gets no work, or less."""
+    if layer.barred:
+        yield "sharing", layer.barred
+    for each in node.status.conditions or ():
+        if (each.type, each.status) in bad:
+            text = f"its condition {each.type} is {each.status} ({shown(each.reason)}); it gets no new work"
+            yield "condition", text
+    if recut == Recut.FAILED:
+        text = "its MIG manager states that a change of geometry failed; until it succeeds, GPUs in MIG mode get no"
+        yield "nvidia.com/mig.config.state", f"{text} work"
 
 
 def _stated(

@@ -17,7 +17,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.hours import parse_hours, within_hours
 from autopilot.core.model.records import Gap
 from collectors.kubernetes.cache import Changes
-from collectors.kubernetes.wire import NOT_EVICTED, Meta
+from collectors.kubernetes.wire import Meta
 
 SHOWN = 60
 MOST_WINDOWS = 1000
@@ -123,13 +123,6 @@ def consent(*found: Meta, counts: bool) -> tuple[bool, str]:
     if told.lower() not in {"", "yes"}:
         return False, f"{APPROVE}: {told[:SHOWN]!r} is not allowed; it takes yes"
     return bool(told), ""
-
-
-def stays(found: Meta) -> bool:
-    """Whether the owner of a pod tells other controllers to leave it where it runs. That holds for us too."""
-    return found.annotations is not None and any(
-        found.note(name).strip().lower() == value for name, value in NOT_EVICTED.items()
-    )
 
 
 def unclear(found: Meta) -> str:

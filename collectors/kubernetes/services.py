@@ -72,8 +72,8 @@ class ServiceRows:
             if row is None:
                 continue
             self._last[found.metadata.uid] = row
-            inner = key[1].startswith("StatefulSet/") and found.metadata.owner is not None  # its owner scales it
-            keeps = not read or inner or around.left(key) or _alone(found, around.opt_outs)
+            undone = _undone(found, around.autoscalers.get(key))
+            keeps = not read or undone or around.left(key) or _alone(found, around.opt_outs)
             made[key] = row.kept() if keeps else row
         return made
 
@@ -106,6 +106,15 @@ class ServiceRow:
         """The row of a service that the autopilot does not scale."""
         owned = self.bounds.owned
         return replace(self, bounds=self.bounds._replace(min_replicas=owned, max_replicas=owned))
+
+
+def _undone(found: Scaled, autoscaler: Autoscaler | None) -> bool:
+    """Whether another controller would undo a number of replicas: it owns the object in which that stands.
+
+    What KEDA scales follows a metric, and no number of the service or its autoscaler is changed.
+    """
+    owner = (found if autoscaler is None else autoscaler).metadata.owner
+    return owner is not None and owner.kind != "ScaledObject"
 
 
 def _row(key: Key, found: Scaled, around: Around) -> ServiceRow:
@@ -144,9 +153,12 @@ def service_gaps(source: str, services: Iterable[Scaled]) -> Iterator[Gap]:
     """Why services are not scaled: declarations that are not allowed, opt-outs that are not understood."""
     for each in services:
         name, wrong = f"{each.metadata.namespace}/{each.metadata.name}", unclear(each.metadata)
-        problem = read_scaling(each.metadata.annotations or {}).problem
-        if problem:
-            yield Gap(source, name, "contract", problem)
+        declared, owner = read_scaling(each.metadata.annotations or {}), each.metadata.owner
+        if declared.problem:
+            yield Gap(source, name, "contract", declared.problem)
+        if declared.may_scale and owner is not None:
+            text = f"it declares {PREFIX}scale, and {owner.kind} {owner.name} manages it and would undo another number"
+            yield Gap(source, name, "contract", f"{text}; without an autoscaler of its own it is not scaled")
         if wrong:
             yield Gap(source, name, "opt-out", f"{wrong}; it is not scaled")
         if lost := consent(each.metadata, counts=False)[1]:

@@ -8,13 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from autopilot.contract.words_to_stay import NOT_EVICTED
+
 OBJECTIVES = tuple(f"gpu-autopilot.io/{each}objective-s" for each in ("", "ttft-", "itl-"))
-NOT_EVICTED = {
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-    "karpenter.sh/do-not-disrupt": "true",
-    "karpenter.sh/do-not-evict": "true",
-}
-"""Annotations by which the owner of a pod tells cluster-autoscaler and Karpenter to leave it where it runs."""
 
 KEPT_ANNOTATIONS = (
     *NOT_EVICTED,

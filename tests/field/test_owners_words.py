@@ -1,10 +1,16 @@
-"""Annotations by which owners tell other controllers to leave their pods where they run."""
+"""What others declare on pods and nodes: leave them where they run, give them no work."""
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from tests.kits.field_kit import FOLDER, Played, objects_of, play, play_objects
+import pytest
+import yaml
+
+from autopilot.contract import node_conditions
+from autopilot.explain.proposals import explain_proposal
+from autopilot.service.settings import Kubernetes
+from tests.kits.field_kit import FOLDER, Json, Played, made, objects_of, play, play_objects
 
 NONE = FOLDER / "22-no-evict" / "none.yaml"
 
@@ -39,3 +45,119 @@ def test_only_the_words_for_staying_protect(key: str, value: str, taken: bool) -
     (train,) = [each for each in objects if each["metadata"]["name"] == "train"]
     train["metadata"]["annotations"] |= {key: value} if key else {}
     assert _taken(play_objects(objects)) == taken
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "value", "taken"),
+    [
+        ("annotations", "karpenter.sh/do-not-disrupt", "2h", False),
+        ("annotations", "descheduler.alpha.kubernetes.io/prefer-no-eviction", "", False),
+        ("annotations", "descheduler.alpha.kubernetes.io/prefer-no-eviction", "false", True),
+        ("annotations", "volcano.sh/preemptable", "false", False),
+        ("labels", "volcano.sh/preemptable", "false", False),
+        ("labels", "volcano.sh/preemptable", "true", True),
+        ("labels", "kai.scheduler/preemptibility", "non-preemptible", False),
+        ("labels", "kai.scheduler/preemptibility", "preemptible", True),
+        ("labels", "quota.scheduling.koordinator.sh/preemptible", "false", False),
+    ],
+)
+def test_words_for_other_schedulers_protect(where: str, key: str, value: str, *, taken: bool) -> None:
+    """Schedulers and the descheduler have words of their own, as labels or annotations."""
+    objects = objects_of(NONE)
+    (train,) = [each for each in objects if each["metadata"]["name"] == "train"]
+    train["metadata"][where] = train["metadata"].get(where, {}) | {key: value}
+    assert _taken(play_objects(objects)) == taken
+
+
+def test_a_stop_against_the_owners_words_names_them() -> None:
+    """On a GPU that fell off the bus nothing goes on; the explanation says that the work was not to be preempted."""
+    objects = objects_of(FOLDER / "14-xid-154" / "objects.yaml")
+    objects[2]["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    spec = yaml.safe_load((FOLDER / "14-xid-154" / "code79.yaml").read_text("utf-8"))
+    played = play_objects(objects, spec, ticks=4)
+    (_, stop), *_ = played.accepted("evict", "team/train-0")
+    words = explain_proposal(stop, played.ticks[-1][2])
+    assert any(re.search("guard protected: waived, not_preemptible", line) for line in words)
+
+
+@pytest.mark.parametrize(
+    ("condition", "status", "closed"),
+    [
+        ("AcceleratedHardwareReady", "False", True),
+        ("AcceleratedHardwareReady", "True", False),
+        ("AcceleratedHardwareReady", "Unknown", False),
+        ("GPUMissing", "True", True),
+        ("GPUMissing", "False", False),
+        ("GpuNvlinkWatch", "True", True),
+        ("KernelDeadlock", "True", True),
+        ("SomethingElse", "True", False),
+    ],
+)
+def test_a_node_that_an_agent_calls_broken_gets_no_new_work(condition: str, status: str, *, closed: bool) -> None:
+    """Its work stays, and a gap names the condition."""
+    bad = {"type": condition, "status": status, "reason": "Seen"}
+    node = {"node": "n-0", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3", "conditions": [bad]}
+    played = play_objects(made(node, {"pod": "team/runs", "at": "n-0"}, {"pod": "team/next"}))
+    assert bool(played.snapshot.nodes.cordoned[0]) == closed
+    assert bool(played.accepted("admit", "team/next")) != closed
+    assert played.said(f"n-0 condition .*{condition} is {status}") == closed
+    assert not played.accepted("evict")
+
+
+WRITTEN = """
+AcceleratedHardwareReady=False ContainerRuntimeReady=False KernelReady=False NetworkingReady=False
+StorageReady=False GPUMissing=True XIDErrors=True NVLinkStatusInactive=True IBLinkFlapping=True
+UnhealthyNvidiaDevicePlugin=True FilesystemCorruptionProblem=True KubeletProblem=True ContainerRuntimeProblem=True
+KernelDeadlock=True ReadonlyFilesystem=True CperHardwareErrorFatal=True XfsShutdown=True KubeletUnhealthy=True
+ContainerRuntimeUnhealthy=True GpuDriverWatch=True GpuInforomWatch=True GpuMemWatch=True GpuNvlinkWatch=True
+GpuPcieWatch=True GpuPowerWatch=True GpuSmWatch=True GpuThermalWatch=True SysLogsGPUFallenOff=True
+SysLogsSXIDError=True SysLogsXIDError=True NebiusBootDiskIOError=True NebiusGPUError=True
+"""
+"""Conditions as agents write them where they see a fault."""
+
+
+def test_every_condition_of_the_default_closes_its_node() -> None:
+    """One node for each."""
+    found = [each.partition("=") for each in WRITTEN.split()]
+    assert set(WRITTEN.split()) == set(node_conditions.KNOWN)
+    nodes = [
+        {"node": f"n-{number:02}", "gpus": 8, "conditions": [{"type": kind, "status": status, "reason": "Seen"}]}
+        for number, (kind, _, status) in enumerate(found)
+    ]
+    assert play_objects(made(*nodes), ticks=1).snapshot.nodes.cordoned.all()
+
+
+def test_conditions_are_a_setting() -> None:
+    """An operator may leave out a condition and name others."""
+    text = ("GPUMissing=True", "ExampleBroken=True")
+    assert node_conditions.pairs(text) == {("GPUMissing", "True"), ("ExampleBroken", "True")}
+    assert Kubernetes(node_conditions=text).node_conditions == text
+    with pytest.raises(ValueError, match="node_conditions"):
+        Kubernetes(node_conditions=("GPUMissing",))
+
+
+def test_no_geometry_is_changed_on_a_node_that_its_owner_protects() -> None:
+    """The annotation for Karpenter on a node keeps it from being drained for a cut."""
+    labels = {"nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed"}
+    node: Json = {"node": "n-0", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3", "labels": labels}
+    plain = play_objects(made(dict(node)))
+    kept = play_objects(made({**node, "annotations": {"karpenter.sh/do-not-disrupt": "true"}}))
+    assert (bool(plain.snapshot.nodes.mig_fixed[0]), bool(kept.snapshot.nodes.mig_fixed[0])) == (False, True)
+
+
+@pytest.mark.parametrize("key", ["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"])
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_a_node_that_another_controller_takes_gets_no_new_work(key: str, effect: str) -> None:
+    """Also where the work tolerates the taint."""
+    node = {"node": "n-0", "gpus": 8, "taints": [{"key": key, "effect": effect}]}
+    spec = {"tolerations": [{"operator": "Exists"}]}
+    played = play_objects(made(node, {"pod": "team/next", "spec": spec}))
+    assert played.snapshot.nodes.cordoned.all()
+    assert not played.accepted("admit", "team/next")
+
+
+def test_a_node_out_of_service_gets_no_new_work() -> None:
+    """A person says that the machine is off."""
+    taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+    played = play_objects(made({"node": "n-0", "gpus": 8, "taints": [taint]}, {"pod": "team/next"}))
+    assert played.snapshot.nodes.cordoned.all()

@@ -13,6 +13,11 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import AdmitDraft, Draft
 
 NAME = "protected"
+_UNITS = {
+    Code.PROTECTED_CLASS: "victims of a protected class",
+    Code.OPTED_OUT: "victims opted out",
+    Code.NOT_PREEMPTIBLE: "victims not preemptible",
+}
 
 
 def yielding(draft: Draft, ctx: Context) -> frozenset[int]:
@@ -21,23 +26,45 @@ def yielding(draft: Draft, ctx: Context) -> frozenset[int]:
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Binds evictions by contract too, except that backfilled work is preemptible."""
+    """Binds evictions by contract too, except that backfilled work is preemptible.
+
+    Where a case is exempt, the verdict names the protection that it goes against.
+    """
     work = ctx.observation.snapshot.workloads
     if isinstance(draft, AdmitDraft) and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
     exempt = draft.case.exempt
+    against: list[Code] = []  # protections that do not bind this case
     for row in draft.victims:
         if row in yielding(draft, ctx):
             continue
-        if int(work.slo_class[row]) in ctx.quota.sheltered and Code.PROTECTED_CLASS not in exempt:
-            return deny(NAME, Code.PROTECTED_CLASS, 1.0, "victims of a protected class", 0.0)
-        if work.excluded[row] and Code.OPTED_OUT not in exempt:
-            return deny(NAME, Code.OPTED_OUT, 1.0, "victims opted out", 0.0)
-        if not work.preemptible[row] and not work.backfilled[row] and Code.NOT_PREEMPTIBLE not in exempt:
-            return deny(NAME, Code.NOT_PREEMPTIBLE, 1.0, "victims not preemptible", 0.0)
+        for code, unit in _UNITS.items():
+            if not _protects(code, row, ctx):
+                continue
+            if code not in exempt:
+                return deny(NAME, code, 1.0, unit, 0.0)
+            against.append(code)
     if draft.contract or Code.WITHOUT_CHECKPOINT in exempt or ctx.policy.preemption.without_checkpoint:
-        return allow(NAME, 0.0, "protected victims", 0.0)
+        return _allowed(against)
     unsaved = sum(bool(ctx.unsaved[give.row]) for give in draft.taken if give.how != "shrink")
     if unsaved:
         return deny(NAME, Code.WITHOUT_CHECKPOINT, float(unsaved), "victims that cannot save in time", 0.0)
-    return allow(NAME, 0.0, "protected victims", 0.0)
+    return _allowed(against)
+
+
+def _protects(code: Code, row: int, ctx: Context) -> bool:
+    """Whether work has this protection."""
+    work = ctx.observation.snapshot.workloads
+    if code is Code.PROTECTED_CLASS:
+        return int(work.slo_class[row]) in ctx.quota.sheltered
+    if code is Code.OPTED_OUT:
+        return bool(work.excluded[row])
+    return not work.preemptible[row] and not work.backfilled[row]
+
+
+def _allowed(against: list[Code]) -> Verdict:
+    """In favour; where it goes against protections, with the one that owners state most exactly."""
+    if not against:
+        return allow(NAME, 0.0, "protected victims", 0.0)
+    code = next(each for each in reversed(_UNITS) if each in against)
+    return Verdict(NAME, True, code, float(against.count(code)), _UNITS[code], 0.0)

@@ -171,3 +171,25 @@ def test_labels_say_which_part_of_a_request_a_pool_does(
     """What the owner declares counts first; labels that contradict each other, or name both parts, say nothing."""
     notes = {"serving_role": declared} if declared else {}
     assert _labelled(labels, own, **notes)["role"] == role
+
+
+def _owned_by(kind: str, found: Json) -> Json:
+    owner = {"apiVersion": "example.com/v1", "kind": kind, "name": "chat", "uid": "owner", "controller": True}
+    return {**found, "metadata": {**found["metadata"], "ownerReferences": [owner]}}
+
+
+def test_no_number_is_set_that_another_controller_would_undo() -> None:
+    """A Deployment or an HPA of another object gets its number from there; consent on it is answered by a gap."""
+    alone = _owned_by("InferenceService", deployment(scale="true", min_replicas="1", max_replicas="6"))
+    beside = _service(deployment(), _owned_by("InferenceService", autoscaler(CPU, now=(_cpu(50),))))
+    found = _service(alone)
+    assert [found[name] for name in ("min_replicas", "max_replicas")] == [3, 3]
+    assert [beside[name] for name in ("min_replicas", "max_replicas")] == [3, 3]
+    assert "InferenceService chat manages it" in str(reasons(Seen(node("n1"), alone).batch()))
+
+
+def test_what_keda_scales_follows_a_metric() -> None:
+    """The HPA that KEDA makes is KEDA's, and the floor is a metric of it: nothing is there to undo."""
+    kept = autoscaler(OURS, now=())
+    found = _service(deployment(), _owned_by("ScaledObject", kept))
+    assert found["max_replicas"] == _service(deployment(), kept)["max_replicas"] == 8
