@@ -114,7 +114,8 @@ def within(limit_s: float) -> Iterator[Limit]:
     try:
         yield limit
     except Exception as error:
-        if limit.over and not isinstance(error, TimeoutError):
+        # the timeout of the socket may end a request before its connection is shut
+        if (limit.over or time.monotonic() >= limit.end_s) and not isinstance(error, TimeoutError):
             raise limit.late() from error
         raise
     else:

@@ -62,7 +62,7 @@ class LiveClock:
 
     @contextmanager
     def hold(self) -> Iterator[Timeline]:
-        """The clock stands still inside; the holder may move the timeline. The server still answers."""
+        """The clock stands still inside; the holder may move the timeline, under `lock`. The server still answers."""
         with self.lock:
             self.catch_up()
             self._holders += 1

@@ -74,7 +74,8 @@ def test_a_held_clock_stands_still_and_the_server_answers(running: Running) -> N
         before_us = timeline.now_us
         assert requests.post(_maps(running), headers=HEADERS, json=_made("a"), timeout=10).status_code == 201
         assert timeline.now_us == before_us
-        timeline.run_for(3600.0)
+        with running.clock.lock:
+            timeline.run_for(3600.0)
         later = requests.post(_maps(running), headers=HEADERS, json=_made("b"), timeout=10).json()
     assert later["metadata"]["creationTimestamp"].startswith("2026-11-23T01:")
 
