@@ -28,6 +28,7 @@ KUEUE_WORKLOAD = "kueue.x-k8s.io/workload"
 SET_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 SET_SIZE = "leaderworkerset.sigs.k8s.io/size"
 JOBSET_UID, JOBSET_NAME = "jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/jobset-name"
+"""Labels of the pods of a JobSet; before its version 0.9 the name alone."""
 PODGANG = ("grove.io/podgang", "grove.io/podgang-name")
 """Label with the name of the PodGang of Grove, whose cliques start and stop together; the second before it had the
 first.
@@ -106,8 +107,9 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
         key = f"set/{namespace}/{name}"
     elif group:
         key, name = f"group/{namespace}/{group}", group
-    elif meta.label(JOBSET_UID):
-        key, name = f"uid/{meta.label(JOBSET_UID)}", meta.label(JOBSET_NAME) or name
+    elif meta.label(JOBSET_NAME):
+        name, uid = meta.label(JOBSET_NAME), meta.label(JOBSET_UID)
+        key = f"uid/{uid}" if uid else f"set/{namespace}/jobset/{name}"
     elif gang := next((value for each in PODGANG if (value := meta.label(each))), ""):
         key, name = f"set/{namespace}/podgang/{gang}", gang
     elif owner is None:
@@ -196,6 +198,19 @@ def workload_key(meta: Meta) -> tuple[str, str]:
     if owner is not None:
         return f"uid/{owner.uid}", owner.name
     return f"uid/{meta.uid}", meta.name
+
+
+def aliases_of(workload: Meta) -> tuple[tuple[str, str], ...]:
+    """By what the pods of a Workload may know it, beside the uid of its owner: see `alias_of`."""
+    owner = workload.owner
+    named = f"jobset/{owner.name}" if owner is not None and owner.kind == "JobSet" else ""
+    return tuple((workload.namespace, each) for each in (workload.name, named) if each)
+
+
+def alias_of(pod: Meta) -> tuple[str, str]:
+    """By what a pod knows its Workload: Kueue's annotation, else a JobSet without uid. Namespace, and name or ""."""
+    jobset = pod.label(JOBSET_NAME) if not pod.label(JOBSET_UID) else ""
+    return pod.namespace, pod.note(KUEUE_WORKLOAD) or (f"jobset/{jobset}" if jobset else "")
 
 
 def placed_by_us(job: Job) -> dict[str, str]:

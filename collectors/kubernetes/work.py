@@ -16,7 +16,7 @@ from collectors.kubernetes.claims import Claims
 from collectors.kubernetes.fronts import Fronts
 from collectors.kubernetes.gang_life import End, end_of, incarnation_of
 from collectors.kubernetes.gang_rows import Cluster, GangRow, row_of
-from collectors.kubernetes.gangs import KUEUE_WORKLOAD, Gang, PodFacts, pod_facts, uid_of, workload_key
+from collectors.kubernetes.gangs import Gang, PodFacts, alias_of, aliases_of, pod_facts, uid_of, workload_key
 from collectors.kubernetes.held_rows import held_values
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.job_wire import Job
@@ -148,7 +148,8 @@ class Gangs:
                 gang = self.gangs.get(self._aliases.get(name, ""))
                 if gang is not None and gang.workload is not None and gang.workload.metadata.uid == found.metadata.uid:
                     gang.workload = None
-                    self._aliases.pop(name, None)
+                    for alias in aliases_of(found.metadata):
+                        self._aliases.pop(alias, None)
                     self._touch(gang, reported=found.metadata.uid in reported)
         for found in changes.there:
             if isinstance(found, Workload):
@@ -202,7 +203,7 @@ class Gangs:
         if kind is kinds.WORKLOADS:
             return self._aliases.get((meta.namespace, meta.name)) or workload_key(meta)[0]
         known = self.pods.get(meta.uid)
-        made = self._aliases.get((meta.namespace, meta.note(KUEUE_WORKLOAD)))
+        made = self._aliases.get(alias_of(meta))
         return known.key if known is not None else made or pod_facts(Pod(meta)).key
 
     def _left(self, gang: Gang) -> str:
@@ -230,16 +231,15 @@ class Gangs:
     def _put_pod(self, found: PodFacts) -> None:
         uid = found.pod.metadata.uid
         found.fronted = self.fronts.lead_to(found.pod.metadata.namespace, found.pod.metadata.labels)
-        name = (found.pod.metadata.namespace, found.pod.metadata.note(KUEUE_WORKLOAD))
+        name = alias_of(found.pod.metadata)
         key = found.key
         if name[1]:
             self._named[name].add(uid)
             key = self._aliases.get(name, key)
         before = self.pods.get(uid)
-        if key != found.key:
-            found.key = key
         if before is not None and before.key != key:
             self._leave(before)
+        found.key = key
         self.pods[uid] = found
         gang = self._gang(key, name[0], found.name)
         gang.pods[uid] = found
@@ -251,7 +251,7 @@ class Gangs:
         if found is None:
             return
         self.dirty |= self.held.drop(uid)
-        name = (found.pod.metadata.namespace, found.pod.metadata.note(KUEUE_WORKLOAD))
+        name = alias_of(found.pod.metadata)
         if name[1]:
             self._named[name].discard(uid)
             if not self._named[name]:
@@ -269,15 +269,17 @@ class Gangs:
 
     def _put_workload(self, found: Workload) -> None:
         key, name = workload_key(found.metadata)
-        alias = (found.metadata.namespace, found.metadata.name)
+        new = [alias for alias in aliases_of(found.metadata) if self._aliases.get(alias) != key]
+        moved = [uid for alias in new for uid in self._named.get(alias, ()) if self.pods[uid].key != key]
+        for uid in moved:
+            self._leave(self.pods[uid])  # and the gang of their owner gives its name back
         gang = self._gang(key, found.metadata.namespace, name)
         if gang.workload is None or not kueue.replaced(found, gang.workload):
             gang.workload = found
         self.dirty.add(key)
-        if self._aliases.get(alias) != key:
-            self._aliases[alias] = key
-            for uid in list(self._named.get(alias, ())):
-                self._put_pod(self.pods[uid])
+        self._aliases |= dict.fromkeys(new, key)
+        for uid in moved:
+            self._put_pod(self.pods[uid])
 
     def _gang(self, key: str, namespace: str, name: str) -> Gang:
         gang = self.gangs.get(key)

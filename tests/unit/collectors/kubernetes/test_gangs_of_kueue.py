@@ -235,3 +235,46 @@ def test_who_keeps_a_workload_out_is_known(reason: str, gate: Gate) -> None:
     out = workload("job-a", 4, owner=OWNER, active=False, conditions=[done("Evicted", reason)])
     work = Seen(node("n1"), job("a", 4, suspend=True), *kueue(out)).tables()[1]
     assert row(work, "team/a")["gate"] == gate
+
+
+def _jobset(*, uid: str = "") -> list[Json]:
+    """The pods of two Jobs of one JobSet, as its versions label them: the uid since 0.9."""
+    labels = {"jobset.sigs.k8s.io/jobset-name": "js"} | ({"jobset.sigs.k8s.io/jobset-uid": uid} if uid else {})
+    return [
+        pod(f"js-w-{k}-0", 4, node="n1", labels=labels, owner=owner("Job", f"js-w-{k}", f"uid-of-job-{k}"))
+        for k in range(2)
+    ]
+
+
+@pytest.mark.parametrize("uid", ["", "uid-js"], ids=["before 0.9", "since 0.9"])
+@pytest.mark.parametrize("late", [True, False], ids=["Workload later", "Workload first"])
+def test_a_jobset_and_its_workload_are_one_gang(uid: str, *, late: bool) -> None:
+    """Its Jobs are no gangs of their own, whatever is seen first."""
+    admitted = workload("jobset-js", 4, count=2, owner=owner("JobSet", "js", "uid-js"), admitted_to="gpus")
+    first, then = [_jobset(uid=uid), [*kueue(admitted)]] if late else [[*kueue(admitted)], _jobset(uid=uid)]
+    view = Seen(node("n1"), *first)
+    before = view.tables()[1].workloads.uid.tolist()
+    batch = view.batch(*then)
+    work = batch.work
+    assert work is not None
+    assert work.workloads.id.tolist() == ["team/js"]
+    assert batch.work_list is not None
+    assert not {*batch.work_list.deleted} & ({"uid-js"} if "uid-js" in before else set())
+    assert (row(work, "team/js")["gpus"], row(work, "team/js")["state"]) == (8, State.RUNNING)
+
+
+def test_a_jobset_without_kueue_is_one_gang() -> None:
+    """Known by its name before 0.9."""
+    assert Seen(node("n1"), *_jobset()).tables()[1].workloads.id.tolist() == ["team/js"]
+
+
+def test_pods_that_name_their_workload_leave_the_gang_of_their_owner() -> None:
+    """Kueue's annotation tells their Workload, which may be seen after them."""
+    notes = {"kueue.x-k8s.io/workload": "appwrapper-a"}
+    pods = [pod(f"p-{k}", 4, node="n1", owner=owner("Job", "inner", "u-inner"), annotations=notes) for k in range(2)]
+    view = Seen(node("n1"), *pods)
+    assert view.tables()[1].workloads.id.tolist() == ["team/inner"]
+    outer = workload("appwrapper-a", 4, count=2, owner=owner("AppWrapper", "a", "u-a"), admitted_to="gpus")
+    _, work = view.tables(*kueue(outer))
+    assert work.workloads.id.tolist() == ["team/a"]
+    assert row(work, "team/a")["gpus"] == 8
