@@ -89,17 +89,25 @@ def activity(by_quality: Sequence[tuple[dcgm.Quality, NDArray[np.floating[Any]]]
     return values, quality
 
 
-def dead_counters(fields: Mapping[int, NDArray[np.floating[Any]]]) -> Bools:
-    """Entities whose profiling counters stand at 0 while GPU_UTIL says that kernels run.
+def dead_counters(fields: Mapping[int, NDArray[np.floating[Any]]], nodes: Sequence[str]) -> Bools:
+    """Entities whose profiling counters stand at 0 while GPU_UTIL says that kernels run, there or beside them.
 
-    `fields` by DCGM field id, each [entities], NaN for unknown: values of one time, or means of one window. What they
-    say of what the GPU does is unknown.
+    One service reads the counters of all GPUs of a node: on a node where those of more GPUs fail than work, zeros of
+    the others say nothing either. `fields` by DCGM field id, each [entities], NaN for unknown: values of one time, or
+    means of one window. `nodes`: of each entity, "" where it is not known. What they say of what the GPU does is
+    unknown.
     """
     unknown = np.full(len(next(iter(fields.values()))), np.nan)
     sm, engine, tensor, dram, util = (fields.get(number, unknown) for number in (1002, 1001, 1004, 1005, 203))
     with np.errstate(invalid="ignore"):
-        none = (np.where(np.isnan(sm), engine, sm) < util / dcgm.MOST_SMS) & ~(tensor > 0.01) & ~(dram > 0.01)
-        return np.asarray(none & (util >= dcgm.KERNELS_RATIO))
+        active = np.where(np.isnan(sm), engine, sm)
+        silent = ~(tensor > 0.01) & ~(dram > 0.01)
+        dead = np.asarray(silent & (active < util / dcgm.MOST_SMS) & (util >= dcgm.KERNELS_RATIO))
+        if dead.any():
+            _, group = np.unique(np.array(nodes, str), return_inverse=True)
+            fails = np.bincount(group, dead) > np.bincount(group, active > 0.01)
+            dead |= silent & (active == 0.0) & fails[group]
+    return dead
 
 
 def fill_boards(values: F32, quality: I8, entities: Entities, present: Bools) -> None:

@@ -297,7 +297,8 @@ class Scanner:
         there = np.zeros(size, bool)
         there[: len(self._there)] = self._there
         self._there = present | (there & ~((parents >= 0) & present[parents]))
-        dead = dead_counters({number: table[row] for number, row in _FIELD_ROW.items()}) & present
+        fields_of = {number: table[row] for number, row in _FIELD_ROW.items()}
+        dead = dead_counters(fields_of, self.entities.node) & present
         table[np.ix_(_PROFILED, np.flatnonzero(dead))] = np.nan
         values, quality, extras = _signals(table)
         fill_boards(values, quality, self.entities, present)

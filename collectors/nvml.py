@@ -276,7 +276,7 @@ class NvmlCollector:
         if rates is not None and grade > Quality.NONE:
             given = {1002: dcgm.SIGNALS[0], 1004: "tensor_active_ratio", 1005: "dram_active_ratio"}
             fields = {number: np.array([found.get(name, math.nan)]) for number, name in given.items()}
-            if dead_counters(fields | {203: np.array([rates.gpu / 100.0])})[0]:
+            if dead_counters(fields | {203: np.array([rates.gpu / 100.0])}, [self.node])[0]:
                 reason = f"GPM {dcgm.FAULT_TEXT[dcgm.Fault.CONTRADICTED]}"
                 self._gaps.append(Gap(self.name, device.uuid, dcgm.SIGNALS[0], reason))
                 return signals, Quality.NONE

@@ -389,7 +389,8 @@ class PrometheusCollector:
                 number: dcgm.clean(dcgm.FIELDS[number], widen(column, size))[0] for number, column in means.items()
             }
             self._dead_s = widen(self._dead_s, size)
-            self._dead_s[dead_counters(cleaned)] = now_s + width  # until then, a window holds a part of that time
+            dead = dead_counters(cleaned, self._entities.node)
+            self._dead_s[dead] = now_s + width  # until then, a window holds a part of that time
 
     def _ask_fields(
         self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float, fields: Sequence[dcgm.Field]

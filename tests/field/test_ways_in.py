@@ -77,14 +77,17 @@ def _of(texts: Mapping[str, str], node: str, _: float) -> str:
 
 
 def test_counters_that_contradict_gpu_util_are_unknown_and_others_count() -> None:
-    """They stand at 0 from 600 to 1200 s (dcgm-exporter#662): windows hold no sample of it, and know the rest."""
+    """They stand at 0 from 600 to 1200 s (dcgm-exporter#662): windows hold no sample of it, and know the rest.
+
+    Those of a GPU beside it work, so that the zeros of an idle one are believed.
+    """
     values: dict[int, float | str] = {1002: 0.6, 1004: 0.3, 1005: 0.4, 203: 99.0, 252: 6e4}
     fallen: dict[int, float | str] = {1002: 0.0, 1004: 0.0, 1005: 0.0}
 
     def text(at_s: float) -> str:
         falls = 600 <= at_s - START_S < 1200
         dead, idle = (values | more if falls else values for more in (fallen, fallen | {203: 0.0}))
-        return render([Device("GPU-a", values=dead), Device("GPU-b", values=idle)])
+        return render([Device("GPU-a", values=dead), Device("GPU-b", values=idle), Device("GPU-c", values=values)])
 
     collector, found = StoredCollector([Scraped(text, {"job": "gpu"})], START_S, workers=1, refresh=0.0), {}
     for at_s in (540, *range(660, 1441, 60)):
@@ -94,7 +97,7 @@ def test_counters_that_contradict_gpu_util_are_unknown_and_others_count() -> Non
         found[at_s] = dict(zip(batch.telemetry.entity_ids, batch.telemetry.mean[0].T.tolist(), strict=True))
         named = {gap.object_id for gap in batch.gaps if "stands at 0 while GPU_UTIL" in gap.reason}
         assert named == ({"GPU-a"} if at_s > 600 else set())
-    assert found[540] == {"GPU-a": pytest.approx([0.6] * 3), "GPU-b": pytest.approx([0.6] * 3)}
+    assert found[540] == dict.fromkeys(("GPU-a", "GPU-b", "GPU-c"), pytest.approx([0.6] * 3))
     assert all(map(isnan, found[900]["GPU-a"]))
     assert found[900]["GPU-b"][:2] == [0.0, 0.0]
     assert found[1440]["GPU-a"] == pytest.approx([0.6] * 3)
