@@ -40,6 +40,12 @@ def has_floor_metric(found: Autoscaler) -> bool:
     return any(follows_floor(_name(each)) for each in found.spec.metrics or ())
 
 
+def lacks_floor_value(found: Autoscaler) -> bool:
+    """True where it follows our floor as a metric and has values of others alone: nobody answers for ours."""
+    now = found.status.current_metrics
+    return bool(now) and has_floor_metric(found) and not any(follows_floor(_name(each)) for each in now or ())
+
+
 def has_keda(found: Autoscaler) -> bool:
     """True where a ScaledObject of KEDA manages it."""
     return any(each.kind == KEDA for each in found.metadata.owner_references or ())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from autopilot.core.model.objectives import declared
+from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import ServiceTable
 from collectors.kubernetes import kinds
-from collectors.kubernetes.autoscalers import target_of
+from collectors.kubernetes.autoscalers import lacks_floor_value, target_of
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.claims import Claims
 from collectors.kubernetes.constraints import budget_selects
@@ -104,6 +107,7 @@ class Services:
         """Make the table, in the order of the names of services; true where rows moved. `queue_of` by namespace."""
         around = Around(
             self._with_gpus,
+            self.services.__contains__,
             lambda key: bool(alone.why_service(key)),
             queue_of,
             self.budgets.values(),
@@ -117,12 +121,24 @@ class Services:
         return self.rows != before
 
     def names(self) -> frozenset[str]:
-        """The names of all services, NAMESPACE/NAME. For any thread."""
-        return frozenset(f"{space}/{name.partition('/')[2]}" for space, name in self.rows)
+        """The names of services, NAMESPACE/NAME, that only one of them has. For any thread."""
+        count = Counter(f"{space}/{name.partition('/')[2]}" for space, name in self.rows)
+        return frozenset(name for name, found in count.items() if found == 1)
 
     def objectives(self) -> Mapping[str, tuple[float, ...]]:
         """The objectives that count, by service: see `objectives.declared`. For any thread."""
         return self._declared
+
+    def gaps(self, source: str) -> Iterator[Gap]:
+        """Autoscalers that our floor does not reach."""
+        for each in self.autoscalers.values():
+            lacks = False
+            with suppress(AttributeError, TypeError):  # one that cannot be read is named with its service
+                lacks = lacks_floor_value(each)
+            if lacks:
+                space, name = target_of(each)
+                reason = "its HPA shows no value of our floor: KEDA does not reach the address `scale.keda.listen`"
+                yield Gap(source, f"{space}/{name.partition('/')[2]}", "floor", reason)
 
     def budgeted(self, gang: Gang) -> bool:
         """True where a budget refuses the eviction of its pods now. Services have their own rules for that."""

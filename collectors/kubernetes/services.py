@@ -36,6 +36,8 @@ from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
 Key = tuple[str, str]
 """The namespace and the "Kind/name" of a service."""
+TWIN = "~statefulset"
+"""Ends the id of a StatefulSet whose namespace has a Deployment of its name."""
 UNMEASURED = ("p99_s", "violation_ratio", "rate_rps", "queue_depth")
 
 
@@ -83,6 +85,7 @@ class Around:
     """What the row of a service depends on besides the service."""
 
     has_gpus: Callable[[Scaled], bool]
+    has: Callable[[Key], bool]  # a service
     left: Callable[[Key], bool]  # it is left alone, since an object cannot be read
     queue_of: Mapping[str, int]  # by namespace
     budgets: Iterable[Budget]
@@ -124,8 +127,9 @@ def _row(key: Key, found: Scaled, around: Around) -> ServiceRow:
     generation = generation_of(found)
     if not 0 <= generation <= MOST_GENERATION:
         raise ValueError(f"its generation is {generation}, and at most {MOST_GENERATION} is read")
+    other = key[1].startswith("StatefulSet/") and around.has((key[0], f"Deployment/{meta.name}"))
     return ServiceRow(
-        id=f"{meta.namespace}/{meta.name}",
+        id=f"{meta.namespace}/{meta.name}{TWIN if other else ''}",
         uid=meta.uid,
         queue=around.queue_of.get(meta.namespace, 0),
         ready_replicas=found.status.ready_replicas,

@@ -354,6 +354,7 @@ class Gangs:
         """Why gangs and services are left alone."""
         yield from self.unreadable.gaps(self.source)
         yield from service_gaps(self.source, self.served.services.values())
+        yield from self.served.gaps(self.source)
         yield from self.cluster.opt_outs.gaps(self.source)
         for key, problems in self._problems.items():
             gang = self.gangs[key]

@@ -9,6 +9,7 @@ import pytest
 
 from autopilot.contract.scaling import Floor, Way
 from autopilot.core.model.objects import ServingRole
+from collectors.slo.collector import SloCollector
 from tests.kits.kube_api import Json
 from tests.kits.kube_objects import meta, node, pod_spec
 from tests.unit.collectors.kubernetes.view import Seen, reasons
@@ -193,3 +194,36 @@ def test_what_keda_scales_follows_a_metric() -> None:
     kept = autoscaler(OURS, now=())
     found = _service(deployment(), _owned_by("ScaledObject", kept))
     assert found["max_replicas"] == _service(deployment(), kept)["max_replicas"] == 8
+
+
+def _named(kind: str, space: str) -> Json:
+    made = deployment()
+    data = meta("chat", space, generation=1)
+    return {**made, "kind": kind, "metadata": {**data, "uid": f"{kind}-{space}"}}
+
+
+def test_services_of_one_name_are_told_apart() -> None:
+    """By namespace, and by kind in one namespace; a measurement that names only both counts for neither."""
+    seen = Seen(
+        node("n1"), *(_named(*each) for each in (("Deployment", "a"), ("StatefulSet", "a"), ("Deployment", "b")))
+    )
+    source = SloCollector("http://p:1", sources=["vllm"])
+    seen.collector.join(source)
+    table = seen.tables()[1].services
+    assert table.id.tolist() == ["a/chat", "a/chat~statefulset", "b/chat"]
+    assert table.uid.tolist() == ["Deployment-a", "StatefulSet-a", "Deployment-b"]
+    assert set(source.naming.known()) == {"b/chat"}
+
+
+TOLD = {
+    "type": "External",
+    "external": {"metric": {"name": "s0-gpu-autopilot-floor"}, "current": {"averageValue": "0"}},
+}
+
+
+@pytest.mark.parametrize("now", [(), (_cpu(20),), (_cpu(20), TOLD)], ids=len)
+def test_an_autoscaler_that_gets_no_value_of_our_floor_is_a_gap(now: tuple[Json, ...]) -> None:
+    """Then KEDA does not reach the controller. An autoscaler without a status is not known yet."""
+    found = reasons(Seen(node("n1"), deployment(), autoscaler(CPU, OURS, now=now)).batch())
+    said = [each for each in found if "shows no value of our floor" in each]
+    assert len(said) == (1 if len(now) == 1 else 0)
