@@ -9,8 +9,8 @@ NOT_EVICTED = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": r"true|\d.*",  # also for a time
     "karpenter.sh/do-not-evict": "true",
-    "descheduler.alpha.kubernetes.io/prefer-no-eviction": "(?!false).*",
-    "volcano.sh/preemptable": "false",
+    "descheduler.alpha.kubernetes.io/prefer-no-eviction": ".*",  # the descheduler looks at no value
+    "volcano.sh/preemptable": "false|f|0",  # as Go reads a bool
     "kai.scheduler/preemptibility": "(?:non|semi)-preemptible",
     "quota.scheduling.koordinator.sh/preemptible": "false",
 }

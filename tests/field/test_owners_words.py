@@ -52,8 +52,9 @@ def test_only_the_words_for_staying_protect(key: str, value: str, taken: bool) -
     [
         ("annotations", "karpenter.sh/do-not-disrupt", "2h", False),
         ("annotations", "descheduler.alpha.kubernetes.io/prefer-no-eviction", "", False),
-        ("annotations", "descheduler.alpha.kubernetes.io/prefer-no-eviction", "false", True),
+        ("annotations", "descheduler.alpha.kubernetes.io/prefer-no-eviction", "false", False),
         ("annotations", "volcano.sh/preemptable", "false", False),
+        ("annotations", "volcano.sh/preemptable", "F", False),
         ("labels", "volcano.sh/preemptable", "false", False),
         ("labels", "volcano.sh/preemptable", "true", True),
         ("labels", "kai.scheduler/preemptibility", "non-preemptible", False),
