@@ -22,6 +22,7 @@ from autopilot.core.intake.listing import Objects, Shown, views_of
 from autopilot.core.intake.sight import key_of, look
 from autopilot.core.intake.signals import UNMEASURED, measure
 from autopilot.core.intake.silent import or_gap
+from autopilot.core.intake.ways_in import unread
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
@@ -195,7 +196,7 @@ class Controller:
             observation,
             signals=measure(snapshot, WhatIf(snapshot)),
             forecasts=forecasts,
-            gaps=(*gaps, *silent, *_unknown_names(policy, snapshot), *gaps_of(snapshot)),
+            gaps=(*gaps, *silent, *_unknown_names(policy, snapshot), *unread(snapshot, policy), *gaps_of(snapshot)),
         )
 
     def _advance(self, now_s: float, fence: int) -> None:

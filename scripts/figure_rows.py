@@ -225,6 +225,15 @@ def of_kube_sync(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(f"{size}: memory", f"{found['memory_mib']:.0f} MiB", "under 500 MB")
 
 
+def of_field(found: dict[str, Any]) -> Iterator[Figure]:
+    """How much each way in reads, and the reported situations that come out right."""
+    yield Figure(
+        "signals by way in: cells of the table that are filled", f"{found['filled']} of {found['cells']}", "stated"
+    )
+    if found["cases"]:
+        yield Figure("reported situations that come out right", f"{found['right']} of {found['cases']}", "all")
+
+
 def of_serving_speed(found: dict[str, Any]) -> Iterator[Figure]:
     """Time to simulate a day of requests."""
     worst = max(found["rows"], key=lambda row: float(row["day_at_1000_rps_s"] or 0.0))

@@ -167,6 +167,7 @@ BENCHMARKS = {
     "foresight": Benchmark("Value of run-time forecasts", figure_rows.of_foresight),
     "forecast_speed": Benchmark("Cost of forecasting", figure_rows.of_forecast_speed),
     "kube_sync": Benchmark("Sources of a real cluster", figure_rows.of_kube_sync),
+    "field": Benchmark("Signals and reported situations", figure_rows.of_field),
     "serving_speed": Benchmark("Cost of simulating inference", figure_rows.of_serving_speed, " --quick"),
     "journal_size": Benchmark("Journal size", figure_rows.of_journal_size, " --quick"),
     "showback": Benchmark("A month of metering", figure_rows.of_showback),

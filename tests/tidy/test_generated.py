@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from scripts import generate_chart, generate_crds
+from scripts import generate_chart, generate_crds, generate_ways
 
 
 def test_the_custom_resources_are_those_of_the_policy_tree() -> None:
@@ -22,3 +22,8 @@ def test_the_values_of_the_chart_name_every_kind_of_instruction() -> None:
     """All of them are off; a new kind gets its line under `act` in deploy/chart/gpu-autopilot/values.yaml."""
     values = yaml.safe_load((generate_chart.CHART / "values.yaml").read_text("utf-8"))
     assert values["act"] == dict.fromkeys(generate_chart.kinds(), False)
+
+
+def test_the_table_of_signals_and_ways_in_is_that_of_the_code() -> None:
+    """If not: python scripts/generate_ways.py."""
+    assert generate_ways.main(["--check"]) == 0, "run: python scripts/generate_ways.py"

@@ -2,110 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from collectors.nvml import NvmlCollector
-
-ROOT = Path(__file__).resolve().parents[3]
-STUB = ROOT / "tests" / "kits" / "nvml_stub.c"
-
-DRIVER = """
-import json, math, sys
-from pathlib import Path
-import numpy as np
-from collectors.nvml import NvmlCollector
-from tests.contracts.test_collectors import check_batch
-
-state, steps = Path(sys.argv[1]), json.loads(sys.argv[2])
-collector = NvmlCollector("node-a", slot_s=1.0)
-answers = []
-for step in steps:
-    state.write_text(step["state"])
-    batch = collector.collect(step["now_s"])
-    check_batch(batch, "nvml", step["now_s"])
-    seen, held = batch.telemetry, batch.inventory
-    answers.append({
-        "gaps": [[g.object_id, g.signal, g.reason] for g in batch.gaps],
-        "mean": {} if seen is None else {
-            e: [None if math.isnan(v) else round(float(v), 6) for v in seen.mean[:, -1, k]]
-            for k, e in enumerate(seen.entity_ids)},
-        "quality": {} if seen is None else dict(zip(seen.entity_ids, seen.quality.tolist())),
-        "samples": {} if seen is None else dict(zip(seen.entity_ids, seen.samples[-1].tolist())),
-        "gpus": [] if held is None else [
-            [u, bool(h), bool(m)] for u, h, m in zip(held.gpus.uuid, held.gpus.healthy, held.gpus.mig)],
-        "instances": [] if held is None else [
-            [i, held.names.profiles[p], int(s), int(g)] for i, p, s, g in zip(
-                held.instances.id, held.instances.profile, held.instances.start, held.instances.gi_id)],
-        "models": [] if held is None else list(held.names.gpu_models),
-        "seen": [[s.uuid, s.gi_id, s.profile, s.host] for s in collector.sightings().seen],
-        "same": collector.sightings() is collector.sightings(),
-        "errors": [] if batch.errors is None else [
-            [e, int(x), int(r)] for e, x, r in zip(batch.errors.entity_ids, batch.errors.xid, batch.errors.remap)],
-        "counted_w": collector.counted_w(step["now_s"]),
-        "node": [] if held is None else [list(held.nodes.id), held.nodes.gpus.tolist()],
-    })
-collector.close()
-print(json.dumps(answers))
-"""
-
-Watch = Callable[..., list[dict[str, Any]]]
-
-
-@pytest.fixture(scope="session")
-def library(require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the stub under the driver's name."""
-    folder = tmp_path_factory.mktemp("nvml")
-    built = folder / "libnvidia-ml.so.1"
-    subprocess.run(
-        [
-            require_tool("gcc"),
-            "-shared",
-            "-fPIC",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-o",
-            built,
-            STUB,
-            "-lm",
-            "-Wl,-soname,libnvidia-ml.so.1",
-        ],
-        check=True,
-    )
-    return folder
-
-
-@pytest.fixture
-def watch(library: Path, tmp_path: Path) -> Watch:
-    """`watch(state, state, ...)`: what the collector answers, 15 s apart, while the machine changes."""
-
-    def run(*states: str) -> list[dict[str, Any]]:
-        file = tmp_path / "state"
-        steps = [{"now_s": 15.0 * place, "state": state} for place, state in enumerate(states)]
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_STUB_STATE": str(file)}
-        done = subprocess.run(
-            [sys.executable, "-c", DRIVER, str(file), json.dumps(steps)],
-            env=environment,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        answers: list[dict[str, Any]] = json.loads(done.stdout)
-        return answers
-
-    return run
-
+from tests.kits.nvml_kit import Watch
 
 A100 = "gpu GPU-a NVIDIA_A100-SXM4-80GB 37 20480 250500 0 0 0 0\n"
 H100 = "gpu GPU-h NVIDIA_H100_80GB_HBM3 99 40960 600000 0 1 {sm} 0\n"
