@@ -22,7 +22,6 @@ from autopilot.core.intake.listing import Objects, Shown, views_of
 from autopilot.core.intake.sight import key_of, look
 from autopilot.core.intake.signals import UNMEASURED, measure
 from autopilot.core.intake.silent import or_gap
-from autopilot.core.intake.ways_in import unread
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
@@ -87,6 +86,8 @@ class Wiring:
     on_stage: Callable[[str], None] | None = None  # called with one of STAGES at its start, and with "" after the last
     # (kind, source) of lists that every tick needs; others are expected once they have been seen
     lists: tuple[tuple[str, str], ...] = ()
+    # gaps for what the policy uses and no source reads (intake/ways_in.py); a simulation may leave telemetry out
+    unread: Callable[[ClusterSnapshot, Policy], tuple[Gap, ...]] = lambda *_: ()
 
 
 class Controller:
@@ -196,7 +197,13 @@ class Controller:
             observation,
             signals=measure(snapshot, WhatIf(snapshot)),
             forecasts=forecasts,
-            gaps=(*gaps, *silent, *_unknown_names(policy, snapshot), *unread(snapshot, policy), *gaps_of(snapshot)),
+            gaps=(
+                *gaps,
+                *silent,
+                *_unknown_names(policy, snapshot),
+                *self._wiring.unread(snapshot, policy),
+                *gaps_of(snapshot),
+            ),
         )
 
     def _advance(self, now_s: float, fence: int) -> None:

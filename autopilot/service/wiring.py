@@ -14,6 +14,7 @@ from autopilot.app.backtests.promotion import Promoter
 from autopilot.audit.entry import Kind
 from autopilot.controller import Controller, Wiring
 from autopilot.core.intake.sight import INVENTORY, WORK
+from autopilot.core.intake.ways_in import unread
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OPERATIONS
@@ -207,6 +208,7 @@ def _ports(site: Site, kept: _Kept, policy: PolicySource, ticks: Ticks, watch: S
         on_decision=ticks.on_decision,
         on_stage=watch.enter,
         lists=((INVENTORY, site.source), (WORK, site.source)),
+        unread=unread,
     )
 
 

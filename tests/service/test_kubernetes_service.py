@@ -71,6 +71,7 @@ def test_it_recommends_beside_a_cluster_and_touches_nothing(api: Api, tmp_path: 
         assert (found["action"], found["gpus"], found["answer"]) == ("admit_gang", 8, "recommended")
         state = running.ask("/api/v1/state").json()
         assert (state["halted"], state["signals"]["capacity_gpus"]) == (None, 16.0)
+        assert {each["signal"] for each in state["gaps"] if each["object_id"] == "modes.recover"} >= {"xid_code"}
         with api.clock.lock:
             (there,) = api.shell.server.client(ADMIN, "test").list("jobs.batch")
         assert there["spec"]["suspend"]
