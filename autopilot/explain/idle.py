@@ -10,6 +10,8 @@ from autopilot.core.idle.evidence import idle_score
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.units import counted, format_duration, format_ratio
+from autopilot.core.usage.parts import GPU_UNITS
+from autopilot.core.usage.rollup import rollups
 from autopilot.explain.use import MOST_GROUPS, aligned
 
 HOUR_S = 3600.0
@@ -29,10 +31,11 @@ def idle_lines(observation: Observation, policy: Policy) -> list[str]:
     idle = [row for row in rows if row["idle_guaranteed_gpus"] + row["idle_borrowed_gpus"] > 0]
     if not idle:
         return [f"idle work: none, of {counted(len(rows), 'tenant')} over {format_duration(window_s)}"]
-    table = [["", "judged GPUs", "idle, guaranteed", "idle, borrowed", "idle GPU-h", "score"]]
+    table = [["", "held GPUs", "judged", "idle, guaranteed", "idle, borrowed", "idle GPU-h", "score"]]
     table += [
         [
             f"tenant {row['name']}",
+            f"{row['held_gpus']:.4g}",
             f"{row['judged_gpus']:.4g}",
             f"{row['idle_guaranteed_gpus']:.4g}",
             f"{row['idle_borrowed_gpus']:.4g}",
@@ -51,15 +54,17 @@ def _rows(observation: Observation, policy: Policy) -> tuple[float, list[dict[st
     window_s = max(snapshot.telemetry.windows_s, default=0.0)
     score = idle_score(snapshot, policy, observation.now_s)
     idle = score.owned_gpus + score.borrowed_gpus
+    held = rollups(snapshot, ("tenant",))["tenant"].held_units / GPU_UNITS
     known = np.flatnonzero(score.judged_gpus > 0)
     rows = [
         {
             "name": snapshot.names.tenants[at],
+            "held_gpus": float(held[at]),
             "judged_gpus": float(score.judged_gpus[at]),
             "idle_guaranteed_gpus": float(score.owned_gpus[at]),
             "idle_borrowed_gpus": float(score.borrowed_gpus[at]),
             "idle_gpu_h": float(idle[at]) * window_s / HOUR_S,
-            "score_ratio": float(idle[at] / score.judged_gpus[at]),
+            "score_ratio": float(idle[at] / held[at]),
         }
         for at in known[np.argsort(-idle[known], kind="stable")].tolist()
     ]

@@ -34,6 +34,7 @@ def test_idle_gpus_are_split_by_the_guarantee() -> None:
         "tenants": [
             {
                 "name": "t0",
+                "held_gpus": 4.0,
                 "judged_gpus": 4.0,
                 "idle_guaranteed_gpus": 2.0,
                 "idle_borrowed_gpus": 2.0,
@@ -42,6 +43,7 @@ def test_idle_gpus_are_split_by_the_guarantee() -> None:
             },
             {
                 "name": "t1",
+                "held_gpus": 2.0,
                 "judged_gpus": 2.0,
                 "idle_guaranteed_gpus": 0.0,
                 "idle_borrowed_gpus": 0.0,
@@ -56,8 +58,8 @@ def test_the_table_has_the_tenants_with_idle_work() -> None:
     """Most idle GPUs first; tenants at work are not listed."""
     assert idle_lines(scene({4: WORK, 5: WORK}), QUICK) == [
         "idle work over 30 min:",
-        "             judged GPUs  idle, guaranteed  idle, borrowed  idle GPU-h    score",
-        "  tenant t0            4                 2               2         2.0  100.0 %",
+        "             held GPUs  judged  idle, guaranteed  idle, borrowed  idle GPU-h    score",
+        "  tenant t0          4       4                 2               2         2.0  100.0 %",
     ]
 
 
