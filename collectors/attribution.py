@@ -66,6 +66,9 @@ def attribute(owned: Owned) -> tuple[Attribution, ...]:
         seen[0], seen[1] = float(np.fmax(seen[0], util)), float(np.fmax(seen[1], memory))
     rows: list[Attribution] = []
     for entity, owners in use.items():
+        named = {(namespace, pod) for namespace, pod, container in owners if container}
+        for namespace, pod in named:  # another scrape job may leave the container out
+            owners.pop((namespace, pod, ""), None)
         shares = _shares(np.array(list(owners.values())))
         several = len(owners) > 1
         rows.extend(

@@ -257,6 +257,8 @@ class Scanner:
             labels.get("container") or labels.get("container_name", ""),
         )
         exported = tuple(labels.get(f"exported_{name}", "") for name in ("namespace", "pod", "container"))
+        if exported[1] and not exported[0]:  # only labels that the target has too are renamed
+            exported = (plain[0], exported[1], exported[2] or plain[2])
         self._owner.append(((exported[0], exported[1], exported[2]), plain))
         target = (labels.get("job", ""), labels.get("instance") or node)
         self._target.append(target)

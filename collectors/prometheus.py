@@ -381,8 +381,9 @@ class PrometheusCollector:
         self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float, window: WindowAnswer
     ) -> None:
         """Note the entities whose counters stand at 0 in the shortest window while GPU_UTIL says that kernels run."""
-        means = self._table(pool, site, now_s, [dcgm.FIELDS[203]], promql.mean_query, width)
-        means |= {number: column for number, column in window.mean.items() if number in PROFILED and number != 203}
+        means = {number: column for number, column in window.mean.items() if number in PROFILED}
+        if 203 not in means:  # the better counters count for all
+            means |= self._table(pool, site, now_s, [dcgm.FIELDS[203]], promql.mean_query, width)
         if 203 in means and len(means) > 1:
             size = len(self._entities.ids)
             cleaned = {

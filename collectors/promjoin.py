@@ -70,11 +70,9 @@ class PodJoin:
                 for style in site.styles:
                     for row in self._rows(promql.owner_query(site, name, style), now_s):
                         entity = dcgm.entity_id(_uuid(row), row.metric.GPU_I_ID)
-                        owner = tuple(
-                            str(getattr(row.metric, n)) for n in (style.namespace, style.pod, style.container)
-                        )
+                        owner = promql.owner_of(row.metric, style)
                         cleaned, _ = dcgm.clean(field, np.array(float(row.value[1])))
-                        use = rows.setdefault((entity, (owner[0], owner[1], owner[2])), [np.nan, np.nan])
+                        use = rows.setdefault((entity, owner), [np.nan, np.nan])
                         use[place] = float(np.fmax(use[place], cleaned))
         table = np.array(list(rows.values())).reshape(-1, 2)
         return attribute(Owned(tuple(e for e, _ in rows), tuple(p for _, p in rows), table[:, 0], table[:, 1]))

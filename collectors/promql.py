@@ -153,13 +153,25 @@ def owner_query(site: Site, name: str, style: Style) -> str:
     """Latest value by entity and container, of the series of one style; 90 s back, so that a pod that has gone
     disappears soon.
 
-    A plain label that the target itself has names the pod of the exporter.
+    A plain label that the target itself has names the pod of the exporter. Prometheus renames only the labels that the
+    target has too.
     """
-    labels = ", ".join((*site.uuid_labels, "GPU_I_ID", style.namespace, style.pod, style.container))
+    owner = (style.namespace, style.pod, style.container)
+    also = (PLAIN.namespace, PLAIN.container) if style == EXPORTED else ()
+    labels = ", ".join((*site.uuid_labels, "GPU_I_ID", *owner, *also))
     before = [matcher(each.pod, "=", "") for each in site.styles[: site.styles.index(style)]]
     parts = ",".join((*site.matchers, *before, matcher(style.pod, "!=", "")))
     own = f" unless on (job, instance, namespace, pod) up{{{','.join(site.matchers)}}}" if style == PLAIN else ""
     return f"max by ({labels}) (last_over_time({name}{{{parts}}}[90s]){own})"
+
+
+def owner_of(labels: Labels, style: Style) -> tuple[str, str, str]:
+    """Namespace, pod and container in an answer to `owner_query`."""
+    if style == EXPORTED:
+        if labels.exported_namespace:
+            return labels.exported_namespace, labels.exported_pod, labels.exported_container
+        return labels.namespace, labels.exported_pod, labels.exported_container or labels.container
+    return getattr(labels, style.namespace), getattr(labels, style.pod), getattr(labels, style.container)
 
 
 def place_query(site: Site, name: str) -> str:

@@ -38,7 +38,7 @@ def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dic
         node = node_of.get(each.host)
         if node is not None:
             parts = boards[node].setdefault(each.uuid, [])
-            if each.gi_id:
+            if each.gi_id and all(each.gi_id != known.gi_id for known in parts):  # two jobs may name the host otherwise
                 parts.append(each)
     return {
         node: tuple(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from autopilot.core.intake.assemble import assemble
@@ -10,7 +12,10 @@ from collectors.attribution import Attribution, Sighting, Sightings
 from collectors.exporter import ExporterCollector, Target
 from tests.kits.exporter_text import Device, render
 from tests.kits.kube_objects import node, pod
+from tests.kits.stored import Scraped, StoredCollector
 from tests.unit.collectors.kubernetes.view import Seen, held, reasons
+
+START_S = 1_700_000_000.0
 
 
 class Sees:
@@ -61,6 +66,34 @@ def test_instances_are_joined_by_their_ids() -> None:
     assert seen[0].instances.id.tolist() == ["GPU-a/7", "GPU-a/8"]
     assert sorted(seen[0].instances.start.tolist()) == [0, 4]
     assert held(seen, "team/p") == ["GPU-a/8"]
+
+
+def test_what_two_scrape_jobs_say_otherwise_counts_once() -> None:
+    """The second has the address for the host, and no label of the container. `exporter-b` is its own pod."""
+    texts = [
+        render(
+            [Device("GPU-a", gi_id=str(7 + k), profile="3g.40gb", pod="p" if k else "") for k in range(2)], node="n1"
+        ),
+        render(
+            [Device("GPU-a", gi_id=str(7 + k), profile="3g.40gb", pod="p" if k else "") for k in range(2)], node="ip-7"
+        ),
+    ]
+    texts[1] = texts[1].replace('container="main",', "")
+    targets = [
+        Scraped(partial(_always, text), {"job": f"gpu-{place}", "instance": f"{place}", "pod": f"exporter-{place}"})
+        for place, text in enumerate(texts)
+    ]
+    source = StoredCollector(targets, START_S, joins=True, workers=1)
+    source.collect(START_S + 60.0)
+    cut = node("n1", 1, capacity={"nvidia.com/gpu": "0", "nvidia.com/mig-3g.40gb": "2"})
+    pods = pod("p", 1, node="n1", namespace="team-a", resource="nvidia.com/mig-3g.40gb")
+    seen = Seen(cut, pods, hardware=source).tables()
+    assert seen[0].instances.id.tolist() == ["GPU-a/7", "GPU-a/8"]
+    assert held(seen, "team-a/p") == ["GPU-a/8"]
+
+
+def _always(text: str, _: float) -> str:
+    return text
 
 
 def test_containers_that_share_one_gpu_each_hold_a_part_of_it() -> None:
