@@ -90,7 +90,7 @@ RECORDINGS: dict[str, tuple[Recording, ...]] = {
         Recording(
             "cluster:gpu_autopilot_telemetry_coarse:ratio",
             'sum by (cluster) (max by (cluster, quality) (gpu_autopilot_telemetry_gpus{quality=~"gr_engine|gpu_util"}))'
-            ' / sum by (cluster) (max by (cluster, quality) (gpu_autopilot_telemetry_gpus{quality!="none"}))',
+            " / sum by (cluster) (max by (cluster, quality) (gpu_autopilot_telemetry_gpus))",
         ),
     ),
 }

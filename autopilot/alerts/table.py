@@ -53,7 +53,7 @@ MEANING_OF_THRESHOLDS: dict[str, str] = {
     "coverage_slack_ratio": "promised coverage - delivered coverage",
     "lost_ratio": "progress lost by stops / GPU time handed out, within 6 h",
     "missing_ratio": "GPUs without fresh telemetry / all GPUs",
-    "coarse_ratio": "measured GPUs without SM activity / measured GPUs",
+    "coarse_ratio": "GPUs that are measured without SM activity / all GPUs",
     "collector_age_seconds": "age of the newest data of a collector",
     "tick_age_seconds": "time since the last tick",
     "watch_restarts": "restarts of the watch of one kind within 15 min",
@@ -365,7 +365,7 @@ ALERTS: tuple[Alert, ...] = (
         for_s=1800,
         keep_firing_s=600,
         summary="GPUs are measured without SM activity.",
-        description="{{ $value | humanizePercentage }} of the measured GPUs report only a duty cycle or engine "
+        description="{{ $value | humanizePercentage }} of the GPUs report only a duty cycle or engine "
         "activity. What relies on their activity is estimated.",
         dashboard="gpu-autopilot-autopilot",
     ),
