@@ -235,11 +235,13 @@ CASES: dict[str, AlertCase] = {
     "GPUAutopilotSignalQualityDegraded": AlertCase(
         {QUALITY["gpu_util"]: 20, QUALITY["sm_active"]: 80, QUALITY["none"]: 0},
         {QUALITY["gpu_util"]: 9, QUALITY["sm_active"]: 91, QUALITY["none"]: 0},
-        "20% of the measured GPUs report only a duty cycle or engine activity. What relies on their activity is "
-        "estimated.",
+        "20% of the GPUs report only a duty cycle or engine activity. What relies on their activity is estimated.",
         fires_m=31,
         resolves_m=12,
-        quiet=({QUALITY["gpu_util"]: 0, QUALITY["sm_active"]: 0, QUALITY["none"]: 100},),
+        quiet=(
+            {QUALITY["gpu_util"]: 0, QUALITY["sm_active"]: 0, QUALITY["none"]: 100},
+            {QUALITY["gpu_util"]: 9, QUALITY["sm_active"]: 9, QUALITY["none"]: 82},
+        ),
     ),
     "GPUAutopilotSignalMissing": AlertCase(
         {QUALITY["none"]: 20, QUALITY["sm_active"]: 80},
