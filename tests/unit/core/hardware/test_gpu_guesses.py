@@ -42,7 +42,7 @@ def test_family_and_memory_tell_products_apart(label: str, memory_mib: int, name
         pytest.param("NVIDIA-A100-NEW", 0, id="two sizes, and the memory is not known"),
         pytest.param("NVIDIA-A100-NEW", 49152, id="no size of the family"),
         pytest.param("NVIDIA-H100-48GB", 0, id="a size that the family does not have"),
-        pytest.param("NVIDIA-A1000", 0, id="a family that only begins alike"),
+        pytest.param("NVIDIA-L400", 46068, id="a family that only begins alike"),
     ],
 )
 def test_what_fits_nothing_or_several_is_unknown(label: str, memory_mib: int) -> None:
