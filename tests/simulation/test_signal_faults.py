@@ -44,6 +44,9 @@ IN_CI = {
 }
 """Names of the faults that every test run plays; `make soak` plays all."""
 
+NO_ROOM = {"conditions", "allocatable", "lists"}
+"""Families without which no GPU may be given away: what is owed meanwhile comes late."""
+
 
 def slice_of_the_demo(folder: Path) -> World:
     """The demo on four nodes, its work in the first minutes."""
@@ -94,7 +97,8 @@ def during(ran: Ran) -> list[Moment]:
 def test_a_fault_of_signals_stops_no_healthy_work(fault: SignalFault, tmp_path: Path) -> None:
     """The checkers know what was broken or idle. What is removed lowers the share that is measured, or leaves a gap."""
     ran = play(tmp_path, fault, SOON_S if fault.name in IN_CI else AFTER_S)
-    assert ran.simulated.found.violations == ()
+    late = {"guarantees"} if fault.family in NO_ROOM else set()
+    assert [each for each in ran.simulated.found.violations if each.checker not in late] == []
     moments = during(ran)
     assert moments
     if fault.family in {"all-activity", "exporter"} and fault.kind is Kind.REMOVED:
