@@ -18,7 +18,7 @@ def yields(batch: Batch) -> bool:
     """Whether a batch has any data: a value, an object, or an error code. Empty tables and tables of NaN have none."""
     telemetry, services = batch.telemetry, batch.services
     return bool(
-        (telemetry is not None and (np.isfinite(telemetry.mean).any() or (telemetry.samples > 0).any()))
+        (telemetry is not None and ((telemetry.samples > 0).any() or np.isfinite(telemetry.mean).any()))
         or (services is not None and len(services.service))
         or (batch.errors is not None and len(batch.errors.entity_ids))
         or (batch.inventory is not None and len(batch.inventory.nodes.id))
