@@ -252,7 +252,8 @@ class PrometheusCollector:
         if not site.jobs:
             return
         try:
-            names = [row.metric.instance for row in self._fetch(promql.down_query(site), now_s).rows]
+            rows = self._fetch(promql.down_query(site), now_s).rows
+            names = list(dict.fromkeys(row.metric.instance for row in rows))
         except _BAD as error:
             self._gap("", "", f"cannot determine which targets are down: {reason_of(error)}")
             return
