@@ -18,12 +18,15 @@ NOT_EVICTED = {
 values that say so, as regular expressions.
 """
 
+_NAMES = frozenset(NOT_EVICTED)
+
 
 def stays(*found: Mapping[str, str] | None) -> bool:
     """Whether annotations or labels say so."""
-    return any(
-        re.fullmatch(NOT_EVICTED[name], values[name].strip().lower()) is not None
-        for values in found
-        if values and not NOT_EVICTED.keys().isdisjoint(values)
-        for name in NOT_EVICTED.keys() & values.keys()
-    )
+    for values in found:
+        if not values or _NAMES.isdisjoint(values):
+            continue
+        for name in _NAMES & values.keys():
+            if re.fullmatch(NOT_EVICTED[name], values[name].strip().lower()):
+                return True
+    return False

@@ -57,6 +57,7 @@ class Nodes:
     unreadable: Unreadable = field(default_factory=Unreadable)
     version: int = 0  # rises with every change that the tables show
     gaps: tuple[Gap, ...] = ()
+    barred: dict[str, str] = field(default_factory=dict)  # why a node takes no decision: a layer shares its GPUs
     foreign: dict[str, tuple[str, str]] = field(default_factory=dict)  # resource and maker of accelerators not read
     deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
     _owner: dict[str, str] = field(default_factory=dict)  # the node of each GPU that a source names
@@ -127,11 +128,6 @@ class Nodes:
             if found is not None:
                 self._see(found, again=True)
 
-    def barred(self, node: str) -> str:
-        """Why a node takes no decision, since a layer shares its GPUs; "" where none does."""
-        slots = self.slots.get(node)
-        return slots.facts.barred if slots is not None else ""
-
     def gpu_mib(self, node: str) -> int:
         """The memory of a GPU of a node; 0 where that is not known."""
         slots = self.slots.get(node)
@@ -200,6 +196,9 @@ class Nodes:
         if slots is not None and slots.facts == facts and not labels_changed and not again:
             return
         self.version += 1
+        self.barred.pop(name, None)
+        if facts.barred:
+            self.barred[name] = facts.barred
         gpus = self._gpus(facts)
         if slots is None:
             slots = self.slots[name] = Slots(facts, gpus)
@@ -228,6 +227,7 @@ class Nodes:
 
     def _forget(self, name: str, *, reported: bool) -> None:
         self.objects.pop(name, None)
+        self.barred.pop(name, None)
         self.hints.forget(name)
         slots = self.slots.pop(name, None)
         if slots is None:

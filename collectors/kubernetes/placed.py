@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +13,8 @@ from collectors.kubernetes.gangs import PodFacts
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.lent import Lent
 from collectors.kubernetes.parts import NO_PARTS, Parts
+
+NOBODY: AbstractSet[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -27,10 +30,10 @@ class Holdings:
         """Parts of GPUs are asked for by memory, too."""
         self.lent = Lent(self.nodes.gpu_mib)
 
-    def put(self, found: PodFacts) -> set[str]:
+    def put(self, found: PodFacts) -> AbstractSet[str]:
         """Book the GPUs of a pod, or give them back; the gangs that are to be looked at again."""
         uid, node, parts = found.pod.metadata.uid, found.pod.spec.node_name, found.parts
-        asks, touched = found.holds and found.ask.any_gpu, set[str]()
+        asks, touched = found.holds and found.ask.any_gpu, NOBODY
         if parts is not NO_PARTS or uid in self.lent:
             touched = self._lend(uid, node, parts if asks else NO_PARTS)
         if asks and not parts.gpus:
@@ -41,13 +44,13 @@ class Holdings:
             self.nodes.take(self._holding.pop(uid)[1], uid)
         return touched
 
-    def drop(self, uid: str) -> set[str]:
+    def drop(self, uid: str) -> AbstractSet[str]:
         """A pod is gone; the gangs that are to be looked at again."""
         if uid in self._holding:
             self.nodes.take(self._holding.pop(uid)[1], uid)
-        return self._lend(uid, "", NO_PARTS) if uid in self.lent else set()
+        return self._lend(uid, "", NO_PARTS) if uid in self.lent else NOBODY
 
-    def _lend(self, uid: str, node: str, parts: Parts) -> set[str]:
+    def _lend(self, uid: str, node: str, parts: Parts) -> AbstractSet[str]:
         changed = self.lent.put(uid, node, parts)
         self.nodes.given += bool(changed)
         return {self.pods[each].key for each in changed if each in self.pods}

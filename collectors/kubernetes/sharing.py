@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from autopilot.contract.notes import shown
@@ -20,6 +20,7 @@ from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import MIG, SUFFIX, is_gpu
 from collectors.kubernetes.gangs import PodFacts
 from collectors.kubernetes.lent import Lent
+from collectors.kubernetes.parts import NO_PARTS
 from collectors.kubernetes.wire import REGISTERS, Meta, Node
 
 GKE = "cloud.google.com/gke-"
@@ -108,20 +109,19 @@ def vendor_of(node: Node) -> tuple[str, str]:
     return "", ""
 
 
-def why_alone(pods: Iterable[PodFacts], barred: Callable[[str], str], lent: Lent) -> str:
-    """Why the work of these pods is left alone; "" where no layer shares its GPUs. `barred`: why a node is."""
+def why_alone(pods: Iterable[PodFacts], barred: Mapping[str, str], lent: Lent) -> str:
+    """Why the work of these pods is left alone; "" where no layer shares its GPUs. `barred`: why nodes are, by name."""
     for each in pods:
-        if why := _by_kai(each, lent):
+        if each.parts is not NO_PARTS and (why := _by_kai(each, lent)):
             return why
-        node = each.pod.spec.node_name if each.holds and each.ask.any_gpu else ""
-        if node and (why := barred(node)):
-            return f"on node {node} {why}"
+        if barred and each.holds and (why := barred.get(each.pod.spec.node_name, "")) and each.ask.any_gpu:
+            return f"on node {each.pod.spec.node_name} {why}"
     return ""
 
 
 def apart(pods: Iterable[PodFacts], lent: Lent) -> bool:
     """Whether one of these pods uses a part of a GPU and it is not known which GPU that is."""
-    return any(each.holds and each.parts.asked and not lent.joined(each.pod.metadata.uid) for each in pods)
+    return any(each.parts.asked and each.holds and not lent.joined(each.pod.metadata.uid) for each in pods)
 
 
 def _by_kai(found: PodFacts, lent: Lent) -> str:
