@@ -82,7 +82,8 @@ def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
     cuts = [Gpu(facts.uuid(whole + at), whole + at, mig=True, parts=each) for at, each in enumerate(layouts)]
     if problems:  # on which of them is what was not laid out, is not known
         cuts = [replace(gpu, usable=False) for gpu in cuts]
-    return (*(Gpu(facts.uuid(index), index) for index in range(whole)), *cuts), problems
+    names = facts.uuids or [f"{facts.name}:gpu{index}" for index in range(whole)]
+    return (*(Gpu(names[index], index) for index in range(whole)), *cuts), problems
 
 
 def joined(facts: NodeFacts, known: tuple[Gpu, ...], before: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

@@ -72,8 +72,10 @@ def lacking_pods(gang: Gang, members: int, least: int, holding: Sequence[PodFact
 
     0 for Jobs with more completions than pods: they go on with fewer.
     """
+    if not holding or len(holding) >= least:
+        return 0
     there = len(holding) + sum(each.pod.status.phase == "Succeeded" for each in gang.pods.values())
-    return max(members - there, 0) if holding and there < least and _together(gang) else 0
+    return max(members - there, 0) if there < least and _together(gang) else 0
 
 
 def _together(gang: Gang) -> bool:

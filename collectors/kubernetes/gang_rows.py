@@ -121,7 +121,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     unclear += (("unreadable", left),) if left else ()
     shared = cluster.shared(gang)
     unclear += (("sharing", shared),) if shared else ()
-    if not shapes or cluster.apart(gang):
+    if not shapes or (shared and cluster.apart(gang)):
         return GangRow({}, problems=unclear) if unclear else None
     why = "" if holding else _elsewhere(gang, cluster)
     if why:

@@ -19,7 +19,7 @@ from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.parts import NO_PARTS, Parts, parts_of
 from collectors.kubernetes.serving import SET_NAME, serves
-from collectors.kubernetes.wire import Meta, Pod, PodSpec, seconds_of
+from collectors.kubernetes.wire import NOTHING, Meta, Pod, PodSpec, seconds_of
 from collectors.kueue.wire import Workload
 
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -96,30 +96,30 @@ class Gang:
 def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
     """The gang of a pod, its request and its service. `claimed`: what it has or asks for by resource claims."""
     meta = pod.metadata
-    namespace, owner = meta.namespace, meta.owner
+    namespace, owner, labels = meta.namespace, meta.owner, meta.labels or NOTHING
     ask, parts = ask_of(pod.spec).beside(claimed), parts_of(meta)
     if parts is not NO_PARTS:
         ask = parts.beside(ask, bound=bool(pod.spec.node_name))
     key, name, service, daemon = f"uid/{meta.uid}", meta.name, "", False
-    group = meta.label(KUEUE_GROUP)
-    if meta.label(SET_NAME):
-        name = f"{meta.label(SET_NAME)}-{meta.label(SET_INDEX) or '0'}"
+    group = labels.get(KUEUE_GROUP, "")
+    if labels.get(SET_NAME, ""):
+        name = f"{labels.get(SET_NAME, '')}-{labels.get(SET_INDEX, '') or '0'}"
         key = f"set/{namespace}/{name}"
     elif group:
         key, name = f"group/{namespace}/{group}", group
-    elif meta.label(JOBSET_NAME):
-        name, uid = meta.label(JOBSET_NAME), meta.label(JOBSET_UID)
+    elif labels.get(JOBSET_NAME, ""):
+        name, uid = labels.get(JOBSET_NAME, ""), labels.get(JOBSET_UID, "")
         key = f"uid/{uid}" if uid else f"set/{namespace}/jobset/{name}"
-    elif gang := next((value for each in PODGANG if (value := meta.label(each))), ""):
+    elif gang := next((value for each in PODGANG if (value := labels.get(each, ""))), ""):
         key, name = f"set/{namespace}/podgang/{gang}", gang
     elif owner is None:
-        found = next((value for each in OTHER_GROUPS if (value := meta.label(each) or meta.note(each))), "")
+        found = next((value for each in OTHER_GROUPS if (value := labels.get(each, "") or meta.note(each))), "")
         native = pod.spec.scheduling_group
         found = found or (native.pod_group_name or "" if native is not None else "")
         if found:
             key, name = f"group/{namespace}/{found}", found
     elif owner.kind == "ReplicaSet":
-        service = f"Deployment/{owner.name.removesuffix('-' + meta.label(HASH))}"
+        service = f"Deployment/{owner.name.removesuffix('-' + labels.get(HASH, ''))}"
     elif owner.kind == "StatefulSet":
         service = f"StatefulSet/{owner.name}"
     elif owner.kind == "DaemonSet":
@@ -181,9 +181,12 @@ def lost_job(gang: Gang) -> bool:
 
 def serves_apart(gang: Gang, service_row: Callable[[str, str], int]) -> bool:
     """Whether it serves and is no replica of a service that is known as one: those have rules of their own."""
-    first = next(iter(gang.pods.values()), None)
-    if first is None or not any(each.serves or each.fronted for each in gang.pods.values()):
+    for each in gang.pods.values():
+        if each.serves or each.fronted:
+            break
+    else:
         return False
+    first = next(iter(gang.pods.values()))
     return not first.service or service_row(gang.namespace, first.service) < 0
 
 
@@ -209,7 +212,8 @@ def aliases_of(workload: Meta) -> tuple[tuple[str, str], ...]:
 
 def alias_of(pod: Meta) -> tuple[str, str]:
     """By what a pod knows its Workload: Kueue's annotation, else a JobSet without uid. Namespace, and name or ""."""
-    jobset = pod.label(JOBSET_NAME) if not pod.label(JOBSET_UID) else ""
+    labels = pod.labels or NOTHING
+    jobset = labels.get(JOBSET_NAME, "") if not labels.get(JOBSET_UID) else ""
     return pod.namespace, pod.note(KUEUE_WORKLOAD) or (f"jobset/{jobset}" if jobset else "")
 
 

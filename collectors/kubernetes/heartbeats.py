@@ -41,7 +41,7 @@ def unread_times(holding: Iterable[PodFacts]) -> tuple[tuple[str, str], ...]:
     """The annotations of pods that should be times and are none, as notes."""
     found: dict[str, str] = {}
     for each in holding:
-        for name in (HEARTBEAT, PREFIX + LAST_CHECKPOINT):
+        for name in (HEARTBEAT, PREFIX + LAST_CHECKPOINT) if each.pod.metadata.annotations else ():
             text = each.pod.metadata.note(name)
             if text and not _is_time(text):
                 found.setdefault(name, f"{name}={shown(text)} is no time in seconds since 1970; it does not count")

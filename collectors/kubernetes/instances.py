@@ -47,10 +47,10 @@ class _Cut:
 
 def agreed(facts: NodeFacts, known: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], Problems]:
     """The GPUs that a source names, with the instances that the node has. Problems are (signal, reason)."""
+    if facts.by_claims or not (facts.profiles or any(gpu.parts for gpu in known)):
+        return known, ()
     want = Counter(dict(facts.profiles))
     have = Counter(part.profile for gpu in known for part in gpu.parts)
-    if facts.by_claims or have == want == Counter():
-        return known, ()
     missing = len(known) < facts.gpus  # the others may have the rest
     if all(part.start >= 0 for gpu in known for part in gpu.parts):
         if have == want or (missing and have <= want):

@@ -63,7 +63,7 @@ class Lent:
 
     def only(self, pods: Iterable[str]) -> bool:
         """Whether these pods are none but holders whose users are joined: then they are no work of their own."""
-        uids = list(pods)
+        uids = list(pods) if self._known else []
         return bool(uids) and all(
             uid in self._known and bool(self._known[uid][1].holds_for) and self.joined(uid) for uid in uids
         )

@@ -369,12 +369,8 @@ def _counts(
         plugged = labelled
     cut = gpus - plugged if profiles or _may_be_bare(node) else 0
     if profiles and cut <= 0:
-        problems.append(
-            (
-                "allocatable",
-                f"it offers MIG instances, and all its {gpus} GPUs as whole ones; the instances do not count",
-            )
-        )
+        text = f"it offers MIG instances, and all its {gpus} GPUs as whole ones; the instances do not count"
+        problems.append(("allocatable", text))
         profiles, cut = {}, 0
     if plugged + cut < gpus and not layer.barred:
         unlike = "; they are cut in unlike ways, which the MIG strategy single does not allow"
@@ -389,9 +385,10 @@ def _may_be_bare(node: Node) -> bool:
     """Whether GPUs that the device plugin does not have may be in MIG mode, without an instance: where a MIG manager
     was asked for a geometry.
     """
+    if node.metadata.label("nvidia.com/mig.strategy") != "mixed":
+        return False
     asked = node.metadata.label("nvidia.com/mig.config") not in {"", "all-disabled"}
-    asked = asked or bool(node.metadata.note(MIG_GEOMETRY)) or _recut(node) != Recut.SETTLED
-    return asked and node.metadata.label("nvidia.com/mig.strategy") == "mixed"
+    return asked or bool(node.metadata.note(MIG_GEOMETRY)) or _recut(node) != Recut.SETTLED
 
 
 def _shared(whole: int, gpus: int) -> int:
@@ -420,8 +417,10 @@ def _geometry(
     node: Node, gpus: int, cut: int, profiles: tuple[tuple[str, int], ...]
 ) -> tuple[tuple[tuple[str, int], ...] | None, ...]:
     """The geometry of each GPU that the autopilot left on the node, where the node offers exactly that; else ()."""
+    if not node.metadata.note(MIG_GEOMETRY):
+        return ()
     try:
-        found = read_json(node.metadata.note(MIG_GEOMETRY) or "null")
+        found = read_json(node.metadata.note(MIG_GEOMETRY))
         each = tuple(None if part is None else tuple(sorted(part.items())) for part in found or ())
         sums = Counter[str]()
         for part in each:
@@ -446,5 +445,5 @@ def _followed(node: Node) -> bool:
 
     The manager reports success before the device plugin offers the new instances; until then the node offers none.
     """
-    record = read_record(node.metadata.note(EFFECT))
+    record = read_record(node.metadata.note(EFFECT)) if node.metadata.note(EFFECT) else {}
     return record.get("kind") == "recut" and record.get("step") == "set"

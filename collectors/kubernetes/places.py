@@ -207,10 +207,12 @@ class Slots:
 
     def _allocated(self, ask: Ask, taken: Mapping[tuple[int, int], int]) -> tuple[Held, ...] | None:
         """The parts of GPUs that a layer names for a pod, if there are such GPUs and no others hold these parts."""
-        at = {gpu.uuid: gpu.index for gpu in self.gpus if not gpu.mig} if ask.named else {}
+        if not ask.named:
+            return None
+        at = {gpu.uuid: gpu.index for gpu in self.gpus if not gpu.mig}
         found = [(at.get(uuid, -1), -1, self.facts.part_milli(memory_mib)) for uuid, memory_mib in ask.named]
         free = all(index >= 0 < milli and taken.get((index, -1), 0) + milli <= GPU_MILLI for index, _, milli in found)
-        return tuple(found) if found and free else None
+        return tuple(found) if free else None
 
     def _named(
         self, ask: Ask, pinned: tuple[str, ...], taken: Mapping[tuple[int, int], int]

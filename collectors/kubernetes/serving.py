@@ -5,8 +5,10 @@ What serves idles while no request comes, so it never counts as hung.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from autopilot.core.model.objects import ServingRole
-from collectors.kubernetes.wire import Meta
+from collectors.kubernetes.wire import NOTHING, Meta
 
 SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 POD_GROUP_SERVES = "kueue.x-k8s.io/pod-group-serving"
@@ -79,6 +81,13 @@ def serves(meta: Meta) -> bool:
     owner = meta.owner
     if owner is not None and owner.kind in OWNERS:
         return True
-    if meta.label(CREATED_BY) == "RayService" or meta.label(COMPONENT).lower() in COMPONENTS:
+    labels = meta.labels or NOTHING
+    if labels.get(CREATED_BY) == "RayService" or labels.get(COMPONENT, "").lower() in COMPONENTS:
         return True
-    return any(key.startswith(KEYS) for values in (meta.labels, meta.annotations) for key in values or ())
+    return _marked(tuple(labels)) or (bool(meta.annotations) and _marked(tuple(meta.annotations or ())))
+
+
+@lru_cache(maxsize=4096)
+def _marked(keys: tuple[str, ...]) -> bool:
+    """Whether a serving system wrote one of these labels or annotations; pods of one template have the same."""
+    return any(key.startswith(KEYS) for key in keys)

@@ -17,7 +17,7 @@ from autopilot.contract.notes import shown
 from autopilot.core.hardware.mig_profiles import find_profile_name
 from autopilot.core.model.snapshot import GPU_MILLI
 from collectors.kubernetes import quantity
-from collectors.kubernetes.asks import MIG, SUFFIX, is_gpu
+from collectors.kubernetes.asks import GPU, MIG, SUFFIX, is_gpu
 from collectors.kubernetes.gangs import PodFacts
 from collectors.kubernetes.lent import Lent
 from collectors.kubernetes.parts import NO_PARTS
@@ -205,9 +205,9 @@ def _gke(meta: Meta) -> Layer | None:
 def _renamed(node: Node) -> Layer | None:
     """GPUs that feature discovery counts, and that the node offers under a name that is not known."""
     capacity = node.status.capacity or {}
-    if not quantity.whole(node.metadata.label(COUNT)) or any(
-        is_gpu(name) and quantity.parse(value) for name, value in capacity.items()
-    ):
+    if quantity.parse(capacity.get(GPU, "0")) or not quantity.whole(node.metadata.label(COUNT)):
+        return None
+    if any(is_gpu(name) and quantity.parse(value) for name, value in capacity.items()):
         return None
     names = sorted(
         name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from autopilot.core.hardware.gpu_products import find_product, product_key
@@ -73,6 +74,7 @@ _BY_LABEL = {product_key(label): model for model in MODELS for label in (model.n
 _BY_PCI_ID = {device_id[2:6].lower(): model for model in MODELS for device_id in model.pci_device_ids}
 
 
+@lru_cache(maxsize=4096)
 def find_gpu_model(name: str) -> GpuModel | None:
     """The facts of a GPU model, or None when it is unknown or cannot do MIG (V100, T4, L40S, ...).
 
