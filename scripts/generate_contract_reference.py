@@ -102,9 +102,11 @@ queues have guarantees ([the rule](decisions/0014-protection.md)):
 - Protected work starts only inside the guarantee of its queue. It does not borrow.
 - Protection is fixed at the start. A later change of these annotations counts for what the queue is guaranteed at
   once, after the work that started protected, and for borrowed GPUs from the next start on.
-- On borrowed GPUs a later change, and an opt-out at any time, holds until the owner of the GPUs returns: then the work
-  is stopped with a checkpoint, like other work that borrows. Work that opted out is not started again by the autopilot.
-  An Event `ProtectionLent` on the work tells its owner, once for each start.
+- What others start protected (Kueue without our AdmissionCheck, another scheduler) is judged when it is first seen to
+  run: what fits within the guarantee is protected as if we had started it, the rest runs on borrowed GPUs.
+- On borrowed GPUs a later change, protection that others started, and an opt-out at any time hold until the owner of
+  the GPUs returns: then the work is stopped with a checkpoint, like other work that borrows. Work that opted out is not
+  started again by the autopilot. An Event `ProtectionLent` on the work tells its owner, once for each start.
 - A running pod whose owner tells other controllers to leave it where it runs makes its job not `preemptible` while it
   runs (`cluster-autoscaler.kubernetes.io/safe-to-evict: "false"`, `karpenter.sh/do-not-disrupt`, before that
   `karpenter.sh/do-not-evict`, `descheduler.alpha.kubernetes.io/prefer-no-eviction`, `volcano.sh/preemptable: "false"`,

@@ -40,6 +40,8 @@ WORDS: Mapping[str, str] = {
     "later count for the next decision, and nothing more is stopped in their place",
     NoteCode.PROTECTION_LENT: "what {subject} declares protects it until the owner of its GPUs returns, because they "
     "are above the guarantee of its queue; from its next start on it is protected inside that guarantee",
+    NoteCode.PROTECTION_KEPT: "protected work of queue {subject} held {gpus:GPU} above its guarantee before the "
+    "autopilot saw work start; its protection holds against the owner of these GPUs, until its next start",
     NoteCode.ADVANCE_HELD: "advance reservation {subject} holds {gpus:GPU}; what is not used is released in {value}",
     NoteCode.ADVANCE_NOT_FREE: "advance reservation {subject} holds {gpus:GPU}, {not_free} of them not free yet; what "
     "is not used is released in {value}",

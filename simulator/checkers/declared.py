@@ -1,8 +1,8 @@
 """What owners declare about their work, as a checker sees it: what is protected, and how far that goes.
 
 Work that is protected counts against the guarantee of its queue, whatever protects it. Work that started protected
-comes first, then what was declared protected while it ran, in this order. What of the latter, and of work that opted
-out, does not fit is lent. Amounts are thousandths of a GPU.
+comes first, then, in this order, what was declared protected while it ran, and what somebody else started protected
+where it did not fit. What of these, and of work that opted out, does not fit is lent. Amounts are thousandths of a GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simulator.checkers.base import World
 from simulator.checkers.owners import MILLI, Owners
 from simulator.world.facts import Declared, Started
 
-STARTED, LATE = 0, 1
+STARTED, NEW, LATE = 0, 1, 2
 
 
 class Declarations:
@@ -26,7 +26,7 @@ class Declarations:
         self._model_of: list[int] = nodes.gpu_model[gpus.node].tolist()
         self._world, self._owners = world, owners
         self._out = set(world.rules.excluded)
-        self._turn: dict[int, tuple[int, int]] = {}  # STARTED or LATE, and a number that grows
+        self._turn: dict[int, tuple[int, int]] = {}  # STARTED, NEW or LATE, and a number that grows
         self._unprotected: set[int] = set()  # ran without protection since their start
         self._number = 0
 
@@ -52,13 +52,18 @@ class Declarations:
         return job in self._out
 
     def late(self, job: int) -> bool:
-        """Whether it was declared protected while it ran."""
+        """Whether it was declared protected while it ran, or did not fit when somebody else started it."""
         return self._turn.get(job, (STARTED, 0))[0] == LATE
 
-    def started(self, fact: Started) -> None:
-        """It holds GPUs, or goes on with more or fewer."""
-        if fact.job not in self._turn and fact.job not in self._unprotected:
-            self._note(fact.job)
+    def started(self, fact: Started, held: Mapping[int, Started]) -> None:
+        """It holds GPUs, or goes on with more or fewer. `held`: with this."""
+        job = fact.job
+        if job not in self._turn and job not in self._unprotected:
+            self._note(job)
+            if job in self._turn and not fact.effect:  # the controller did not start it
+                number = self._turn[job][1]
+                self._turn[job] = (NEW, number)
+                self._turn[job] = (LATE if job in self.lent(held) else STARTED, number)
 
     def stopped(self, job: int) -> None:
         """It holds none."""

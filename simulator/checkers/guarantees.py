@@ -90,7 +90,7 @@ class Guarantees(Checker):
             if queue in self._owed and self._looked_at(job):
                 self._instead += beyond
         self._held[job] = fact
-        self._declared.started(fact)
+        self._declared.started(fact, self._held)
         self._book(fact, 1)
 
     def on_stopped(self, fact: Stopped) -> None:

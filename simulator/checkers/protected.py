@@ -12,8 +12,9 @@ class Protected(Checker):
     """A contract makes no difference for sheltered work; it does for work that is merely not preemptible.
 
     What is protected above the guarantee of its queue is lent, and a contract may take it. It may also take what was
-    declared protected while it ran, while a queue on its path holds more than its guarantee. Work on failed or failing
-    hardware may be stopped whatever it is: that is for its own sake, and by contract.
+    declared protected while it ran, or started by somebody else where it did not fit, while a queue on its path holds
+    more than its guarantee. Work on failed or failing hardware may be stopped whatever it is: that is for its own sake,
+    and by contract.
     """
 
     name = "protected"
@@ -28,7 +29,7 @@ class Protected(Checker):
     def on_started(self, fact: Started) -> None:
         """It holds GPUs."""
         self._held[fact.job] = fact
-        self._declared.started(fact)
+        self._declared.started(fact, self._held)
         self._book(fact, 1)
 
     def on_stopped(self, fact: Stopped) -> None:

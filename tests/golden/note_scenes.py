@@ -59,6 +59,11 @@ def _protection_lent() -> Step:
     return decide(world("1x8", late, 5010.0, queues=queues, tick=1), EAGER, seen.memory)
 
 
+def _protection_kept() -> Step:
+    queues = tenants(("owner", 0, 8), ("guest", 0, 0))
+    return decide(world("1x8", [holds("g", 8, queue=2, preemptible=False)], 5000.0, queues=queues), EAGER)
+
+
 def _storm(record: StormRecord) -> Step:
     return decide(world("1x8", GANG, 660.0), EAGER, ControllerMemory(storms={"defragment": record}))
 
@@ -217,6 +222,7 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.VICTIM_CANNOT_SAVE: _victim_cannot_save,
     NoteCode.NO_TURN_TO_SAVE: _no_turn,
     NoteCode.PROTECTION_LENT: _protection_lent,
+    NoteCode.PROTECTION_KEPT: _protection_kept,
     NoteCode.STORM_BEGAN: lambda: _storm(StormRecord(((600.0, 61),), last_s=600.0)),
     NoteCode.STORM_ENDED: lambda: _storm(StormRecord(last_s=600.0 - 7200.0, since_s=-6000.0, events=61)),
     NoteCode.ACTION_CAPPED: lambda: _capped(POOR),

@@ -68,9 +68,9 @@ def come(job: int, at_s: float = 20.0) -> Fact:
     return Submitted(at_s, job)
 
 
-def runs(job: int, gpus: range, at_s: float = 10.0) -> tuple[Fact, Fact]:
-    """A job is submitted and starts at once."""
-    return Submitted(at_s, job), started(job, gpus, at_s)
+def runs(job: int, gpus: range, at_s: float = 10.0, effect: str = "e") -> tuple[Fact, Fact]:
+    """A job is submitted and starts at once. Without an effect somebody else starts it."""
+    return Submitted(at_s, job), started(job, gpus, at_s, effect=effect)
 
 
 FULL: list[Fact] = [*runs(GUEST_WIDE, range(8)), *runs(GUEST_WIDE + 1, range(8, 16))]
@@ -122,11 +122,12 @@ def test_what_is_not_owed_is_not_claimed(facts: list[Fact]) -> None:
 
 
 def test_work_that_started_protected_makes_no_room() -> None:
-    """Its queue has no guarantee; the same work without protection would yield."""
+    """Its queue has no guarantee; the same work without protection would yield, or if somebody else had started it."""
     queues = (queue(OWNER, 8), queue(RICH, 8))
     beside = [*runs(RICH_WIDE, range(8, 16)), come(WIDE)]
     assert found([*runs(SHELTERED, range(4)), *beside], queues) == []
     assert found([*runs(GUEST_PARTS, range(4)), *beside], queues) == LATE
+    assert found([*runs(SHELTERED, range(4), effect=""), *beside], queues) == LATE
 
 
 ONE_PLACE: list[Fact] = [

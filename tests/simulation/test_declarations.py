@@ -23,6 +23,7 @@ from autopilot.core.quota.ledger import QuotaLedger
 from autopilot.core.quota.protection import Starts, lent_rows
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
+from simulator.world.placing import find_spot
 from tests.simulation.kit import Ran, Setup, run
 
 CLUSTER = """
@@ -35,6 +36,8 @@ JOBS = """job_id,tenant,submit_s,duration_s,gpus
 a-0,a,10,600,8
 """
 OWNER, GRACE_S = -1, 120.0
+JUDGED, NOT_OURS = Starts.judged, {"effects"}
+"""NOT_OURS: the checker that objects to starts that the controller has not decided."""
 WITHIN_S = 1200.0
 """Time of an elastic guarantee, in place of a day."""
 
@@ -69,11 +72,13 @@ def played(
     gangs: int = 2,
     tree: str = CLUSTER,
     tenants: str = "b",
+    beside: bool = False,
 ) -> Ran:
     """A guest whose `gangs` fill two nodes declares this about them, by number and time; the owner comes at 10 s.
 
     `guest`: GPUs that are guaranteed to the guest. A time before the start is negative. Jobs are in the order of
     their arrival: the owner is the last. `tenants`: one letter for each queue of the guest, which take turns.
+    `beside`: another scheduler starts the work of the guest that waits at 4 s.
     """
     (folder / "cluster.yaml").write_text(tree.format(guest=guest), encoding="utf-8")
     rows = [f"b-{number},{tenants[number % len(tenants)]},0,72000,{16 / gangs:g}\n" for number in range(gangs)]
@@ -92,6 +97,8 @@ def played(
                 declare(0.0)
             else:
                 simulation.engine.at(at_s, declare)
+        if beside:
+            simulation.engine.at(4.0, partial(_start_all, simulation))
 
     return run(world, Setup(policy=short(policy), durations="exact", change=change))
 
@@ -104,6 +111,13 @@ def _declare(simulation: Simulation, job: int, declares: Declares, now_s: float)
         excluded=declares.excluded,
         slo_class=declares.slo_class,
     )
+
+
+def _start_all(simulation: Simulation, now_s: float) -> None:
+    for job in list(simulation.cluster.pending):
+        spot = find_spot(simulation.cluster.hardware, simulation.cluster.jobs.shape_of(job))
+        assert spot is not None
+        assert simulation.cluster.start(job, spot.gpus, now_s) is None
 
 
 def bound_s(policy: str) -> float:
@@ -189,6 +203,31 @@ def test_work_that_started_protected_inside_its_guarantee_is_never_taken(tmp_pat
     assert ran.violated == set()
 
 
+@pytest.mark.parametrize("policy", ["autopilot", "elastic"])
+@pytest.mark.parametrize("declares", PRODUCT, ids=str)
+def test_the_owner_runs_in_time_whatever_others_start(declares: Declares, policy: str, tmp_path: Path) -> None:
+    """Another scheduler starts what we would not: two protected gangs on borrowed GPUs."""
+    ran = played(tmp_path, policy, {0: (-1.0, declares), 1: (-1.0, declares)}, beside=True)
+    assert ran.cluster.first_start_s[OWNER] <= bound_s(policy)
+    assert ran.violated <= NOT_OURS
+
+
+def test_what_others_start_inside_the_guarantee_is_never_taken(tmp_path: Path) -> None:
+    """The first of two gangs fits there; the second one goes."""
+    ran = played(tmp_path, "autopilot", {0: (-1.0, FIRM), 1: (-1.0, FIRM)}, guest=8, beside=True)
+    assert (ran.cluster.evictions[0], ran.cluster.evictions[1]) == (0, 1)
+    assert ran.cluster.first_start_s[OWNER] <= bound_s("autopilot")
+    assert ran.violated == NOT_OURS
+
+
+def test_work_that_others_start_and_that_stays_is_caught(tmp_path: Path) -> None:
+    """Planted: what is seen to start protected is firm, whether it fits or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Starts, "judged", lambda starts, work, _lent, now_s: JUDGED(starts, work, (), now_s))
+        ran = played(tmp_path, "autopilot", {0: (-1.0, FIRM), 1: (-1.0, FIRM)}, beside=True)
+    assert ran.violated == {"guarantees", *NOT_OURS}
+
+
 def test_a_protection_that_binds_contracts_above_the_guarantee_is_caught(tmp_path: Path) -> None:
     """Planted: all protected work counts as if it had started protected."""
     with pytest.MonkeyPatch.context() as patch:
@@ -201,11 +240,11 @@ def test_a_contract_that_takes_work_protected_inside_its_guarantee_is_caught(tmp
     """Planted: all protected work counts as lent, also what started protected within its guarantee."""
 
     def all_lent(
-        snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, late_s: Mapping[int, float]
+        snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, starts: Starts
     ) -> dict[int, dict[int, float]]:
         nothing = [[0.0 for _ in owed] for owed in ledger.guarantee]
-        everything = dict.fromkeys(np.flatnonzero(protected).tolist(), 0.0)
-        return lent_rows(snapshot, replace(ledger, guarantee=nothing), protected, {**everything, **late_s})
+        everything = {**dict.fromkeys(np.flatnonzero(protected).tolist(), 0.0), **starts.late_s}
+        return lent_rows(snapshot, replace(ledger, guarantee=nothing), protected, Starts(late_s=everything))
 
     latest = Declares(preemptible=True, excluded=False, slo_class=SloClass.LATENCY_CRITICAL)
     declared = {0: (-1.0, latest), 1: (5.0, FIRM)}

@@ -24,7 +24,9 @@ from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.changes import (
+    AdmitChange,
     DrainChange,
+    PipelineChange,
     RecutChange,
     ReserveChange,
 )
@@ -60,6 +62,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import enter_in_ledger, proposal_key
 from autopilot.core.planning.lending import parts_gpus
 from autopilot.core.quota.past_use import remember_parts, remember_use
+from autopilot.core.quota.protection import let_start
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.capacity_requests import follow_requests, with_requests
 from autopilot.core.tracking.cordons import follow_cordons, with_cordons
@@ -107,6 +110,13 @@ def reconcile(
     held_by = halted(memory, observation)
     moving = follow(memory, observation, policy, actions, guards, halted=bool(held_by))
     chosen, planner = plan_on(moving.ctx, actions, guards)
+    starts = {
+        each.subject.uid
+        for each in chosen.proposals
+        if each.accepted and isinstance(each.change, AdmitChange | PipelineChange)
+    }
+    protected = planner.ctx.quota.protected
+    planner.ctx.plan.remember(let_start(observation.snapshot.workloads, protected, starts, observation.now_s))
     memory, instructions = _commit(moving.memory, observation, policy, chosen, planner)
     memory = remember_parts(memory, parts_gpus(planner.ctx), observation.now_s, policy)
     memory = remember_idle_nodes(memory, planner.ctx.plan.unneeded, observation, policy)

@@ -108,6 +108,7 @@ class About(StrEnum):
     POOL = "pool"
     RESERVATION = "reservation"  # one made in advance
     ACTION = "action"
+    QUEUE = "queue"
 
 
 class NoteCode(StrEnum):
@@ -128,6 +129,7 @@ class NoteCode(StrEnum):
     EFFECT_WITHDRAWN = "effect_withdrawn"
     START_GIVEN_UP = "start_given_up"
     PROTECTION_LENT = "protection_lent"
+    PROTECTION_KEPT = "protection_kept"
     ADVANCE_HELD = "advance_held"
     GPU_QUARANTINED = "gpu_quarantined"
     GPU_USED_AGAIN = "gpu_used_again"
@@ -158,7 +160,9 @@ class ConditionKind(StrEnum):
     BELOW_SHARE = "below_share"  # it waits, and its queue is below its fair share
     STUCK = "stuck"  # it is still on its GPUs after its grace
     UNPROTECTED = "unprotected"  # this incarnation was seen without protection (core/quota/protection.py)
-    LATE = "late"  # it has run protected since then
+    LATE = "late"  # it has run protected since then, and was not within its guarantee from its start on
+    FIRM = "firm"  # this incarnation was within the guarantee of its queue from its start on, or ran before FOLLOWED
+    FOLLOWED = "followed"  # of all queues, without a uid: starts of protected work have been seen since then
     LENT = "lent"  # what protects it was first found not to hold against the owner of GPUs that this incarnation holds
     OWED = "owed"  # of a queue: it is below its guarantee, and work waits that fits under it
     OVERUSED = "overused"  # of a queue that shares time: its part of the past use is above that of the fair shares

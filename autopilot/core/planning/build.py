@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -62,7 +63,7 @@ def build_context(
     lost_gpu_s = stop_losses(snapshot, review_now_s, saves).price_gpu_s
     noted_since_s = {noted.condition: noted.since_s for noted in memory.conditions}
     weights = corrected_weights(memory, snapshot.queues, policy)
-    quota = build_quota(snapshot, policy, whatif, lost_gpu_s, weights, noted=noted_since_s, now_s=observation.now_s)
+    quota = build_quota(snapshot, policy, whatif, lost_gpu_s, weights, noted_since_s, observation.now_s, busy_rows)
     ctx = Context(
         observation=observation,
         policy=policy,
@@ -134,8 +135,15 @@ def _in_order(
 
 
 def _note_lent(ctx: Context) -> None:
-    """Say once for each incarnation that what protects lent work holds until the owner of its GPUs returns."""
-    work = ctx.observation.snapshot.workloads
+    """Say once for each incarnation that what protects lent work holds until the owner of its GPUs returns; and once
+    of each queue that it keeps more than its guarantee by work that ran before.
+    """
+    work, kept = ctx.observation.snapshot.workloads, defaultdict[int, float](float)
+    for row, gpus in ctx.quota.kept.items():
+        kept[int(work.queue[row])] += gpus
+    for queue, gpus in sorted(kept.items()):
+        name = ctx.observation.snapshot.queues.id[queue]
+        ctx.plan.note(Note(NoteCode.PROTECTION_KEPT, About.QUEUE, str(name), facts=(Evidence("gpus", gpus),)))
     for row in sorted(ctx.quota.lent):
         lent = Condition(ConditionKind.LENT, str(work.uid[row]), int(work.incarnation[row]))
         if lent not in ctx.noted_since_s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -35,7 +35,8 @@ class Quota:
     sheltered: frozenset[int] = frozenset()  # SLO classes whose work is protected
     protected: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # [workloads]
     lent: frozenset[int] = frozenset()  # rows of protected work above the guarantee of its queue
-    late: frozenset[int] = frozenset()  # rows of work inside it that was declared protected while it ran
+    late: frozenset[int] = frozenset()  # rows of late work inside it
+    kept: Mapping[int, float] = field(default_factory=dict)  # GPUs of work that ran above it before, by row
     starts: Starts = field(default_factory=Starts)
     _running: Running | None = None
     _yielding: Running | None = None
@@ -209,17 +210,23 @@ def build_quota(
     whatif: WhatIf,
     lost_gpu_s: F64,
     weight: F64 | None = None,
-    *,
     noted: Mapping[Condition, float] | None = None,
     now_s: float = 0.0,
+    starting: Collection[int] = (),
 ) -> Quota:
-    """Books and rules of a tick; `weight` [queues] as corrected by past use. `noted`: conditions of the last tick."""
+    """Books and rules of a tick; `weight` [queues] as corrected by past use. `noted`: conditions of the last tick.
+    `starting`: rows with an effect under way.
+    """
     capacity = capacity_by_kind(snapshot, whatif.gpu_usable)
     sheltered = sheltered_classes(policy)
     protected = protected_mask(snapshot.workloads, sheltered)
     ledger = build_ledger(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always, protected=protected)
-    starts = follow_starts(snapshot, protected, noted or {}, now_s)
-    lent = lent_rows(snapshot, ledger, protected, starts.late_s)
+    starts = follow_starts(snapshot, protected, noted or {}, now_s, starting)
+    lent, kept = lent_rows(snapshot, ledger, protected, starts), dict[int, float]()
+    if starts.begins:
+        above, lent = lent, lent_rows(snapshot, ledger, protected, replace(starts, new=frozenset()))
+        kept = {row: gpus[ALL] for row, gpus in above.items() if row not in lent}
+    starts = starts.judged(snapshot.workloads, () if starts.begins else lent, now_s)
     for row, gpus in lent.items():
         ledger.lend(int(snapshot.workloads.queue[row]), gpus)
     rules = RULES[policy.rules]
@@ -234,6 +241,7 @@ def build_quota(
         protected=protected,
         lent=frozenset(lent),
         late=frozenset(starts.late_s.keys() - lent),
+        kept=kept,
         starts=starts,
     )
 

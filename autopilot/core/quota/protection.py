@@ -3,11 +3,13 @@
 Work is protected if it may not be preempted, if its class is protected, or if it opted out. Protection counts against
 the guarantee of the queue, on each level of its path: protected work starts only within it.
 
-The protection of a job is fixed at its start. Work that ran unprotected and is declared protected then is late: it
-comes after the work that started protected, the earliest declaration first. What of it does not fit within the
-guarantee is lent, and so is work that opted out, whenever it did: the owner of these GPUs may take them back by
-contract. Inside the guarantee late work is protected too, but it yields where only its place makes room for an owner,
-while its queue holds more than its guarantee (docs/decisions/0014-protection.md).
+The protection of a job is fixed at its start. Work that started protected within the guarantee of its queue is firm:
+we let it start, or it fitted when it was first seen to run. Work that ran unprotected and is declared protected then is
+late, and so is what somebody else started protected beyond the guarantee: it comes after firm work, the earliest first.
+What of it does not fit within the guarantee is lent, and so is work that opted out, whenever it did: the owner of these
+GPUs may take them back by contract. Where no start was seen before, what runs protected is firm. Inside the guarantee
+late work is protected too, but it yields where only its place makes room for an owner, while its queue holds more than
+its guarantee (docs/decisions/0014-protection.md).
 """
 
 from __future__ import annotations
@@ -34,44 +36,75 @@ class Starts:
     """What is known of the starts of work that may be protected within a guarantee."""
 
     conditions: Mapping[Condition, float] = field(default_factory=dict)  # to be kept in memory
-    late_s: Mapping[int, float] = field(default_factory=dict)  # when late work was declared protected, by row
+    late_s: Mapping[int, float] = field(default_factory=dict)  # since when late work has run protected, by row
+    new: frozenset[int] = frozenset()  # rows of work that is seen to run protected for the first time
+    begins: bool = False  # no start was seen before: what runs was there
+
+    def judged(self, work: WorkloadTable, lent: Collection[int], now_s: float) -> Starts:
+        """The same once it is known what of the new work does not fit: that is late from now on."""
+        conditions, late_s = dict(self.conditions), dict(self.late_s)
+        for row in sorted(self.new):
+            kind = ConditionKind.LATE if row in lent else ConditionKind.FIRM
+            conditions[Condition(kind, str(work.uid[row]), int(work.incarnation[row]))] = now_s
+            if row in lent:
+                late_s[row] = now_s
+        return Starts(conditions, late_s, frozenset(), self.begins)
 
 
 def follow_starts(
-    snapshot: ClusterSnapshot, protected: Bools, noted: Mapping[Condition, float], now_s: float
+    snapshot: ClusterSnapshot,
+    protected: Bools,
+    noted: Mapping[Condition, float],
+    now_s: float,
+    starting: Collection[int] = (),
 ) -> Starts:
-    """What was seen unprotected in its present incarnation, what of it runs protected now, and what was found lent.
+    """What was seen unprotected in its present incarnation, what of it runs protected now, what began firm, what was
+    found lent, and what is new.
 
-    Where no queue has a guarantee, nothing is owed, and all protection holds.
+    Where no queue has a guarantee, nothing is owed, and all protection holds. `starting`: rows that we let start.
     """
     work = snapshot.workloads
     if not snapshot.queues.guarantee.any():
         return Starts()
     holds = holding_mask(work)
     rows = np.flatnonzero((holds | (work.state == State.PENDING)) & (work.queue > 0))
-    conditions: dict[Condition, float] = {}
+    followed = Condition(ConditionKind.FOLLOWED, "")
+    conditions: dict[Condition, float] = {followed: noted.get(followed, now_s)}
     late_s: dict[int, float] = {}
+    new: set[int] = set()
     said = {each.uid for each in noted if each.kind == ConditionKind.LENT}
     columns = (work.uid[rows], work.incarnation[rows], protected[rows], holds[rows])
-    for row, uid, incarnation, firm, runs in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True):
-        seen = Condition(ConditionKind.UNPROTECTED, str(uid), incarnation)
-        if not firm:
+    for row, uid, incarnation, sheltered, runs in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True):
+        seen, late, firm = (Condition(kind, str(uid), incarnation) for kind in _STARTS)
+        if not sheltered:
             conditions[seen] = noted.get(seen, now_s)
-        elif runs and seen in noted:
-            late = Condition(ConditionKind.LATE, str(uid), incarnation)
+        elif firm in noted and (runs or row in starting):
+            conditions[firm] = noted[firm]
+        elif runs and (seen in noted or late in noted):
             late_s[row] = noted.get(late, now_s)
-            conditions |= {seen: noted[seen], late: late_s[row]}
+            conditions |= {each: noted[each] for each in (seen,) if each in noted} | {late: late_s[row]}
+        elif runs and uid:
+            new.add(row)
         if runs and uid in said:
             lent = Condition(ConditionKind.LENT, str(uid), incarnation)
             conditions |= {lent: noted[lent]} if lent in noted else {}
-    return Starts(conditions, late_s)
+    return Starts(conditions, late_s, frozenset(new), followed not in noted)
+
+
+_STARTS = (ConditionKind.UNPROTECTED, ConditionKind.LATE, ConditionKind.FIRM)
+
+
+def let_start(work: WorkloadTable, protected: Bools, uids: Collection[str], now_s: float) -> dict[Condition, float]:
+    """Conditions of protected work that we let start now: inside the guarantee, whatever is seen to start before it."""
+    rows = np.flatnonzero(protected & np.isin(work.uid, list(uids))) if uids else ()
+    return {Condition(ConditionKind.FIRM, str(work.uid[row]), int(work.incarnation[row])): now_s for row in rows}
 
 
 def lent_rows(
-    snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, late_s: Mapping[int, float]
+    snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, starts: Starts
 ) -> dict[int, dict[int, float]]:
-    """Late and opted-out work that does not fit within the guarantees of its path: the GPUs of each gang, by row and
-    kind.
+    """New, late and opted-out work that does not fit within the guarantees of its path: the GPUs of each gang, by row
+    and kind.
 
     Work that no effect can name (without a uid) and work of no queue is never lent.
     """
@@ -95,14 +128,14 @@ def lent_rows(
         for kind in {ALL, ledger.kind_of_model[model]}:
             taken[kind] = taken.get(kind, 0.0) + width
 
-    def turn(row: int) -> tuple[float, float, int]:
+    def turn(row: int) -> tuple[float, bool, float, int]:
         start_s = float(work.start_s[row])
-        return late_s.get(row, -np.inf), np.inf if np.isnan(start_s) else start_s, row
+        return starts.late_s.get(row, -np.inf), row in starts.new, np.inf if np.isnan(start_s) else start_s, row
 
     lent = {}
     for row in sorted(gpus, key=turn):
         parts, path = gpus[row], ledger.paths[int(work.queue[row])]
-        fixed = row not in late_s and not work.excluded[row]
+        fixed = row not in starts.late_s and row not in starts.new and not work.excluded[row]
         if fixed or all(width <= left[kind][queue] + EPSILON for kind, width in parts.items() for queue in path):
             for kind, width in parts.items():
                 for queue in path:

@@ -13,6 +13,8 @@ import numpy as np
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import slots_of
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
 from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment
@@ -301,14 +303,15 @@ def _at_stake(ctx: Context, row: int) -> str:
 
 def _until_when(ctx: Context, row: int) -> str:
     """How far the protection of work counts, as the end of a sentence; "" where it counts without a limit."""
+    work, starts = ctx.observation.snapshot.workloads, ctx.quota.starts
+    unprotected = Condition(ConditionKind.UNPROTECTED, str(work.uid[row]), int(work.incarnation[row]))
+    declared, started = unprotected in starts.conditions, row in starts.late_s
     if row in ctx.quota.lent:
-        late = ", and it was declared while it ran" if row in ctx.quota.starts.late_s else ""
+        late = ", and it was declared while it ran" if declared else " since its start" if started else ""
         return (
             f"; that holds until the owner of these GPUs returns, because it is above the guarantee of its queue{late}"
         )
     if row in ctx.quota.late:
-        return (
-            "; it was declared protected while it ran: where only its place makes room for the owner of lent GPUs, it "
-            "yields, until its next start"
-        )
+        late = "it was declared protected while it ran" if declared else "it started above the guarantee of its queue"
+        return f"; {late}: where only its place makes room for the owner of lent GPUs, it yields, until its next start"
     return ""

@@ -361,9 +361,8 @@ def test_overdue_is_told_before_and_after() -> None:
 def test_running_work_says_where_until_when_and_what_stopping_it_would_lose() -> None:
     """With its queue's numbers, as it could be taken from."""
     work = [holds("r", 8, queue=2, last_checkpoint_s=540.0)]
-    said, _ = story(
-        world("2x8", work, 600.0, queues=tree(("a", 0, -1, 4), ("b", 0, -1, 4)), total_s={"r": 3600.0}), "r"
-    )
+    queues = tree(("a", 0, -1, 4), ("b", 0, -1, 4))
+    said, _ = story(world("2x8", work, 600.0, queues=queues, total_s={"r": 3600.0}), "r")
     assert "holds node-0 x 8 (8 of 8) for 10 min" in said
     assert "ends in 50 min by forecast (quantile 0.5 of its run time)" in said
     assert "may be displaced; stopping it now would lose 480 GPU-s" in said
@@ -387,11 +386,13 @@ def test_how_far_the_protection_of_running_work_goes_is_told() -> None:
     before = decide(world("2x8", [holds("s", 4, queue=1)], 5990.0, queues=queues), AUTO)
     late, _ = story(world("2x8", borrows[1:], 6000.0, queues=queues, tick=1), "s", AUTO, memory=before.memory)
     assert "sheltered: it may not be preempted; it was declared protected while it ran: where only its place" in late
-    before = decide(world("2x8", [holds("g", 8, queue=2)], 5990.0, queues=queues), AUTO)
     above = world("2x8", [holds("g", 8, queue=2, preemptible=False)], 6000.0, queues=queues, tick=1)
+    before = decide(world("2x8", [holds("g", 8, queue=2)], 5990.0, queues=queues), AUTO)
     both, _ = story(above, "g", AUTO, memory=before.memory)
     assert "above the guarantee of its queue, and it was declared while it ran" in both
     assert "note: what g declares protects it until the owner of its GPUs returns" in both
+    seen = decide(world("2x8", [], 5990.0, queues=queues), AUTO).memory
+    assert "above the guarantee of its queue since its start" in story(above, "g", AUTO, memory=seen)[0]
 
 
 def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:

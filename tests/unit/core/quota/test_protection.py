@@ -209,6 +209,53 @@ def test_what_started_protected_stays_though_its_guarantee_was_lowered(columns: 
     assert evicted(decide(world("2x8", owed, 5010.0, queues=OWNED), ALL_AUTO)) == []
 
 
+@pytest.mark.parametrize("columns", FIRM.values(), ids=FIRM)
+def test_what_others_start_above_the_guarantee_is_lent(columns: dict[str, Any]) -> None:
+    """From the tick that first sees it run, also with memory that was read again, and until its next start."""
+    first = in_turn([], guests(8, columns, columns), OWNED)
+    assert lent_notes(first) == [("g0", 0), ("g1", 0)]
+    memory = read_memory_text(memory_text(first.memory), "memory")
+    owed = [*guests(8, columns, columns), waits("w", 8, queue=1)]
+    assert len(evicted(decide(world("2x8", owed, 5020.0, queues=OWNED, tick=2), ALL_AUTO, memory))) == 1
+
+
+def test_of_what_others_start_the_first_has_the_guarantee() -> None:
+    """By its start, after work that was firm before, and it stays when the guarantee is lowered later."""
+    old = holds("old", 2, queue=2, preemptible=False, start_s=900.0)
+    work = [
+        old,
+        holds("second", 4, queue=2, slo_class=0, start_s=300.0),
+        holds("first", 4, queue=2, preemptible=False, start_s=200.0),
+    ]
+    step = in_turn([old], work, SHARED)
+    assert lent_notes(step) == [("second", 0)]
+    kinds = {noted.condition.uid: noted.condition.kind for noted in step.memory.conditions}
+    assert [kinds["old"], kinds["first"], kinds["second"]] == ["firm", "firm", "lent"]
+    lowered = decide(world("2x8", work, 5020.0, queues=OWNED, tick=2), ALL_AUTO, step.memory)
+    assert lent_notes(lowered) == []
+
+
+def test_what_ran_before_any_start_was_seen_keeps_its_gpus() -> None:
+    """A new installation, or lost memory: a note names the queue, once."""
+    owed = [*guests(8, FIRM["class"], FIRM["not-preemptible"]), waits("w", 8, queue=1)]
+    first = decide(world("2x8", owed, 5000.0, queues=OWNED), ALL_AUTO)
+    notes = [(note.code, note.subject, note.facts[0].value) for note in first.decision.notes]
+    assert notes == [(NoteCode.PROTECTION_KEPT, "guest", 16.0)]
+    again = decide(world("2x8", owed, 5010.0, queues=OWNED, tick=1), ALL_AUTO, first.memory)
+    assert (evicted(first), evicted(again), again.decision.notes) == ([], [], ())
+
+
+def test_what_we_let_start_inside_the_guarantee_is_firm() -> None:
+    """Also where somebody else started protected work meanwhile, which is seen first."""
+    waiting = [waits("ours", 8, queue=2, preemptible=False)]
+    step = decide(world("2x8", waiting, 5000.0, queues=SHARED), ALL_AUTO)
+    assert [each.subject.name for each in step.instructions] == ["ours"]
+    beside = holds("theirs", 8, on=range(8, 16), queue=2, preemptible=False)
+    step = decide(world("2x8", [*waiting, beside], 5005.0, queues=SHARED, tick=1), ALL_AUTO, step.memory)
+    both = [holds("ours", 8, on=range(8), queue=2, preemptible=False), beside, waits("w", 8, queue=1)]
+    assert evicted(decide(world("2x8", both, 5010.0, queues=SHARED, tick=2), ALL_AUTO, step.memory)) == []
+
+
 def test_what_opted_out_before_its_start_is_lent_too() -> None:
     """Nobody here started it: above the guarantee it holds until the owner returns."""
     owed = [*guests(8, FIRM["opted-out"], FIRM["opted-out"]), waits("w", 8, queue=1)]

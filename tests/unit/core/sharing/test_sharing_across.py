@@ -155,7 +155,10 @@ def test_the_time_owed_is_remembered_and_ends_when_nothing_is_owed() -> None:
     later = decide(world("1x12", owed(), 5000.0, total_s=total_s, queues=TREE, tick=1), policy, first.memory)
     assert Noted(Condition(ConditionKind.OWED, "owner"), 1000.0) in later.memory.conditions
     calm = decide(world("1x12", owed()[:3], 6000.0, total_s=total_s, queues=TREE, tick=2), policy, later.memory)
-    assert {noted.condition.kind for noted in calm.memory.conditions} <= {ConditionKind.UNPROTECTED}
+    assert {noted.condition.kind for noted in calm.memory.conditions} <= {
+        ConditionKind.UNPROTECTED,
+        ConditionKind.FOLLOWED,
+    }
 
 
 def test_while_it_takes_back_its_work_does_not_pause_for_others() -> None:
