@@ -42,6 +42,7 @@ from collectors.window import WindowBuffer
 _NAME = re.compile(r"^[^\s{#]+", re.MULTILINE)
 NAMES_IN_BYTES = 1024 * 1024
 """Texts up to this length are searched for names of metrics, for a message."""
+_XID = dcgm.FIELDS[230]
 TEXT_LIMIT_BYTES = 64 * 1024 * 1024
 """Size limit of a response. A node of 16 GPUs sends about 0.1 MB."""
 
@@ -228,6 +229,9 @@ def _value_gaps(frame: Frame) -> list[Gap]:
         gaps.extend(gaps_of(source, signal, f"{field} {dcgm.FAULT_TEXT[fault]}{value}", entities))
     refused = {(entity, dcgm.BY_NAME[field].signal) for entity, field, _ in frame.faults}
     missing = missing_gaps(source, list(frame.entity_ids), frame.values, "not exported")
+    refused_xid = any(field == _XID.names[0] for _, field, _ in frame.faults)
+    if len(frame.entity_ids) and not refused_xid and np.isnan(frame.extras[_XID.signal]).all():
+        missing.append(Gap(source, "", _XID.signal, f"not exported: {_XID.names[0]}, on every GPU"))
     return gaps + [gap for gap in missing if (gap.object_id, gap.signal) not in refused]
 
 

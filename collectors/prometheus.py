@@ -107,6 +107,8 @@ class PrometheusCollector:
             self._gap("", "", f"holds no DCGM series of the last 30 min{self._nearest(dcgm.ALIKE, now_s)}")
             return Batch(self.name, now_s, gaps=tuple(self._gaps.values()))
         self._targets_down(site, now_s)
+        if site.lacks(_XID):
+            self._gap("", _XID.signal, f"no series: {_XID.names[0]}, on every GPU")
         if self._joins:
             self._look(site, now_s)
         with ThreadPoolExecutor(self._workers, "promql") as pool:
@@ -252,8 +254,7 @@ class PrometheusCollector:
         if not site.jobs:
             return
         try:
-            rows = self._fetch(promql.down_query(site), now_s).rows
-            names = list(dict.fromkeys(row.metric.instance for row in rows))
+            names = sorted({row.metric.instance for row in self._fetch(promql.down_query(site), now_s).rows})
         except _BAD as error:
             self._gap("", "", f"cannot determine which targets are down: {reason_of(error)}")
             return

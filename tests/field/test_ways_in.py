@@ -73,6 +73,16 @@ def _of(texts: Mapping[str, str], node: str, _: float) -> str:
     return texts[node]
 
 
+@pytest.mark.parametrize("stored_s", [0.0, 15.0])
+def test_errors_that_a_site_does_not_export_are_a_gap(stored_s: float) -> None:
+    """The way in reads them, and the counters file of the exporter leaves them out."""
+    spec = yaml.safe_load((FOLDER / "14b-xid-prometheus" / "gpus.yaml").read_text("utf-8"))
+    for each in (*spec["gpus"], *spec["changes"]):
+        del each["values"]["DEV_XID_ERRORS"]
+    played = play_objects(objects_of(FOLDER / "14b-xid-prometheus" / "objects.yaml"), spec, stored_s=stored_s)
+    assert any(each.signal == "xid_code" and "DCGM_FI_DEV_XID_ERRORS" in each.reason for each in played.gaps())
+
+
 # --- counters against each other ---------------------------------------------------------------
 
 

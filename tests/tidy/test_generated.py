@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import yaml
 
+from benchmarks import field
 from scripts import generate_chart, generate_crds, generate_ways
 
 
@@ -27,3 +31,17 @@ def test_the_values_of_the_chart_name_every_kind_of_instruction() -> None:
 def test_the_table_of_signals_and_ways_in_is_that_of_the_code() -> None:
     """If not: python scripts/generate_ways.py."""
     assert generate_ways.main(["--check"]) == 0, "run: python scripts/generate_ways.py"
+
+
+def test_the_benchmark_of_signals_counts_the_cells_that_its_page_states(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the reported situations are not at hand it says so."""
+    monkeypatch.setenv("AUTOPILOT_SHARED_DATA", str(tmp_path / "data"))
+    assert field.main([]) == 0
+    have, cells = field.filled()
+    shown = capsys.readouterr().out
+    assert f"{have} of {cells} cells are filled" in shown
+    assert "SKIPPED: the field cases" in shown
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text("utf-8")
+    assert f"cells of the table that are filled | {have} of {cells} |" in page
