@@ -7,7 +7,9 @@ import copy
 import pytest
 import yaml
 
+from tests.kits.core_world import decide, holds, observe, snapshot, waits
 from tests.kits.field_kit import FOLDER, made, objects_of, play_objects
+from tests.kits.ticking_world import EAGER
 
 
 def test_utilization_does_not_rise_where_a_whole_exporter_vanishes() -> None:
@@ -33,3 +35,10 @@ def test_busy_nodes_that_are_cordoned_are_handed_out_and_not_free() -> None:
         found = play_objects(made(*map(dict, written), *map(dict, pods)), ticks=1).ticks[-1][1].signals
         figures = found.capacity_gpus, found.allocated_gpus, found.free_gpus, found.out_of_use_gpus
         assert figures == expected
+
+
+def test_two_gangs_on_one_gpu_end_no_tick() -> None:
+    """Planning takes both off and puts both back, whatever comes of it."""
+    work = [holds("a", 1, [0]), holds("b", 1, [0]), holds("c", 3, [1, 2, 3]), waits("p", 4, priority=9)]
+    step = decide(observe(snapshot("1x4", work), 9000.0), EAGER)
+    assert not step.decision.halted

@@ -115,6 +115,10 @@ class Change:
     before: tuple[Bools, Bools, I32] | None = None  # columns of GPUs and nodes, for aside
 
 
+_UNLIMITED = int(np.iinfo(np.int64).max)
+"""What a node that states no CPU or no memory has of it; no limit."""
+
+
 class WhatIf:
     """Capacity books of one snapshot.
 
@@ -219,7 +223,7 @@ class WhatIf:
         invariant(len(self.layout_of(workload)) == 0, f"workload row {workload} already holds GPUs")
         cuts = layout.instance[(layout.instance >= 0) & (layout.instance < self.places.first)]
         invariant(not len(cuts) or bool(self.instance_alive[cuts].all()), "a destroyed instance cannot be used")
-        self._apply(workload, layout, +1)
+        self._apply(workload, layout, +1, GPU_MILLI)
         self.layouts[workload] = layout
         self._note(Change("place", workload, layout))
 
@@ -248,17 +252,19 @@ class WhatIf:
         np.subtract.at(self.node_free, self.snapshot.gpus.node[free], 1)
         self._note(Change("aside", -1, _NOTHING, before))
 
-    def _apply(self, workload: int, layout: Layout, sign: int) -> None:
-        """Add (+1) or remove (-1) a layout in every column."""
+    def _apply(self, workload: int, layout: Layout, sign: int, most: int = _UNLIMITED) -> None:
+        """Add (+1) or remove (-1) a layout in every column. `most`: in use of a GPU or an instance afterwards. What is
+        put back has no such limit: a source may show more work on one than it has.
+        """
         gpu_node = self.snapshot.gpus.node
         cut = layout.instance >= 0
         if not cut.any():
-            self._apply_gpus(layout.gpu, layout.milli, sign, gpu_node)
+            self._apply_gpus(layout.gpu, layout.milli, sign, gpu_node, most)
         else:
             plain = ~cut
-            self._apply_gpus(layout.gpu[plain], layout.milli[plain], sign, gpu_node)
+            self._apply_gpus(layout.gpu[plain], layout.milli[plain], sign, gpu_node, most)
             made = layout.instance >= self.places.first
-            self._apply_instances(layout.instance[cut & ~made], sign)
+            self._apply_instances(layout.instance[cut & ~made], sign, most)
             if made.any():
                 self._apply_places(layout.instance[made], sign)
         work = self.snapshot.workloads
@@ -275,14 +281,14 @@ class WhatIf:
                     for left, count in zip(free[nodes].tolist(), members, strict=True)
                 ]
 
-    def _apply_gpus(self, rows: I32, milli: I32, sign: int, gpu_node: I32) -> None:
+    def _apply_gpus(self, rows: I32, milli: I32, sign: int, gpu_node: I32, most: int) -> None:
         used, usable = self.gpu_used, self.gpu_usable
         if not len(rows):
             return
         was_free = used[rows] == 0
         np.add.at(used, rows, sign * milli)  # a gang may hold two shares of one GPU
         now = used[rows]
-        if now.min() < 0 or now.max() > GPU_MILLI:
+        if now.min() < 0 or now.max() > most:
             np.subtract.at(used, rows, sign * milli)
             invariant(False, "a GPU is handed out beyond its whole")
         changed = rows[(was_free != (now == 0)) & usable[rows]]
@@ -291,16 +297,17 @@ class WhatIf:
                 changed = np.unique(changed)
             np.subtract.at(self.node_free, gpu_node[changed], sign)
 
-    def _apply_instances(self, rows: I32, sign: int) -> None:
+    def _apply_instances(self, rows: I32, sign: int, most: int) -> None:
         np.add.at(self.instance_used, rows, sign * GPU_MILLI)
         now = self.instance_used[rows]
-        if ((now < 0) | (now > GPU_MILLI)).any():
+        if ((now < 0) | (now > most)).any():
             np.subtract.at(self.instance_used, rows, sign * GPU_MILLI)
             invariant(False, "a MIG instance is handed out twice")
 
         for profile in set(self.instance_profile[rows].tolist()) if sign < 0 else ():
             self._free.pop(profile, None)
-        there = rows[self.instance_alive[rows]]
+        turned = (now == 0) if sign < 0 else (now == GPU_MILLI)  # another holder may be on it
+        there = rows[self.instance_alive[rows] & turned]
         np.add.at(self.gpu_cuts_used, self.instance_gpu[there], sign)
 
     def _apply_places(self, rows: I32, sign: int) -> None:
@@ -313,7 +320,8 @@ class WhatIf:
         np.bitwise_xor.at(self.slices_taken, places.gpu[at], places.mask[at])
         turned = gpus[(before[gpus] == 0) != (self.slices_taken[gpus] == 0)]
         try:
-            self._apply_gpus(turned, np.full(len(turned), GPU_MILLI, np.int32), sign, self.snapshot.gpus.node)
+            whole = np.full(len(turned), GPU_MILLI, np.int32)
+            self._apply_gpus(turned, whole, sign, self.snapshot.gpus.node, GPU_MILLI)
         except InvariantError:
             self.slices_taken = before
             raise
@@ -403,5 +411,3 @@ class WhatIf:
 
 
 _NOTHING = Layout(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))
-_UNLIMITED = int(np.iinfo(np.int64).max)
-"""What a node that states no CPU or no memory has of it."""

@@ -77,6 +77,24 @@ def test_a_gpu_is_never_handed_out_twice() -> None:
         ledger.place(2, share(2, 500))
 
 
+def test_more_work_than_a_gpu_or_an_instance_has_is_put_back_and_not_added_to() -> None:
+    """A source shows two whole holders of GPU 0 and two of an instance. Undoing restores that; nobody is let in."""
+    work = [holds("a", 1, [0]), holds("b", 1, [0]), *(holds(name, 1, [0], mig_profile=0) for name in "cd")]
+    ledger = WhatIf(snapshot("1x8", [*work, waits("p", 1)], cuts=CUT))
+    before = (ledger.gpu_used.tolist(), ledger.instance_used.tolist(), ledger.gpu_cuts_used.tolist())
+    mark = ledger.checkpoint()
+    for row in range(4):
+        ledger.evict(row)
+        assert ledger.fits(whole(0)) == (row > 0)
+        assert ledger.fits(slices(7, 0)) == (row > 2)
+    assert ledger.gpu_cuts_used[7] == 0
+    ledger.place(4, whole(0))
+    with pytest.raises(InvariantError):
+        ledger.place(1, whole(0))
+    ledger.rollback(mark)
+    assert (ledger.gpu_used.tolist(), ledger.instance_used.tolist(), ledger.gpu_cuts_used.tolist()) == before
+
+
 def test_a_gang_that_holds_is_not_placed_again_and_one_that_holds_nothing_not_evicted() -> None:
     """`place` is for gangs that hold nothing, `evict` for those that hold something."""
     ledger = WhatIf(snapshot("1x4", [holds("a", 1), waits("p")]))
