@@ -309,7 +309,7 @@ def _unknown_names(policy: Policy, snapshot: ClusterSnapshot) -> tuple[Gap, ...]
 
 
 def _collect(collector: Collector, now_s: float) -> Batch:
-    """The batch of one collector: data or a gap. So is an exception in it, so that other collectors still count."""
+    """The batch of one collector: data or a gap. An exception becomes a gap, so the other collectors still count."""
     try:
         return or_gap(collector.collect(now_s))
     except InvariantError:

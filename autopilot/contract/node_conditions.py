@@ -1,7 +1,7 @@
-"""Conditions by which monitoring agents say that work should not start on a node.
+"""Node conditions of monitoring agents: no work should start on this node.
 
-The node problem detector, agents of clouds and NVSentinel write them into the status of the node. Most keep nothing
-away by themselves: their taint or repair is an option, or comes later.
+The node problem detector, agents of clouds and NVSentinel write them into the status of the node. Most have no effect
+by themselves: the taint or the repair is an option, or comes later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Words by which the owner of a pod or node tells other controllers to leave it as it is. They hold for us too."""
+"""Labels and annotations that tell other controllers to leave a pod or node alone. The autopilot obeys them too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = frozenset(NOT_EVICTED)
 
 
 def stays(*found: Mapping[str, str] | None) -> bool:
-    """Whether annotations or labels say so."""
+    """True if annotations or labels say so."""
     for values in found:
         if not values or _NAMES.isdisjoint(values):
             continue

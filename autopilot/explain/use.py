@@ -270,7 +270,7 @@ def group_lines(observation: Observation) -> list[str]:
 
 
 def covered_lines(measured_ratio: float) -> list[str]:
-    """What the figures of activity mean where a part of what is held is not measured."""
+    """The meaning of the figures of activity if a part of the held GPUs is not measured."""
     if not measured_ratio < 1.0:
         return []
     return [

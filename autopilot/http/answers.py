@@ -53,7 +53,7 @@ class PolicyInForce(TypedDict):
 
 
 class Measures(TypedDict):
-    """Measures of the fleet: capacity = allocated + free + out of use. `largest_gang_gpus`: -1 where not measured."""
+    """Measures of the fleet: capacity = allocated + free + out of use. `largest_gang_gpus`: -1 if not measured."""
 
     capacity_gpus: Number
     allocated_gpus: Number

@@ -10,9 +10,9 @@ from autopilot.http.answers import Measures, Number
 
 
 class UseRow(TypedDict):
-    """Capacity = handed out + free + out of use, what is active, and the gap of one group.
+    """Capacity = allocated + free + out of use; the active part, and the gap of one group.
 
-    Capacity, free and out of use of a tenant are those of the fleet. `measured_ratio`: share of what is handed out with
+    Capacity, free and out of use of a tenant are those of the fleet. `measured_ratio`: share of the allocated GPUs with
     known SM activity; below 1, active, gap, hardware and real utilization are lower bounds.
     """
 
@@ -170,7 +170,7 @@ class NodeColumns(TypedDict):
 
 
 class GpuColumns(TypedDict):
-    """All GPUs, by node in the order of the nodes. `held_milli`: thousandths of each GPU that workloads hold."""
+    """All GPUs, by node in the order of the nodes. `held_milli`: thousandths of each GPU held by workloads."""
 
     held_milli: list[int]
     activity_percent: list[int | None]

@@ -280,11 +280,11 @@ def add(bill: Bill, line: Line, prices: Prices, rates: Mapping[str, float]) -> N
 
 
 def _set_ratios(bill: Bill, lines: Sequence[Line], prices: Prices, column: str | None) -> None:
-    """The measured and the kept part, and MFU where work reported its operations and the price file has its peak.
+    """The measured and the kept part. MFU if work reported its operations and the price file has the peak.
 
-    MFU (model FLOPs utilization) = model FLOPs that were reported / (peak FLOP/s of the GPU model x GPU-seconds of the
-    work that reported them). Model FLOPs are those of the forward and backward pass of the model, without
-    recomputation: Chowdhery et al., PaLM (arXiv:2204.02311), Appendix B.
+    MFU (model FLOPs utilization) = reported model FLOPs / (peak FLOP/s of the GPU model x GPU-seconds of the reporting
+    work). Model FLOPs are those of the forward and backward pass of the model, without recomputation: Chowdhery et al.,
+    PaLM (arXiv:2204.02311), Appendix B.
     """
     if bill.handed_out_gpu_h:
         bill.measured_ratio = bill.measured_gpu_h / bill.handed_out_gpu_h

@@ -43,7 +43,7 @@ def put_cluster(
 
 
 def put_use(out: Samples, observation: Observation) -> None:
-    """Capacity with its parts, both utilizations and their gap: fleet, pools, and tenants that hold or wait."""
+    """Capacity with its parts, both utilizations and their gap: fleet, pools, and tenants with held or waiting work."""
     found = rollups(observation.snapshot)
     present = _tenants(observation.snapshot)
     for level, names in (("fleet", ("",)), ("pool", found["pool"].names[:-1]), ("tenant", found["tenant"].names[:-1])):

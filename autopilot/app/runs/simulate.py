@@ -266,7 +266,7 @@ def _run(
 
 
 def _works(running: Sequence[Running]) -> Callable[[int, float], bool]:
-    """Whether the GPUs of a job worked, asked of the run when it is there."""
+    """True if the GPUs of a job worked, according to the run."""
 
     def works(job: int, now_s: float) -> bool:
         return running[0].works(job, now_s)

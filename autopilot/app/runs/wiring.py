@@ -135,7 +135,7 @@ class Running:
     passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
 
     def works(self, job: int, now_s: float) -> bool:
-        """Whether the GPUs of a job worked in the half hour before; True where nothing is measured."""
+        """True if the GPUs of a job worked in the last half hour, or if nothing is measured."""
         return self.occupants is None or self.occupants.worked(job, now_s)
 
 

@@ -1,4 +1,4 @@
-"""Stop work that cannot continue where it is, as a whole and once, so that it can start elsewhere.
+"""Stop work that cannot continue in its place, as a whole and once; it then starts elsewhere.
 
 The reasons, in this order:
 
@@ -10,11 +10,11 @@ The reasons, in this order:
 - evicted work is still on its GPUs long after its grace;
 - an external check rejected the gang.
 
-A gang of another scheduler that is half started is named and left to its owner.
+A half-started gang of another scheduler is named and left to its owner.
 
-A node whose error asks for a restart is cordoned, so that other schedulers keep off it too.
+A node is cordoned if an error of its GPUs asks for a restart: this keeps other schedulers off it too.
 
-What is left of a broken gang is stopped by contract. Gangs that do nothing and waiting coordinators are whole: stopping
+The rest of a broken gang is stopped by contract. Gangs that do nothing and waiting coordinators are whole: stopping
 them is weighed and subject to every guard. Broken hardware receives no new work (core/placement/whatif.py).
 """
 

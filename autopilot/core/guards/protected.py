@@ -28,7 +28,7 @@ def yielding(draft: Draft, ctx: Context) -> frozenset[int]:
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Binds evictions by contract too, except that backfilled work is preemptible.
 
-    Where a case is exempt, the verdict names the protection that it goes against.
+    For an exempt case the verdict names the overridden protection.
     """
     work = ctx.observation.snapshot.workloads
     if isinstance(draft, AdmitDraft) and work.excluded[draft.row]:
@@ -53,7 +53,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _protects(code: Code, row: int, ctx: Context) -> bool:
-    """Whether work has this protection."""
+    """True if work has this protection."""
     work = ctx.observation.snapshot.workloads
     if code is Code.PROTECTED_CLASS:
         return int(work.slo_class[row]) in ctx.quota.sheltered
@@ -63,7 +63,7 @@ def _protects(code: Code, row: int, ctx: Context) -> bool:
 
 
 def _allowed(against: list[Code]) -> Verdict:
-    """In favour; where it goes against protections, with the one that owners state most exactly."""
+    """In favour. If protections are overridden, with the most specific of them."""
     if not against:
         return allow(NAME, 0.0, "protected victims", 0.0)
     code = next(each for each in reversed(_UNITS) if each in against)

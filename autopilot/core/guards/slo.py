@@ -18,12 +18,12 @@ _UNITS = (UNIT, *(f"p99 of the {each.words} over its objective, worst service to
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the worst objective of the services among the victims: p99 over it. Binds evictions by contract too,
-    apart from replicas above the guarantee of their queue: an objective that is never met would keep GPUs from their
+    """Judged by the worst objective of the services among the victims: p99 / objective. Binds evictions by contract
+    too, except of replicas above the guarantee of their queue: otherwise a missed objective would keep GPUs from their
     owner.
 
-    A service with an objective and without a recent p99 of it is not known to meet it, so its replicas stay. The
-    remains of a broken replica are stopped regardless: they serve no request.
+    A service with an objective but no recent p99 may miss it, so its replicas stay. The remains of a broken replica are
+    stopped regardless: they serve no request.
     """
     services, work = ctx.observation.snapshot.services, ctx.observation.snapshot.workloads
     if Code.SLO_BURNING in draft.case.exempt:

@@ -1,10 +1,10 @@
-"""GPU products by the names that labels, drivers and clouds give them: family, memory, and the MIG geometry.
+"""GPU products by their names in labels, drivers and clouds: family, memory, and MIG geometry.
 
-Feature discovery writes the name that the driver reports with dashes (`NVIDIA-A800-SXM4-80GB`), GKE its own names
-(`nvidia-tesla-a100`), Karpenter and the auto mode of EKS the family alone (`a10g`), and instance types of Azure contain
-it (`Standard_NC24ads_A100_v4`). The family and the memory tell one product from another. Sources: the product names of
-NVIDIA's driver (supported products), mig-parted's deviceids and its default configuration, and the documentation of
-accelerators of GKE, EKS and AKS and of instance types of AWS.
+Feature discovery writes the driver's name with dashes (`NVIDIA-A800-SXM4-80GB`), GKE its own names
+(`nvidia-tesla-a100`), Karpenter and the auto mode of EKS the family alone (`a10g`). Instance types of Azure contain the
+family (`Standard_NC24ads_A100_v4`). Family and memory identify a product. Sources: the product names of NVIDIA's driver
+(supported products), mig-parted's deviceids and its default configuration, and the documentation of accelerators of
+GKE, EKS and AKS and of instance types of AWS.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def find_product(text: str, memory_mib: int = 0) -> Product | None:
 
 
 def find_product_of_instance_type(text: str) -> Product | None:
-    """The product of an instance type of Azure or AWS; None for any other text, and where the GPUs are not whole."""
+    """The product of an instance type of Azure or AWS; None for any other text, and for types with parts of GPUs."""
     found = next((name for pattern, name in _OF_INSTANCE_TYPES if pattern.fullmatch(text.lower())), "")
     return _BY_NAME[found.lower()] if found else None
 

@@ -129,7 +129,7 @@ def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, 
 
 
 def _unmeasured(services: ServiceTable, source: str) -> Iterator[Gap]:
-    """Objectives of tokens that are declared and not measured: they do not count as met."""
+    """Declared objectives of tokens without a measurement: they do not count as met."""
     for service, each, objective_s in unmeasured(services):
         reason = f"an objective of {objective_s:g} s for the {each.words} is declared, and no source has its p99"
         yield Gap(source, service, each.p99, f"{reason}, of enough requests ({each.metric}); it does not count as met")

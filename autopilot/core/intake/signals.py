@@ -1,8 +1,8 @@
 """Measures of one snapshot: utilizations with their gap, and fragmentation by cause.
 
-The allocation ratio counts GPUs that are handed out, the hardware ratio their SM activity. Both are reported, because
-their difference is the waste. Activity is known only where there is telemetry: the ratios are lower bounds for the
-measured share of what is handed out, and NaN where nothing of it is measured. No decision reads them.
+The allocation ratio counts allocated GPUs, the hardware ratio their SM activity; the difference is the waste. Activity
+is known only with telemetry: the ratios are lower bounds for the measured share of the allocated GPUs, and NaN without
+any measurement. No decision reads them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
 
 
 def _under_recut(snapshot: ClusterSnapshot, whatif: WhatIf) -> float:
-    """GPUs out of use only because their geometry changes, less what work holds of them."""
+    """GPUs out of use only because their geometry changes, minus the part held by work."""
     gpus = snapshot.gpus
     rows = np.flatnonzero(gpus.healthy & whatif.node_ok[gpus.node] & (gpus.recut != Recut.SETTLED))
     if not len(rows):

@@ -1,4 +1,4 @@
-"""A source that is configured yields data, or says why not and which names it saw that are near."""
+"""A configured source yields data, or a gap with the reason and the similar names it saw."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEAREST = 3
 
 
 def yields(batch: Batch) -> bool:
-    """Whether a batch has any data: a value, an object, or an error code. Empty tables and tables of NaN have none."""
+    """True if a batch has any data: a value, an object, or an error code. Empty tables and tables of NaN have none."""
     telemetry, services = batch.telemetry, batch.services
     return bool(
         (telemetry is not None and ((telemetry.samples > 0).any() or np.isfinite(telemetry.mean).any()))
@@ -27,7 +27,7 @@ def yields(batch: Batch) -> bool:
 
 
 def or_gap(batch: Batch) -> Batch:
-    """The batch, with a gap where it has no data and names none."""
+    """The batch, with a gap if it has neither data nor a gap."""
     if batch.gaps or yields(batch):
         return batch
     reason = "it yields nothing, and states no reason: check what it reads"
@@ -35,10 +35,10 @@ def or_gap(batch: Batch) -> Batch:
 
 
 def nearest(names: Iterable[str], parts: Sequence[str]) -> list[str]:
-    """A few of these names that have one of the parts, in any case of letters."""
+    """A few of these names that contain one of the parts, ignoring case."""
     return list(islice((each for each in names if any(part in each.lower() for part in parts)), NEAREST))
 
 
 def seen(names: Sequence[str]) -> str:
-    """The end of a message that says what was seen instead; "" for nothing."""
+    """The end of a message: the names seen instead; "" for none."""
     return f"; the nearest names seen: {', '.join(names)}" if names else ""

@@ -1,8 +1,8 @@
-"""Which signal is read by which way in, under which name; and what cannot act where a signal is read by none.
+"""The matrix of signals and ways in: the names by which each way reads a signal, and the uses that need it.
 
-An empty cell of the table is a stated limit of that way. At run time the snapshot decides: a signal that nothing reads
-for any GPU or service is a gap for each use of it that the policy in force has, whether the way lacks it or the site
-does not export it. The gap says what cannot be done, and by which names the other ways read it.
+An empty cell of the table is a stated limit of that way. At run time the snapshot decides: if no GPU or service has a
+signal, each use of it in the policy in force gets a gap, for any cause. The gap names the disabled actions and the
+names by which the other ways read the signal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autopilot.core.model.snapshot import ClusterSnapshot
 
 
 class Way(StrEnum):
-    """How a signal reaches the controller. Services are measured through a Prometheus alone (setting `slo`)."""
+    """The way of a signal into the controller. Services are measured through a Prometheus alone (setting `slo`)."""
 
     SCRAPE = "direct scrape"
     PROMETHEUS = "Prometheus"
@@ -32,7 +32,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What some actions do by a signal. `actions` are fields of `Modes`."""
+    """The use of a signal by some actions. `actions` are fields of `Modes`."""
 
     words: str
     actions: tuple[str, ...]
@@ -40,7 +40,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One row: `cells` has the names by which each way reads it. Without `uses`, no action needs it."""
+    """One row: `cells` has the names of the signal by way in. Without `uses`, no action needs it."""
 
     name: str
     words: str
@@ -134,7 +134,7 @@ SIGNALS = (
 
 
 def unread(snapshot: ClusterSnapshot, policy: Policy) -> tuple[Gap, ...]:
-    """One gap for each use that the policy in force has and that lacks a signal on every GPU, or of every service."""
+    """One gap for each use in the policy in force whose signal no GPU, or no service, has."""
     lacking = [each for each in SIGNALS if each.uses and _unread(each.name, snapshot)]
     found = []
     for use in dict.fromkeys(use for each in lacking for use in each.uses):
@@ -152,7 +152,7 @@ def _told(signal: Signal) -> str:
 
 
 def _unread(name: str, snapshot: ClusterSnapshot) -> bool:
-    """Whether no GPU, or no service, has a value. Other signals say themselves that they are missing."""
+    """True if no GPU, or no service, has a value. Other signals report their own absence."""
     gpus, services, table = snapshot.gpus, snapshot.services, snapshot.telemetry
     if name in dcgm.SIGNALS:
         row = table.signals.index(name) if name in table.signals else -1

@@ -1,8 +1,8 @@
-"""The objectives of services: which of them count, and what is measured against each.
+"""The objectives of services: the ones that count, and their measurements.
 
 A service may promise a p99 of latency, of the time to the first token (TTFT) and of the time between two tokens (ITL).
-Where prefill and decode run in pools of their own, each pool is a service: the first token is the work of prefill, the
-others that of decode, so the objective of one pool says nothing of the other. A pool of unknown role answers for both.
+With separate pools for prefill and decode, each pool is a service: TTFT is the work of prefill and ITL that of decode,
+so an objective counts for its own pool only. A pool of unknown role answers for both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autopilot.core.model.snapshot import F64, Bools, ServiceTable
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One kind of objective: the columns of `ServiceTable`, and the role whose pools do not answer for it."""
+    """One kind of objective: the columns of `ServiceTable`, and the role of the pools that do not answer for it."""
 
     name: str
     words: str
@@ -61,7 +61,7 @@ OBJECTIVES = (
 
 
 def counting(services: ServiceTable) -> Bools:
-    """True where a service has the objective and its role answers for it. Shape [OBJECTIVES, services]."""
+    """True if the service has the objective and its role answers for it. Shape [OBJECTIVES, services]."""
     declared = [
         (getattr(services, each.objective) > 0) & (each.not_of is None or services.role != each.not_of)
         for each in OBJECTIVES
@@ -70,12 +70,12 @@ def counting(services: ServiceTable) -> Bools:
 
 
 def promised_s(services: ServiceTable) -> F64:
-    """The objectives in seconds; NaN where one does not count. Shape as `counting`."""
+    """The objectives in seconds; NaN for those that do not count. Shape as `counting`."""
     return np.where(counting(services), [getattr(services, each.objective) for each in OBJECTIVES], np.nan)
 
 
 def over_objective(services: ServiceTable) -> F64:
-    """p99 over its objective; NaN where the objective does not count or is not measured. Shape as `counting`."""
+    """p99 / objective; NaN if the objective does not count or is not measured. Shape as `counting`."""
     counts = counting(services)
     ratios: F64 = np.full(counts.shape, np.nan)
     for row, each in enumerate(OBJECTIVES):
@@ -85,15 +85,15 @@ def over_objective(services: ServiceTable) -> F64:
 
 
 def breached(services: ServiceTable) -> Bools:
-    """True where a measured p99 is over an objective that counts. Shape [services]."""
+    """True if a measured p99 exceeds an objective that counts. Shape [services]."""
     return np.asarray((over_objective(services) > 1.0).any(axis=0))
 
 
 def missed_ratio(services: ServiceTable) -> tuple[F64, Bools]:
-    """The share of the last minute over the objective that is missed most, of those that are measured (NaN: none), and
-    where one that counts is not measured. Both have shape [services].
+    """The largest share of requests of the last minute over a measured objective (NaN: none measured), and True if an
+    objective that counts is not measured. Both have shape [services].
 
-    Latency counts where it is measured: its objective may be a setting, which the cluster does not know.
+    Measured latency always counts: its objective may be a setting, unknown to the cluster.
     """
     counts = counting(services)
     shares = np.stack([getattr(services, each.missed) for each in OBJECTIVES])
@@ -104,7 +104,7 @@ def missed_ratio(services: ServiceTable) -> tuple[F64, Bools]:
 
 def declared(services: ServiceTable) -> dict[str, tuple[float, ...]]:
     """Service -> its objectives that count, in seconds and in the order of `OBJECTIVES`; NaN for the others. Services
-    without one are left out.
+    without any are left out.
     """
     values_s = promised_s(services)
     rows = np.flatnonzero(np.isfinite(values_s).any(axis=0)).tolist()
@@ -112,7 +112,7 @@ def declared(services: ServiceTable) -> dict[str, tuple[float, ...]]:
 
 
 def unmeasured(services: ServiceTable) -> Iterator[tuple[str, Objective, float]]:
-    """(service, objective, seconds) of objectives of tokens that count and are not measured while requests may come."""
+    """(service, objective, seconds) of token objectives that count and lack a measurement, unless no requests come."""
     quiet = (services.rate_rps == 0) & np.isfinite(services.age_s)
     lacks = counting(services) & np.isnan(over_objective(services)) & ~quiet
     lacks[0] = False  # latency is asked for where a setting says so, and may be unknown by choice

@@ -103,7 +103,7 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Faults that GPUs reported; -1 where the source does not report the value. An entity may have several rows."""
+    """Faults reported by GPUs; -1 for a value that the source does not report. An entity may have several rows."""
 
     entity_ids: Texts
     xid: I32
@@ -169,7 +169,7 @@ class View:
 class Signals:
     """Measures of one snapshot (core/intake/signals.py). GPU counts are GPU equivalents; NaN is not measured.
 
-    capacity = allocated + free + out of use. The hardware ratio, real utilization and gap are lower bounds where
+    capacity = allocated + free + out of use. The hardware ratio, real utilization and gap are lower bounds if
     `measured_ratio` is below 1. Journals of earlier builds lack the last two.
     """
 

@@ -1,4 +1,4 @@
-"""What the servers and gateways of services measure, before it is joined with the services of the cluster."""
+"""Measurements of services by their servers and gateways, before the join with the services of the cluster."""
 
 from __future__ import annotations
 

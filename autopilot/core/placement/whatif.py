@@ -253,8 +253,8 @@ class WhatIf:
         self._note(Change("aside", -1, _NOTHING, before))
 
     def _apply(self, workload: int, layout: Layout, sign: int, most: int = _UNLIMITED) -> None:
-        """Add (+1) or remove (-1) a layout in every column. `most`: in use of a GPU or an instance afterwards. What is
-        put back has no such limit: a source may show more work on one than it has.
+        """Add (+1) or remove (-1) a layout in every column. `most`: the limit of use of a GPU or an instance
+        afterwards. Restored work has no limit: a source may show more work on a GPU than fits.
         """
         gpu_node = self.snapshot.gpus.node
         cut = layout.instance >= 0

@@ -135,8 +135,8 @@ def _in_order(
 
 
 def _note_lent(ctx: Context) -> None:
-    """Say once for each incarnation that what protects lent work holds until the owner of its GPUs returns; and once
-    of each queue that it keeps more than its guarantee by work that ran before.
+    """Note lent work once for each incarnation: its protection holds until the owner of its GPUs returns. Note queues
+    that keep more than their guarantee by work that ran before.
     """
     work, kept = ctx.observation.snapshot.workloads, defaultdict[int, float](float)
     for row, gpus in ctx.quota.kept.items():

@@ -1,6 +1,6 @@
-"""Gangs of other schedulers that are half started: some pods hold GPUs, others find no node, and nothing is done.
+"""Half-started gangs of other schedulers: some pods hold GPUs, others find no node, and nothing is done.
 
-A scheduler without gangs starts the pods of a gang one by one. Two such gangs may hold what each other needs for ever.
+A scheduler without gangs starts the pods of a gang one by one. Two such gangs can block each other without end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HALF_STARTED = NoteCase(
 def half_started(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
     """Gangs whose pods have held GPUs for `GRACE_S` while others of the gang have no node. Shape [workloads].
 
-    Work whose GPUs are active goes on without the others, and is none. Where activity is not known, it may be one.
+    A gang with active GPUs works without the others, and is left out. Unknown activity does not exclude a gang.
     """
     work, held = snapshot.workloads, snapshot.placements
     with np.errstate(invalid="ignore"):

@@ -1,15 +1,19 @@
-"""Protected work, and how far its protection goes.
+"""Protected work, and the extent of its protection.
 
 Work is protected if it may not be preempted, if its class is protected, or if it opted out. Protection counts against
 the guarantee of the queue, on each level of its path: protected work starts only within it.
 
-The protection of a job is fixed at its start. Work that started protected within the guarantee of its queue is firm:
-we let it start, or it fitted when it was first seen to run. Work that ran unprotected and is declared protected then is
-late, and so is what somebody else started protected beyond the guarantee: it comes after firm work, the earliest first.
-What of it does not fit within the guarantee is lent, and so is work that opted out, whenever it did: the owner of these
-GPUs may take them back by contract. Where no start was seen before, what runs protected is firm. Inside the guarantee
-late work is protected too, but it yields where only its place makes room for an owner, while its queue holds more than
-its guarantee (docs/decisions/0014-protection.md).
+The start of a job fixes its protection:
+
+- firm: started protected within the guarantee of its queue, by us or at its first sight;
+- late: declared protected while it ran, or started protected above the guarantee by another controller. Late work comes
+  after firm work, the earliest first;
+- lent: late work above the guarantee, and work above it that opted out at any time. The owner of these GPUs may take
+  them back by contract.
+
+Without any earlier record of starts, running protected work is firm. Late work within the guarantee is protected too,
+but it yields if only its place makes room for an owner, while its queue holds more than its guarantee
+(docs/decisions/0014-protection.md).
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class Starts:
     begins: bool = False  # no start was seen before: what runs was there
 
     def judged(self, work: WorkloadTable, lent: Collection[int], now_s: float) -> Starts:
-        """The same once it is known what of the new work does not fit: that is late from now on."""
+        """The same after the judgement of new work: the part that does not fit is late from now on."""
         conditions, late_s = dict(self.conditions), dict(self.late_s)
         for row in sorted(self.new):
             kind = ConditionKind.LATE if row in lent else ConditionKind.FIRM
@@ -58,10 +62,9 @@ def follow_starts(
     now_s: float,
     starting: Collection[int] = (),
 ) -> Starts:
-    """What was seen unprotected in its present incarnation, what of it runs protected now, what began firm, what was
-    found lent, and what is new.
+    """The starts of protected work: seen unprotected in its present incarnation, late, firm, lent, or new.
 
-    Where no queue has a guarantee, nothing is owed, and all protection holds. `starting`: rows that we let start.
+    Without a queue with a guarantee nothing is owed, and all protection holds. `starting`: rows started by us.
     """
     work = snapshot.workloads
     if not snapshot.queues.guarantee.any():
@@ -95,7 +98,7 @@ _STARTS = (ConditionKind.UNPROTECTED, ConditionKind.LATE, ConditionKind.FIRM)
 
 
 def let_start(work: WorkloadTable, protected: Bools, uids: Collection[str], now_s: float) -> dict[Condition, float]:
-    """Conditions of protected work that we let start now: inside the guarantee, whatever is seen to start before it."""
+    """Conditions of protected work that we start now: it counts as firm, also if other work starts before it."""
     rows = np.flatnonzero(protected & np.isin(work.uid, list(uids))) if uids else ()
     return {Condition(ConditionKind.FIRM, str(work.uid[row]), int(work.incarnation[row])): now_s for row in rows}
 
@@ -103,10 +106,9 @@ def let_start(work: WorkloadTable, protected: Bools, uids: Collection[str], now_
 def lent_rows(
     snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, starts: Starts
 ) -> dict[int, dict[int, float]]:
-    """New, late and opted-out work that does not fit within the guarantees of its path: the GPUs of each gang, by row
-    and kind.
+    """New, late and opted-out work above the guarantees of its path: the GPUs of each gang, by row and kind.
 
-    Work that no effect can name (without a uid) and work of no queue is never lent.
+    Work without a uid (no effect can name it) and work without a queue is never lent.
     """
     if not snapshot.queues.guarantee.any():
         return {}

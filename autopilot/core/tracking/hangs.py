@@ -1,18 +1,18 @@
 """Hung gangs: gangs that hold GPUs and are inactive, according to fresh telemetry without gaps.
 
-A gang can hang in two ways while all of its members look alive. Either all GPUs are idle, because a member waits for
-something that never comes. Or all GPUs are busy waiting: their SMs are full, while tensor cores, memory and links are
-silent, because some members spin in a collective that another member never entered (reference: DCGM facts, pitfalls).
+A gang can hang in two ways while all of its members look alive. Either all GPUs are idle, because a member waits
+without end. Or all GPUs are busy waiting: their SMs are full, while tensor cores, memory and links are silent, because
+some members spin in a collective that another member never entered (reference: DCGM facts, pitfalls).
+
 Missing measurements count in favour of the gang: a gang with a GPU without samples is not judged. The activity counters
-are one family, which can fail together. So power must agree: it is measured, and no higher than a hang explains; and no
-link carries data.
+are one family and can fail together. So power must be measured and agree with a hang, and no link may carry data.
 
-A broken exporter may report fresh zeros for everything. A verdict therefore requires that the same source shows other
-work active at the same time (`doubts`), also on each node of the gang where other work runs. If a larger share of the
-gangs of one source is inactive at once than the policy allows, the telemetry is at fault.
+A broken exporter may report fresh zeros for everything. A verdict therefore requires other active work in the same
+source at the same time (`doubts`), and on each node of the gang with other work. If a larger share of the gangs of one
+source is inactive at once than the policy allows, the telemetry is at fault.
 
-A hang is a change: only a gang that was seen active before (`at_work`) can hang. A gang that was inactive since its
-start probably only holds its GPUs, and would do the same after a restart.
+A hang is a change: only a gang with activity before (`at_work`) can hang. A gang without any activity since its start
+probably only holds its GPUs, and would do the same after a restart.
 """
 
 from __future__ import annotations

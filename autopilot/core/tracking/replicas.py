@@ -139,7 +139,8 @@ def _start_ups(memory: ControllerMemory, observation: Observation) -> tuple[list
 def _learn(
     record: ServiceRecord, services: ServiceTable, row: int, over: float, now_s: float, policy: Policy
 ) -> ServiceRecord:
-    """The record after one more tick; each whole minute is counted once. `over`: what missed an objective, as a share.
+    """The record after one more tick; each whole minute is counted once. `over`: the share of requests over an
+    objective.
 
     For the objectives, a minute counts only if the number of ready replicas was constant and no request waited at its
     start: an earlier queue is not due to the load of this minute. For the owner's target, half a minute with a constant

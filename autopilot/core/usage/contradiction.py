@@ -1,10 +1,10 @@
-"""Whether the counters of GPUs contradict each other about whether they work.
+"""GPUs whose counters contradict each other about activity.
 
 DCGM reads activity and traffic from the profiling counters of the GPU, and power from the driver. The profiling
-counters can stand at 0 while the GPU works (dcgm-exporter 662, DCGM 303). A GPU that computes nothing draws little
-more power than a loaded GPU without work. Every verdict that can stop work asks here. What contradicts itself is
-unknown, not idle. One service reads the profiling counters of all GPUs of a node: where they fail for those whose
-power shows it, the zeros of the others say nothing either.
+counters can stand at 0 while the GPU works (dcgm-exporter 662, DCGM 303). A GPU that computes nothing draws little more
+power than a loaded GPU without work. Every verdict that can stop work asks here. Contradicted counters are unknown, not
+idle. One service reads the profiling counters of all GPUs of a node: if it fails for most active GPUs, the zeros of the
+others are unknown too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LEAST_WINDOW_S = 300.0
 
 
 def contradicted(snapshot: ClusterSnapshot) -> Bools:
-    """GPUs, then MIG instances, whose counters say that they do nothing and whose power says that they work.
+    """GPUs, then MIG instances, with silent counters and a power of active work.
 
-    Counters that stand at 0 are contradicted too on a node, or in a source, where more GPUs work by their power alone
-    than by their counters. An instance has no power of its own: it is contradicted with its GPU. Without power nothing
-    is contradicted.
+    Counters at 0 are contradicted too on a node, or in a source, with more GPUs active by their power alone than by
+    their counters. An instance has no power of its own: it is contradicted with its GPU. Without power nothing is
+    contradicted.
     """
     table, gpus = snapshot.telemetry, len(snapshot.gpus.uuid)
     found = np.zeros(gpus, np.bool_)
@@ -55,7 +55,7 @@ def contradicted(snapshot: ClusterSnapshot) -> Bools:
 
 
 def _unreliable(snapshot: ClusterSnapshot, dark: Bools, lit: Bools) -> Bools:
-    """GPUs on whose node, or in whose source, more GPUs are `dark` than `lit`. Shape [gpus]."""
+    """GPUs on a node, or in a source, with more `dark` than `lit` GPUs. Shape [gpus]."""
     source = snapshot.telemetry.source[: len(dark)]
     of_source = source.astype(np.int32) + 1 if len(source) else np.zeros(len(dark), np.int32)
     found = np.zeros(len(dark), np.bool_)
@@ -65,9 +65,9 @@ def _unreliable(snapshot: ClusterSnapshot, dark: Bools, lit: Bools) -> Bools:
 
 
 def power_over_idle(snapshot: ClusterSnapshot, window: int, other_w: float = np.nan) -> F64:
-    """Mean power of each GPU in a window over that of a loaded GPU of its model without work; NaN: not known.
+    """Mean power of each GPU in a window / power of a loaded GPU of its model without work; NaN: not known.
 
-    `other_w`: that power, in watts, of a model that `LOADED_IDLE_W` lacks. Shape [gpus].
+    `other_w`: the divisor in watts for a model that `LOADED_IDLE_W` lacks. Shape [gpus].
     """
     idle_w = np.nan_to_num([loaded_idle_w(name) for name in snapshot.names.gpu_models] or [np.nan], nan=other_w)
     power_w = _measured(snapshot, "power_w", snapshot.telemetry.mean, window)

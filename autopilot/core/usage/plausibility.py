@@ -77,9 +77,8 @@ def doubts(snapshot: ClusterSnapshot, stale_s: float) -> I8:
 
 
 def gaps_of(snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
-    """A gap for each signal with values that no hardware gives, for each MIG profile that is unknown, for GPUs that
-    are busy although no workload holds them, for GPUs whose counters contradict each other, and for each XID that does
-    not say what the GPU needs.
+    """A gap for each signal with impossible values, each unknown MIG profile, GPUs that are busy without a workload,
+    GPUs whose counters contradict each other, and each XID without a known remedy.
     """
     telemetry, found = snapshot.telemetry, [*_unknown_profiles(snapshot), *_busy_without_workload(snapshot)]
     found += _contradictions(snapshot) + _unclear_errors(snapshot)
@@ -128,7 +127,7 @@ def _busy_without_workload(snapshot: ClusterSnapshot) -> list[Gap]:
 
 
 def _unclear_errors(snapshot: ClusterSnapshot) -> list[Gap]:
-    """One gap for each XID with which a person must say what the GPU needs."""
+    """One gap for each XID whose remedy a person must decide."""
     gpus, found = snapshot.gpus, []
     unclear = remedies(gpus.xid) == Remedy.INSPECT
     for code in np.unique(gpus.xid[unclear]).tolist():

@@ -1,10 +1,10 @@
 """Allocation, hardware and real utilization with the gap in GPUs: by workload, service, tenant, queue, pool, and fleet.
 
-Every group is a sum of integers over parts, so the groups of a level add up to the fleet exactly. A GPU that no
-workload holds belongs to the last group of each level (`NO_WORKLOAD`); its activity is no part of a utilization.
+Every group is a sum of integers over parts, so the groups of a level add up to the fleet exactly. A GPU without a
+workload belongs to the last group of each level (`NO_WORKLOAD`); its activity is no part of a utilization.
 
-Capacity is every GPU of the inventory: held + free + out of use. What is held is active, in the gap, or not measured.
-A held GPU that is not measured counts as neither active nor idle, so no sum and no ratio rises where telemetry is lost.
+Capacity is every GPU of the inventory: held + free + out of use. Held GPUs are active, in the gap, or not measured. An
+unmeasured held GPU counts as neither active nor idle, so lost telemetry raises no sum and no ratio.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _FALLING = 0.9  # of the longer window: activity that falls below is what ended 
 class Rollup:
     """The groups of one level, [groups]; the last one is `NO_WORKLOAD`. Sums with a window are [windows, groups].
 
-    `capacity_units`, and what of it is free or out of use, are those of a pool, and of the fleet for a group of another
-    level: its ratios are parts of the fleet's. A queue includes the queues below it. Work of no service is in no group
-    of the level `service`.
+    `capacity_units` and its free and unusable parts are those of the pool at the level of pools, and of the fleet at
+    any other level: there, ratios are parts of the fleet's. A queue includes the queues below it. Work without a
+    service is in no group of the level `service`.
     """
 
     level: str
@@ -72,9 +72,9 @@ class Rollup:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """The utilizations of the groups of a level over one window, [groups]. NaN: nothing of what is held is measured.
+    """The utilizations of the groups of a level over one window, [groups]. NaN: no held GPU is measured.
 
-    All but `held_gpus`, `measured_ratio` and `allocation_ratio` are lower bounds where `measured_ratio` is below 1.
+    All but `held_gpus`, `measured_ratio` and `allocation_ratio` are lower bounds if `measured_ratio` is below 1.
     """
 
     held_gpus: F64
@@ -154,10 +154,10 @@ def fleet_of(snapshot: ClusterSnapshot, window_s: float) -> Rollup:
 
 
 def room_of(snapshot: ClusterSnapshot, parts: Parts) -> tuple[I64, I64, I64]:
-    """Of each GPU all of it, what is free, and what is out of use, in units. Shapes [gpus].
+    """Of each GPU all of it, the free part, and the part out of use, in units. Shapes [gpus].
 
-    The rest of it is held by `parts`. Nothing starts on what is out of use: its GPU is not healthy or has an error, its
-    geometry changes, or its node is not ready, cordoned, condemned or called back.
+    `parts` hold the rest. A GPU out of use takes no work: it is not healthy or has an error, its geometry changes, or
+    its node is not ready, cordoned, condemned or called back.
     """
     whole = np.full(len(snapshot.gpus.uuid), GPU_UNITS, np.int64)
     left = whole - np.bincount(parts.gpu, parts.units, minlength=len(whole)).astype(np.int64)
@@ -202,7 +202,7 @@ def _workloads(group: NDArray[np.integer], workload: I32, count: int) -> I64:
 
 
 def usable_gpus(snapshot: ClusterSnapshot) -> Bools:
-    """GPUs on which work may start, as far as they are free."""
+    """GPUs that may take work in their free part."""
     node_ok, gpu_ok = takes_work(snapshot.nodes, snapshot.gpus)
     return np.asarray(gpu_ok & node_ok[snapshot.gpus.node])
 
@@ -226,7 +226,7 @@ def unheld_parts(snapshot: ClusterSnapshot, parts: Parts) -> Parts:
 
 
 def ratios(found: Rollup, window_s: float) -> Ratios:
-    """The utilizations of a level over one window. A group that holds nothing has no activity and no gap."""
+    """The utilizations of a level over one window. A group without GPUs has no activity and no gap."""
     held, capacity = found.held_units / GPU_UNITS, found.capacity_units / GPU_UNITS
     measured_units, active_units = np.zeros((2, len(held)), np.int64)
     if window_s in found.windows_s:

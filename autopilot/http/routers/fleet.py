@@ -37,7 +37,7 @@ def history(
 
 
 def use_rows(found: Rollup, count: int) -> list[dict[str, Any]]:
-    """The first `count` groups of a level, in GPUs. What is free or out of use is that of a pool, else of the fleet."""
+    """The first `count` groups of a level, in GPUs. Free and out of use are those of a pool, else of the fleet."""
     use, room = ratios(found, ACTIVITY_WINDOW_S), {name: found.gpus(name) for name in ROOM}
     return [
         {

@@ -51,7 +51,7 @@ def activity_of(snapshot: ClusterSnapshot) -> F64:
 
 
 def held_milli(snapshot: ClusterSnapshot) -> tuple[F64, Bools]:
-    """Thousandths of each GPU that workloads hold, as the figures of the fleet count them; which instances are held."""
+    """Thousandths of each GPU held by workloads, counted like the figures of the fleet; and the held instances."""
     parts, held = parts_of(snapshot), snapshot.placements.instance
     gpus: F64 = np.rint(np.bincount(parts.gpu, parts.units, len(snapshot.gpus.uuid)) * (GPU_MILLI / GPU_UNITS))
     taken = np.zeros(len(snapshot.instances.id), np.bool_)
