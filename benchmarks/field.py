@@ -1,8 +1,8 @@
-"""Signals by way in, and situations that users of schedulers and exporters have reported.
+"""Signals by way in, and reported situations of schedulers and exporters.
 
-The matrix is the table of `autopilot/core/intake/ways_in.py`, each filled cell of which has a test. The cases are those
-of `../shared/field-reports`: their own check.py plays each of them, some beside a real Prometheus, and says whether the
-result is right. Without that folder they are not counted. `--quick` plays one of them.
+The matrix is the table of `autopilot/core/intake/ways_in.py`; each filled cell has a test. The cases are those of
+`../shared/field-reports`: its check.py plays each of them, some beside a real Prometheus, and judges the result.
+Without that folder no case is counted. `--quick` plays one of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CASE_S = 600.0
 
 
 def matrix() -> tuple[list[str], list[list[str]]]:
-    """Heading and rows: each signal, and the names by which each way in reads it, "-" where it does not."""
+    """Heading and rows: each signal with its name by way in, "-" for a way without it."""
     rows = [[each.name, *(", ".join(each.cells.get(way, ("-",))) for way in Way)] for each in SIGNALS]
     return ["signal", *Way], rows
 
@@ -32,7 +32,7 @@ def filled() -> tuple[int, int]:
 
 
 def cases(folder: Path, *, quick: bool) -> dict[str, bool]:
-    """Whether each case of a folder comes out right."""
+    """True for each case of a folder with the right result."""
     found = {}
     for case in sorted(each.parent.name for each in folder.glob("*/case.yaml"))[: 1 if quick else None]:
         command, told = [sys.executable, str(folder / "check.py"), case], {**os.environ, "SRC": str(ROOT)}
@@ -43,7 +43,7 @@ def cases(folder: Path, *, quick: bool) -> dict[str, bool]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the matrix and the cases that come out right; 1 where one is wrong."""
+    """Print the matrix and the number of right cases; 1 if any is wrong."""
     given = options(__doc__ or "", arguments)
     heading, rows = matrix()
     table(heading, [[name, *("-" if cell == "-" else "read" for cell in cells)] for name, *cells in rows])

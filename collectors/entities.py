@@ -90,12 +90,11 @@ def activity(by_quality: Sequence[tuple[dcgm.Quality, NDArray[np.floating[Any]]]
 
 
 def dead_counters(fields: Mapping[int, NDArray[np.floating[Any]]], nodes: Sequence[str]) -> Bools:
-    """Entities whose profiling counters stand at 0 while GPU_UTIL says that kernels run, there or beside them.
+    """Entities whose profiling counters stand at 0 while GPU_UTIL shows running kernels, on them or beside them.
 
-    One service reads the counters of all GPUs of a node: on a node where those of more GPUs fail than work, zeros of
-    the others say nothing either. `fields` by DCGM field id, each [entities], NaN for unknown: values of one time, or
-    means of one window. `nodes`: of each entity, "" where it is not known. What they say of what the GPU does is
-    unknown.
+    One service reads the counters of all GPUs of a node. If more of them fail than work, the zeros of the others are
+    unknown too. `fields`: values by DCGM field id, each [entities], NaN for unknown, of one time or means of one
+    window. `nodes`: the node of each entity, "" for unknown. The activity of these entities is unknown.
     """
     unknown = np.full(len(next(iter(fields.values()))), np.nan)
     sm, engine, tensor, dram, util = (fields.get(number, unknown) for number in (1002, 1001, 1004, 1005, 203))

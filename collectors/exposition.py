@@ -191,7 +191,7 @@ class Scanner:
     def owned(self) -> Owned:
         """Samples of the last round with a pod label.
 
-        Where a target has samples with `exported_pod`, its `pod` is that of the exporter, and does not count.
+        If a target has samples with `exported_pod`, its `pod` is the exporter's pod, and does not count.
         """
         renamed = self._renamed
         owner = [

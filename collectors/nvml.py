@@ -269,7 +269,7 @@ class NvmlCollector:
     def _agreed(
         self, device: Device, found: dict[str, float], grade: Quality, signals: dict[str, float]
     ) -> tuple[dict[str, float], Quality]:
-        """`signals` with those of the counters, unless the utilization says that these do not count."""
+        """`signals` with those of the counters, unless the utilization contradicts the counters."""
         rates = None
         with suppress(self._nvml.NVMLError):  # in MIG mode there is none
             rates = self._nvml.nvmlDeviceGetUtilizationRates(device.handle)

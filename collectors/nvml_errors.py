@@ -1,7 +1,7 @@
-"""Errors of the GPUs of this machine, as the driver tells them.
+"""Errors of the GPUs of this machine, according to the driver.
 
-An XID is an event: those since the start of the collector are known, and the gravest of each GPU is kept. Whether a GPU
-had one before is unknown. The state of row remapping can be read at any time, on Ampere and later.
+An XID is an event: those since the start of the collector are known, and the gravest of each GPU is kept. Earlier XIDs
+are unknown. The state of row remapping can be read at any time, on Ampere and later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DriverErrors:
         self._xid: dict[str, int] = {}
 
     def read(self, nvml: Any, devices: Sequence[Device]) -> Errors:
-        """The errors of the GPUs that the driver lists."""
+        """The errors of the GPUs listed by the driver."""
         self._watch(nvml, devices)
         self._take(nvml)
         ids = np.array([device.uuid for device in devices], dtype=object)
@@ -63,7 +63,7 @@ class DriverErrors:
                     self._watched[address] = device.uuid
 
     def _take(self, nvml: Any) -> None:
-        """Take in the events that have come, without waiting."""
+        """Take in the pending events, without waiting."""
         with suppress(nvml.NVMLError):  # the last one: no more within 0 ms
             for _ in range(MOST_EVENTS if self._events is not None else 0):
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)

@@ -1,4 +1,4 @@
-"""What the driver lists on this machine: GPUs and their MIG instances, also as inventory tables."""
+"""GPUs and MIG instances of this machine according to the driver, also as inventory tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Instance:
 
 @dataclass(slots=True)
 class Device:
-    """One GPU as the driver lists it. `handle` is None when the driver lost it."""
+    """One GPU as listed by the driver. `handle` is None for a lost GPU."""
 
     index: int
     uuid: str
@@ -37,7 +37,7 @@ class Device:
 
 
 def profile_name(profile: Any) -> str:
-    """`1g.10gb` from the driver's profile, which calls it `MIG 1g.10gb`."""
+    """`1g.10gb` from the driver's profile `MIG 1g.10gb`."""
     return str(profile.name).removeprefix("MIG ").strip()
 
 

@@ -1,8 +1,8 @@
 """GPU telemetry from a Prometheus that scrapes the exporters.
 
 Prometheus keeps the samples and computes the windows; we query by label. A failed query costs its signal, a failed
-source costs the batch: either is a gap with its reason. The mean of a sum (tx + rx) and of a partitioned board
-is exact; their maximum is the sum of the parts' maxima, an upper bound, because Prometheus computes it per series.
+source costs the batch: either is a gap with its reason. The mean of a sum (tx + rx) and of a partitioned board is
+exact; their maximum is the sum of the parts' maxima, an upper bound, because Prometheus computes it per series.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class PrometheusCollector:
         self._errors = _errors_of(self._run(pool, now_s, asked)) if asked else None
 
     def _look(self, site: Site, now_s: float) -> None:
-        """Ask where the GPUs are and who holds them; a failure is a gap and keeps the last answer."""
+        """Ask for the nodes of GPUs and the pods on them, if due. A failure is a gap and keeps the last answer."""
         try:
             partial = self._join.ask(site, now_s)
         except _BAD as error:
@@ -191,9 +191,9 @@ class PrometheusCollector:
     # --- the site ------------------------------------------------------------------------------
 
     def _detect(self, now_s: float) -> Site:
-        """The site, probed again when it holds no series or is older than PROBE_S. A new style discards the answers.
+        """The site, probed again if it holds no series or is older than PROBE_S. A new style discards the answers.
 
-        A probe of a part of the data changes nothing that is known.
+        A partial probe changes nothing.
         """
         if self._site is None or not self._site.names or not 0 <= now_s - self._probed_s < PROBE_S:
             found, self._unprobed = self._probe(now_s)
@@ -207,7 +207,7 @@ class PrometheusCollector:
         return self._site
 
     def _probe(self, now_s: float) -> tuple[Site, str]:
-        """The site as it is now, and what is missing from the answers about it."""
+        """The site as it is now, and the missing parts of the answers about it."""
         missing: list[str] = []
 
         def ask(label: str, match: str, back_s: float) -> list[str]:
@@ -232,7 +232,7 @@ class PrometheusCollector:
         return site, next(filter(None, missing), "")
 
     def _nearest(self, parts: tuple[str, ...], now_s: float) -> str:
-        """The end of a message with names that have one of these parts; asked seldom, and "" where it fails."""
+        """The end of a message with names that contain one of these parts; asked seldom, and "" after a failure."""
         asked_s, words = self._near.get(parts, (float("-inf"), ""))
         if not 0 <= now_s - asked_s < PROBE_S:
             match = promql.any_of([f"(?i).*({'|'.join(parts)}).*"], self._matchers)
@@ -245,7 +245,7 @@ class PrometheusCollector:
         return words
 
     def _values(self, label: str, match: str, from_s: float, to_s: float) -> tuple[list[str], str]:
-        """Values of a label between two times, and what is missing from the answer."""
+        """Values of a label between two times, and the missing part of the answer."""
         params = {"match[]": match, "start": f"{from_s:.3f}", "end": f"{to_s:.3f}"}
         address = f"{self.url}/api/v1/label/{label}/values"
         return promql.values_of(get_limited(self._session, address, self._timeout_s, ANSWER_LIMIT_BYTES, params))
@@ -382,7 +382,7 @@ class PrometheusCollector:
     def _find_dead(
         self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float, window: WindowAnswer
     ) -> None:
-        """Note the entities whose counters stand at 0 in the shortest window while GPU_UTIL says that kernels run."""
+        """Note the entities with counters at 0 in the shortest window while GPU_UTIL shows running kernels."""
         means = {number: column for number, column in window.mean.items() if number in PROFILED}
         if 203 not in means:  # the better counters count for all
             means |= self._table(pool, site, now_s, [dcgm.FIELDS[203]], promql.mean_query, width)
@@ -421,7 +421,7 @@ class PrometheusCollector:
 
 
 def _errors_of(answers: Iterable[tuple[dcgm.Field, list[Row]]]) -> Errors:
-    """One row for each code that a GPU or an instance shows now."""
+    """One row for each code of a GPU or an instance now."""
     entities: list[str] = []
     found: list[tuple[int, int]] = []
     for given, rows in answers:

@@ -1,8 +1,7 @@
-"""Where GPUs are and who holds them, by the labels that their series have in a Prometheus.
+"""The nodes of GPUs and the pods on them, by the labels of their series in a Prometheus.
 
-The style of the pod labels is that of each series, because one Prometheus may scrape one target with `honor_labels` and
-another without. What an answer from a part of the data does not name stays as it was: absence counts only in a whole
-answer.
+Each series has its own style of pod labels, because one Prometheus may scrape one target with `honor_labels` and
+another without. A partial answer changes only the series in it: absence counts only in a whole answer.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ class PodJoin:
         self.sightings = Sightings()
 
     def ask(self, site: Site, now_s: float) -> str:
-        """Ask where that is due. Returns what is missing from the newest answer. The answer stays where this raises."""
+        """Ask if due. Returns the missing part of the newest answer. Raises what `fetch` raises, and then keeps the
+        last answer.
+        """
         if 0 <= now_s - self._asked_s < JOIN_S:
             return self._partial
         self._asked_s, self._partial = now_s, ""

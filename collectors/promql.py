@@ -28,7 +28,7 @@ _SAME_EXPORTER = ("job", "instance", "hpc_job")  # series that differ in these h
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Labels that name the container that a sample is of."""
+    """Labels that name the container of a sample."""
 
     pod: str
     namespace: str
@@ -150,10 +150,10 @@ def codes_query(site: Site, name: str) -> str:
 
 
 def owner_query(site: Site, name: str, style: Style) -> str:
-    """Latest value by entity and container, of the series of one style; 90 s back, so that a pod that has gone
-    disappears soon.
+    """Latest value by entity and container, of the series of one style. It looks 90 s back, so a deleted pod disappears
+    soon.
 
-    A plain label that the target itself has names the pod of the exporter. Prometheus renames only the labels that the
+    If the target itself has a plain label `pod`, that names the exporter's pod. Prometheus renames only labels that the
     target has too.
     """
     owner = (style.namespace, style.pod, style.container)
@@ -270,7 +270,7 @@ _ROW = msgspec.json.Decoder(Row)
 
 
 class Answered(NamedTuple):
-    """The series of an instant query. `partial` names a part of the data that is missing, "" where none is."""
+    """The series of an instant query. `partial` names a missing part of the data, "" for none."""
 
     rows: list[Row]
     warnings: list[str]
@@ -278,7 +278,7 @@ class Answered(NamedTuple):
 
 
 def decode(body: bytes) -> Answered:
-    """The answer to an instant query. A series that cannot be read is left out, and a warning names it.
+    """The answer to an instant query. An unreadable series is left out, and a warning names it.
 
     Raises `AnswerError`.
     """
@@ -305,7 +305,7 @@ class _Values(msgspec.Struct):
 
 
 def values_of(body: bytes) -> tuple[list[str], str]:
-    """The values of a label, and what the answer says of a part that is missing ("": none is). Raises `AnswerError`."""
+    """The values of a label, and the answer's warning of missing data ("" for none). Raises `AnswerError`."""
     try:
         answer = msgspec.json.decode(body, type=_Values)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -320,7 +320,7 @@ def _partial(warnings: Sequence[str]) -> str:
 
 
 def _one_by_one(body: bytes) -> tuple[_Answer, str]:
-    """An answer with the series that can be read, and a text about the others. Raises `AnswerError`."""
+    """An answer with the readable series, and a text about the others. Raises `AnswerError`."""
     try:
         raw = decoded(_RAW.decode, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

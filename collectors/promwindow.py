@@ -68,8 +68,8 @@ def assemble(
     """Telemetry of all windows, and its gaps.
 
     `alive` [entities] marks entities whose series are not stale, `age_s` the age of their newest sample (NaN: none
-    alive; then it is no older than the shortest window that holds a sample). `dead_s`: for how long their profiling
-    counters have not contradicted GPU_UTIL (NaN: they never did); a longer window holds what a shorter one knows.
+    alive; its age is then the shortest window with a sample). `dead_s`: the time since their profiling counters last
+    contradicted GPU_UTIL (NaN: never). A window longer than that takes its values from the next shorter one.
     """
     size = len(entities.ids)
     shape = (len(dcgm.SIGNALS), len(windows_s), size)
@@ -118,7 +118,7 @@ def assemble(
 
 
 def _take_shorter(mean: F32, maximum: F32, samples: I32, quality: I8, place: int, dead: NDArray[np.intp]) -> None:
-    """Give the window at `place` what the next shorter one knows of the entities `dead`. Changed in place."""
+    """Give the window at `place` the values of the next shorter one for the entities `dead`. Changed in place."""
     for table in (mean, maximum):
         for row in _PROFILED_ROWS:
             table[row, place, dead] = table[row, place - 1, dead] if place else np.nan

@@ -52,7 +52,7 @@ class TrainingMetrics:
         self.homeless: tuple[str, ...] = ()  # metrics with series that name no pod
 
     def ask(self, now_s: float) -> None:
-        """Ask where that is due. Raises what `fetch` raises, and for a partial answer; the one of before stays."""
+        """Ask if due. Raises what `fetch` raises, and for a partial answer; it then keeps the last answer."""
         if 0 <= now_s - self._asked_s < ASK_S:
             return
         self._asked_s = now_s

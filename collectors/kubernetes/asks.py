@@ -49,9 +49,9 @@ UNCLAIMED = Claimed()
 class Ask:
     """The request of one pod. `profiles`: MIG profiles with the number of instances, by name.
 
-    `problem`: the quantity that cannot be read, or is more than any fleet has; it counts as the most that is allowed.
-    `milli`: thousandths of each GPU that it asks KAI for; 0: the GPU, or what its node makes of it. `named`: the GPUs
-    that a layer names, as `Parts` has them.
+    `problem`: a quantity that is not readable or exceeds any fleet; it counts as the largest one allowed. `milli`:
+    thousandths of each GPU requested from KAI; 0: the GPU, or the part that its node offers as one. `named`: the GPUs
+    named by a layer, as in `Parts`.
     """
 
     gpus: int = 0

@@ -41,7 +41,7 @@ def has_floor_metric(found: Autoscaler) -> bool:
 
 
 def lacks_floor_value(found: Autoscaler) -> bool:
-    """True where it follows our floor as a metric and has values of others alone: nobody answers for ours."""
+    """True if it follows our floor as a metric, and its status has values of other metrics only: ours has no server."""
     now = found.status.current_metrics
     return bool(now) and has_floor_metric(found) and not any(follows_floor(_name(each)) for each in now or ())
 

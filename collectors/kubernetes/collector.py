@@ -53,11 +53,11 @@ _LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What an operator may set. `topology`: the label of a level (island, leaf, block, zone), before the usual ones.
+    """The choices of an operator. `topology`: the label of a level (island, leaf, block, zone), before the usual ones.
 
-    `acts`: the controller acts on this cluster. Then only work that waits for it is its to start, and gangs have all
-    their members or none unless a lever can change their width. `resizes`: there is such a lever. `approvals`: owners
-    approve by annotation what touches their work alone. `bad`: type and status of node conditions that keep work away.
+    `acts`: the controller acts on this cluster. It then starts only work that waits for it, and gangs have all members
+    or none unless a lever can change their width. `resizes`: there is such a lever. `approvals`: owners approve actions
+    on their own work by annotation. `bad`: type and status of node conditions that bar new work.
     """
 
     topology: Mapping[str, str] = field(default_factory=dict)
@@ -178,9 +178,9 @@ class KubernetesCollector:
         return reported_flops(self._gangs.gangs.values(), now_s)
 
     def join(self, other: object) -> None:
-        """Use another collector where it sees GPUs and their pods (`hardware`), or metrics of training programs.
+        """Use another collector that sees GPUs and their pods (`hardware`), or metrics of training programs.
 
-        The first one of each counts. One that measures services is told their names and objectives.
+        The first one of each counts. A collector that measures services gets their names and objectives.
         """
         if self.hardware is None and isinstance(other, Hardware):
             self.hardware = other

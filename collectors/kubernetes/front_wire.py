@@ -1,4 +1,4 @@
-"""Services, routes and InferencePools: what leads requests to pods."""
+"""Services, routes and InferencePools: the objects that lead requests to pods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Service(Object):
 
 
 class Backend(Struct):
-    """Where a rule of a route sends requests; without a kind to a Service, without a namespace to that of the route."""
+    """The target of a rule of a route. The default kind is Service, the default namespace that of the route."""
 
     kind: str = "Service"
     name: str = ""

@@ -1,6 +1,6 @@
-"""What leads requests to pods: Services, routes of the Gateway API, and InferencePools.
+"""Objects that lead requests to pods: Services, routes of the Gateway API, and InferencePools.
 
-A Service that is headless, or that a batch kind owns, is for rendezvous and says nothing, unless a route leads to it.
+A headless Service, or one owned by a batch kind, is for rendezvous: it counts only if a route leads to it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ The RayCluster of a RayService is known by the labels of its pods."""
 
 
 def is_batch(found: Object) -> bool:
-    """Whether a batch kind owns an object."""
+    """True if a batch kind owns an object."""
     return any(each.kind.endswith(BATCH) for each in found.metadata.owner_references or ())
 
 
 @dataclass(slots=True)
 class Fronts:
-    """The selectors of the pods to which requests are led, by namespace."""
+    """The selectors of the pods that receive requests, by namespace."""
 
     _found: dict[str, Object] = field(default_factory=dict)  # by uid
     _selectors: Mapping[str, frozenset[Selector]] = field(default_factory=dict)
 
     def update(self, changes: Iterable[Changes]) -> set[str]:
-        """Take in the changes of all these kinds; the namespaces in which requests are led to other pods now."""
+        """Take in the changes of all these kinds. Returns the namespaces with changed selectors."""
         moved = False
         for each in changes:
             moved |= bool(each.gone or each.there)
@@ -54,7 +54,7 @@ class Fronts:
         return {each for each in before.keys() | after.keys() if before.get(each) != self._selectors.get(each)}
 
     def lead_to(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Whether requests are led to pods with these labels."""
+        """True if pods with these labels receive requests."""
         selectors = self._selectors.get(namespace)
         return bool(selectors and labels and any(each <= labels.items() for each in selectors))
 
@@ -73,7 +73,7 @@ class Fronts:
                     yield meta.namespace, found.spec.selector or {}
 
     def _routed(self) -> Iterator[tuple[str, str]]:
-        """Services to which routes lead."""
+        """Services with a route to them."""
         for found in self._found.values():
             for rule in (found.spec.rules or ()) if isinstance(found, Route) else ():
                 for each in rule.backend_refs or ():

@@ -40,7 +40,7 @@ def life_of(
     stopped: Callable[[Gang], bool],
     acts: bool = False,
 ) -> dict[str, Any]:
-    """State, gate and times. `holding` are its pods that hold GPUs; `stopped` says whether its queue admits nothing.
+    """State, gate and times. `holding`: its pods with GPUs; `stopped`: True if its queue admits nothing.
 
     `acts`: work that does not wait for the controller waits for its scheduler or queue.
     """
@@ -68,7 +68,7 @@ def life_of(
 
 
 def lacking_pods(gang: Gang, members: int, least: int, holding: Sequence[PodFacts]) -> int:
-    """Pods without a node of a gang that holds GPUs and is below `least` pods. Those that finished count as there.
+    """Pods without a node, of a gang that holds GPUs with fewer than `least` pods. Finished pods count as placed.
 
     0 for Jobs with more completions than pods: they go on with fewer.
     """
@@ -79,7 +79,7 @@ def lacking_pods(gang: Gang, members: int, least: int, holding: Sequence[PodFact
 
 
 def _together(gang: Gang) -> bool:
-    """True unless its owner is a Job whose pods take turns."""
+    """True unless its owner is a Job with more completions than parallel pods."""
     spec = gang.job.spec if gang.job is not None else None
     return spec is None or spec.completions is None or spec.completions <= (spec.parallelism or 1)
 

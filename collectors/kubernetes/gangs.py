@@ -204,14 +204,14 @@ def workload_key(meta: Meta) -> tuple[str, str]:
 
 
 def aliases_of(workload: Meta) -> tuple[tuple[str, str], ...]:
-    """By what the pods of a Workload may know it, beside the uid of its owner: see `alias_of`."""
+    """The names of a Workload for its pods, besides the uid of its owner: see `alias_of`."""
     owner = workload.owner
     named = f"jobset/{owner.name}" if owner is not None and owner.kind == "JobSet" else ""
     return tuple((workload.namespace, each) for each in (workload.name, named) if each)
 
 
 def alias_of(pod: Meta) -> tuple[str, str]:
-    """By what a pod knows its Workload: Kueue's annotation, else a JobSet without uid. Namespace, and name or ""."""
+    """The pod's reference to its Workload: Kueue's annotation, else a JobSet without uid. Namespace, and name or ""."""
     labels = pod.labels or NOTHING
     jobset = labels.get(JOBSET_NAME, "") if not labels.get(JOBSET_UID) else ""
     return pod.namespace, pod.note(KUEUE_WORKLOAD) or (f"jobset/{jobset}" if jobset else "")

@@ -38,7 +38,7 @@ def heartbeat_s(facts: PodFacts) -> float | None:
 
 
 def unread_times(holding: Iterable[PodFacts]) -> tuple[tuple[str, str], ...]:
-    """The annotations of pods that should be times and are none, as notes."""
+    """The annotations of pods that should be times and are not, as notes."""
     found: dict[str, str] = {}
     for each in holding:
         for name in (HEARTBEAT, PREFIX + LAST_CHECKPOINT) if each.pod.metadata.annotations else ():

@@ -1,9 +1,8 @@
-"""The MIG instances of a node, where its exporter and its device plugin do not say the same.
+"""The MIG instances of a node with a difference between its exporter and its device plugin.
 
-The plugin says how many instances of each profile a node has, and the exporter which GPU has them. An exporter lags
-behind a change of geometry, and spells profiles in other ways or not at all. Its instances count where they are those
-of the plugin. Else those of the same profile keep their names, and the others are laid out; a GPU where that guesses
-takes no new work.
+The plugin gives the number of instances of each profile on a node, and the exporter their GPUs. An exporter lags behind
+a change of geometry, and spells profiles in other ways or not at all. Its instances count as far as they agree with the
+plugin. Others of the same profile keep their ids; the rest is laid out. A GPU with a guessed layout takes no new work.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FIRST_GUESS = 100
 
 @dataclass(slots=True)
 class _Cut:
-    """One GPU in MIG mode: the instances of the exporter that count, those that do not, and the profiles beside."""
+    """One GPU in MIG mode: the exporter's instances that count, those that do not, and the added profiles."""
 
     gpu: Gpu
     kept: list[Part] = field(default_factory=list)
@@ -35,7 +34,9 @@ class _Cut:
         return [*(part.profile for part in self.kept), *self.added]
 
     def made(self, model: GpuModel, *, sure: bool) -> Gpu:
-        """The GPU with its instances. Unnamed profiles are what is missing, where that is one profile and as many."""
+        """The GPU with its instances. Unnamed dropped instances get the added profile, if there is one profile and as
+        many.
+        """
         unnamed = not any(part.profile for part in self.dropped) and len(self.dropped) == len(self.added)
         same = unnamed and len(set(self.added)) <= 1
         ids = [part.gi_id for part in self.kept]
@@ -46,7 +47,7 @@ class _Cut:
 
 
 def agreed(facts: NodeFacts, known: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], Problems]:
-    """The GPUs that a source names, with the instances that the node has. Problems are (signal, reason)."""
+    """The GPUs of a source, with the instances of the node. Problems are (signal, reason)."""
     if facts.by_claims or not (facts.profiles or any(gpu.parts for gpu in known)):
         return known, ()
     want = Counter(dict(facts.profiles))
@@ -83,7 +84,7 @@ def _widest_first(model: GpuModel, left: Counter[str]) -> list[str]:
 
 
 def _added(model: GpuModel, cuts: list[_Cut], name: str) -> bool:
-    """Whether one more instance fits on one of these GPUs, the one with most instances that do not count first."""
+    """True if one more instance fits on one of these GPUs; GPUs with the most dropped instances come first."""
     for cut in sorted(cuts, key=lambda each: len(each.added) - len(each.dropped)):
         if mig.fits(model, (), [*cut.profiles, name]) is not None:
             cut.added.append(name)

@@ -129,12 +129,12 @@ class Nodes:
                 self._see(found, again=True)
 
     def gpu_mib(self, node: str) -> int:
-        """The memory of a GPU of a node; 0 where that is not known."""
+        """The memory of a GPU of a node; 0 for unknown."""
         slots = self.slots.get(node)
         return slots.facts.gpu_mib if slots is not None else 0
 
     def share(self, pod: PodFacts) -> int:
-        """Thousandths that a pod has of each GPU of its node."""
+        """The pod's thousandths of each GPU of its node."""
         slots = self.slots.get(pod.pod.spec.node_name)
         if slots is None:
             return GPU_MILLI
@@ -211,7 +211,7 @@ class Nodes:
             slots.facts = facts
 
     def _see_foreign(self, name: str, found: tuple[str, str]) -> None:
-        """Accelerators of another maker on a node without GPUs that are read."""
+        """Accelerators of another maker on a node without readable GPUs."""
         if self.foreign.get(name, ("", "")) != found:
             self.version += 1
             self.foreign.pop(name, None)
@@ -249,7 +249,7 @@ class Nodes:
     # --- tables ---------------------------------------------------------------------------
 
     def _foreign_gaps(self) -> Iterable[Gap]:
-        """One for each resource of accelerators that are not read."""
+        """One for each resource of unread accelerators."""
         nodes_of: dict[tuple[str, str], list[str]] = {}
         for name in sorted(self.foreign):
             nodes_of.setdefault(self.foreign[name], []).append(name)

@@ -1,4 +1,4 @@
-"""GPUs that one pod holds and other pods use: the reservation pods of KAI and Run:ai, and the pods of their groups."""
+"""GPUs held by one pod and used by others: the reservation pods of KAI and Run:ai, and the pods of their groups."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class Lent:
-    """Who holds and who uses each GPU, by uid of the pod. `gpu_mib`: the memory of one GPU of a node; 0 for unknown.
+    """Holders and users of each GPU, by uid of the pod. `gpu_mib`: the memory of one GPU of a node; 0 for unknown.
 
-    They are joined where one pod holds the GPU, the part of each user is known, and the parts are at most the GPU.
+    They are joined if one pod holds the GPU, the part of each user is known, and the parts are at most the GPU.
     """
 
     gpu_mib: Callable[[str], int]
@@ -25,7 +25,7 @@ class Lent:
     _known: dict[str, tuple[str, Parts]] = field(default_factory=dict)  # node and parts
 
     def put(self, uid: str, node: str, parts: Parts) -> set[str]:
-        """A pod on a node; `NO_PARTS` for one that is gone. The pods for which that may change anything."""
+        """A pod on a node; `NO_PARTS` for one that is gone. Returns the possibly affected pods."""
         before = self._known.get(uid, ("", NO_PARTS))
         now = (node, parts) if node and (parts.gpus or parts.holds_for) else ("", NO_PARTS)
         if now == before:
@@ -45,7 +45,7 @@ class Lent:
         return touched | self._around(uid) | {uid}
 
     def joined(self, uid: str) -> bool:
-        """Whether it is known which GPUs a pod holds for others, or uses of another."""
+        """True if the GPUs that a pod holds for others, or uses of another pod, are known."""
         node, parts = self._known.get(uid, ("", NO_PARTS))
         if parts.gpus and len(parts.groups) != parts.gpus:
             return False
@@ -53,7 +53,7 @@ class Lent:
         return bool(places) and all(self._sound(place) for place in places)
 
     def loans(self) -> dict[str, tuple[tuple[str, int], ...]]:
-        """By the pod that holds a GPU: the pods that use it, with their thousandths of it. Joined ones only."""
+        """By each joined holder of a GPU: the pods on it, with their thousandths."""
         return {
             holder: tuple((uid, parts.share(self.gpu_mib(place[0]))) for uid, parts in self._users[place].items())
             for place, holders in self._holders.items()
@@ -62,18 +62,18 @@ class Lent:
         }
 
     def only(self, pods: Iterable[str]) -> bool:
-        """Whether these pods are none but holders whose users are joined: then they are no work of their own."""
+        """True if all of these pods are joined holders: they are no work of their own."""
         uids = list(pods) if self._known else []
         return bool(uids) and all(
             uid in self._known and bool(self._known[uid][1].holds_for) and self.joined(uid) for uid in uids
         )
 
     def users(self) -> Mapping[str, str]:
-        """The node of each pod that uses a GPU of another, by uid."""
+        """The node of each pod on a GPU of another pod, by uid."""
         return {uid: node for uid, (node, parts) in self._known.items() if parts.gpus}
 
     def __contains__(self, uid: str) -> bool:
-        """Whether a pod is one of these."""
+        """True if a pod is a holder or a user."""
         return uid in self._known
 
     def _around(self, uid: str) -> set[str]:
@@ -84,7 +84,7 @@ class Lent:
         return near.union(*(self._holders.get(place, ()) for place in beside))
 
     def _sound(self, place: Place) -> bool:
-        """Whether a GPU is joined, and the other GPUs of its users are too."""
+        """True if a GPU and all other GPUs of its users are joined."""
         users = self._users.get(place, {})
         return self._whole(place) and all(
             len(parts.groups) == parts.gpus and all(map(self._whole, _places(place[0], parts)))

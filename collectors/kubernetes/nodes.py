@@ -147,18 +147,18 @@ class NodeFacts:
     problems: tuple[tuple[str, str], ...] = ()
 
     def uuid(self, index: int) -> str:
-        """The UUID of a GPU where the layer of its node names it, else one made of its node and number."""
+        """The UUID of a GPU from the layer of its node, else one made of its node and number."""
         return self.uuids[index] if index < len(self.uuids) else f"{self.name}:gpu{index}"
 
     def part_milli(self, memory_mib: int) -> int:
-        """Thousandths of a GPU that this much of its memory is; 0 MiB: the whole GPU. 0 where that is not known."""
+        """This part of a GPU's memory as thousandths of the GPU; 0 MiB: the whole GPU. 0 for unknown."""
         if not memory_mib:
             return GPU_MILLI
         return min(max(GPU_MILLI * memory_mib // self.gpu_mib, 1), GPU_MILLI) if self.gpu_mib else 0
 
 
 def has_gpus(node: Node, layer: Layer = NONE) -> bool:
-    """True for a node with GPUs, also where its device plugin is down. `layer`: the one that shares them."""
+    """True for a node with GPUs, also while its device plugin is down. `layer`: the layer that shares them."""
     capacity = node.status.capacity or {}
     return any(map(is_gpu, capacity)) or bool(_first(node, PRODUCT)) or bool(layer.name)
 
@@ -173,8 +173,8 @@ def facts_of(
 ) -> NodeFacts:
     """The facts of a node with GPUs.
 
-    `named`: how many GPUs a source names. `reclaim_at_s`: see `notices`. `layer`: what `layer_of` knows of the node.
-    `bad`: type and status of conditions that keep new work away.
+    `named`: the number of GPUs named by a source. `reclaim_at_s`: see `notices`. `layer`: the result of `layer_of`.
+    `bad`: type and status of conditions that bar new work.
     """
     problems: list[tuple[str, str]] = []
     layer = layer_of(node) if layer is None else layer
@@ -234,7 +234,7 @@ def facts_of(
 
 
 def _told(node: Node, layer: Layer, bad: Collection[tuple[str, str]], recut: int) -> Iterator[tuple[str, str]]:
-    """What others declare on the node, by which it gets no work, or less."""
+    """Declarations of others on the node that bar or limit new work."""
     if layer.barred:
         yield "sharing", layer.barred
     for each in node.status.conditions or ():
@@ -382,8 +382,8 @@ def _counts(
 
 
 def _may_be_bare(node: Node) -> bool:
-    """Whether GPUs that the device plugin does not have may be in MIG mode, without an instance: where a MIG manager
-    was asked for a geometry.
+    """True if GPUs without a device in the plugin may be in MIG mode without an instance: a MIG manager was asked for a
+    geometry.
     """
     if node.metadata.label("nvidia.com/mig.strategy") != "mixed":
         return False

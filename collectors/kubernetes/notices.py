@@ -1,12 +1,12 @@
-"""Notices: when the cloud, or a controller of its nodes, takes a node.
+"""Notices: the time at which the cloud, or a controller of its nodes, takes a node.
 
 The taints of aws-node-termination-handler (option `taintNode`), Karpenter and k8s-node-termination-handler of GKE have
-no time. The node problem detector of AKS writes conditions whose message has the time at which the event comes, and
-cluster-autoscaler a taint whose value is the time.
+no time. The node problem detector of AKS writes conditions with the time of the event in their message, and
+cluster-autoscaler a taint with the time as its value.
 
-Where the source has no time, the first sight of the taint counts. A process that finds the taint when it starts may be
-late: the cordon that comes with the notice then counts, if its time lies within the notice. The node lifecycle
-controller writes that time (`timeAdded` of `node.kubernetes.io/unschedulable`).
+For a source without a time, the first sight of the taint counts. A process that finds the taint at its start may be
+late. It then counts from the cordon that comes with the notice, if the time of the cordon lies within the notice. The
+node lifecycle controller writes that time (`timeAdded` of `node.kubernetes.io/unschedulable`).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _conditions(node: Node) -> Iterator[Condition]:
 
 
 def _at_s(found: Condition) -> float:
-    """The time in the message of a condition; NaN where it has none."""
+    """The time in the message of a condition; NaN for none."""
     match = _AT.search(found.message)
     try:
         return parsedate_to_datetime(match[1]).timestamp() if match is not None else nan

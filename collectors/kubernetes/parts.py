@@ -1,8 +1,8 @@
-"""Parts of GPUs that a pod holds or asks for, as layers that share GPUs state them beside its resources.
+"""Parts of GPUs that a pod holds or requests, as stated by sharing layers beside its resources.
 
-HAMi and the vGPU of Volcano write the GPUs of a pod and the memory that it has of each into an annotation of the pod.
-KAI asks by annotations. It joins the pods that share a GPU by the label of a group, with the pod that holds the GPU for
-them, and writes the UUID of the GPU on that pod. Sources: HAMi 2.10 (pkg/device/devices.go), Volcano 1.13
+HAMi and the vGPU of Volcano write the GPUs of a pod and its memory on each into an annotation of the pod. Pods request
+parts from KAI by annotations. KAI joins the pods on a GPU with the pod that holds it by the label of a group, and
+writes the UUID of the GPU on the holder. Sources: HAMi 2.10 (pkg/device/devices.go), Volcano 1.13
 (devices/nvidia/vgpu/utils.go), KAI-Scheduler 0.17 (pkg/common/constants, pkg/binder/binding/resourcereservation).
 """
 
@@ -33,7 +33,7 @@ DEVICES = "gpu-fraction-num-devices"
 
 
 class Parts(NamedTuple):
-    """What one pod has of GPUs by such a layer. Zero and empty where it does not say."""
+    """The parts of GPUs of one pod by such a layer. Zero and empty for unstated values."""
 
     named: tuple[tuple[str, int], ...] = ()  # UUIDs of its GPUs with the MiB that it has; 0 MiB: the whole GPU
     gpus: int = 0  # of which it asks KAI for a part
@@ -44,13 +44,13 @@ class Parts(NamedTuple):
     asked: str = ""  # the annotation by which it asks KAI, for people
 
     def share(self, gpu_mib: int) -> int:
-        """Thousandths of each GPU that it asks KAI for, of GPUs with this memory; 0 where that is not known."""
+        """Thousandths of each GPU requested from KAI, for GPUs with this memory; 0 for unknown."""
         if self.milli or not gpu_mib:
             return self.milli
         return min(max(GPU_MILLI * self.memory_mib // gpu_mib, 1), GPU_MILLI) if self.memory_mib else 0
 
     def beside(self, ask: Ask, *, bound: bool = True) -> Ask:
-        """The request of a pod with its parts. What is asked by memory is no size before the pod has a node."""
+        """The request of a pod with its parts. A request by memory has no size until the pod has a node."""
         if self.gpus:
             known = self.milli or (self.memory_mib and bound)
             return replace(ask, gpus=self.gpus, milli=self.milli) if known else ask
@@ -76,7 +76,7 @@ def parts_of(meta: Meta) -> Parts:
 
 
 def _asked(meta: Meta) -> Parts:
-    """What a pod asks KAI for, and the groups that it is in once it has a node."""
+    """The request of a pod to KAI, and its groups once it has a node."""
     key = FRACTION if meta.note(FRACTION) else MEMORY
     found = (meta.labels or {}).items()
     groups = {value for name, value in found if (name == GROUP or name.startswith(f"{GROUP}/")) and value}
@@ -88,7 +88,7 @@ def _asked(meta: Meta) -> Parts:
 
 
 def _milli(text: str) -> int:
-    """A fraction in thousandths; 0 where it is none."""
+    """A fraction in thousandths; 0 for an invalid one."""
     try:
         value = float(text)
     except ValueError:
@@ -99,7 +99,7 @@ def _milli(text: str) -> int:
 def _named(text: str) -> tuple[tuple[str, int], ...]:
     """UUIDs and MiB: `;` between containers, `:` between GPUs, `,` between UUID, vendor, MiB and percent of compute.
 
-    Nothing where one of them cannot be read.
+    Empty if any of them is not readable.
     """
     found: dict[str, int] = {}
     for entry in re.split("[:;]", text if len(text) <= LONGEST_REGISTER else "?"):

@@ -1,4 +1,4 @@
-"""What each pod holds on its node, and the table of placements."""
+"""The GPUs of each pod on its node, and the table of placements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY: AbstractSet[str] = frozenset()
 
 @dataclass(slots=True)
 class Holdings:
-    """The pods that hold GPUs, also for others that use them."""
+    """The pods with GPUs, including those that hold GPUs for others."""
 
     nodes: Nodes
     pods: Mapping[str, PodFacts]  # by uid
@@ -31,7 +31,7 @@ class Holdings:
         self.lent = Lent(self.nodes.gpu_mib)
 
     def put(self, found: PodFacts) -> AbstractSet[str]:
-        """Book the GPUs of a pod, or give them back; the gangs that are to be looked at again."""
+        """Book the GPUs of a pod, or free them. Returns the affected gangs."""
         uid, node, parts = found.pod.metadata.uid, found.pod.spec.node_name, found.parts
         asks, touched = found.holds and found.ask.any_gpu, NOBODY
         if parts is not NO_PARTS or uid in self.lent:
@@ -45,7 +45,7 @@ class Holdings:
         return touched
 
     def drop(self, uid: str) -> AbstractSet[str]:
-        """A pod is gone; the gangs that are to be looked at again."""
+        """Remove a pod. Returns the affected gangs."""
         if uid in self._holding:
             self.nodes.take(self._holding.pop(uid)[1], uid)
         return self._lend(uid, "", NO_PARTS) if uid in self.lent else NOBODY
@@ -68,12 +68,12 @@ class Holdings:
         return found
 
     def overbooked(self) -> frozenset[str]:
-        """Gangs with a pod for which its node has no GPU left."""
+        """Gangs with a pod whose node has too few GPUs for it."""
         waiting = [uid for slots in self.nodes.slots.values() for uid in slots.waiting]
         return frozenset(self._holding[uid][0] for uid in waiting if uid in self._holding)
 
     def table(self, stopping: Collection[str], row_of: Callable[[str], int]) -> PlacementTable:
-        """The table of placements. `stopping`: gangs of which all pods are to go. `row_of`: the row of a gang."""
+        """The table of placements. `stopping`: gangs that stop as a whole. `row_of`: the row of a gang."""
         leaving = {uid: self.pods[uid].leaving or key in stopping for uid, (key, _) in self._holding.items()}
         loans = {
             holder: [
@@ -92,10 +92,10 @@ def placement_table(
     row_of: Callable[[str], int],
     loans: Mapping[str, Sequence[tuple[str, bool, int]]],
 ) -> PlacementTable:
-    """One row for each GPU, share or instance that a pod holds.
+    """One row for each GPU, share or instance of a pod.
 
-    `holding` has the gang and the node of each pod, by uid; `row_of` the row of a gang, -1 for none. `loans`, by the
-    uid of a pod that holds a GPU for others: the gang of each, whether it leaves, and its thousandths.
+    `holding`: gang and node of each pod, by uid; `row_of`: the row of a gang, -1 for none. `loans`: users by the uid of
+    the pod that holds a GPU for them: gang, True if leaving, thousandths.
     """
     workloads: list[int] = []
     node_column: list[int] = []

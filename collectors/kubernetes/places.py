@@ -206,7 +206,7 @@ class Slots:
         return (*named, *((index, -1, GPU_MILLI) for _, _, index in sorted(rest)[:missing]))
 
     def _allocated(self, ask: Ask, taken: Mapping[tuple[int, int], int]) -> tuple[Held, ...] | None:
-        """The parts of GPUs that a layer names for a pod, if there are such GPUs and no others hold these parts."""
+        """The parts of GPUs named for a pod by a layer, if these GPUs exist and the parts are free."""
         if not ask.named:
             return None
         at = {gpu.uuid: gpu.index for gpu in self.gpus if not gpu.mig}

@@ -25,12 +25,12 @@ from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
 @runtime_checkable
 class Measuring(Protocol):
-    """A source that measures services."""
+    """A source of measurements of services."""
 
     def learn(
         self, services: Callable[[], Collection[str]], declared: Callable[[], Mapping[str, tuple[float, ...]]]
     ) -> None:
-        """Take the names of the services, NAMESPACE/NAME, and the objectives of those that declare any."""
+        """Take the names of the services, NAMESPACE/NAME, and their declared objectives, if any."""
         ...
 
 
@@ -121,7 +121,7 @@ class Services:
         return self.rows != before
 
     def names(self) -> frozenset[str]:
-        """The names of services, NAMESPACE/NAME, that only one of them has. For any thread."""
+        """The names of services, NAMESPACE/NAME, without duplicates. For any thread."""
         count = Counter(f"{space}/{name.partition('/')[2]}" for space, name in self.rows)
         return frozenset(name for name, found in count.items() if found == 1)
 
@@ -130,7 +130,7 @@ class Services:
         return self._declared
 
     def gaps(self, source: str) -> Iterator[Gap]:
-        """Autoscalers that our floor does not reach."""
+        """Autoscalers without a value of our floor."""
         for each in self.autoscalers.values():
             lacks = False
             with suppress(AttributeError, TypeError):  # one that cannot be read is named with its service

@@ -112,9 +112,9 @@ class ServiceRow:
 
 
 def _undone(found: Scaled, autoscaler: Autoscaler | None) -> bool:
-    """Whether another controller would undo a number of replicas: it owns the object in which that stands.
+    """True if another controller owns the object with the number of replicas, and would undo a change.
 
-    What KEDA scales follows a metric, and no number of the service or its autoscaler is changed.
+    KEDA is none of these: its services follow a metric, and the autopilot changes no number.
     """
     owner = (found if autoscaler is None else autoscaler).metadata.owner
     return owner is not None and owner.kind != "ScaledObject"
@@ -262,7 +262,7 @@ def _alone(found: Scaled, rules: OptOuts) -> bool:
 
 
 class Promised(NamedTuple):
-    """The declared objectives, NaN without a valid one, and the role whose pools answer for them."""
+    """The declared objectives, NaN without a valid one, and the role of the pods."""
 
     objective_s: float
     ttft_objective_s: float

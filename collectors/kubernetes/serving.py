@@ -65,7 +65,7 @@ both (`prefill-decode`) or neither (`both`, `worker`) name no part."""
 
 
 def role_of(*metas: Meta) -> ServingRole:
-    """The role that labels say; `WHOLE` where none does, or where they contradict each other."""
+    """The role by labels; `WHOLE` without one, or if they contradict each other."""
     said = set()
     for meta in metas:
         for key in ROLES:
@@ -89,5 +89,5 @@ def serves(meta: Meta) -> bool:
 
 @lru_cache(maxsize=4096)
 def _marked(keys: tuple[str, ...]) -> bool:
-    """Whether a serving system wrote one of these labels or annotations; pods of one template have the same."""
+    """True if a serving system wrote one of these labels or annotations; pods of one template have the same."""
     return any(key.startswith(KEYS) for key in keys)

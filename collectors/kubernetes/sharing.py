@@ -1,9 +1,8 @@
 """Layers that share or cut the GPUs of a node, beside the device plugin and feature discovery of NVIDIA.
 
 Each offers parts as if they were GPUs: GKE (partitions, and clients that share a GPU), HAMi and the vGPU of Volcano
-(parts of memory and compute). Physical GPUs are the unit of capacity, so the layer says how many there are. A layer
-that hands out parts by a scheduler of its own, or of which it is not known what a pod holds, is `barred`: its node
-takes no decision.
+(parts of memory and compute). Physical GPUs are the unit of capacity, so the layer gives their number. A node is
+`barred` from decisions if its layer hands out parts by its own scheduler, or does not tell the parts of its pods.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def shared_by(node: Node, resource: str) -> int:
 
 
 def vendor_of(node: Node) -> tuple[str, str]:
-    """The resource and the maker of accelerators of a node that are not read; ("", "") for none."""
+    """The resource and the maker of unread accelerators of a node; ("", "") for none."""
     for name, value in (node.status.capacity or {}).items():
         if name.startswith(tuple(VENDORS)) and quantity.parse(value):
             return name, next(maker for prefix, maker in VENDORS.items() if name.startswith(prefix))
@@ -110,7 +109,7 @@ def vendor_of(node: Node) -> tuple[str, str]:
 
 
 def why_alone(pods: Iterable[PodFacts], barred: Mapping[str, str], lent: Lent) -> str:
-    """Why the work of these pods is left alone; "" where no layer shares its GPUs. `barred`: why nodes are, by name."""
+    """The reason to leave the work of these pods alone; "" if no layer shares its GPUs. `barred`: reasons by node."""
     for each in pods:
         if each.parts is not NO_PARTS and (why := _by_kai(each, lent)):
             return why
@@ -120,7 +119,7 @@ def why_alone(pods: Iterable[PodFacts], barred: Mapping[str, str], lent: Lent) -
 
 
 def apart(pods: Iterable[PodFacts], lent: Lent) -> bool:
-    """Whether one of these pods uses a part of a GPU and it is not known which GPU that is."""
+    """True if one of these pods uses a part of an unknown GPU."""
     return any(each.parts.asked and each.holds and not lent.joined(each.pod.metadata.uid) for each in pods)
 
 
@@ -176,7 +175,7 @@ class _Registered(NamedTuple):
 
 
 def _entry(found: Any) -> _Registered | None:
-    """One GPU; None where that cannot be read."""
+    """One GPU; None if not readable."""
     if isinstance(found, dict):
         values = [found.get(key) for key in ("id", "count", "devmem", "type")]
     elif isinstance(found, list) and len(found) > 3:
@@ -203,7 +202,7 @@ def _gke(meta: Meta) -> Layer | None:
 
 
 def _renamed(node: Node) -> Layer | None:
-    """GPUs that feature discovery counts, and that the node offers under a name that is not known."""
+    """GPUs counted by feature discovery, but offered by the node under an unknown name."""
     capacity = node.status.capacity or {}
     if quantity.parse(capacity.get(GPU, "0")) or not quantity.whole(node.metadata.label(COUNT)):
         return None

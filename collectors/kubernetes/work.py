@@ -161,7 +161,7 @@ class Gangs:
         self.deleted += self.served.update(changes, listed)
 
     def update_fronts(self, changes: Iterable[Changes]) -> None:
-        """Services, routes and pools: pods to which they lead now, or no more, are looked at again."""
+        """Services, routes and pools: mark the pods that receive requests from now on, or no longer."""
         spaces = self.fronts.update(changes)
         for found in self.pods.values() if spaces else ():
             meta = found.pod.metadata

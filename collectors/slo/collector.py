@@ -88,13 +88,13 @@ class SloCollector:
         speed: float = 1.0,
         workers: int = 4,
     ) -> None:
-        """`objectives`: service -> latency in seconds. `services`: the name that a source uses -> our name.
+        """`objectives`: service -> latency in seconds. `services`: name in a source -> our name.
 
-        The name that a source uses may be that of one namespace, `NAMESPACE/NAME`. Ours may be several: pools in front
-        of which one gateway measures.
+        A name in a source may be that of one namespace, `NAMESPACE/NAME`. Ours may be several names: the pools behind
+        one gateway.
 
-        `sources` that are named are expected to hold series; without names, one of `DEFAULT_SOURCES` is.
-        `speed`: of a simulated cluster; windows are shorter by it, and rates smaller. Raises `InputError`.
+        Named `sources` must hold series; without names, one of `DEFAULT_SOURCES` must. `speed`: of a simulated cluster;
+        it shortens windows and lowers rates. Raises `InputError`.
         """
         check_url(url, "slo")
         self.url = url.rstrip("/")
@@ -118,8 +118,8 @@ class SloCollector:
     def learn(
         self, services: Callable[[], Collection[str]], declared: Callable[[], Mapping[str, Objectives]] = dict
     ) -> None:
-        """Measure the services of a cluster. `services` gives their names and `declared` their objectives, which count
-        where no setting names one; both may be called by another thread.
+        """Measure the services of a cluster. `services` gives their names, and `declared` their objectives; a setting
+        takes precedence. Another thread may call both.
         """
         self.naming.known, self._declared = services, declared
 
@@ -193,13 +193,13 @@ class SloCollector:
         return kinds
 
     def _measures(self, source: Source, names: Sequence[str]) -> Iterable[str]:
-        """The measures that a source is asked for: one, while Prometheus has no names like its own and no answer."""
+        """The measures to ask of a source: one, while Prometheus has no similar names and the source gave no answer."""
         if not names or source.name in self._held or nearest(source, names):
             return source.queries
         return [next(each for each in _SIGNS if each in source.queries)]
 
     def _windows_s(self, measure: str) -> tuple[float, ...]:
-        """The windows that a measure is asked for. Buckets of tokens are many: asked for where an objective counts."""
+        """The windows to ask for. Buckets of tokens are many: they need an objective that counts."""
         if measure in {"within", "rate_rps"}:
             return WINDOW_S, RECENT_S
         if measure in _BUCKETS:
@@ -335,7 +335,7 @@ class SloCollector:
         return buckets
 
     def _merged(self, source: Source, measure: str, rows: Sequence[Series]) -> dict[str, float]:
-        """Service -> value: the sum over its owners, unknown where a part is, or the largest of them."""
+        """Service -> value: the sum over its owners, unknown if a part is, or the largest of them."""
         merged: dict[str, float] = {}
         for key, same in by_key(source, rows).items():
             service, value = self.naming.name(key), self._value(source, measure, same)
@@ -348,7 +348,7 @@ class SloCollector:
         return {service: value for service, value in merged.items() if math.isfinite(value)}
 
     def _value(self, source: Source, measure: str, rows: Sequence[Series]) -> float:
-        """The value of one owner. NaN, infinity and two rows that differ are unknown."""
+        """The value of one owner. NaN, infinity and contradicting rows are unknown."""
         found = math.nan
         for row in rows:
             service, value = self.naming.name(key_of(source, row)), _number(row.value[1])
@@ -388,7 +388,7 @@ class SloCollector:
 
 
 def _share(known: dict[str, Any], pools: str, services: Iterable[str]) -> None:
-    """Give what is known of pools together to each of them that has nothing of its own."""
+    """Copy the joint values of pools to each pool without values of its own."""
     if pools in known:
         each = known.pop(pools)
         for service in services:
@@ -404,7 +404,7 @@ def _number(text: str) -> float:
 
 
 def _pod(source: Source, engine: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """The labels of an engine that say where it runs, or the name of its service."""
+    """The labels of the place of an engine, else the name of its service."""
     labels = frozenset(engine)
     return frozenset(each for each in labels if each[0] in PLACE) or frozenset(
         each for each in labels if each[0] in source.by

@@ -1,4 +1,4 @@
-"""Names of metrics that look like those of inference servers: prefixes that are not known, and what is not read."""
+"""Names of metrics similar to those of inference servers: unknown prefixes, and unread metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NamesThere:
         self._names: tuple[str, ...] = ()
 
     def of(self, sources: Sequence[Source], now_s: float) -> tuple[str, ...]:
-        """Names that may be of these sources. Nothing where Prometheus does not tell: that is a hint only."""
+        """Names that may be of these sources. Empty if Prometheus does not answer: names are a hint only."""
         if not 0 <= now_s - self._asked_s < ASK_S:
             self._asked_s = now_s
             self._names = self._ask(sorted({part for source in sources for part in source.alike}))
@@ -49,5 +49,5 @@ class NamesThere:
 
 
 def nearest(source: Source, names: Sequence[str]) -> list[str]:
-    """A few of these names that look like those of a source, for a message."""
+    """A few of these names that are similar to those of a source, for a message."""
     return [shown(each)[1:-1] for each in silent.nearest(names, source.alike)]

@@ -1,7 +1,7 @@
-"""Which service of the cluster a series measures.
+"""The service of a series.
 
-It is the owner of the pods that measure, where the cluster has a service of that name. Else it is the name that its
-servers use, or what the operator makes of it; where several namespaces have that name, each is a service of its own.
+It is the owner of the measuring pods, if the cluster has a service of that name. Else it is the name in the servers'
+labels, or the operator's name for it. A name in several namespaces stands for a service in each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMED = 3
 
 
 class Key(NamedTuple):
-    """What a source calls a service, the namespace of its pods and their owner; "": not known."""
+    """A source's name for a service, the namespace of its pods and their owner; "": not known."""
 
     given: str
     space: str
@@ -46,7 +46,7 @@ class Naming:
     """Our names of services."""
 
     def __init__(self, services: Mapping[str, str]) -> None:
-        """`services`: the name that a source uses, or NAMESPACE/NAME -> our name."""
+        """`services`: name in a source, or NAMESPACE/NAME -> our name."""
         self.known: Callable[[], Collection[str]] = tuple  # names of the services of the cluster, NAMESPACE/NAME
         self._services, self._there = dict(services), frozenset[str]()
         self._spaces: dict[str, set[str]] = {}  # by the name that sources use: the namespaces that have it
@@ -58,7 +58,7 @@ class Naming:
             self._spaces[key.given] |= {key.space} - {""}
 
     def name(self, key: Key) -> str:
-        """Our name; "" where the source gives none."""
+        """Our name; "" if the source gives none."""
         of_owner, named = f"{key.space}/{key.owner}", f"{key.space}/{key.given}"
         if not key.given or of_owner in self._there:
             return of_owner if key.given else ""
@@ -70,7 +70,7 @@ class Naming:
         return key.given if alone or not key.space else named
 
     def unjoined(self, measured: Collection[str]) -> str:
-        """Services of the cluster that nothing measures, and what is measured and is none of them; "" for neither."""
+        """Services of the cluster without a measurement, and measured names without a service; "" for neither."""
         silent, strange = sorted(self._there - {*measured}), sorted({*measured} - self._there)
         if self._there and strange:
             near = f"; services of the cluster without a measurement: {_some(silent)}" if silent else ""

@@ -1,9 +1,9 @@
-"""Parts of PromQL from which the queries of the table of sources are made.
+"""Parts of PromQL for the queries of the table of sources.
 
 Every query aggregates to the label that names the service, and to the namespace and the owner of its pods (`SPLIT`):
-two Deployments may serve one model. `$W` is the window and `$M` the matchers of the operator. A server that two jobs
-scrape, or two replicas of Prometheus, counts once: the maximum of each of its series counts by pod (by address where no
-label names the pod), then the sum over pods.
+two Deployments may serve one model. `$W` is the window and `$M` the matchers of the operator. A server counts once if
+two jobs, or two replicas of Prometheus, scrape it: the maximum of each of its series by pod (by address without a label
+for the pod), then the sum over pods.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def fullest(by: str, vector: str) -> str:
 
 
 def replicas(by: str, names: Iterable[str]) -> str:
-    """Pods that report."""
+    """Pods with a series."""
     return f"count by ({by_labels(by, *SPLIT)}) ({by_pod(by, any_of(names))})"
 
 
 def spread(by: str, histograms: Iterable[str], of: str = "") -> dict[str, str]:
-    """p99 and buckets from one histogram, whose first name that a server has counts."""
+    """p99 and buckets from one histogram: the first of these names on each server."""
     buckets = rate(f"le, {by}", [f"{name}_bucket" for name in histograms])
     return {f"{of}p99_s": f"histogram_quantile(0.99, {buckets})", f"{of}within": buckets}
 
@@ -106,7 +106,7 @@ WAITED = "({0} and min_over_time({0}[$W]) > 0 and {0} offset $W)"
 def engines(
     by: str, waiting: Iterable[str], running: Iterable[str], finished: Iterable[str], most: str = "max_over_time"
 ) -> dict[str, str]:
-    """What shows an engine whose requests wait for nothing: clients that left may stay in the gauge for ever."""
+    """Evidence of an engine with requests that wait for nothing: clients that left may stay in the gauge for good."""
 
     def each(vector: str) -> str:
         return f"max by ({by_labels(by, *_ENGINE, *PLACE, SPLIT[1])}) ({placed(vector)})"
@@ -119,20 +119,20 @@ def engines(
 
 
 def renamed(by: str, names: Iterable[str], form: str, matchers: str = "$M") -> str:
-    """The sum over pods; the first name that a pod has counts, because the labels differ between both."""
+    """The sum over pods. The first name on each pod counts, because the labels of the names differ."""
     pods = " or ".join(by_pod(by, any_of([name], form, matchers)) for name in names)
     return f"sum by ({by_labels(by, PLACE[0])}) ({pods})"
 
 
 def pool(by: str, vector: str) -> str:
-    """A gauge of a whole pool, that each of its gateways repeats."""
+    """A gauge of a whole pool, repeated by each of its gateways."""
     return f"max by ({by_labels(by, PLACE[0])}) ({placed(vector)})"
 
 
 def mesh(by: str, histogram: str, requests: str, *split: tuple[str, str, str]) -> dict[str, str]:
-    """Latency (from milliseconds) and rate by proxies, whose labels are those of the operator: all but jobs count.
+    """Latency (from milliseconds) and rate by proxies. Their labels are the operator's: all but jobs count.
 
-    `split`: a label of `SPLIT`, the label that says it, and how it does.
+    `split`: a label of `SPLIT`, its source label, and the pattern of its value.
     """
     copies = "job, endpoint, container, prometheus, prometheus_replica, replica, __replica__"
 

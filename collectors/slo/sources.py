@@ -1,7 +1,7 @@
-"""The table of sources: how each inference server, gateway or mesh says what the autopilot needs of a service.
+"""The table of sources: the queries for each inference server, gateway or mesh.
 
-A source that is not `verified` has names from general knowledge: it is off unless it is named, and its values should be
-compared once with what the service itself reports.
+A source that is not `verified` has names from general knowledge: it is off unless named. Compare its values once with
+the reports of the service itself.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ ANY = ("",)
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Names of metrics that share a prefix. `prefixes` are those that servers and collectors are known to write.
+    """Names of metrics with a common prefix. `prefixes` are the known ones of servers and collectors.
 
-    Another prefix is one of the family where every name of `shape` is there under it, and it contains one of `like`.
+    Another prefix belongs to the family if every name of `shape` exists under it, and it contains one of `like`.
     """
 
     prefixes: Prefixes
@@ -73,7 +73,7 @@ class Family:
     like: tuple[str, ...] = ANY
 
     def found(self, names: Iterable[str]) -> Prefixes:
-        """The prefixes of the family among these names of metrics that are not known."""
+        """The unknown prefixes of the family among these names of metrics."""
         there = frozenset(names)
         first, *rest = self.shape
         found = {name.removesuffix(first) for name in there if name.endswith(first)}
@@ -99,11 +99,11 @@ class Source:
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """Parts of names of metrics that look like those of a server of this kind."""
+        """Parts of names of metrics typical of a server of this kind."""
         return *self.like, *(name for each in self.families if each.like == ANY for name in each.shape)
 
     def seen(self, names: Sequence[str]) -> Source:
-        """The source, with the queries for those prefixes of its families that are among these names, too."""
+        """The source, with queries for the unknown prefixes of its families among these names."""
         found = [each.found(names) for each in self.families]
         if self.made is None or not any(found):
             return self

@@ -141,11 +141,11 @@ def _later_s(policy: Policy, queues: tuple[QueueSpec, ...], within_s: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a checker may use besides the facts: the hardware at the start, the jobs, the limits.
+    """The material of a checker besides the facts: the hardware at the start, the jobs, the limits.
 
-    `services` returns the services as their users see them at a time; None: there are none. `physics`: durations of
-    operations in this world; None: they are not checked. `ill`: whether a job lacks a member, hangs, or is leaving.
-    `works`: whether the GPUs of a job worked in the half hour before a time; None: nobody knows.
+    `services` returns the services as seen by their users at a time; None: there are none. `physics`: durations of
+    operations in this world; None: they are not checked. `ill`: True for a job that lacks a member, hangs, or is
+    leaving. `works`: True if the GPUs of a job worked in the half hour before a time; None: unknown.
     """
 
     inventory: Inventory

@@ -1,8 +1,8 @@
-"""What owners declare about their work, as a checker sees it: what is protected, and how far that goes.
+"""The declared protection of work, as a checker sees it, and its extent.
 
-Work that is protected counts against the guarantee of its queue, whatever protects it. Work that started protected
-comes first, then, in this order, what was declared protected while it ran, and what somebody else started protected
-where it did not fit. What of these, and of work that opted out, does not fit is lent. Amounts are thousandths of a GPU.
+Protected work counts against the guarantee of its queue, for any kind of protection. Work that started protected comes
+first, then late work, the earliest first: it was declared protected while it ran, or did not fit at its start by
+another controller. The part of late and opted-out work above the guarantee is lent. Amounts are thousandths of a GPU.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Declarations:
         return job in self._out
 
     def late(self, job: int) -> bool:
-        """Whether it was declared protected while it ran, or did not fit when somebody else started it."""
+        """True if it was declared protected while it ran, or did not fit at its start by another controller."""
         return self._turn.get(job, (STARTED, 0))[0] == LATE
 
     def started(self, fact: Started, held: Mapping[int, Started]) -> None:

@@ -1,6 +1,6 @@
-"""Work that works, on hardware that is whole, is stopped neither for its own sake nor for doing nothing.
+"""Working jobs on whole hardware are not stopped, neither for their own sake nor for idleness.
 
-The cluster knows what is broken, and what the GPUs of the work did. What a controller saw of it does not count.
+The facts of the cluster decide: broken hardware, and the activity of the GPUs. The controller's view does not count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Healthy(Checker):
         (self._bad_gpus.add if bad else self._bad_gpus.discard)(fact.gpu)
 
     def on_recutting(self, fact: Recutting) -> None:
-        """Work on a GPU whose geometry changes may have to leave."""
+        """Work on a GPU may have to leave while its geometry changes."""
         (self._bad_gpus.add if fact.begins else self._bad_gpus.discard)(fact.gpu)
 
     def on_node(self, fact: NodeChanged) -> None:
@@ -38,7 +38,7 @@ class Healthy(Checker):
         (self._bad_nodes.add if bad else self._bad_nodes.discard)(fact.node)
 
     def on_started(self, fact: Started) -> None:
-        """Where it runs."""
+        """Its GPUs."""
         self._held[fact.job] = fact.gpus
 
     def on_stopped(self, fact: Stopped) -> None:

@@ -11,10 +11,10 @@ from simulator.world.facts import Declared, Evicting, Started, Stopped, Why
 class Protected(Checker):
     """A contract makes no difference for sheltered work; it does for work that is merely not preemptible.
 
-    What is protected above the guarantee of its queue is lent, and a contract may take it. It may also take what was
-    declared protected while it ran, or started by somebody else where it did not fit, while a queue on its path holds
-    more than its guarantee. Work on failed or failing hardware may be stopped whatever it is: that is for its own sake,
-    and by contract.
+    Protected work above the guarantee of its queue is lent, and a contract may take it. A contract may also take late
+    work while a queue on its path holds more than its guarantee: work that was declared protected while it ran, or that
+    another controller started beyond the guarantee. Any work on failed or failing hardware may be stopped: for its own
+    sake, and by contract.
     """
 
     name = "protected"

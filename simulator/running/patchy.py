@@ -42,14 +42,14 @@ class PatchyCollector:
 
 
 class FaultyCollector:
-    """A collector whose batches a fault of signals changes."""
+    """A collector with a fault of signals in its batches."""
 
     def __init__(self, whole: Collector, faults: SignalFaults) -> None:
         self.name = whole.name
         self._whole, self._faults = whole, faults
 
     def collect(self, now_s: float) -> Batch:
-        """What it reports, with the fault."""
+        """The batch, with the fault."""
         return self._faults.batch(self._whole.collect(now_s))
 
 

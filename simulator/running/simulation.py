@@ -55,11 +55,10 @@ class Simulation:
         ready_wakes: bool = False,
         on_progress: Callable[[float, int, int], None] | None = None,
     ) -> None:
-        """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits that the policy keeps.
+        """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits of the policy.
 
-        `services` returns the services of the run at a time, and `works` whether the GPUs of a job worked in the half
-        hour before a time, for the checkers. What the `queues` of the cluster file
-        are owed of their guarantees is counted.
+        For the checkers, `services` returns the services of the run at a time, and `works` tells if the GPUs of a job
+        worked in the half hour before a time. The run counts the owed guarantees of the `queues` of the cluster file.
         """
         self.cluster = Cluster(inventory, jobs, physics, GPU_MEMORY_MIB)
         last_s = max((s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0)
@@ -78,7 +77,7 @@ class Simulation:
         )
 
     def _ill(self, job: int) -> bool:
-        """Whether a job lacks a member, hangs, or was told to leave."""
+        """True if a job lacks a member, hangs, or has to leave."""
         return job in self.cluster.stale or job in self.cluster.leaving
 
     def run(self) -> Simulated:

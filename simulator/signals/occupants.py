@@ -115,9 +115,9 @@ class Occupants:
             self.pods[row] = (PodLabels(jobs.tenants[jobs.tenant[fact.job]], jobs.id[fact.job]),)
 
     def worked(self, job: int, now_s: float) -> bool:
-        """Whether any GPU of a job worked in the half hour before, by the readings themselves.
+        """True if any GPU of a job worked in the half hour before, by the readings themselves.
 
-        What counts as work: the shipped bounds of idle GPUs (core/model/policy_idle.py).
+        The shipped bounds of idle GPUs decide (core/model/policy_idle.py).
         """
         truth, rules = TelemetryGenerator(self._seed, scrape_interval_s=30.0), Idle()
         slots = np.arange(max(truth.known_slot(now_s - WINDOWS_S[-1]), 0), truth.known_slot(now_s) + 1)

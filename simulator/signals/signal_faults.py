@@ -1,7 +1,8 @@
-"""Faults of signals: one family of what is read is missing, stands still, or is another one's.
+"""Faults of signals: one family of input is missing, stands still, or belongs to another entity.
 
-They stand between the simulated cluster and what ships: the text of exporters before it is parsed, and the tables
-before the tick. The cluster itself does not notice them. A fault is one family, one kind, and all nodes or one.
+They stand between the simulated cluster and the shipped code: they change the text of exporters before it is parsed,
+and the tables before the tick. The cluster itself does not notice them. A fault is one family, one kind, and all nodes
+or one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Text = bytes | None
 
 
 class Kind(StrEnum):
-    """What becomes of a signal."""
+    """The kind of change to a signal."""
 
     REMOVED = "removed"
     ZEROED = "zeroed"  # it stands at 0
@@ -108,13 +109,13 @@ class SignalFaults:
     _batch: Batch | None = None
 
     def active(self, now_s: float) -> bool:
-        """Whether the fault lasts now."""
+        """True while the fault lasts."""
         return self.fault.from_s <= now_s < self.fault.to_s
 
     # --- the text of exporters ----------------------------------------------------------------
 
     def texts(self, at_s: float, given: list[Text]) -> list[Text]:
-        """What a scrape of each node gets, in the order of the nodes."""
+        """The scraped text of each node, in the order of the nodes."""
         if self.fault.family not in TEXT_FAMILIES or not self.active(at_s):
             return given
         nodes = range(1 if self.fault.one_node else len(given))
@@ -171,7 +172,7 @@ class SignalFaults:
     # --- tables -------------------------------------------------------------------------------
 
     def batch(self, given: Batch) -> Batch:
-        """What the cluster's collector reports."""
+        """The report of the cluster's collector."""
         if self.fault.family in TEXT_FAMILIES or not self.active(given.collected_s):
             return given
         self._batch = self._batch or given
@@ -210,7 +211,7 @@ class SignalFaults:
         return replace(work, services=replace(work.services, **columns))
 
     def _placements(self, work: Work, first: Work) -> PlacementTable:
-        """Which GPUs the pods hold: unknown, as at the begin, or those of the neighbours on the node."""
+        """The GPUs of the pods: unknown, as at the begin, or those of the neighbours on the node."""
         held = work.placements
         here = held.node < 1 if self.fault.one_node else np.ones(len(held.gpu), np.bool_)
         if self.fault.kind is Kind.REMOVED:
@@ -234,7 +235,7 @@ class SignalFaults:
         return replace(held, gpu=gpu)
 
     def _checkpoints(self, work: WorkloadTable, first: WorkloadTable) -> WorkloadTable:
-        """When each workload last saved its progress."""
+        """The last checkpoint of each workload."""
         if self.fault.kind is Kind.REMOVED:
             return replace(work, last_checkpoint_s=np.full(len(work.id), np.nan))
         known = dict(zip(first.uid.tolist(), first.last_checkpoint_s.tolist(), strict=True))
@@ -256,7 +257,7 @@ def _next_gpu(series: str) -> str:
 
 
 def _column(kind: Kind, column: Any, first: Any, rows: Any, unknown: object) -> Any:
-    """A column of nodes or GPUs in which these rows have the fault."""
+    """A column of nodes or GPUs with the fault in these rows."""
     other = {Kind.REMOVED: np.full_like(column, unknown), Kind.FROZEN: first}.get(kind, np.roll(column, 1))
     return np.where(rows, other, column)
 

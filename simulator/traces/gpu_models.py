@@ -1,7 +1,7 @@
-"""The GPU models that a job or cluster file may name.
+"""The GPU models allowed in a job or cluster file.
 
-Products come from the table that reads the labels of nodes (core/hardware/gpu_products.py). Names that only traces use
-are listed here with the memory that their vendor states, or None where their publisher does not disclose the model.
+Products come from the table for the labels of nodes (core/hardware/gpu_products.py). Names from traces alone are listed
+here with their vendor's figure for memory, or None if their publisher does not disclose the model.
 """
 
 from __future__ import annotations

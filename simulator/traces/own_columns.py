@@ -2,7 +2,7 @@
 
 A column of our own name always counts. Otherwise a known name of other systems (`sacct`, clouds, spreadsheets) maps to
 ours, in any case and with any of space, dash and underscore. `--columns OURS=THEIRS` overrides both; `OURS=THEIRS%`
-says that theirs counts percent of one GPU or CPU.
+marks a column in percent of one GPU or CPU.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ _STEP = r"\.(?:batch|extern|interactive|\d+)$"
 
 @dataclass(slots=True)
 class Own:
-    """A table in our columns. `notes` say how the input was interpreted; `dated`: its times count from 1970; `local`:
-    they are dates without a zone; `percent`: columns of ours that count percent.
+    """A table in our columns. `notes`: the interpretation of the input; `dated`: its times count from 1970; `local`:
+    they are dates without a zone; `percent`: columns of ours in percent.
     """
 
     frame: pd.DataFrame
@@ -282,7 +282,7 @@ def _convert(own: Own, path: Path, *, lenient: bool = False) -> None:
 
 
 def _strip_percent(own: Own, name: str) -> None:
-    """Cells that carry the sign, as `50 %`, without it. A column with and without it is left to `read_amounts`."""
+    """Cells like `50 %` without their sign. A column with mixed cells is left to `read_amounts`."""
     words = own.frame[name].astype("string").str.strip()
     signed = words.str.endswith("%").fillna(False)
     if signed.any() and (signed | words.isna() | (words == "")).all():
@@ -336,8 +336,8 @@ def _fill_jobs(own: Own, renamed: Mapping[str, str]) -> None:
 
 
 def _fill_durations(own: Own) -> None:
-    """Run times that are not stated, from start to end. Local times repeat or skip an hour where clocks change, so a
-    stated run time counts, and where it does not fit before the end, the end follows from it.
+    """Run times from start to end, for cells without one. Local times repeat or skip an hour at a change of clocks: a
+    stated run time counts, and sets the end if it does not fit before it.
     """
     frame = own.frame
     ran_s = (frame["end_s"] - frame["start_s"]).to_numpy(np.float64)
