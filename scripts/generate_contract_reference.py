@@ -110,8 +110,9 @@ queues have guarantees ([the rule](decisions/0014-protection.md)):
 - A running pod whose owner tells other controllers to leave it where it runs makes its job not `preemptible` while it
   runs (`cluster-autoscaler.kubernetes.io/safe-to-evict: "false"`, `karpenter.sh/do-not-disrupt`, before that
   `karpenter.sh/do-not-evict`, `descheduler.alpha.kubernetes.io/prefer-no-eviction`, `volcano.sh/preemptable: "false"`,
-  `kai.scheduler/preemptibility: non-preemptible`, `quota.scheduling.koordinator.sh/preemptible: "false"`). Where it is
-  stopped all the same, since nothing can go on there, the explanation says so: `guard protected: waived`.
+  `kai.scheduler/preemptibility: non-preemptible`, `quota.scheduling.koordinator.sh/preemptible: "false"`,
+  `scheduling.koordinator.sh/eviction-cost: "2147483647"`, `nvidia.com/gpu-driver-upgrade-drain.skip: "true"`). Where it
+  is stopped all the same, since nothing can go on there, the explanation says so: `guard protected: waived`.
   A start needs no guarantee for that; on borrowed GPUs it counts like a later change.
 
 `autopilot explain` says of running work whether its protection holds against the owner of what it holds.

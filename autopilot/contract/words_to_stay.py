@@ -13,9 +13,11 @@ NOT_EVICTED = {
     "volcano.sh/preemptable": "false|f|0",  # as Go reads a bool
     "kai.scheduler/preemptibility": "(?:non|semi)-preemptible",
     "quota.scheduling.koordinator.sh/preemptible": "false",
+    "scheduling.koordinator.sh/eviction-cost": "2147483647",  # the largest means never
+    "nvidia.com/gpu-driver-upgrade-drain.skip": "true",
 }
-"""Labels and annotations for cluster-autoscaler, Karpenter, the descheduler, Volcano, KAI and Koordinator, with the
-values that say so, as regular expressions.
+"""Labels and annotations for cluster-autoscaler, Karpenter, the descheduler, Volcano, KAI, Koordinator and the GPU
+operator, with the values that say so, as regular expressions.
 """
 
 _NAMES = frozenset(NOT_EVICTED)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Any
 
 from autopilot.contract.annotations import CONTROLLER
+from autopilot.contract.notes import shown
 from autopilot.core.model.snapshot import Gate, State
 from collectors.kubernetes.gangs import Gang, PodFacts, placed_by_us
+from collectors.kubernetes.job_wire import JOB_CONTROLLER
 from collectors.kubernetes.wire import condition, is_true, seconds_of
 from collectors.kueue import state as kueue
 
@@ -67,6 +69,23 @@ def life_of(
     }
 
 
+def elsewhere(gang: Gang, checks: Collection[str]) -> tuple[str, str]:
+    """The signal that says so, and why no pods of a gang are made in this cluster; "" where they are.
+    `checks`: names of the checks of MultiKueue.
+
+    A Job that another controller manages and that is not suspended has been started, wherever its pods are.
+    """
+    spec = gang.job.spec if gang.job is not None else None
+    manager = (spec.managed_by or "") if spec is not None else ""
+    why = kueue.elsewhere(gang.workload, checks) if gang.workload is not None else ""
+    if why or manager == kueue.MULTIKUEUE:
+        return "multikueue", why or "MultiKueue chooses another cluster for it"
+    here = spec is None or manager in {"", JOB_CONTROLLER} or bool(spec.suspend)
+    if here or any(not each.over for each in gang.pods.values()):
+        return "", ""
+    return "managed-by", f"the controller {shown(manager)} runs it (spec.managedBy), and it has no pods here"
+
+
 def lacking_pods(gang: Gang, members: int, least: int, holding: Sequence[PodFacts]) -> int:
     """Pods without a node, of a gang that holds GPUs with fewer than `least` pods. Finished pods count as placed.
 
@@ -74,8 +93,16 @@ def lacking_pods(gang: Gang, members: int, least: int, holding: Sequence[PodFact
     """
     if not holding or len(holding) >= least:
         return 0
-    there = len(holding) + sum(each.pod.status.phase == "Succeeded" for each in gang.pods.values())
+    there = len(holding) + _finished(gang)
     return max(members - there, 0) if there < least and _together(gang) else 0
+
+
+def _finished(gang: Gang) -> int:
+    """Pods that ended well. Those that were deleted since are in the counts of its Job and of Kueue alone."""
+    seen = sum(each.pod.status.phase == "Succeeded" for each in gang.pods.values())
+    counted = (gang.job.status.succeeded or 0) if gang.job is not None else 0
+    freed = sum(each.count for each in gang.workload.status.reclaimable_pods or ()) if gang.workload is not None else 0
+    return max(seen, counted, freed)
 
 
 def _together(gang: Gang) -> bool:
@@ -108,7 +135,7 @@ def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: fl
     """
     together = gang.job is not None and _together(gang)
     living = sum(not each.leaving for each in holding)
-    finished = sum(each.pod.status.phase == "Succeeded" for each in gang.pods.values())
+    finished = _finished(gang)
     if not together or not living or least < 2:
         gang.whole, gang.lost, gang.short_since_s = False, False, None
     elif living + finished >= least:
@@ -167,16 +194,22 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
     """Whether something other than room keeps a waiting gang from starting."""
     if gang.workload is not None:
         gate = kueue.gate(gang.workload)
-        return int(Gate.WAITING) if gate == Gate.OPEN and stopped(gang) else gate
+        held = stopped(gang) or (is_true(gang.workload.status.conditions, "Admitted") and _gated_by_others(gang))
+        return int(Gate.WAITING) if gate == Gate.OPEN and held else gate
     if gang.job is not None and gang.job.spec.suspend:
         return int(Gate.SUSPENDED if gang.job.kept else Gate.OPEN)  # by a person, or left to the autopilot
-    foreign = [
-        gate.name
+    return int(Gate.WAITING if _gated_by_others(gang) else Gate.OPEN)
+
+
+def _gated_by_others(gang: Gang) -> bool:
+    """Whether a scheduling gate of another controller holds one of its pods. That of Kueue stands until it admits the
+    pod; after that, as with topology-aware scheduling, until it has chosen the node.
+    """
+    return any(
+        not gate.name.startswith("gpu-autopilot.io/")
         for each in gang.pods.values()
         for gate in each.pod.spec.scheduling_gates or ()
-        if not gate.name.startswith("gpu-autopilot.io/")
-    ]
-    return int(Gate.WAITING if foreign else Gate.OPEN)
+    )
 
 
 def _has_quota_only(gang: Gang) -> bool:

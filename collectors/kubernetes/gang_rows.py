@@ -20,7 +20,7 @@ from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.model.snapshot import GPU_MILLI, State, Topology
 from collectors.kubernetes.asks import UNCLAIMED
 from collectors.kubernetes.constraints import Constraints, Meets, asked_by
-from collectors.kubernetes.gang_life import End, lacking_pods, life_of, short_since_s
+from collectors.kubernetes.gang_life import End, elsewhere, lacking_pods, life_of, short_since_s
 from collectors.kubernetes.gangs import Gang, PodFacts, declarations, lost_job, serves_apart, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats, unread_times
 from collectors.kubernetes.hints import Hints
@@ -36,7 +36,6 @@ from collectors.kubernetes.shapes import (
 )
 from collectors.kubernetes.width import why_rigid
 from collectors.kubernetes.wire import Meta, PodSpec, Taint
-from collectors.kueue import state as kueue
 
 LONGEST_NAME = 253
 MOST_STATED = 50_000
@@ -123,9 +122,9 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     unclear += (("sharing", shared),) if shared else ()
     if not shapes or (shared and cluster.apart(gang)):
         return GangRow({}, problems=unclear) if unclear else None
-    why = "" if holding else _elsewhere(gang, cluster)
+    signal, why = ("", "") if holding else elsewhere(gang, cluster.multikueue)
     if why:
-        note = ("multikueue", f"{why}; it is no work of this cluster")
+        note = (signal, f"{why}; it is no work of this cluster")
         return GangRow({}, notes=() if end.at_s is not None else (note,))
     check_size(shapes)
     stated = _stated(gang, shapes, cluster, holding)
@@ -179,13 +178,6 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     if mine or cluster.opt_outs.approves(gang.namespace):
         approved = f"annotation of {gang.name}" if mine else f"annotation of namespace {gang.namespace}"
     return GangRow(values, members, tuple(problems), tuple(notes), approved)
-
-
-def _elsewhere(gang: Gang, cluster: Cluster) -> str:
-    """Why no pods of a gang are made in this cluster; "" where they are."""
-    by_multikueue = gang.job is not None and gang.job.spec.managed_by == kueue.MULTIKUEUE
-    why = kueue.elsewhere(gang.workload, cluster.multikueue) if gang.workload is not None else ""
-    return why or ("MultiKueue chooses another cluster for it" if by_multikueue else "")
 
 
 def _least(stated: Stated) -> int:

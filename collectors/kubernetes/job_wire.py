@@ -41,6 +41,10 @@ class WrittenMeta(Meta):
         self.managed_fields = None
 
 
+JOB_CONTROLLER = "kubernetes.io/job-controller"
+"""`spec.managedBy` of a Job that Kubernetes itself manages; so does none."""
+
+
 class JobSpec(Struct):
     """What a Job asks for."""
 
@@ -59,6 +63,7 @@ class JobStatus(Struct):
     start_time: datetime | None = None
     completion_time: datetime | None = None
     conditions: list[Condition] | None = None
+    succeeded: Count | None = None
 
 
 class Job(Object):

@@ -31,12 +31,16 @@ class PodShape:
 def shapes_of(gang: Gang, claimed_by: ClaimedBy) -> list[PodShape]:
     """The kinds of pods of a gang with their numbers: of its Workload, else its Job, else its pods."""
     if gang.workload is not None:
-        found = []
+        found, admission = [], gang.workload.status.admission
+        sets = admission.pod_set_assignments or () if admission is not None else ()
+        admitted = {each.name: each.count for each in sets}
         for each in gang.workload.spec.pod_sets or ():
-            pod, least = each.template.spec, each.min_count if each.min_count is not None else each.count
-            claimed = claimed_by(gang.namespace, pod, each.count)
+            got = admitted.get(each.name)
+            count = each.count if got is None else min(got, each.count)  # fewer by partial admission
+            pod, least = each.template.spec, min(count, each.min_count if each.min_count is not None else each.count)
+            claimed = claimed_by(gang.namespace, pod, count)
             ask = parts_of(each.template.metadata).beside(ask_of(pod).beside(claimed), bound=False)
-            found.append(PodShape(each.count, least, ask, pod, each.template.metadata, each.name, claimed.problem))
+            found.append(PodShape(count, least, ask, pod, each.template.metadata, each.name, claimed.problem))
         return found
     if gang.job is not None:
         spec = gang.job.spec

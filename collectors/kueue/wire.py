@@ -78,6 +78,13 @@ class WorkloadSpec(Struct):
     maximum_execution_time_seconds: Int32 | None = None
 
 
+class ReclaimablePods(Struct):
+    """Pods of a set whose quota is free again, since they ended."""
+
+    name: str
+    count: Count
+
+
 class WorkloadStatus(Struct):
     """Where a workload is."""
 
@@ -86,6 +93,7 @@ class WorkloadStatus(Struct):
     admission_checks: list[CheckState] | None = None
     scheduling_stats: SchedulingStats | None = None
     cluster_name: str | None = None  # of MultiKueue
+    reclaimable_pods: list[ReclaimablePods] | None = None
 
 
 class Workload(Object):

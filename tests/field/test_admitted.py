@@ -145,3 +145,77 @@ def test_admitted_work_without_pods_has_a_reason_of_its_own() -> None:
     """It is no work that waits for a check."""
     played = play_objects(_without(objects_of(MANAGER), *LOCAL), policy="recommend")
     assert played.waits() == {"team/far": "no_pods"}
+
+
+def _job(**spec: Any) -> Json:
+    pods = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+    data = {"name": "far", "namespace": "team", "uid": "job-team-far"}
+    given = {"parallelism": 2, "completions": 2, "template": {"spec": pods}} | spec
+    return {"kind": "Job", "apiVersion": "batch/v1", "metadata": data, "spec": given, "status": {}}
+
+
+def _workload(job: Json, count: int, admitted: int, **status: Any) -> Json:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "far", "uid": "job-team-far", "controller": True}
+    sets = [{"name": "main", "count": count, "template": job["spec"]["template"]}]
+    reached = [{"type": each, "status": "True"} for each in ("QuotaReserved", "Admitted")]
+    assigned = [{"name": "main", "count": admitted, "flavors": {"nvidia.com/gpu": "f"}}]
+    given = {"conditions": reached, "admission": {"clusterQueue": "cq", "podSetAssignments": assigned}}
+    data = {"name": "far", "namespace": "team", "ownerReferences": [owner]}
+    spec = {"queueName": "lq", "active": True, "podSets": sets}
+    return {"kind": "Workload", "metadata": data, "spec": spec, "status": given | status}
+
+
+def _here(*nodes: str, gates: tuple[str, ...] = ()) -> list[Json]:
+    """Two nodes, and pods of the Job on those that are named; one that is gated has none."""
+    shared: Json = {"gpus": 8, "owner": ["batch/v1", "Job", "far"]}
+    found: list[Json] = [{"node": "n-{n}", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3", "copies": 2}]
+    found += [{"pod": f"team/far-{each}", "at": each, **shared} for each in nodes]
+    return found + [{"pod": "team/far-g", "spec": {"schedulingGates": [{"name": gate}]}, **shared} for gate in gates]
+
+
+@pytest.mark.parametrize(("pods", "known"), [((), False), (("n-0",), True)])
+@pytest.mark.parametrize("policy", ["recommend", "autopilot"])
+def test_a_job_that_another_controller_runs_is_no_wait_for_a_start(
+    policy: str, pods: tuple[str, ...], *, known: bool
+) -> None:
+    """`spec.managedBy` names it. Where it makes pods here they count, and elsewhere a gap says so."""
+    job = _job(managedBy="example.org/runner", parallelism=1, completions=1)
+    played = play_objects(made(job, *_here(*pods)), policy=policy)
+    assert _known(played) == known
+    assert not _proposed(played)
+    assert played.said("team/far managed-by the controller .example.org/runner. runs it") != known
+
+
+def test_a_suspended_job_of_another_controller_waits() -> None:
+    """It has not been started yet. A Job that names Kubernetes itself as its manager is like any other."""
+    job = _job(managedBy="example.org/runner", suspend=True)
+    assert play_objects(made(job, *_here())).waits() == {"team/far": "suspended"}
+    assert _proposed(play_objects(made(_job(managedBy="kubernetes.io/job-controller"), *_here()))) == {"team/far"}
+
+
+@pytest.mark.parametrize("policy", ["recommend", "autopilot"])
+def test_pods_that_kueue_gates_after_their_admission_wait_for_kueue(policy: str) -> None:
+    """With topology-aware scheduling it chooses the nodes."""
+    job = _job(parallelism=1, completions=1)
+    objects = made(job, _workload(job, 1, 1), *_here(gates=("kueue.x-k8s.io/topology",)))
+    played = play_objects(objects, policy=policy)
+    assert not _proposed(played)
+    assert played.waits() == {"team/far": "check"}
+
+
+def test_a_gang_that_kueue_admits_in_part_is_as_wide_as_that() -> None:
+    """Two of four pods (kubernetes-sigs/kueue#1163)."""
+    job = _job(completions=4)
+    played = play_objects(made(job, _workload(job, 4, 2), *_here("n-0", "n-1")))
+    assert played.snapshot.workloads.gpus.tolist() == [16]
+    assert played.held() == {"team/far": 16}
+
+
+@pytest.mark.parametrize("way", ["job", "workload"])
+def test_pods_that_ended_and_are_deleted_are_not_lacking(way: str) -> None:
+    """The counts of the Job and of Kueue stay; the gang is not half started."""
+    job = _job(parallelism=3, completions=3)
+    job["status"] = {"succeeded": 1} if way == "job" else {}
+    freed = {"reclaimablePods": [{"name": "main", "count": 1}]} if way == "workload" else {}
+    played = play_objects(made(job, _workload(job, 3, 3, **freed), *_here("n-0", "n-1")))
+    assert played.snapshot.workloads.lacking_pods.tolist() == [0]

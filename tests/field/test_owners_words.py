@@ -60,6 +60,9 @@ def test_only_the_words_for_staying_protect(key: str, value: str, taken: bool) -
         ("labels", "kai.scheduler/preemptibility", "non-preemptible", False),
         ("labels", "kai.scheduler/preemptibility", "preemptible", True),
         ("labels", "quota.scheduling.koordinator.sh/preemptible", "false", False),
+        ("annotations", "scheduling.koordinator.sh/eviction-cost", "2147483647", False),
+        ("annotations", "scheduling.koordinator.sh/eviction-cost", "100", True),
+        ("labels", "nvidia.com/gpu-driver-upgrade-drain.skip", "true", False),
     ],
 )
 def test_words_for_other_schedulers_protect(where: str, key: str, value: str, *, taken: bool) -> None:

@@ -130,3 +130,16 @@ def test_a_pool_of_prefill_that_is_late_says_nothing_of_decode(role_of: Callable
     assert silent or worst[decode] == 0.0
     gaps = {(gap.object_id, gap.signal) for gap in played.ticks[-1][1].gaps if gap.signal.endswith("_p99_s")}
     assert gaps == ({(POOLS[1], "itl_p99_s")} if silent else set())
+
+
+@pytest.mark.parametrize(("role", "alone"), [("prefill", "itl"), ("decode", "ttft")])
+def test_a_pool_that_declares_the_objective_of_the_other_role_alone_is_named(role: str, alone: str) -> None:
+    """Nothing judges it; the pool that declares its own as well, and a pool of no role, are judged."""
+    pools = [_pool("one", {"llm-d.ai/role": role}), _pool("both", {"llm-d.ai/role": role}), _pool("whole", {})]
+    for each in (pools[0], pools[2]):
+        notes = each["metadata"]["annotations"]
+        each["metadata"]["annotations"] = {key: value for key, value in notes.items() if f"/{alone}-" in key}
+    played = play_objects(made({"node": "n1", "gpus": 8}, *pools))
+    found = {(gap.object_id, gap.signal) for gap in played.gaps() if gap.signal.endswith("_objective_s")}
+    assert found == {("prod/one", f"{alone}_objective_s")}
+    assert played.said(f"a pool of {role} does not answer for the time .*: nothing judges it; declare one for the time")

@@ -14,7 +14,7 @@ import numpy as np
 from autopilot.core.hardware.xid_facts import remedy_of
 from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.contain import contain
-from autopilot.core.model.objectives import unmeasured
+from autopilot.core.model.objectives import OBJECTIVES, unanswered, unmeasured
 from autopilot.core.model.records import Batch, Errors, Gap, Inventory, ServiceSignals, Telemetry, Work
 from autopilot.core.model.snapshot import (
     ClusterSnapshot,
@@ -129,7 +129,11 @@ def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, 
 
 
 def _unmeasured(services: ServiceTable, source: str) -> Iterator[Gap]:
-    """Declared objectives of tokens without a measurement: they do not count as met."""
+    """Declared objectives of tokens that judge nothing: of the other role alone, or without a measurement."""
+    for service, other, role in unanswered(services):
+        own = next(one for one in OBJECTIVES if one.not_of not in {None, role})
+        reason = f"a pool of {role.name.lower()} does not answer for the {other.words}, and declares no other objective"
+        yield Gap(source, service, other.objective, f"{reason}: nothing judges it; declare one for the {own.words}")
     for service, each, objective_s in unmeasured(services):
         reason = f"an objective of {objective_s:g} s for the {each.words} is declared, and no source has its p99"
         yield Gap(source, service, each.p99, f"{reason}, of enough requests ({each.metric}); it does not count as met")

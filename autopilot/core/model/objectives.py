@@ -111,6 +111,17 @@ def declared(services: ServiceTable) -> dict[str, tuple[float, ...]]:
     return {str(services.id[row]): tuple(values_s[:, row].tolist()) for row in rows}
 
 
+def unanswered(services: ServiceTable) -> Iterator[tuple[str, Objective, ServingRole]]:
+    """(service, objective, role) of declared objectives if the role answers for none of them and no latency is measured
+    against a setting: nothing judges the service.
+    """
+    promises = np.stack([getattr(services, each.objective) > 0 for each in OBJECTIVES])
+    unjudged = promises.any(axis=0) & ~counting(services).any(axis=0) & np.isnan(services.recent_violation_ratio)
+    for row in np.flatnonzero(unjudged).tolist():
+        for kind in np.flatnonzero(promises[:, row]).tolist():
+            yield str(services.id[row]), OBJECTIVES[kind], ServingRole(int(services.role[row]))
+
+
 def unmeasured(services: ServiceTable) -> Iterator[tuple[str, Objective, float]]:
     """(service, objective, seconds) of token objectives that count and lack a measurement, unless no requests come."""
     quiet = (services.rate_rps == 0) & np.isfinite(services.age_s)
