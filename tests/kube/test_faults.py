@@ -139,7 +139,7 @@ def _play(folder: Path, seed: int, during_s: float) -> None:
         collector = KubernetesCollector(source)
         source.start()
         try:
-            assert source.wait_synced(20.0)
+            assert source.wait_synced(120.0)
             assert _agrees(running, source, CONVERGES_S)
             threads = threading.active_count()
             faults.plan = EVERY
