@@ -13,6 +13,7 @@ from apiserver.errors import StatusError, bad_request, quoted
 from apiserver.go_json import duplicates, load_yaml, why_no_json
 from apiserver.plain_json import clone
 from apiserver.requests import JSON, PATCHES, Call, Request
+from apiserver.schemas import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,26 +122,28 @@ def unrecognized(kind: str, why: str, text: str) -> StatusError:
 
 def conformed(kind: Kind, obj: Obj, call: Call) -> Obj:
     """An object in the form of its type. Raises ConformError, and StatusError 400 for unknown fields if Strict."""
-    if kind.custom:
-        check_texts(obj.get("metadata"))
-        report_unknown(call, kind, kind.prune(obj) if kind.prune is not None else [])
-        return obj
     conformer = Conformer(kind.kind)
+    if kind.custom:
+        if obj.get("metadata") is not None:
+            obj["metadata"] = conformer.conform(schema("ObjectMeta"), obj["metadata"], "metadata")
+        with_floats(obj)
+        report_unknown(call, kind, conformer.unknown + (kind.prune(obj) if kind.prune is not None else []))
+        return obj
     found: Obj = conformer.conform(kind.schema, obj)
     report_unknown(call, kind, conformer.unknown)
     return found
 
 
-def check_texts(metadata: Any) -> None:
-    """Labels and annotations of an object of a custom kind are texts. Raises ConformError."""
-    for name in ("labels", "annotations") if isinstance(metadata, dict) else ():
-        held = metadata.get(name)
-        wrong = [each for each in held.values() if not isinstance(each, str | None)] if isinstance(held, dict) else []
-        if wrong or not isinstance(held, dict | None):
-            wanted = "string" if wrong else "map[string]string"
-            word = WORDS.get(type(wrong[0] if wrong else held), "number")
-            where = f"Go struct field ObjectMeta.metadata.{name} of type {wanted}"
-            raise ConformError(f"json: cannot unmarshal {word} into {where}")
+def with_floats(obj: Obj) -> None:
+    """Make whole numbers beyond 64 bits floats, as Go decodes them where no type says what they are."""
+    todo: list[Any] = [obj]
+    while todo:
+        holder = todo.pop()
+        for key, each in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(each, (dict, list)):
+                todo.append(each)
+            elif type(each) is int and not -(2**63) <= each < 2**63:
+                holder[key] = float(each)
 
 
 def report_unknown(call: Call, kind: Kind, unknown: list[str]) -> None:

@@ -69,7 +69,7 @@ class ResourceQuota:
         unknown = sorted(each for each in amounts if each not in (status.get("hard") or {}))
         if unknown:
             raise forbidden(named, f"status unknown for quota: {name}, resources: {','.join(unknown)}")
-        hard = {each: parse(text) for each, text in quota["spec"]["hard"].items()}
+        hard = {each: parse(text) for each, text in (quota["spec"].get("hard") or {}).items()}
         missing = _unstated(attributes, hard)
         if missing:
             raise forbidden(named, f"failed quota: {name}: must specify {missing}")

@@ -11,6 +11,7 @@ from apiserver.kinds.plain import (
     data_errors,
     data_update_errors,
     default_namespace,
+    default_spec,
     end_namespace,
     keep_namespace,
     namespace_held,
@@ -77,8 +78,11 @@ CORE = (
         short_names=("pvc",),
         subresources={"status": STATUS},
     ),
-    Kind("", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), subresources={"status": STATUS}),
+    Kind(
+        "", "v1", "resourcequotas", "ResourceQuota",
+        short_names=("quota",), subresources={"status": STATUS}, default=default_spec,
+    ),
     Kind("", "v1", "podtemplates", "PodTemplate", generation=True),
-    Kind("", "v1", "limitranges", "LimitRange", short_names=("limits",)),
+    Kind("", "v1", "limitranges", "LimitRange", short_names=("limits",), default=default_spec),
     *EVENTS,
 )  # fmt: skip

@@ -16,6 +16,11 @@ KEY_TEXT = (
 )
 
 
+def default_spec(obj: Obj) -> None:
+    """A spec without a field is there all the same: Go leaves no struct out."""
+    obj.setdefault("spec", {})
+
+
 def data_errors(obj: Obj) -> list[FieldError]:
     """The data of a ConfigMap or Secret may be 1 MiB in all."""
     size = sum(len(value.encode()) for name in ("data", "binaryData") for value in (obj.get(name) or {}).values())

@@ -83,6 +83,14 @@ def test_a_token_of_a_deleted_account_works_until_it_is_looked_at_again(ask: Ask
     assert Asker(ask.server, None, authorization="Bearer x").refused(401, "GET", "/version") == "Unauthorized"
 
 
+@pytest.mark.parametrize("kind", ["ResourceQuota", "LimitRange"])
+def test_a_bound_without_a_spec_bounds_nothing(ask: Asker, kind: str) -> None:
+    """It is stored with an empty one, and pods are made as before."""
+    made = ask("POST", f"/api/v1/namespaces/default/{kind.lower()}s", {"kind": kind, "metadata": {"name": "none"}})
+    assert made["spec"] == {}
+    ask("POST", "/api/v1/namespaces/default/pods", pod("p", 1))
+
+
 def test_a_quota_counts_at_admission_and_again_when_a_pod_goes(ask: Asker) -> None:
     """What would pass it is refused with numbers, in a dry run too; a deletion gives room back."""
     pods = "/api/v1/namespaces/default/pods"

@@ -192,6 +192,30 @@ def test_what_breaks_the_schema_is_refused_by_field(ask: Asker, spec: Obj, words
     assert words in ask.refused(422, "POST", PLANS, plan(**spec))
 
 
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        (7, "cannot unmarshal number into Go struct field Plan.metadata of type v1.ObjectMeta"),
+        ({"labels": []}, "cannot unmarshal array into Go struct field ObjectMeta.metadata.labels of type map"),
+        ({"ownerReferences": 1}, "cannot unmarshal number into Go struct field ObjectMeta.metadata.ownerReferences"),
+        ({"ownerReferences": ["x"]}, "cannot unmarshal string into Go struct field"),
+        ({"finalizers": {}}, "cannot unmarshal object into Go struct field ObjectMeta.metadata.finalizers"),
+    ],
+)
+def test_metadata_of_another_type_is_refused(ask: Asker, metadata: Any, words: str) -> None:
+    """A create and an update are refused alike, and the server goes on."""
+    ask("POST", PLANS, plan())
+    if isinstance(metadata, dict):
+        metadata = {"name": "p"} | metadata
+    assert words in ask.refused(400, "POST", PLANS, plan() | {"metadata": metadata})
+    assert words in ask.refused(400, "PUT", f"{PLANS}/p", plan() | {"metadata": metadata})
+
+
+def test_a_whole_number_beyond_64_bits_is_a_float(ask: Asker) -> None:
+    """Where no type says what a number is, Go decodes it so; rules read it."""
+    assert ask("POST", PLANS, plan(share=10**20, free={"a": [10**30]}))["spec"]["free"] == {"a": [1e30]}
+
+
 def test_rules_wait_until_the_object_fits_its_schema(ask: Asker) -> None:
     """A value of a wrong type hides the rules, and the answer says so."""
     message = ask.refused(422, "POST", PLANS, plan(mode="Safe", width=9, share="x"))
