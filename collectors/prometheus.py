@@ -174,7 +174,7 @@ class PrometheusCollector:
             self._gap("", "pods", f"GPUs cannot be joined with pods: {reason_of(error)}")
         else:
             if partial:
-                self._gap("", "pods", f"partial answer: {partial}; what it does not name stays as it was")
+                self._gap("", "pods", f"partial answer: {partial}; GPUs and pods missing in it keep their last state")
 
     def _ask_training(self, now_s: float) -> None:
         """Ask for the metrics of training programs; a failure is a gap and keeps the last answer for a while."""
@@ -203,7 +203,7 @@ class PrometheusCollector:
                 self._site = found
             self._probed_s = now_s
         if self._unprobed:
-            self._gap("", "", f"partial answer: {self._unprobed}; there may be series that are not known")
+            self._gap("", "", f"partial answer: {self._unprobed}; some series may be missing")
         return self._site
 
     def _probe(self, now_s: float) -> tuple[Site, str]:

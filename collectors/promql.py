@@ -293,7 +293,7 @@ def decode(body: bytes) -> Answered:
     warnings = [text for text in answer.warnings if not text.startswith(_INFO)]
     lost = len(answer.data.result) - len(rows)
     odd = [unread] if unread else []
-    odd += [f"{lost} series have a value that is no number; they do not count"] if lost else []
+    odd += [f"{lost} series have no numeric value and do not count"] if lost else []
     return Answered(rows, [*warnings, *odd], _partial(answer.warnings))
 
 

@@ -254,8 +254,8 @@ class Nodes:
         for name in sorted(self.foreign):
             nodes_of.setdefault(self.foreign[name], []).append(name)
         for (resource, maker), names in sorted(nodes_of.items()):
-            text = f"{len(names)} nodes offer {resource} ({maker}), which is not read: {some(names)}"
-            yield Gap(self.source, "", "sharing", f"{text}; they are in no figure and take no decision")
+            text = f"{len(names)} nodes offer {resource} ({maker}), an unsupported resource: {some(names)}"
+            yield Gap(self.source, "", "sharing", f"{text}; no figure and no decision includes it")
 
     def tables(self) -> Inventory:
         """The inventory; the same object as long as nothing changes."""

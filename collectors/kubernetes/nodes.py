@@ -289,7 +289,7 @@ def _model(node: Node, layer: Layer, problems: list[tuple[str, str]]) -> tuple[s
         text = f"{shown(product)} is taken for {found.name}, by its first word and a memory of {found.memory_gb} GB"
         problems.append((key or "model", text))
     elif found is None:
-        text = f"{shown(product)} is no product that is known, so what its GPUs and MIG instances have is not"
+        text = f"{shown(product)} is an unknown product: so are the memory and the MIG profiles of its GPUs"
         problems.append((key or "model", text))
     known_mib = memory_mib or (found.memory_gb * 1024 if found is not None else 0)
     return model_of(product, memory_mib), layer.memory_mib or known_mib
@@ -373,7 +373,7 @@ def _counts(
         problems.append(("allocatable", text))
         profiles, cut = {}, 0
     if plugged + cut < gpus and not layer.barred:
-        unlike = "; they are cut in unlike ways, which the MIG strategy single does not allow"
+        unlike = "; their MIG geometries differ, and MIG strategy single requires the same on all"
         why = unlike if product.endswith("-MIG-INVALID") else ""
         text = f"its labels count {gpus} GPUs and the device plugin has {plugged}; the others get no work{why}"
         problems.append(("devices", text))

@@ -134,10 +134,10 @@ def _by_kai(found: PodFacts, lent: Lent) -> str:
         return ""
     part = f"a part of a GPU ({parts.asked})"
     if not found.holds:
-        return f"it asks KAI for {part}, and KAI alone starts it"
+        return f"it requests {part} from KAI, and KAI alone starts it"
     if joined:
-        return f"it has {part} by KAI; work on parts of KAI is left alone"
-    return f"it has {part} by KAI, and which GPU that is is not known: no one pod that holds a GPU is in its group"
+        return f"it uses {part} from KAI; work on parts of KAI is left alone"
+    return f"it uses {part} from KAI on an unknown GPU: its group does not have exactly one reservation pod"
 
 
 def _why(name: str, seen: str) -> str:
@@ -216,5 +216,5 @@ def _renamed(node: Node) -> Layer | None:
     )
     if not names:
         return None
-    text = f"its GPUs are offered under a name that is not known ({', '.join(names[:3])}); it gets no work here"
+    text = f"it offers its GPUs under an unknown resource name ({', '.join(names[:3])}); it gets no work here"
     return Layer("the device plugin", barred=f"{text} and loses none")

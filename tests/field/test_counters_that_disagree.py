@@ -21,7 +21,7 @@ def test_a_family_of_counters_at_zero_stops_no_work() -> None:
     played = play("17-prof-zero", "objects.yaml", "contradiction.yaml", ticks=145, step_s=60.0)
     evicted = played.accepted("evict", "train-a")
     assert not evicted
-    told = played.said("SM_ACTIVE stands at 0 while GPU_UTIL says that kernels run there or beside it: what")
+    told = played.said("stands at 0 while GPU_UTIL shows running kernels on this GPU or on others of its node: the")
     assert told
 
 
@@ -65,5 +65,5 @@ def test_any_witness_is_enough_and_one_family_of_counters_is_none() -> None:
     played = play_objects(objects, spec, ticks=98, step_s=60.0)
     stopped = {proposal.subject.name for _, proposal in played.accepted("evict")}
     assert stopped == {"i/train"}
-    said = {node for node in "abcdefgivwxyz" if played.said(f"GPUs of n-{node} show no work")}
+    said = {node for node in "abcdefgivwxyz" if played.said(f"GPUs of n-{node} show no activity")}
     assert said == {"b", "d"}

@@ -83,7 +83,7 @@ FAILED = {"nvidia.com/mig.config": "all-3g.40gb", "nvidia.com/mig.config.state":
         pytest.param({"gpus": 8, "product": H100, "allocatable": {GPU: 6}}, 6, "offers 6 of its 8", id="unhealthy"),
         pytest.param({"gpus": 8, "product": H100, "capacity": {GPU: 7}}, 7, "labels count 8 GPUs", id="lost at boot"),
         pytest.param({"gpus": 0, "product": H100, "labels": {"nvidia.com/gpu.count": 8}}, 0, "plugin has 0", id="down"),
-        pytest.param(INVALID, 0, "cut in unlike ways", id="single, unlike cuts"),
+        pytest.param(INVALID, 0, "their MIG geometries differ", id="single, unlike cuts"),
         pytest.param(STRANGE, 0, "2 of its MIG instances do not fit", id="a profile that its GPUs do not have"),
         pytest.param({"labels": MIXED | FAILED, "capacity": {GPU: 0}}, 0, "a change of geometry failed", id="failed"),
     ],

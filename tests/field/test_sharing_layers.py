@@ -394,4 +394,4 @@ def test_models_by_the_labels_of_clouds(labels: dict[str, Any], model: str) -> N
     assert (_model(found), len(found.snapshot.gpus.uuid)) == (model, 2)
     guessed = any(value in {"h100", "NVIDIA-H100-NEW", "NVIDIA-H20"} for value in labels.values()) and len(labels) > 1
     assert found.said("is taken for") == guessed
-    assert found.said("no product that is known") == (model in {"H100-NEW", "A40-8Q"})
+    assert found.said("is an unknown product") == (model in {"H100-NEW", "A40-8Q"})

@@ -60,7 +60,7 @@ def test_a_code_that_needs_a_look_is_named(stored_s: float) -> None:
     """154 says that another recovery is needed now, not which one: the gap names the code."""
     played = play("14-xid-154", "objects.yaml", "code154.yaml", ticks=4, stored_s=stored_s)
     assert [each.reason for each in played.gaps() if each.signal == "xid_code"][-1:] == [
-        "XID 154 does not say what the GPU needs: no new work until a person has looked"
+        "XID 154 names no remedy: inspect the GPU; until then it gets no new work"
     ]
     assert not played.sent
 

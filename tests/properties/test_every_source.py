@@ -129,5 +129,5 @@ def test_a_cluster_of_which_nothing_is_seen_is_a_gap(objects: set[str], refused:
 def test_a_batch_of_nothing_gets_a_gap_once() -> None:
     """One that says why stays as it is."""
     empty = or_gap(Batch("new", 1.0))
-    assert [each.reason for each in empty.gaps] == ["it yields nothing, and states no reason: check what it reads"]
+    assert [each.reason for each in empty.gaps] == ["it returned no data and no reason: check its settings"]
     assert or_gap(empty) is empty

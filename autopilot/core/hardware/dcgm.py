@@ -208,8 +208,8 @@ FAULT_TEXT = {
     Fault.BLANK: "blank: DCGM has no value (not found, not supported or profiling paused)",
     Fault.NAN: "not a number",
     Fault.RANGE: "out of range",
-    Fault.CONTRADICTED: "stands at 0 while GPU_UTIL says that kernels run there or beside it: what the GPU does "
-    "is unknown; restart the exporter of its node",
+    Fault.CONTRADICTED: "stands at 0 while GPU_UTIL shows running kernels on this GPU or on others of its "
+    "node: the activity is unknown; restart the exporter of its node",
     Fault.TWICE: "there twice in one text, with different values",
 }
 

@@ -30,7 +30,7 @@ def or_gap(batch: Batch) -> Batch:
     """The batch, with a gap if it has neither data nor a gap."""
     if batch.gaps or yields(batch):
         return batch
-    reason = "it yields nothing, and states no reason: check what it reads"
+    reason = "it returned no data and no reason: check its settings"
     return replace(batch, gaps=(Gap(batch.source, "", "", reason),))
 
 

@@ -48,21 +48,21 @@ class Signal:
     uses: tuple[Use, ...] = ()
 
 
-_IDLE = Use("be sure that GPUs are held and idle", ("notify_idle", "mark_idle", "suspend_idle"))
-_HUNG = Use("be sure that a gang hangs", ("recover",))
+_IDLE = Use("tell idle GPUs from active ones", ("notify_idle", "mark_idle", "suspend_idle"))
+_HUNG = Use("detect hung gangs", ("recover",))
 _BROKEN = Use("stop work on a broken GPU, or close its node", ("recover",))
 _CUT = Use("cut GPUs anew", ("regeometry",))
 _DEMAND = Use("foresee the demand of services", ("scale_ahead", "make_room"))
-_AWAKE = Use("find services that nobody asks", ("shrink_idle",))
-_LATE = Use("see services that are late", ("make_room", "scale_ahead"))
+_AWAKE = Use("find services without requests", ("shrink_idle",))
+_LATE = Use("see missed objectives of services", ("make_room", "scale_ahead"))
 _SAVE = Use("save work before its node goes", ("recover",))
-_PLACE = Use("choose where work starts", ("admit_gang", "backfill"))
-_QUOTA = Use("give queues what they are guaranteed", ("reclaim_borrowed", "preempt"))
-_PRICE = Use("price a stop by the progress that it loses", ("preempt", "reclaim_borrowed", "defragment", "make_room"))
+_PLACE = Use("place work", ("admit_gang", "backfill"))
+_QUOTA = Use("give queues their guarantees", ("reclaim_borrowed", "preempt"))
+_PRICE = Use("weigh a stop by its lost progress", ("preempt", "reclaim_borrowed", "defragment", "make_room"))
 
 
 def _exported(*numbers: int, nvml: tuple[str, ...]) -> dict[Way, tuple[str, ...]]:
-    """The cells of DCGM fields: an exporter writes them under the same names, whoever scrapes it."""
+    """The cells of DCGM fields: an exporter writes them under the same names for every reader."""
     names = tuple(dcgm.FIELDS[number].names[0] for number in numbers)
     return {Way.SCRAPE: names, Way.PROMETHEUS: names, Way.NVML: nvml}
 
@@ -141,7 +141,7 @@ def unread(snapshot: ClusterSnapshot, policy: Policy) -> tuple[Gap, ...]:
         on = [name for name in use.actions if getattr(policy.modes, name) != Mode.OFF]
         if on:
             signals = [each for each in lacking if use in each.uses]
-            reason = f"{', '.join(on)} cannot {use.words}: nothing reads {'; '.join(map(_told, signals))}"
+            reason = f"{', '.join(on)} cannot {use.words}: no source reads {'; '.join(map(_told, signals))}"
             found.append(Gap("policy", f"modes.{on[0]}", signals[0].name, reason))
     return tuple(found)
 

@@ -132,8 +132,8 @@ def _unclear_errors(snapshot: ClusterSnapshot) -> list[Gap]:
     unclear = remedies(gpus.xid) == Remedy.INSPECT
     for code in np.unique(gpus.xid[unclear]).tolist():
         rows = np.flatnonzero(gpus.xid == code)
-        others = f", nor of {len(rows) - 1} others" if len(rows) > 1 else ""
-        reason = f"XID {code} does not say what the GPU needs{others}: no new work until a person has looked"
+        others = f"; {len(rows) - 1} other GPUs have it too" if len(rows) > 1 else ""
+        reason = f"XID {code} names no remedy: inspect the GPU; until then it gets no new work{others}"
         found.append(Gap("telemetry", str(gpus.uuid[rows[0]]), "xid_code", reason))
     return found
 
@@ -147,8 +147,8 @@ def _contradictions(snapshot: ClusterSnapshot) -> list[Gap]:
         code = int(telemetry.source[mine[0]]) if len(telemetry.source) else -1
         source = telemetry.sources[code] if 0 <= code < len(telemetry.sources) else "telemetry"
         reason = (
-            f"the counters of {len(mine)} GPUs of {snapshot.nodes.id[node]} show no work while power there does: what "
-            "they do is unknown, and nothing there is judged idle or hung; restart the exporter of the node"
+            f"the counters of {len(mine)} GPUs of {snapshot.nodes.id[node]} show no activity while power there "
+            "does: their activity is unknown, and none counts as idle or hung; restart the exporter of the node"
         )
         found.append(Gap(source, str(gpus.uuid[mine[0]]), "sm_active_ratio", reason))
     return found

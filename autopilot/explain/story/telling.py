@@ -313,5 +313,5 @@ def _until_when(ctx: Context, row: int) -> str:
         )
     if row in ctx.quota.late:
         late = "it was declared protected while it ran" if declared else "it started above the guarantee of its queue"
-        return f"; {late}: where only its place makes room for the owner of lent GPUs, it yields, until its next start"
+        return f"; {late}: until its next start it yields if only its place makes room for the owner of lent GPUs"
     return ""

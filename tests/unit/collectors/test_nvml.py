@@ -58,7 +58,7 @@ def test_counters_that_contradict_the_utilization_are_unknown(watch: Watch) -> N
     works, rests = H100.format(sm=0), H100.format(sm=0).replace(" 99 ", " 0 ")
     _, answer = watch(works, works)
     assert answer["mean"]["GPU-h"] == [None] * 6 + [40960.0, 600.0]
-    assert [gap for gap in answer["gaps"] if "GPM stands at 0 while GPU_UTIL says" in gap[2]]
+    assert [gap for gap in answer["gaps"] if "GPM stands at 0 while GPU_UTIL shows" in gap[2]]
     _, answer = watch(rests, rests)
     assert answer["mean"]["GPU-h"][0] == 0.0
 

@@ -52,7 +52,7 @@ def test_each_use_of_a_missing_signal_is_named_once(lacks: str, objects: list[st
     assert told(world(lacks)) == [(each, lacks) for each in objects]
     (first, *_) = unread(world("power_w"), EVERY)
     assert first.reason == (
-        "notify_idle, mark_idle, suspend_idle cannot be sure that GPUs are held and idle: nothing reads power_w "
+        "notify_idle, mark_idle, suspend_idle cannot tell idle GPUs from active ones: no source reads power_w "
         "(direct scrape DCGM_FI_DEV_POWER_USAGE, Prometheus DCGM_FI_DEV_POWER_USAGE, NVML nvmlDeviceGetPowerUsage)"
     )
 
