@@ -17,6 +17,7 @@ import numpy as np
 
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.core.model.units import counted
+from simulator.traces import accounting
 from simulator.traces.columns import BY_NAME, JOB_COLUMNS, REQUIRED
 from simulator.traces.table_files import row_label
 from simulator.traces.times import read_amounts, read_times
@@ -59,10 +60,10 @@ JOB_ALIASES: dict[str, tuple[str, ...]] = {
         "gpusrequested",
         "reqgpus",
         "allocgpus",
-        "reqtres",
         "alloctres",
-        "reqgres",
+        "reqtres",
         "allocgres",
+        "reqgres",
         "gres",
         "plangpu",
     ),
@@ -70,7 +71,7 @@ JOB_ALIASES: dict[str, tuple[str, ...]] = {
     "status": ("state", "jobstate", "exitstatus"),
     "kind": ("type", "jobtype", "tasktype"),
     "gpu_type": ("gpumodel", "gputypes", "accelerator", "acceleratortype"),
-    "limit_s": ("timelimit", "limit", "walltimelimit", "reqtime"),
+    "limit_s": ("timelimit", "timelimitraw", "limit", "walltimelimit", "reqtime"),
     "priority": ("prio",),
     "slo_class": ("slo", "qosclass", "serviceclass"),
     "cpus": ("ncpus", "numcpus", "alloccpus", "reqcpus", "cpucount", "plancpu"),
@@ -115,9 +116,11 @@ AMOUNTS = (
 )
 JOB_NAMES = (*BY_NAME, "start_s", "end_s")
 NOT_ENDED = frozenset({"running", "pending", "suspended", "requeued", "resizing", "configuring", "completing"})
-_GPUS = re.compile(r"(?:gres/)?gpu(?::[\w.-]+)?[=:](\d{1,7})\b")
-_PLAIN_GPUS = re.compile(r"(?:gres/)?gpu[=:](\d{1,7})\b")
-_STEP = r"\.(?:batch|extern|interactive|\d+)$"
+LISTS = ("alloctres", "reqtres", "allocgres", "reqgres", "gres")
+"""Columns of Slurm that list what a job has or asks for. Where one is empty, as AllocTRES of a job that never started
+is, the next one that is there counts."""
+MINUTES = "timelimitraw"
+_GPUS = re.compile(r"(?:gres[/:])?gpu(:[\w.-]*[A-Za-z][\w.-]*)?(?:[=:](\d{1,7}))?")
 
 
 @dataclass(slots=True)
@@ -160,9 +163,17 @@ def own_jobs(frame: pd.DataFrame, path: Path, columns: Mapping[str, str]) -> Own
     own = Own(frame)
     renamed = _rename(own, path, columns, JOB_NAMES, JOB_ALIASES, REQUIRED)
     if "job_id" in renamed:
-        _drop_steps(own)
+        own.notes += accounting.drop_steps(own)
+    if _folded(renamed.get("gpus", "")) in LISTS and "gpus" not in columns:
+        _fill_lists(own)
     _convert(own, path)
+    if _folded(renamed.get("limit_s", "")) == MINUTES:
+        own.frame["limit_s"] = own.frame["limit_s"] * 60.0
+        own.notes.append(f"{renamed['limit_s']} counts minutes")
     _fill_jobs(own, renamed)
+    if _folded(renamed.get("job_id", "")) in {"jobid", "jobidraw"} and _folded(renamed.get("status", "")) == "state":
+        own.notes += accounting.last_runs(own)
+        own.notes += accounting.join_components(own)
     _say_text(own)
     return own
 
@@ -235,12 +246,12 @@ def _folded(name: str) -> str:
     return re.sub(r"[\s_\-]+", "", name).casefold()
 
 
-def _drop_steps(own: Own) -> None:
-    """Drop the steps of Slurm jobs, which are parts of them."""
-    steps = own.frame["job_id"].astype("string").str.contains(_STEP, regex=True).fillna(False).to_numpy(dtype=bool)
-    if steps.any() and not steps.all():
-        own.frame = own.frame[~steps]
-        own.notes.append(f"{int(steps.sum()):,} job steps dropped (their job counts)")
+def _fill_lists(own: Own) -> None:
+    """Empty lists of what a job has, from the other lists of the file."""
+    by_folded = {_folded(name): name for name in own.frame.columns}
+    for name in (by_folded[each] for each in LISTS if each in by_folded):
+        words = own.frame["gpus"].astype("string").str.strip().fillna("")
+        own.frame["gpus"] = own.frame["gpus"].where(words != "", own.frame[name])
 
 
 def _convert(own: Own, path: Path, *, lenient: bool = False) -> None:
@@ -302,7 +313,7 @@ def _gpus(raw: pd.Series[Any]) -> pd.Series[Any]:
     if pd.api.types.is_numeric_dtype(raw.dtype):
         return raw
     words = raw.astype("string").str.strip()
-    listed = words.str.contains("=|gpu:", regex=True).fillna(False)
+    listed = words.str.contains("=|gpu", regex=True).fillna(False)
     if not listed.any():
         return raw
     counts = {word: _gpus_of(word) for word in words[listed].unique()}
@@ -311,9 +322,13 @@ def _gpus(raw: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _gpus_of(tres: str) -> str:
-    """The plain `gres/gpu=4`, else the sum over the types; a list without GPUs asks for none."""
-    plain = _PLAIN_GPUS.search(tres)
-    return plain[1] if plain else str(sum(map(int, _GPUS.findall(tres))))
+    """The plain `gres/gpu=4`, else the sum over the types; an item without a number is one GPU, and a list without GPUs
+    asks for none.
+    """
+    items = [_GPUS.fullmatch(item.strip()) for item in re.sub(r"\([^)]*\)", "", tres).split(",")]
+    found = [(item[1] is None, int(item[2] or 1)) for item in items if item is not None]
+    plain = [count for untyped, count in found if untyped]
+    return str(plain[0] if plain else sum(count for _, count in found))
 
 
 def _fill_jobs(own: Own, renamed: Mapping[str, str]) -> None:

@@ -108,3 +108,58 @@ def test_both_readers_of_an_accounting_read_the_same(rows: list[tuple[object, ..
     assert (written.submit_s - direct.submit_s).tolist() == [0.0] * len(direct)
     assert written.limit_s.tolist() == pytest.approx(direct.limit_s.tolist(), nan_ok=True)
     assert (written.duration_s > 0).all()
+
+
+HEAD = "JobID|User|Account|Submit|Start|End|Elapsed|State|AllocTRES"
+
+
+def _line(job: str, tres: str, hour: int = 0, state: str = "COMPLETED", ran: str = "01:00:00") -> str:
+    times = "|".join(f"2026-03-01T{hour:02}:{minute:02}:00" for minute in (0, 1))
+    return f"{job}|u|lab|{times}|2026-03-01T{hour + 1:02}:01:00|{ran}|{state}|{tres}"
+
+
+@pytest.mark.parametrize(
+    ("head", "lines", "expected"),
+    [
+        (HEAD, [_line("7", "gres/gpu=4"), _line("7.0+0", "gres/gpu=4"), _line("7.batch", "")], {"7": (4, 3600)}),
+        (HEAD, [_line("8+1", "cpu=8"), _line("8+0", "gres/gpu=4"), _line("8+2", "gres/gpu=2")], {"8": (6, 3600)}),
+        (
+            HEAD,
+            [_line("9", "gres/gpu=4", 2, ran="02:00:00"), _line("9", "gres/gpu=4", 0, "NODE_FAIL", "00:30:00")],
+            {"9": (4, 7200)},
+        ),
+        (
+            HEAD.replace("AllocTRES", "ReqTRES|AllocTRES"),
+            [_line("10", "cpu=1,mem=5G|cpu=36,gres/gpu:t=4,gres/gpu=4"), _line("11", "gres/gpu=2|")],
+            {"10": (4, 3600), "11": (2, 3600)},
+        ),
+        (
+            HEAD.replace("AllocTRES", "ReqGRES"),
+            [_line("12", "gpu"), _line("13", "gpu:a100"), _line("14", "gpu:t:2(IDX:0,3)"), _line("15", "gpumem=9")],
+            {"12": (1, 3600), "13": (1, 3600), "14": (2, 3600)},
+        ),
+        (HEAD.replace("JobID", "JobIDRaw"), [_line("16", "gres/gpu:1g.10gb=3,gres/gpu=3")], {"16": (3, 3600)}),
+    ],
+    ids=["steps", "heterogeneous", "requeued", "exclusive", "gres", "raw"],
+)
+def test_rows_of_an_accounting_are_jobs(
+    head: str, lines: list[str], expected: dict[str, tuple[int, float]], tmp_path: Path
+) -> None:
+    """GPUs and run time by job, in both commands; what is allocated counts (PrincetonUniversity/jobstats#6)."""
+    source, out = tmp_path / "sacct.txt", tmp_path / "out.csv"
+    source.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
+    import_trace("slurm", source, out)
+    for jobs in (read_jobs(source), read_jobs(out)):
+        found = zip(jobs.job_id, jobs.gpus.tolist(), jobs.duration_s.tolist(), strict=True)
+        assert {job: (gpus, duration_s) for job, gpus, duration_s in found} == expected
+
+
+def test_limits_in_minutes_and_files_without_gpus(tmp_path: Path) -> None:
+    """`TimelimitRaw` counts minutes. A dump without TRES says nothing of GPUs, and both commands refuse it."""
+    path = tmp_path / "sacct.txt"
+    path.write_text(f"{HEAD}|TimelimitRaw\n{_line('1', 'gres/gpu=1')}|1440\n", encoding="utf-8")
+    assert read_jobs(path).limit_s.tolist() == [86_400]
+    path.write_text(f"{HEAD.removesuffix('|AllocTRES')}\n{_line('1', '').removesuffix('|')}\n", encoding="utf-8")
+    for read in (lambda: read_jobs(path), lambda: import_trace("slurm", path, tmp_path / "out.csv")):
+        with pytest.raises(InputError, match="gpus"):
+            read()

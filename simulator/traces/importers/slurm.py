@@ -1,7 +1,8 @@
 """Slurm accounting: `sacct --parsable2` output, the MIT Supercloud log (CSV), or our columns.
 
 The fields to ask `sacct --allusers --parsable2` for are JobID, User, Account, JobName, Partition, State,
-Submit, Start, End, Elapsed, Timelimit, NNodes, NCPUS and ReqTRES; the first, State and the times are required. The
+Submit, Start, End, Elapsed, Timelimit, NNodes, NCPUS, ReqTRES and AllocTRES; the first, State, the times and a list
+of TRES are required. The
 times are local and have no zone, so that they repeat or skip an hour where the clocks change: Elapsed counts.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout
 from simulator.traces.own_columns import JOB_NAMES, own_jobs
@@ -46,7 +48,7 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
     if set(MIT) <= columns:
         jobs = _from_mit(frame, path)
         return Imported(jobs, len(frame), notes=_limits_note(jobs))
-    if set(SACCT) <= columns:
+    if set(SACCT) <= columns | ({"JobID"} if "JobIDRaw" in columns else set()):
         return _from_sacct(frame, path)
     raise layout_error(path, "slurm", (", ".join(SACCT), ", ".join(MIT), "job_id, tenant, submit_s, ..."), frame)
 
@@ -106,6 +108,8 @@ def _from_sacct(frame: Any, path: Path) -> Imported:
 
     own = own_jobs(frame, path, {})
     jobs = own.frame
+    if "gpus" not in jobs:
+        raise InputError(f"{path}: no column is read as gpus; ask sacct for AllocTRES and ReqTRES")
     unknown = ~(jobs["duration_s"] > 0)
     never = unknown & jobs["start_s"].isna()
     running = unknown & ~never & jobs["end_s"].isna()
@@ -114,7 +118,7 @@ def _from_sacct(frame: Any, path: Path) -> Imported:
     }
     jobs = jobs[~never & ~running]
     zero = jobs["submit_s"].min()
-    table: dict[str, Any] = {"tenant": "unknown", "gpus": 0.0}
+    table: dict[str, Any] = {"tenant": "unknown"}
     table |= {name: jobs[name] for name in JOB_NAMES if name in jobs}
     table |= {name: jobs[name] - zero for name in ("submit_s", "start_s", "end_s")}
     result = pd.DataFrame(table | {"partition": jobs.get("Partition")})
