@@ -77,7 +77,7 @@ class PrometheusCollector:
         self._site: Site | None = None
         self._probed_s = float("-inf")
         self._near: dict[tuple[str, ...], tuple[float, str]] = {}  # when it was asked, and the words
-        self._unprobed = ""  # what was missing from the answers of the last probe
+        self._unprobed = ""  # the missing part of the last probe
         self._gaps: dict[tuple[str, str, str], Gap] = {}
         self._joins, self._join = joins, PodJoin(self._fetch)
         self._energy, self._counted_s = EnergyCounters(), float("-inf")

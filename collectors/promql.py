@@ -48,7 +48,7 @@ class Site:
 
     names: frozenset[str]  # metric names with samples in the longest window
     uuid_labels: tuple[str, ...] = ("UUID",)
-    styles: tuple[Style, ...] = ()  # those of `STYLES` that any target uses
+    styles: tuple[Style, ...] = ()  # the styles in use
     mig: bool = False
     vgpu: bool = False  # samples are copied to each pod that shares a GPU
     jobs: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ NO_SERVICES = "no services"
 NO_TOKENS = "no service measures or promises it"
 NOTHING_WAITS = "nothing waits"
 NO_MEASURE = "not measured: telemetry is missing"
-LEAST = "What is not measured counts as neither active nor idle, so figures of activity are lower bounds."
+LEAST = "Unmeasured GPUs count as neither active nor idle, so figures of activity are lower bounds."
 
 CLUSTER = Variable(
     "cluster", "Cluster", "Clusters that this data source has.", "label_values(gpu_autopilot_leader, cluster)"
@@ -80,24 +80,24 @@ FLEET = Page(
     "GPU fleet",
     "Capacity, what is handed out, and what is really used.",
     (
-        stat("Capacity", "All GPUs: handed out, free and out of use.", "none", top("fleet_capacity_gpus")),
+        stat("Capacity", "All GPUs: held, free and out of use.", "none", top("fleet_capacity_gpus")),
         stat("Handed out", "GPUs held by workloads.", "none", top("fleet_held_gpus")),
-        stat("Free", "GPUs that no work holds, where work may start.", "none", top("fleet_free_gpus")),
+        stat("Free", "GPUs without work, open to new work.", "none", top("fleet_free_gpus")),
         stat(
             "Out of use",
-            "GPUs that no work holds, where none may start: not healthy, or on a node that is cordoned or not ready.",
+            "GPUs without work, closed to new work: not healthy, or on a node that is cordoned or not ready.",
             "none",
             top("fleet_out_of_use_gpus"),
         ),
         stat(
             "Measured",
-            f"The share of what is handed out whose SM activity is known. {LEAST}",
+            f"The share of the held GPUs with known SM activity. {LEAST}",
             "percentunit",
             top("fleet_measured_ratio"),
             NO_MEASURE,
         ),
         stat("SM-active", f"GPU equivalents of SM activity. {LEAST}", "none", top("fleet_active_gpus"), NO_MEASURE),
-        stat("Gap", f"GPUs that are known to do nothing. {LEAST}", "none", top("fleet_gap_gpus"), NO_MEASURE),
+        stat("Gap", f"Held GPUs known to be idle. {LEAST}", "none", top("fleet_gap_gpus"), NO_MEASURE),
         stat(
             "Gap a day",
             "The gap of now over a day, at the price of a GPU-hour.",
@@ -108,7 +108,7 @@ FLEET = Page(
         stat("Widest gang", "The widest gang of whole GPUs that fits now.", "none", top("largest_gang_gpus")),
         lines(
             "GPUs: capacity, handed out, SM-active",
-            "The space between measured and SM-active is capacity that is reserved and not used.",
+            "The space between measured and SM-active is reserved and unused capacity.",
             "none",
             Target(top("fleet_capacity_gpus"), "capacity"),
             Target(top("fleet_held_gpus"), "handed out"),
@@ -127,14 +127,14 @@ FLEET = Page(
         ),
         lines(
             "Measured by pool",
-            f"The share of what is handed out whose SM activity is known. {LEAST}",
+            f"The share of the held GPUs with known SM activity. {LEAST}",
             "percentunit",
             Target(by("pool", "pool_measured_ratio", P), "{{pool}}"),
             empty=NO_MEASURE,
         ),
         lines(
             "Gap by pool",
-            f"GPUs that are known to do nothing. {LEAST}",
+            f"Held GPUs known to be idle. {LEAST}",
             "none",
             Target(by("pool", "pool_gap_gpus", P), "{{pool}}"),
             empty=NO_MEASURE,
@@ -185,7 +185,7 @@ TENANTS = Page(
         ),
         lines(
             "Gap in GPUs",
-            f"Held and known to do nothing, by tenant. {LEAST}",
+            f"Held GPUs known to be idle, by tenant. {LEAST}",
             "none",
             Target(GAP, "{{tenant}}"),
             empty=NO_MEASURE,
@@ -247,7 +247,7 @@ INFERENCE = Page(
         ),
         lines(
             "First token: p99 and objective",
-            "Time from the request to its first token, over 5 min; the objective where the role answers for it.",
+            "Time from the request to its first token, over 5 min; the objective if the role answers for it.",
             "s",
             Target(by("service", "service_ttft_p99_seconds", S), "{{service}} p99"),
             Target(by("service", "service_ttft_objective_seconds", S), "{{service}} objective"),
@@ -255,7 +255,7 @@ INFERENCE = Page(
         ),
         lines(
             "Next token: p99 and objective",
-            "Time from one token to the next, over 5 min; the objective where the role answers for it.",
+            "Time from one token to the next, over 5 min; the objective if the role answers for it.",
             "s",
             Target(by("service", "service_itl_p99_seconds", S), "{{service}} p99"),
             Target(by("service", "service_itl_objective_seconds", S), "{{service}} objective"),
@@ -263,7 +263,7 @@ INFERENCE = Page(
         ),
         lines(
             "Late requests",
-            "Share of requests over the objective that is missed most, by window. The error budget is 1 %.",
+            "Largest share of requests over an objective, by window. The error budget is 1 %.",
             "percentunit",
             Target(f"max by (service) (service:gpu_autopilot_late_requests:ratio_5m{{{S}}})", "{{service}} 5 min"),
             Target(f"max by (service) (service:gpu_autopilot_late_requests:ratio_1h{{{S}}})", "{{service}} 1 h"),

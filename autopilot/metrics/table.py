@@ -18,7 +18,7 @@ MOST_SPENDERS = 8
 """Tenants with a series of their daily spending: those far above their mean first."""
 
 MOST_IDLE_BORROWERS = 50
-"""Queues with a series of the borrowed GPUs that they leave idle: those with most of them."""
+"""Queues with a series of their borrowed idle GPUs: those with the most."""
 
 LARGE: dict[str, int] = {
     "tenant": 300,
@@ -89,13 +89,13 @@ class Metric:
 USE: tuple[tuple[str, str, str], ...] = (
     ("capacity_gpus", "GPUs", "all GPUs of the inventory: held + free + out of use"),
     ("held_gpus", "GPUs", "GPUs handed out; a share or MIG instance counts its part"),
-    ("free_gpus", "GPUs", "GPUs and parts of GPUs that no work holds, where work may start"),
-    ("out_of_use_gpus", "GPUs", "GPUs and parts that no work holds, where none may start: not healthy, under a change "
+    ("free_gpus", "GPUs", "GPUs and parts of GPUs without work, open to new work"),
+    ("out_of_use_gpus", "GPUs", "GPUs and parts of GPUs without work, closed to new work: not healthy, under a change "
      "of geometry, or on a node that is not ready, cordoned, condemned or called back"),
-    ("measured_ratio", "ratio", "share of what is held with known SM activity; the figures of activity are lower "
-     "bounds where it is below 1"),
-    ("active_gpus", "GPUs", "SM-active GPU equivalents of what is held and measured, over 5 min"),
-    ("gap_gpus", "GPUs", "measured - active: GPUs that are handed out and known to do nothing"),
+    ("measured_ratio", "ratio", "share of the held GPUs with known SM activity; below 1, the figures of activity are "
+     "lower bounds"),
+    ("active_gpus", "GPUs", "SM-active GPU equivalents of the measured held GPUs, over 5 min"),
+    ("gap_gpus", "GPUs", "measured - active: held GPUs known to be idle"),
     ("allocation_ratio", "ratio", "held / capacity"),
     ("hardware_ratio", "ratio", "SM-active / held, over 5 min"),
     ("real_utilization_ratio", "ratio", "SM-active / capacity, over 5 min"),
@@ -103,7 +103,7 @@ USE: tuple[tuple[str, str, str], ...] = (
 """Measures of use, for the fleet and each pool."""
 
 TENANT_USE = ("held_gpus", "measured_ratio", "hardware_ratio")
-"""Those that each tenant has; the others follow from them: gap = held x (measured ratio - hardware ratio)."""
+"""The metrics of each tenant; the others follow from them: gap = held x (measured ratio - hardware ratio)."""
 
 
 def _use() -> tuple[Metric, ...]:
@@ -138,8 +138,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge("stranded_gpus", "GPUs", ("pool", "cause", "demand"), "free GPUs that a demand (`pending` work or the "
            "`expected` mix) cannot use, by cause", "pool", "cause"),
     # owners
-    _gauge("tenant_hoarding_ratio", "ratio", ("tenant",), "hoarding score: idle GPUs / GPUs held; a lower bound, "
-           "because a GPU that cannot be judged counts as not idle", "tenant"),
+    _gauge("tenant_hoarding_ratio", "ratio", ("tenant",), "hoarding score: idle GPUs / GPUs held; a lower bound: "
+           "GPUs without a verdict count as not idle", "tenant"),
     _gauge("tenant_pending_gpus", "GPUs", ("tenant",), "GPUs that its pending work requests", "tenant"),
     _gauge("tenant_oldest_pending_seconds", "s", ("tenant",), "age of its oldest pending workload that the autopilot "
            "may start; work that waits for its owner or for an external check does not count", "tenant"),
@@ -153,22 +153,22 @@ METRICS: tuple[Metric, ...] = (
     _gauge("pending_workloads", "", ("reason",), "pending workloads by reason code (docs/output.md); `proposed`: a "
            "start is proposed", "reason"),
     _gauge("pending_gpus", "GPUs", ("reason",), "GPUs that they request", "reason"),
-    _gauge("half_started_gpus", "GPUs", (), "GPUs of gangs that are half started: they are not active, and other pods "
-           "of the gang have had no node for 15 min"),
+    _gauge("half_started_gpus", "GPUs", (), "inactive GPUs of half-started gangs: other pods of the gang have had no "
+           "node for 15 min"),
     # services
     _gauge("service_p99_seconds", "s", ("service",), "99th percentile of latency over 5 min", "service"),
     _gauge("service_objective_seconds", "s", ("service",), "latency that the service promises", "service"),
     _gauge("service_ttft_p99_seconds", "s", ("service",), "99th percentile of the time to the first token over 5 min",
            "LLM service"),
-    _gauge("service_ttft_objective_seconds", "s", ("service",), "time to the first token that the service promises, "
-           "where its role answers for it", "LLM service"),
+    _gauge("service_ttft_objective_seconds", "s", ("service",), "promised time to the first token of the service, "
+           "if its role answers for it", "LLM service"),
     _gauge("service_itl_p99_seconds", "s", ("service",), "99th percentile of the time from one token to the next over "
            "5 min", "LLM service"),
-    _gauge("service_itl_objective_seconds", "s", ("service",), "time from one token to the next that the service "
-           "promises, where its role answers for it", "LLM service"),
+    _gauge("service_itl_objective_seconds", "s", ("service",), "promised time from one token to the next of the "
+           "service, if its role answers for it", "LLM service"),
     _gauge("service_requests_per_second", "1/s", ("service",), "requests of the last minute", "service"),
     _gauge("service_late_requests_per_second", "1/s", ("service",), "requests of the last minute over their "
-           "objective; of several objectives the one that is missed most", "service"),
+           "objective; the largest of several objectives", "service"),
     _gauge("service_queued_requests", "", ("service",), "requests that wait", "service"),
     _gauge("service_replicas", "", ("service", "state"), "replicas: `present`, `ready`, `needed` by its autoscaler, "
            "`floor` and `ceiling` that the autopilot asks for now (docs/scaling.md)", "service", "5"),

@@ -179,8 +179,8 @@ class Slo(Section):
     )
     services: dict[str, str | tuple[str, ...]] = Field(
         default_factory=dict,
-        description="name that a server uses, or NAMESPACE/NAME -> service of the cluster, or a list: the pools in "
-        "front of which one gateway measures; pods whose owner is known need none",
+        description="name in a server's labels, or NAMESPACE/NAME -> service of the cluster, or a list of the pools "
+        "behind one gateway; not needed for pods with a known owner",
     )
     matchers: dict[str, str] = Field(default_factory=dict, description="label values that restrict every query")
     interval_s: Seconds = Field(15.0, gt=0, le=600, description="time between two questions")
@@ -274,7 +274,7 @@ class Kubernetes(Section):
     )
     node_conditions: tuple[ConditionText, ...] = Field(
         node_conditions.KNOWN,
-        description="conditions of nodes, by type and status, that keep new work away; the default has those of the "
+        description="conditions of nodes, by type and status, that bar new work; the default has those of the "
         "node problem detector, the agents of EKS, AKS and Nebius, and NVSentinel",
     )
     watch_s: Seconds = Field(

@@ -139,7 +139,7 @@ class NodeFacts:
     by_claims: bool  # it offers GPUs by claims, and none as a resource
     barred: str  # why it takes no decision: a layer shares its GPUs, and hands out their parts itself; "": none does
     gpu_mib: int  # memory of a GPU, as its layer counts it; 0: unknown
-    uuids: tuple[str, ...]  # of its GPUs, where its layer names them
+    uuids: tuple[str, ...]  # of its GPUs, if its layer names them
     mig_fixed: bool  # its geometry does not change: no MIG manager does it, it offers claims, or its owner protects it
     boot: str  # ID of its present boot; its uid where it states none
     cpu_milli: int

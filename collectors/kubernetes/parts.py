@@ -35,13 +35,13 @@ DEVICES = "gpu-fraction-num-devices"
 class Parts(NamedTuple):
     """The parts of GPUs of one pod by such a layer. Zero and empty for unstated values."""
 
-    named: tuple[tuple[str, int], ...] = ()  # UUIDs of its GPUs with the MiB that it has; 0 MiB: the whole GPU
-    gpus: int = 0  # of which it asks KAI for a part
+    named: tuple[tuple[str, int], ...] = ()  # UUIDs of its GPUs with its MiB on each; 0 MiB: the whole GPU
+    gpus: int = 0  # of a request to KAI for parts
     milli: int = 0  # thousandths of each; 0: by memory, or not readable
     memory_mib: int = 0  # of each
-    groups: tuple[str, ...] = ()  # of KAI, one for each GPU that it uses
-    holds_for: str = ""  # the group for which it holds a GPU
-    asked: str = ""  # the annotation by which it asks KAI, for people
+    groups: tuple[str, ...] = ()  # of KAI, one for each GPU in use
+    holds_for: str = ""  # the group whose GPU it holds
+    asked: str = ""  # the annotation with the request to KAI, for people
 
     def share(self, gpu_mib: int) -> int:
         """Thousandths of each GPU requested from KAI, for GPUs with this memory; 0 for unknown."""

@@ -34,7 +34,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if isinstance(draft, AdmitDraft) and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
     exempt = draft.case.exempt
-    against: list[Code] = []  # protections that do not bind this case
+    against: list[Code] = []  # the overridden protections
     for row in draft.victims:
         if row in yielding(draft, ctx):
             continue

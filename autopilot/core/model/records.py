@@ -175,7 +175,7 @@ class Signals:
 
     capacity_gpus: float  # all GPUs of the inventory
     allocated_gpus: float  # held by work, wherever they are
-    free_gpus: float  # held by no work, where work may start
+    free_gpus: float  # without work, open to new work
     pending_gpus: float
     allocation_ratio: float
     hardware_ratio: float  # SM-active-weighted / handed out
@@ -184,9 +184,9 @@ class Signals:
     stranded_gpus: float  # that pending work could use if they had another shape
     largest_gang_gpus: int  # the widest gang of whole GPUs that fits now; -1: not measured
     stranded_by_cause: tuple[tuple[str, float], ...]
-    recut_gpus: float  # whose MIG geometry changes, less what is held of them; a part of those out of use
-    out_of_use_gpus: float = float("nan")  # held by no work, where none may start
-    measured_ratio: float = float("nan")  # share of what is allocated with known SM activity
+    recut_gpus: float  # under a change of MIG geometry and not held; a part of out_of_use_gpus
+    out_of_use_gpus: float = float("nan")  # without work, closed to new work
+    measured_ratio: float = float("nan")  # share of the allocated GPUs with known SM activity
 
 
 class CommandKind(StrEnum):

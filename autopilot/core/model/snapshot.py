@@ -201,7 +201,7 @@ class WorkloadTable:
     service: I32
     stuck: Bools  # evicted, and still on its GPUs after its grace: it frees nothing
     stale_since_s: F64  # since when fewer members than its minimum live (finished ones count); NaN: complete
-    lacking_pods: I32  # of its pods that have no node while others hold GPUs, where it needs them; 0: none
+    lacking_pods: I32  # needed pods without a node while others hold GPUs; 0: none
     stale_grace_s: F64  # its own grace for that; NaN: that of the policy
     job_group: Texts  # shared by a coordinator and its workers, where they are separate workloads; "": none
     coordinates: Texts  # the group that it coordinates; "": none

@@ -40,9 +40,9 @@ class Starts:
     """What is known of the starts of work that may be protected within a guarantee."""
 
     conditions: Mapping[Condition, float] = field(default_factory=dict)  # to be kept in memory
-    late_s: Mapping[int, float] = field(default_factory=dict)  # since when late work has run protected, by row
-    new: frozenset[int] = frozenset()  # rows of work that is seen to run protected for the first time
-    begins: bool = False  # no start was seen before: what runs was there
+    late_s: Mapping[int, float] = field(default_factory=dict)  # start of the protected run of late work, by row
+    new: frozenset[int] = frozenset()  # rows of protected work at its first sight
+    begins: bool = False  # no earlier record: running work was there before
 
     def judged(self, work: WorkloadTable, lent: Collection[int], now_s: float) -> Starts:
         """The same after the judgement of new work: the part that does not fit is late from now on."""

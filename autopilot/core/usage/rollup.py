@@ -58,8 +58,8 @@ class Rollup:
     names: tuple[str, ...]
     windows_s: tuple[float, ...]
     capacity_units: I64
-    free_units: I64  # held by no work, where work may start
-    out_of_use_units: I64  # held by no work, where none may start
+    free_units: I64  # without work, open to new work
+    out_of_use_units: I64  # without work, closed to new work
     held_units: I64
     measured_units: I64
     active_units: I64  # in 1/FINE of a unit
@@ -78,8 +78,8 @@ class Ratios:
     """
 
     held_gpus: F64
-    active_gpus: F64  # SM-active GPU equivalents of what is held and measured
-    gap_gpus: F64  # measured - active: held GPUs that are known to do nothing
+    active_gpus: F64  # SM-active GPU equivalents of the measured held GPUs
+    gap_gpus: F64  # measured - active: held GPUs known to be idle
     measured_ratio: F64  # share of what is held with known SM activity
     allocation_ratio: F64  # held / capacity
     hardware_ratio: F64  # active / held
