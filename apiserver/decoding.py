@@ -135,7 +135,7 @@ def conformed(kind: Kind, obj: Obj, call: Call) -> Obj:
 
 
 def with_floats(obj: Obj) -> None:
-    """Make whole numbers beyond 64 bits floats, as Go decodes them where no type says what they are."""
+    """Make whole numbers beyond 64 bits floats, as Go decodes untyped ones."""
     todo: list[Any] = [obj]
     while todo:
         holder = todo.pop()

@@ -345,10 +345,10 @@ _SERIES = msgspec.json.Decoder(Series)
 
 
 def series_of(body: bytes) -> tuple[list[Series], str]:
-    """The series of an instant query, and a text that names those that do not count ("": all do).
+    """The series of an instant query, and a text with those that do not count ("": all do).
 
-    A series that cannot be read is left out, and so is one that the answer has twice with different values. Raises
-    `AnswerError`, also where the answer says that a part of the data is missing: a sum over the rest looks whole.
+    An unreadable series is left out, and so is one with two different values. Raises `AnswerError`, also for a partial
+    answer: a sum over the rest looks whole.
     """
     try:
         answer = decoded(_RAW.decode, body)

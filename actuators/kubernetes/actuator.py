@@ -421,7 +421,7 @@ class KubernetesActuator:
 
 
 def _begun_words(effect: Effect, lever: Lever) -> str:
-    """What begins; where work is taken back, also why its annotations do not keep it."""
+    """The words for the start of an effect. For reclaimed work, also the limit of its annotations."""
     takes = effect.instruction.operation.takes
     if takes not in {StopReason.RECLAIM, StopReason.RECLAIM_MOVE}:
         return lever.words

@@ -200,11 +200,11 @@ class LentWork:
     _untold: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def tell(self, uid: str, incarnation: int, text: str) -> None:
-        """An Event on this workload is due; `text` names no number that changes, so that it is one Event."""
+        """An Event on this workload is due. `text` has no changing number, so repeats are one Event."""
         self._untold[uid, incarnation] = text
 
     def run(self, tools: Tools, _epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
-        """Write the Events that are due, a few at each tick; what a busy server refuses comes later."""
+        """Write due Events, a few at each tick; refused ones come later."""
         for (uid, incarnation), text in list(self._untold.items())[:MOST_EVENTS]:
             found = tools.objects.find(SubjectKind.WORKLOAD.value, uid)
             about = Target(uid, incarnation, refs_of(found)).main if found is not None else None

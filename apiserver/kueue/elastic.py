@@ -1,4 +1,4 @@
-"""Elastic Jobs: a chain of Workloads ("slices"). A Job that grows gets a wider one, which replaces the one before."""
+"""Elastic Jobs: a chain of Workloads ("slices"). A growing Job gets a wider one, and it replaces the one before."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def replaces(workload: Obj) -> Key | None:
 
 
 def slice_name(workload: Obj) -> str:
-    """The name that all slices of a chain and their pods share: that of the first."""
+    """The common name of all slices of a chain and their pods: that of the first."""
     return str(annotations_of(workload).get(SLICE_NAME) or workload["metadata"]["name"])
 
 
@@ -77,7 +77,7 @@ def is_narrower(new: dict[str, int], old: dict[str, int]) -> bool:
 
 
 def slice_for(context: Context, uid: str, pod_sets: list[Obj]) -> tuple[Obj | None, bool]:
-    """The slice that counts for a Job of this width, None where a new one is needed; False where none suits it."""
+    """The slice for a Job of this width; None with True if it needs a new one, with False if none suits it."""
     found = slices_of(context, uid)
     chosen = found[0] if len(found) == 1 else _sorted_out(context, found)
     if chosen is None:
@@ -94,7 +94,7 @@ def slice_for(context: Context, uid: str, pod_sets: list[Obj]) -> tuple[Obj | No
 
 
 def _sorted_out(context: Context, found: list[Obj]) -> Obj | None:
-    """Of several slices the one that counts; all but it and the one that holds quota are finished."""
+    """Of several slices the one that counts. All others are finished, except the holder of the quota."""
     claims: dict[Key, Obj] = {}
     for each in found:
         key = replaces(each)

@@ -139,7 +139,7 @@ class Assigner:
     def __init__(
         self, info: Info, queue: Queue, flavors: dict[str, Obj], oracle: Oracle, before: Info | None = None
     ) -> None:
-        """`before`: the workload that it replaces. Its quota counts as that of the new one, in the same flavors."""
+        """`before`: the replaced workload. Its quota counts as that of the new one, in the same flavors."""
         self.info = info
         self.before = {each.name: each for each in before.pod_sets} if before is not None else {}
         self.queue = queue
@@ -184,7 +184,7 @@ class Assigner:
         return True
 
     def _held(self, each: Assigned, resource: str) -> int:
-        """What the workload that it replaces has for the pod set."""
+        """The quota of the replaced workload for the pod set."""
         return self.before[each.name].requests.get(resource, 0) if each.name in self.before else 0
 
     def _choose(self, number: int, each: Assigned, group: Obj, assignment: Assignment) -> bool:

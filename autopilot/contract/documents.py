@@ -33,7 +33,7 @@ def parsed(body: bytes) -> Any:
 
 
 def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    """What a decoder makes of JSON, without what is nested too deeply for it."""
+    """The decoded JSON, without parts nested too deeply for the decoder."""
     try:
         return decode(body)
     except RecursionError:

@@ -15,10 +15,9 @@ from autopilot.core.model.snapshot import GPU_MILLI, SloClass
 class Facts:
     """Facts about a job other than its annotations; None or empty: unknown.
 
-    Of its pods: `members` (the number that its controller declares), the request of one pod (`gpus_per_member`,
-    `mig_profile`), the value of their PriorityClass, their activeDeadlineSeconds, and their node selector
-    ("key=value"), and whether they serve. Of the cluster: its GPU models, and the most GPUs that the job's queue may
-    hold.
+    Of its pods: `members` (the number declared by its controller), the request of one pod (`gpus_per_member`,
+    `mig_profile`), the value of their PriorityClass, their activeDeadlineSeconds, their node selector ("key=value"),
+    and True if they serve. Of the cluster: its GPU models, and the limit of the job's queue in GPUs.
     """
 
     members: int | None = None

@@ -13,7 +13,7 @@ Action = Callable[[float], None]
 
 
 class ControllerManager:
-    """Carries out what Jobs and Deployments ask for: at once, or when it goes on."""
+    """Carries out the requests of Jobs and Deployments: at once, or after a pause."""
 
     def __init__(self, later: Callable[[float, Action], None]) -> None:
         """`later(at_s, action)`: call `action` at a virtual time."""

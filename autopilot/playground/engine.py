@@ -315,7 +315,7 @@ class Checked(Shown):
         self._evict_for(job, steps.PREEMPTED, "", now_s, by=newcomer)
 
     def _evict_for(self, job: int, reason: str, message: str, now_s: float, by: int = -1, **how: Any) -> None:
-        """Kueue tells it to leave: its quota is free at once, its GPUs when its pods are gone. `how`: as of `_stop`."""
+        """Kueue evicts it: its quota is free at once, its GPUs with the end of its pods. `how`: as of `_stop`."""
         entry, claim = self.entry(job), self._running.pop(job, None)
         if claim is not None:
             self._book(claim, -1)

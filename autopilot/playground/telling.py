@@ -1,4 +1,4 @@
-"""Events of the playground, so that `kubectl describe` shows why nothing happens."""
+"""Events of the playground: `kubectl describe` shows the reason of a standstill."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ UNCLAIMED = Claimed()
 class Ask:
     """The request of one pod. `profiles`: MIG profiles with the number of instances, by name.
 
-    `problem`: a quantity that is not readable or exceeds any fleet; it counts as the largest one allowed. `milli`:
+    `problem`: an unreadable quantity, or one beyond any fleet; it counts as the largest one allowed. `milli`:
     thousandths of each GPU requested from KAI; 0: the GPU, or the part that its node offers as one. `named`: the GPUs
     named by a layer, as in `Parts`.
     """

@@ -70,10 +70,10 @@ def life_of(
 
 
 def elsewhere(gang: Gang, checks: Collection[str]) -> tuple[str, str]:
-    """The signal that says so, and why no pods of a gang are made in this cluster; "" where they are.
-    `checks`: names of the checks of MultiKueue.
+    """The signal and the reason for a gang without pods in this cluster; "" if they are made here. `checks`: names of
+    the checks of MultiKueue.
 
-    A Job that another controller manages and that is not suspended has been started, wherever its pods are.
+    A Job of another controller that is not suspended has been started, wherever its pods are.
     """
     spec = gang.job.spec if gang.job is not None else None
     manager = (spec.managed_by or "") if spec is not None else ""
@@ -98,7 +98,7 @@ def lacking_pods(gang: Gang, members: int, least: int, holding: Sequence[PodFact
 
 
 def _finished(gang: Gang) -> int:
-    """Pods that ended well. Those that were deleted since are in the counts of its Job and of Kueue alone."""
+    """Pods that ended well. Deleted ones are only in the counts of its Job and of Kueue."""
     seen = sum(each.pod.status.phase == "Succeeded" for each in gang.pods.values())
     counted = (gang.job.status.succeeded or 0) if gang.job is not None else 0
     freed = sum(each.count for each in gang.workload.status.reclaimable_pods or ()) if gang.workload is not None else 0
@@ -202,8 +202,8 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
 
 
 def _gated_by_others(gang: Gang) -> bool:
-    """Whether a scheduling gate of another controller holds one of its pods. That of Kueue stands until it admits the
-    pod; after that, as with topology-aware scheduling, until it has chosen the node.
+    """True if a scheduling gate of another controller holds one of its pods. Kueue opens its gates with the admission
+    of the pod, and under topology-aware scheduling with the choice of the node.
     """
     return any(
         not gate.name.startswith("gpu-autopilot.io/")
@@ -213,7 +213,7 @@ def _gated_by_others(gang: Gang) -> bool:
 
 
 def _has_quota_only(gang: Gang) -> bool:
-    """True where Kueue has admitted it, and its controller has made no pods: no start here would change that."""
+    """True if Kueue has admitted it, and its controller has made no pods: a start here would not change that."""
     admitted = gang.workload is not None and is_true(gang.workload.status.conditions, "Admitted")
     return admitted and all(each.over for each in gang.pods.values())
 

@@ -174,13 +174,13 @@ def uid_of(gang: Gang) -> str:
 
 
 def lost_job(gang: Gang) -> bool:
-    """Whether its Workload is of a Job that was deleted: Kueue keeps such a Workload for a while."""
+    """True if its Workload is of a deleted Job: Kueue keeps such a Workload for a while."""
     owner = gang.workload.metadata.owner if gang.workload is not None else None
     return owner is not None and owner.kind == "Job" and gang.job is None
 
 
 def serves_apart(gang: Gang, service_row: Callable[[str, str], int]) -> bool:
-    """Whether it serves and is no replica of a service that is known as one: those have rules of their own."""
+    """True if it serves and is no replica of a known service: those have rules of their own."""
     for each in gang.pods.values():
         if each.serves or each.fronted:
             break

@@ -105,9 +105,7 @@ class Nodes:
         self.alone = dict(nodes)
 
     def name_gpus(self, known: Mapping[str, tuple[Gpu, ...]], exported: frozenset[str] = frozenset()) -> None:
-        """GPUs that a source sees, by node; `exported`: the nodes that exporters show. A UUID that two nodes show
-        counts for neither.
-        """
+        """GPUs seen by a source, by node; `exported`: nodes of exporters. A UUID on two nodes counts for neither."""
         owner: dict[str, str] = {}
         twice: dict[str, str] = {}
         for node, gpus in sorted(known.items()):
@@ -219,7 +217,7 @@ class Nodes:
                 self.foreign[name] = found
 
     def _gpus(self, facts: NodeFacts) -> tuple[Gpu, ...]:
-        """The GPUs that a source names, and those that the node has beside them."""
+        """The GPUs named by a source, and the others of the node."""
         slots, name = self.slots.get(facts.name), facts.name
         before = [gpu for gpu in slots.gpus if self._owner.get(gpu.uuid, name) == name] if slots is not None else []
         known, _ = instances.agreed(facts, self.known.get(name, ()))
@@ -377,7 +375,7 @@ class Nodes:
                 yield Gap(self.source, node, "nodes", text)
 
     def _unlike_exporter(self, slots: Slots) -> Iterable[Gap]:
-        """Where the GPUs of a node are not those that its exporter shows."""
+        """The differences between the GPUs of a node and those of its exporter."""
         name, has = slots.facts.name, {gpu.uuid for gpu in slots.gpus}
         unseen = [gpu.uuid for gpu in slots.gpus if not gpu.seen]
         if not unseen and self.exported and name not in self.exported and has:

@@ -128,7 +128,7 @@ def _at_s(found: Condition) -> float:
 
 
 def _with_cordon_s(node: Node, now_s: float, term_s: float) -> float:
-    """When a notice came that was there at our start: with the cordon, where that lies within the notice; else now."""
+    """The time of a notice from before our start: that of the cordon, if it lies within the notice; else now."""
     cordons_s = [
         each.time_added.timestamp()
         for each in node.spec.taints or ()

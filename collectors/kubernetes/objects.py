@@ -92,10 +92,10 @@ class ObjectsOfView:
                 yield uid_of(gang)
 
     def reservations(self, uid: str) -> Iterator[Identity]:
-        """Workloads that have quota and wait for our check, in queues that share quota with those of this work.
+        """Workloads with quota that wait for our check, in queues that share quota with those of this work.
 
-        Not those that are opted out, nor those whose pods run: Kueue makes another Workload for an elastic Job that
-        grows. The least important come first, and the youngest of these.
+        Opted-out ones and those with running pods are left out: Kueue makes another Workload for a growing elastic Job.
+        The least important come first, the youngest of these before others.
         """
         place = self._gangs.place(uid)
         if place is None:

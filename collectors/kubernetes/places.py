@@ -59,10 +59,9 @@ class Slots:
         self._again()
 
     def pin(self, pinned: Mapping[str, tuple[str, ...]]) -> bool:
-        """What a source says about the pods here; true where it changes anything.
+        """Take a source's answer about the pods here. True if it changes anything.
 
-        A pod keeps its GPUs as long as it is there. Where the source says less about it than before, or nothing, it
-        holds what the source said last.
+        A pod keeps its GPUs for its lifetime. If the source names fewer of them than before, its earlier answer counts.
         """
         sure = ((pod, self.pinned[pod]) for pod in self._sure & self.pinned.keys())
         kept = {pod: named for pod, named in sure if set(pinned.get(pod, ())) < set(named)}
@@ -117,8 +116,8 @@ class Slots:
         return 2 if len(self.pinned[pod]) != ask.units else int(pod in self.unconfirmed)
 
     def unhealthy(self) -> set[int]:
-        """Whole GPUs that the device plugin no longer offers: which they are is not said, so free ones are taken, and
-        first those that no exporter shows.
+        """Whole GPUs that the device plugin no longer offers. It does not name them: free ones count, unseen ones
+        first.
         """
         whole = [gpu.index for gpu in self.gpus if not gpu.mig]
         missing = len(whole) - self.facts.usable
@@ -187,8 +186,8 @@ class Slots:
         return tuple(found)
 
     def _named_in_part(self, pod: str, ask: Ask, taken: Mapping[tuple[int, int], int]) -> tuple[Held, ...] | None:
-        """The whole GPUs that a source names for a pod, where it requests more, and free ones: first those that the
-        source does not see. None where that is not enough.
+        """The whole GPUs named for a pod by a source, completed with free ones, unseen ones first. None if they are too
+        few.
         """
         pinned = self.pinned.get(pod, ())
         if not 0 < len(pinned) < ask.units or ask.profiles or self.facts.replicas > 1:

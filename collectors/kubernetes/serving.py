@@ -1,6 +1,6 @@
-"""Which pods serve requests, by what their owners and the labels of serving systems say on the pods themselves.
+"""Pods that serve requests, by their owners and the labels of serving systems on the pods themselves.
 
-What serves idles while no request comes, so it never counts as hung.
+Servers are idle between requests, so they never count as hung.
 """
 
 from __future__ import annotations

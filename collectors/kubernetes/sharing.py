@@ -124,7 +124,7 @@ def apart(pods: Iterable[PodFacts], lent: Lent) -> bool:
 
 
 def _by_kai(found: PodFacts, lent: Lent) -> str:
-    """What a pod has of a GPU that KAI shares; "" for none."""
+    """The reason to leave a pod with a part of a GPU of KAI alone; "" for none."""
     parts, joined = found.parts, lent.joined(found.pod.metadata.uid)
     if parts.holds_for:
         group = shown(parts.holds_for)

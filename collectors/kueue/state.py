@@ -70,7 +70,9 @@ def waits_for_us(workload: Workload) -> bool:
 
 
 def elsewhere(workload: Workload, checks: Collection[str]) -> str:
-    """Why no pods of it are made in this cluster; "" where they are. `checks`: names of the checks of MultiKueue."""
+    """The reason for a gang without pods in this cluster; "" if they are made here. `checks`: names of the checks of
+    MultiKueue.
+    """
     asked = workload.status.admission_checks or ()
     if workload.status.cluster_name:
         why = f"MultiKueue has it run in the cluster {shown(workload.status.cluster_name)}"

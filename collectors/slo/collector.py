@@ -246,7 +246,7 @@ class SloCollector:
         return found
 
     def _stuck(self, source: Source, answers: Answers) -> dict[str, float]:
-        """Requests by service that wait at engines which ran and ended none in the window. A gap names them."""
+        """Waiting requests by service, at engines that ran and ended none in the window. A gap names them."""
 
         def by_engine(measure: str) -> Iterator[tuple[frozenset[tuple[str, str]], Series, float]]:
             rows = answers.get((source.name, measure, WINDOW_S), ())
@@ -268,7 +268,7 @@ class SloCollector:
         return stuck
 
     def _say_unread(self, answers: Answers, names: Sequence[str]) -> None:
-        """Name the sources that hold nothing, and series that look like theirs. Those that failed are named already."""
+        """Name the sources without series, and similar series. Failed ones are named already."""
         held = {name for (name, _, _), answer in answers.items() if answer}
         empty = [source for source in self._sources if source.name not in held]
         seen = {source.name: nearest(source, names) for source in empty}

@@ -11,10 +11,10 @@ from simulator.world.facts import Declared, Evicting, Started, Stopped, Why
 class Protected(Checker):
     """A contract makes no difference for sheltered work; it does for work that is merely not preemptible.
 
-    Protected work above the guarantee of its queue is lent, and a contract may take it. A contract may also take late
-    work while a queue on its path holds more than its guarantee: work that was declared protected while it ran, or that
-    another controller started beyond the guarantee. Any work on failed or failing hardware may be stopped: for its own
-    sake, and by contract.
+    A contract may take protected work above the guarantee of its queue: it is lent. It may also take late work while a
+    queue on its path holds more than its guarantee: work declared protected while it ran, or started beyond the
+    guarantee by another controller. Any work on failed or failing hardware may be stopped: for its own sake, and by
+    contract.
     """
 
     name = "protected"

@@ -31,7 +31,7 @@ def said_by(check: Obj, effect: str) -> bool:
 
 
 def effect_of(text: str) -> str:
-    """The instruction that a message of our check names; "" where it is no message of ours."""
+    """The instruction in a message of our check; "" for any other message."""
     epoch, _, rest = text.partition(": ")
     return rest.partition(": ")[0] if epoch.startswith("epoch ") else ""
 

@@ -248,7 +248,7 @@ class Sender:
         return dict.fromkeys((entry.instruction.id for entry in due), code)
 
     def _beneficiary(self, pipelined: PipelinedStart) -> Code | None:
-        """Why a start would not come about once its victims have left; None when it would."""
+        """The reason against a start after its victims have left; None if it would come about."""
         snapshot = self.ctx.observation.snapshot
         for part in pipelined.parts:
             row, layout = self.names.workload.get(part.uid), self.names.layout(part.slots)

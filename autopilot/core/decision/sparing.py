@@ -1,4 +1,4 @@
-"""Whether a start still needs all of its victims whose eviction failed."""
+"""Starts that no longer need all of their victims, after a failed eviction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autopilot.core.tracking.pipelined import Lookup
 
 
 def can_spare(ctx: Context, pipelined: PipelinedStart, due: Sequence[Instruction], names: Lookup) -> bool:
-    """True if the start comes about without one victim of `due`: that one is not stopped, or stays in its place.
+    """True if the start comes about without one victim of `due`, not stopped or left in its place.
 
     `ctx` is without the start and these takings. Everything else that leaves counts as gone.
     """
@@ -55,7 +55,7 @@ def _keep_reserved(ctx: Context, pipelined: PipelinedStart) -> int:
 
 
 def _move(ctx: Context, gone: Mapping[int, Layout | None], lands: Mapping[int, Layout | None]) -> bool:
-    """Let victims give up what they are to, and put those that move on their new place. False if one has none."""
+    """Let victims give up their GPUs, and put moving ones on their new place. False if one has none."""
     let_leave(ctx)
     for row, keeps in gone.items():
         if len(ctx.whatif.layout_of(row)):  # other starts may have all of it already

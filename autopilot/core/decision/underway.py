@@ -278,9 +278,9 @@ def _not_needed(
     policy: Policy,
     names: Lookup,
 ) -> set[str]:
-    """Ids of the takings of starts that no longer need all of their victims, also where a guard delays them.
+    """Ids of the takings of starts that no longer need all of their victims, also of delayed ones.
 
-    The start is planned on trial as if it and these takings had never been: on what is free and what leaves already.
+    The start is planned on trial without it and these takings: on free and leaving capacity.
     """
     state, found = observation.snapshot.workloads.state, set[str]()
     for pipelined in memory.pipelined_starts:

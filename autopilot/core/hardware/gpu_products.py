@@ -149,7 +149,7 @@ def product_key(text: str) -> str:
 
 
 def _name(family: str, memory_gb: int) -> str:
-    """Our name: that of the facts for the product that they were taken from, else the family and its memory."""
+    """Our name: that of the facts behind the product, else the family and its memory."""
     cuts = FAMILIES[family][memory_gb]
     if f"{cuts}-".startswith(f"{family}-"):
         return cuts
@@ -169,9 +169,9 @@ _KNOWN = _BY_NAME | {spelling: _BY_NAME[name.lower()] for spelling, name in _SPE
 
 @lru_cache(maxsize=4096)
 def find_product(text: str, memory_mib: int = 0) -> Product | None:
-    """The product with this name; None where it is unknown, or several could be meant.
+    """The product with this name; None for an unknown or ambiguous one.
 
-    `memory_mib`: the memory of one GPU by another label, 0 where that is not known.
+    `memory_mib`: the memory of one GPU by another label, 0 for unknown.
     """
     key = product_key(text)
     known = _KNOWN.get(key)
@@ -198,7 +198,7 @@ def find_product_of_instance_type(text: str) -> Product | None:
 
 
 def _sizes(family: str, memory_mib: int) -> list[int]:
-    """The sizes of a family that this memory in MiB can be: the nearest one, where it is near enough."""
+    """The sizes of a family for this memory in MiB: the nearest one, if it is near enough."""
     sizes = sorted(FAMILIES[family])
     if not memory_mib or len(sizes) == 1:
         return sizes

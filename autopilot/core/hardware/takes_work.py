@@ -1,4 +1,4 @@
-"""Nodes and GPUs that may take new work: one rule for the what-if, the figures of the fleet and metering."""
+"""Nodes and GPUs open to new work: one rule for the what-if, the figures of the fleet and metering."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from autopilot.core.model.snapshot import Bools, GpuTable, NodeTable, Recut
 
 
 def takes_work(nodes: NodeTable, gpus: GpuTable) -> tuple[Bools, Bools]:
-    """Nodes that are ready and not cordoned, condemned or called back; and GPUs on such nodes that are healthy, have no
-    error that bars new work, and keep their geometry. Shapes [nodes], [gpus].
+    """Ready nodes that are not cordoned, condemned or called back; and healthy GPUs without a barring error or a change
+    of geometry. A GPU takes work only if its node does too. Shapes [nodes], [gpus].
     """
     bad_node, bad_gpu = out_of_use(nodes, gpus)
     node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)

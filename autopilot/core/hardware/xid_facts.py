@@ -79,7 +79,7 @@ def gpu_remedies(gpus: GpuTable) -> I8:
 
 
 def node_restarts(gpus: GpuTable) -> Bools:
-    """GPUs whose XID asks for a restart of their node. The state of their memory does not change that. Shape [gpus]."""
+    """GPUs with an XID of class "restart the node". The state of their memory changes nothing. Shape [gpus]."""
     return np.asarray(remedies(gpus.xid) == Remedy.RESTART_NODE)
 
 

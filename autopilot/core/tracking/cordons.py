@@ -1,7 +1,7 @@
-"""Nodes that the controller cordons: an error of a GPU there asks for a restart of the node (tracking/gpu_errors.py).
+"""Nodes cordoned by the controller: an error of a GPU there asks for a restart of the node (tracking/gpu_errors.py).
 
 The controller starts nothing on such a node anyway; the cordon keeps other schedulers off it. A node is cordoned once
-for an error. Where a person opens it meanwhile, it stays open. Where somebody else cordoned it, it is left alone.
+for an error. If a person opens it meanwhile, it stays open. A node cordoned by somebody else is left alone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def follow_cordons(memory: ControllerMemory, observation: Observation) -> Contro
 
 
 def opened_by_people(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[str]:
-    """Nodes (names) that the controller cordoned and that are open, although it did not open them."""
+    """Nodes (names) cordoned by the controller and opened by somebody else."""
     if not memory.cordons:
         return set()
     seen = {name for name, record in memory.cordons.items() if record.seen and not _under_way(memory, name)}

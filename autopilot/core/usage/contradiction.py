@@ -1,10 +1,10 @@
 """GPUs whose counters contradict each other about activity.
 
 DCGM reads activity and traffic from the profiling counters of the GPU, and power from the driver. The profiling
-counters can stand at 0 while the GPU works (dcgm-exporter 662, DCGM 303). A GPU that computes nothing draws little more
-power than a loaded GPU without work. Every verdict that can stop work asks here. Contradicted counters are unknown, not
-idle. One service reads the profiling counters of all GPUs of a node: if it fails for most active GPUs, the zeros of the
-others are unknown too.
+counters can stand at 0 while the GPU works (dcgm-exporter 662, DCGM 303). A GPU without computation draws little more
+power than a loaded idle GPU. Every verdict for a stop asks here. Contradicted counters are unknown, not idle. One
+service reads the profiling counters of all GPUs of a node: if it fails for most active GPUs, the zeros of the others
+are unknown too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def power_over_idle(snapshot: ClusterSnapshot, window: int, other_w: float = np.
 
 
 def _did_nothing(snapshot: ClusterSnapshot, window: int) -> Bools:
-    """GPUs whose SM activity is measured, and whose counters show no work and no traffic. Shape [gpus]."""
+    """GPUs with measured SM activity and no sign of work or traffic in the counters. Shape [gpus]."""
     high = snapshot.telemetry.maximum
     found = _measured(snapshot, "sm_active_ratio", high, window) <= NOTHING_RATIO
     for signal in ("tensor_active_ratio", "dram_active_ratio"):
