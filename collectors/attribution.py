@@ -34,7 +34,8 @@ class Attribution:
 class Sighting:
     """A GPU or MIG instance as an exporter labels it. `host` names its node, "" where no label does.
 
-    `now`: the latest answer has it. An earlier one had it otherwise.
+    `model` is its name by the driver, "" where no label has it. `now`: the latest answer has it. An earlier one had it
+    otherwise.
     """
 
     uuid: str
@@ -42,6 +43,7 @@ class Sighting:
     profile: str = ""
     host: str = ""
     now: bool = True
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

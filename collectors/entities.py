@@ -47,6 +47,7 @@ class Entities:
     node: list[str] = field(default_factory=list)
     profile: list[str] = field(default_factory=list)
     columns: dict[str, int] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)  # UUID of a GPU -> its name by the driver
     recut: set[str] = field(default_factory=set)  # ids that came back with another profile
 
     def board(self, uuid: str, node: str = "") -> int:

@@ -143,8 +143,8 @@ class ExporterCollector:
         with self._taking:
             if self._sightings is None:
                 seen = [
-                    Sighting(entity.partition("/")[0], entity.partition("/")[2], profile, host, now)
-                    for entity, profile, host, now in self._scanner.there()
+                    Sighting(entity.partition("/")[0], entity.partition("/")[2], profile, host, now, model)
+                    for entity, profile, host, now, model in self._scanner.there()
                 ]
                 self._sightings = Sightings(tuple(seen), self.attributions())
             return self._sightings

@@ -178,15 +178,17 @@ class Scanner:
         self._purge()
         return frame
 
-    def there(self) -> Iterator[tuple[str, str, str, bool]]:
-        """(id, profile, node, whether the last round has it) of the GPUs and instances that exist.
+    def there(self) -> Iterator[tuple[str, str, str, bool, str]]:
+        """(id, profile, node, whether the last round has it, name by the driver) of the GPUs and instances that exist.
 
         An instance no longer exists when its GPU is reported without it, because the GPU was cut anew. A GPU without
         samples keeps its instances, because its exporter may be down.
         """
         known, now = self.entities, set(self._present.tolist())
         for column in np.flatnonzero(self._there).tolist():
-            yield known.ids[column], known.profile[column], known.node[column], column in now
+            entity = known.ids[column]
+            model = known.models.get(entity.partition("/")[0], "")
+            yield entity, known.profile[column], known.node[column], column in now, model
 
     def owned(self) -> Owned:
         """Samples of the last round with a pod label.
@@ -239,11 +241,12 @@ class Scanner:
         if field is None or not uuid or any(label in labels for label in _LINK_LABELS):
             return _IGNORED
         node = node or next((labels[label] for label in NODE_LABELS if labels.get(label)), "")
-        gi_id = labels.get("GPU_I_ID", "")
+        gi_id, model = labels.get("GPU_I_ID", ""), labels.get("modelName", "")
+        if model:
+            self.entities.models[uuid] = model[:_LONGEST_ID]
         if not gi_id:
             column = self.entities.board(uuid, node)
         else:
-            model = labels.get("modelName", "")
             column = self.entities.instance(uuid, gi_id, labels.get("GPU_I_PROFILE", ""), model, node)
             if field.id == 203:
                 return _IGNORED  # the board's value: unrelated to the instance, and blank under MIG

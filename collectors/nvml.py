@@ -111,7 +111,7 @@ class NvmlCollector:
             each
             for _, device in sorted(self._known.items())
             for each in (
-                Sighting(device.uuid, host=self.node),
+                Sighting(device.uuid, host=self.node, model=device.model),
                 *(Sighting(device.uuid, str(part.gi_id), part.profile, self.node) for part in device.instances),
             )
         )

@@ -46,7 +46,13 @@ class PodJoin:
             if _uuid(row)
         ]
         seen = {
-            Sighting(_uuid(row), row.metric.GPU_I_ID, row.metric.GPU_I_PROFILE, promql.host_of(row.metric))
+            Sighting(
+                _uuid(row),
+                row.metric.GPU_I_ID,
+                row.metric.GPU_I_PROFILE,
+                promql.host_of(row.metric),
+                model=row.metric.modelName,
+            )
             for row in rows
         }
         held = self.attributions(site, now_s)

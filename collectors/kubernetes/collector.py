@@ -220,6 +220,7 @@ class KubernetesCollector:
             self._told = told
             keys = {name: gangs.pods[uid].key for name, (uid, _) in gangs.held.holders().items()}
             gangs.dirty |= around.heartbeats.tell(told, keys)
+        self._nodes.use_apart(gangs.held.lent.unjoined())
         inventory = self._nodes.tables()
         profile_code = {name: code for code, name in enumerate(inventory.names.profiles)}
         overbooked = gangs.held.overbooked()

@@ -38,6 +38,7 @@ class Gpu:
     `on_demand`: where instances exist only while claims have them, the places (profile, first memory slice) where a
     claim could have one made now. None: instances last.
     `seen`: the source that names the GPUs of its node shows it now. True where no source names any.
+    `model`: its name by its driver, "" where no source has it.
     """
 
     uuid: str
@@ -47,6 +48,7 @@ class Gpu:
     usable: bool = True
     on_demand: tuple[tuple[str, int], ...] | None = None
     seen: bool = True
+    model: str = ""
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from itertools import accumulate
 import numpy as np
 
 from autopilot.contract.node_conditions import BAD
+from autopilot.contract.notes import shown
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_facts import MODELS
 from autopilot.core.hardware.mig_profiles import find_gpu_model
@@ -54,6 +55,7 @@ class Nodes:
     models: tuple[str, ...] = ()
     both_kinds: bool = False  # some offer GPUs as resources, others by claims
     alone: Mapping[str, str] = field(default_factory=dict)  # see `leave_alone`
+    used_apart: frozenset[str] = frozenset()  # see `use_apart`
     unreadable: Unreadable = field(default_factory=Unreadable)
     version: int = 0  # rises with every change that the tables show
     gaps: tuple[Gap, ...] = ()
@@ -103,6 +105,11 @@ class Nodes:
         """Nodes that get no new work since an object cannot be read, with the reason."""
         self.version += nodes != self.alone
         self.alone = dict(nodes)
+
+    def use_apart(self, nodes: frozenset[str]) -> None:
+        """Nodes where pods use parts of GPUs, and it is not known of which."""
+        self.version += nodes != self.used_apart
+        self.used_apart = nodes
 
     def name_gpus(self, known: Mapping[str, tuple[Gpu, ...]], exported: frozenset[str] = frozenset()) -> None:
         """GPUs seen by a source, by node; `exported`: nodes of exporters. A UUID on two nodes counts for neither."""
@@ -287,6 +294,7 @@ class Nodes:
         sizes = np.array([len(each.gpus) for each in ordered], np.int32)
         model_code = {name: code for code, name in enumerate(self.models)}
         pool_code = {name: code for code, name in enumerate(pools)}
+        closed = (self._twice, self.alone, self.used_apart)
         table: NodeTable = make(
             NodeTable,
             id=np.array([each.name for each in facts], object),
@@ -301,7 +309,7 @@ class Nodes:
             block=_codes(f"{each.block}|{each.zone}" for each in facts),
             zone=_codes(each.zone for each in facts),
             ready=[each.ready for each in facts],
-            cordoned=[each.cordoned or each.name in self._twice or each.name in self.alone for each in facts],
+            cordoned=[each.cordoned or any(each.name in out for out in closed) for each in facts],
             spot=[each.spot for each in facts],
             reclaim_at_s=[each.reclaim_at_s for each in facts],
             labels=self.constraints.of_nodes(self._indexed(facts)),
@@ -365,6 +373,9 @@ class Nodes:
             yield from self._unlike_exporter(slots)
             if facts.name in self.alone:
                 yield Gap(self.source, facts.name, "unreadable", f"{self.alone[facts.name]}; it gets no new work")
+            if facts.name in self.used_apart:
+                text = "pods use parts of its GPUs by KAI, and which GPUs these are is not known, as no one reservation"
+                yield Gap(self.source, facts.name, "sharing", f"{text} pod holds one for them; it gets no new work")
             if facts.name in self._twice:
                 other = self._twice[facts.name]
                 yield Gap(self.source, facts.name, "uuid", f"it shows a GPU that {other} shows too; neither gets work")
@@ -383,6 +394,11 @@ class Nodes:
         if unseen:
             text = f"an exporter shows {len(has) - len(unseen)} of its {len(has)} GPUs, and not {some(unseen)}"
             yield Gap(self.source, name, "gpus", f"{text}; what these do is not known")
+        unlike = [gpu for gpu in slots.gpus if gpu.model and not slots.facts.is_model(gpu.model)]
+        if unlike:
+            text = f"an exporter shows {len(unlike)} of its {len(has)} GPUs as {shown(unlike[0].model)}, and its labels"
+            text += f" say {slots.facts.model}, as which all of them count"
+            yield Gap(self.source, name, "model", f"{text}; mend the labels, or keep unlike GPUs on unlike nodes")
         surplus = sorted({gpu.uuid for gpu in self.known.get(name, ()) if gpu.seen} - has)
         if surplus:
             text = f"an exporter shows {len(has) + len(surplus)} GPUs, and it states {len(has)}"

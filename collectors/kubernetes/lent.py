@@ -72,6 +72,10 @@ class Lent:
         """The node of each pod on a GPU of another pod, by uid."""
         return {uid: node for uid, (node, parts) in self._known.items() if parts.gpus}
 
+    def unjoined(self) -> frozenset[str]:
+        """Nodes where pods use parts of GPUs, and it is not known which GPUs these are."""
+        return frozenset(node for uid, (node, parts) in self._known.items() if parts.gpus and not self.joined(uid))
+
     def __contains__(self, uid: str) -> bool:
         """True if a pod is a holder or a user."""
         return uid in self._known

@@ -6,7 +6,6 @@ plugin reports. Where the two disagree the smaller one counts, and the node name
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,20 +16,18 @@ from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
 from autopilot.contract.node_conditions import BAD
 from autopilot.contract.notes import read_json, read_record, shown
 from autopilot.contract.words_to_stay import stays
-from autopilot.core.hardware.gpu_products import find_product, find_product_of_instance_type
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
 from autopilot.core.model.snapshot import GPU_MILLI, Recut
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, MIG, SHARED, SUFFIX, is_gpu
 from collectors.kubernetes.notices import announced
-from collectors.kubernetes.sharing import NONE, Layer, layer_of, shared_by
+from collectors.kubernetes.products import PRODUCT, first_label, model_by_labels, same_model
+from collectors.kubernetes.sharing import NONE, Layer, layer_of, shared_by, unread
 from collectors.kubernetes.wire import Node, condition
 
 MOST_GPUS = 72
 MOST_INSTANCES = MOST_GPUS * 7
 """More GPUs than any machine has; a larger number is wrong."""
-
-UNKNOWN_MODEL = "unknown"
 
 SPOT = {
     "karpenter.sh/capacity-type": "spot",
@@ -51,22 +48,11 @@ POOL = (
 )
 """Labels that name a group of equal nodes, the first that is there counts."""
 
-PRODUCT = (
-    "nvidia.com/gpu.product",
-    "cloud.google.com/gke-accelerator",
-    "karpenter.k8s.aws/instance-gpu-name",
-    "eks.amazonaws.com/instance-gpu-name",
-)
 COUNT = (
     "nvidia.com/gpu.count",
     "cloud.google.com/gke-accelerator-count",
     "karpenter.k8s.aws/instance-gpu-count",
     "eks.amazonaws.com/instance-gpu-count",
-)
-MEMORY_MIB = (
-    "nvidia.com/gpu.memory",
-    "karpenter.k8s.aws/instance-gpu-memory",
-    "eks.amazonaws.com/instance-gpu-memory",
 )
 """Labels of feature discovery, GKE, Karpenter and the auto mode of EKS, the first that is there counts."""
 
@@ -108,9 +94,6 @@ TOPOLOGY: Mapping[str, tuple[str, ...]] = {
 Topograph has renamed its labels twice: the switch next to the nodes was `block` up to 0.1, and `leaf` up to 0.5.
 """
 
-_DECORATION = re.compile(r"-(?:SHARED|MIG-.*)$")
-_VENDOR = re.compile(r"^(?:NVIDIA|Tesla)[- ]", re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
@@ -150,6 +133,10 @@ class NodeFacts:
         """The UUID of a GPU from the layer of its node, else one made of its node and number."""
         return self.uuids[index] if index < len(self.uuids) else f"{self.name}:gpu{index}"
 
+    def is_model(self, driver: str) -> bool:
+        """Whether a GPU with this name by its driver is one of the model of the node; true where that is not known."""
+        return same_model(self.model, driver, self.gpu_mib)
+
     def part_milli(self, memory_mib: int) -> int:
         """This part of a GPU's memory as thousandths of the GPU; 0 MiB: the whole GPU. 0 for unknown."""
         if not memory_mib:
@@ -160,7 +147,7 @@ class NodeFacts:
 def has_gpus(node: Node, layer: Layer = NONE) -> bool:
     """True for a node with GPUs, also while its device plugin is down. `layer`: the layer that shares them."""
     capacity = node.status.capacity or {}
-    return any(map(is_gpu, capacity)) or bool(_first(node, PRODUCT)) or bool(layer.name)
+    return any(map(is_gpu, capacity)) or bool(first_label(node, PRODUCT)) or bool(layer.name)
 
 
 def facts_of(
@@ -179,7 +166,7 @@ def facts_of(
     problems: list[tuple[str, str]] = []
     layer = layer_of(node) if layer is None else layer
     product = node.metadata.label("nvidia.com/gpu.product")
-    model, gpu_mib = _model(node, layer, problems)
+    model, gpu_mib = model_by_labels(node, layer, problems)
     offered = _offered(node, problems)
     gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, layer, offered, problems, named)
     by_claims = not offered and named > 0  # dynamic resource allocation
@@ -189,7 +176,7 @@ def facts_of(
     ready = condition(node.status.conditions, "Ready")  # type: ignore[arg-type]
     recut = _recut(node)
     problems += _told(node, layer, bad, recut)
-    levels = {level: _first(node, keys) for level, keys in topology.items()}
+    levels = {level: first_label(node, keys) for level, keys in topology.items()}
     allocatable = node.status.allocatable or {}
     cpu_milli = _stated(allocatable, "cpu", quantity.milli, problems)
     memory_mib = _stated(allocatable, "memory", quantity.mib, problems)
@@ -204,7 +191,7 @@ def facts_of(
         profiles=profiles,
         geometry=_geometry(node, gpus, cut, profiles),
         instances_as_gpus=single,
-        pool=_first(node, POOL) or model,
+        pool=first_label(node, POOL) or model,
         island=levels[ISLAND] or f"node {node.metadata.name}",
         leaf=levels[LEAF],
         block=levels[BLOCK],
@@ -244,6 +231,10 @@ def _told(node: Node, layer: Layer, bad: Collection[tuple[str, str]], recut: int
     if recut == Recut.FAILED:
         text = "its MIG manager states that a change of geometry failed; until it succeeds, GPUs in MIG mode get no"
         yield "nvidia.com/mig.config.state", f"{text} work"
+    elif recut == Recut.CHANGING and not _followed(node):
+        state = shown(node.metadata.label("nvidia.com/mig.config.state"))
+        text = f"its MIG manager changes its geometry (state {state}); until that is done, GPUs in MIG mode get no"
+        yield "nvidia.com/mig.config.state", f"{text} work; if it stays so, look at the pod of nvidia-mig-manager there"
 
 
 def _stated(
@@ -257,42 +248,6 @@ def _stated(
         text = f"{name} is {shown(allocatable[name])}, which is no quantity or out of bounds; it gets no work"
         problems.append(("allocatable", text))
     return -1 if value is None else value
-
-
-def model_of(product: str, memory_mib: int = 0) -> str:
-    """Our name of a GPU model from the product label: `H100-80GB` for `NVIDIA-H100-80GB-HBM3-MIG-1g.10gb`."""
-    if not product:
-        return UNKNOWN_MODEL
-    known = find_product(product, memory_mib)
-    return known.name if known is not None else _VENDOR.sub("", _DECORATION.sub("", product))[:63]
-
-
-def _model(node: Node, layer: Layer, problems: list[tuple[str, str]]) -> tuple[str, int]:
-    """The GPU model of a node, and the memory of a GPU in MiB.
-
-    By the labels of feature discovery and of clouds, its layer or its instance type.
-    """
-    key = next((key for key in PRODUCT if node.metadata.label(key)), "")
-    product = node.metadata.label(key) if key else layer.product
-    if not product:
-        bought = find_product_of_instance_type(node.metadata.label("node.kubernetes.io/instance-type"))
-        if bought is not None:
-            return bought.name, bought.memory_gb * 1024
-        text = "the label is missing, so its GPU model is unknown; install GPU feature discovery"
-        problems.append((PRODUCT[0], text))
-        return UNKNOWN_MODEL, layer.memory_mib
-    memory_mib = quantity.whole(_first(node, MEMORY_MIB)) if key else layer.memory_mib
-    if "-MIG-" in product:  # then the memory is that of an instance
-        memory_mib = 0
-    found = find_product(product, memory_mib)
-    if found is not None and not found.sure:
-        text = f"{shown(product)} is taken for {found.name}, by its first word and a memory of {found.memory_gb} GB"
-        problems.append((key or "model", text))
-    elif found is None:
-        text = f"{shown(product)} is an unknown product: so are the memory and the MIG profiles of its GPUs"
-        problems.append((key or "model", text))
-    known_mib = memory_mib or (found.memory_gb * 1024 if found is not None else 0)
-    return model_of(product, memory_mib), layer.memory_mib or known_mib
 
 
 def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int, int]]:
@@ -344,7 +299,7 @@ def _counts(
     for name, (_, instances) in offered.items():
         if name.startswith(MIG) and instances and (found := find_profile_name(name.removesuffix(SUFFIX))) is not None:
             profiles[str(found)] = profiles.get(str(found), 0) + ceil(instances / shared_by(node, name))
-    labelled = layer.gpus or quantity.whole(_first(node, COUNT))
+    labelled = layer.gpus or quantity.whole(first_label(node, COUNT))
     if 0 < labelled < named and whole == named * replicas:
         text = f"the label counts {labelled} GPUs, and its plugin and exporter {named}; that counts"
         problems.append(("nvidia.com/gpu.count", text))
@@ -375,6 +330,8 @@ def _counts(
     if plugged + cut < gpus and not layer.barred:
         unlike = "; their MIG geometries differ, and MIG strategy single requires the same on all"
         why = unlike if product.endswith("-MIG-INVALID") else ""
+        others = ", ".join(unread(node)[:3])
+        why += f"; it offers {others} beside them, which is not read" if others else ""
         text = f"its labels count {gpus} GPUs and the device plugin has {plugged}; the others get no work{why}"
         problems.append(("devices", text))
     usable = min(free // replicas, gpus - cut) if whole or not layer.barred else gpus - cut
@@ -406,11 +363,6 @@ def _least_gpus(model: str, profiles: Mapping[str, int]) -> int:
         profile = find_profile(facts, name)
         slices += count * (profile.memory_slices if profile is not None else facts.memory_slices)
     return ceil(slices / facts.memory_slices)
-
-
-def _first(node: Node, keys: tuple[str, ...]) -> str:
-    """The value of the first label that is there; "" for none."""
-    return next((value for key in keys if (value := node.metadata.label(key))), "")
 
 
 def _geometry(

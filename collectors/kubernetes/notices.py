@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from math import isnan, nan
 
-from collectors.kubernetes.wire import Condition, Node
+from collectors.kubernetes.wire import Condition, Node, Taint
 
 AUTOSCALER = "ToBeDeletedByClusterAutoscaler"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -31,6 +31,12 @@ TAINTS_S = {
     AUTOSCALER: 0.0,
 }
 """Taints that announce the end of a node, and how long after the taint it comes. Terms of the publishers."""
+
+KARPENTER = ("karpenter.sh/disrupted", "karpenter.sh/disruption")
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+"""Karpenter writes its taint on a spot node that the cloud takes, and on any node that it means to replace. Then it
+drains the node once another one is there, at no stated time, and takes the taint back if none comes.
+"""
 
 CONDITIONS = ("PreemptionScheduled", "PreemptScheduled", "TerminateScheduled")
 """Conditions of AKS that do so. The last two were conditions of their own before `EVENT` had all events."""
@@ -88,7 +94,7 @@ class Notices:
 def _timeless(node: Node) -> Iterator[tuple[str, str, float]]:
     """Notices without a time: key, value, and the term in seconds."""
     for each in node.spec.taints or ():
-        if each.key in TAINTS_S and each.key != AUTOSCALER and each.time_added is None:
+        if _ends(node, each) and each.key != AUTOSCALER and each.time_added is None:
             yield each.key, each.value, TAINTS_S[each.key]
     for found in _conditions(node):
         if found.last_transition_time is None and isnan(_at_s(found)):
@@ -100,13 +106,19 @@ def _stated(node: Node) -> Iterator[float]:
     for each in node.spec.taints or ():
         if each.key == AUTOSCALER and each.value.isdecimal():
             yield float(each.value)
-        elif each.key in TAINTS_S and each.time_added is not None:
+        elif _ends(node, each) and each.time_added is not None:
             yield each.time_added.timestamp() + TAINTS_S[each.key]
     for found in _conditions(node):
         if not isnan(at_s := _at_s(found)):
             yield at_s
         elif found.last_transition_time is not None:
             yield found.last_transition_time.timestamp() + TERM_S
+
+
+def _ends(node: Node, taint: Taint) -> bool:
+    """Whether a taint says when the node ends."""
+    bought = node.metadata.label(CAPACITY_TYPE) if taint.key in KARPENTER else ""
+    return taint.key in TAINTS_S and bought in {"", "spot"}
 
 
 def _conditions(node: Node) -> Iterator[Condition]:

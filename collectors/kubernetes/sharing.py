@@ -59,6 +59,9 @@ VENDORS = {
 }
 """How the resources of accelerators begin that are not read, by their maker. From the device plugins of the makers."""
 
+OTHER_NAME = "NVIDIA, under a name that is not known"
+"""In place of a maker: what the plugins of KubeVirt and of nos offer, for instance."""
+
 OTHER_DEVICES = re.compile(r"nvidia\.com/(?:hostdev|.*(?:rdma|sriov|mlnx|ib|nic|imex)).*")
 """Resources of NVIDIA's network operator and of IMEX, which are no GPUs."""
 
@@ -105,7 +108,19 @@ def vendor_of(node: Node) -> tuple[str, str]:
     for name, value in (node.status.capacity or {}).items():
         if name.startswith(tuple(VENDORS)) and quantity.parse(value):
             return name, next(maker for prefix, maker in VENDORS.items() if name.startswith(prefix))
-    return "", ""
+    return next(((name, OTHER_NAME) for name in unread(node)), ("", ""))
+
+
+def unread(node: Node) -> list[str]:
+    """Resources of NVIDIA's device plugins that a node offers under names that are not known: GPUs for virtual
+    machines, or parts of GPUs.
+    """
+    return sorted(
+        name
+        for name, value in (node.status.capacity or {}).items()
+        if name.startswith("nvidia.com/") and not is_gpu(name) and not OTHER_DEVICES.fullmatch(name)
+        if quantity.parse(value)
+    )
 
 
 def why_alone(pods: Iterable[PodFacts], barred: Mapping[str, str], lent: Lent) -> str:
@@ -202,18 +217,13 @@ def _gke(meta: Meta) -> Layer | None:
 
 
 def _renamed(node: Node) -> Layer | None:
-    """GPUs counted by feature discovery, but offered by the node under an unknown name."""
+    """GPUs found by feature discovery, but offered by the node under an unknown name."""
     capacity = node.status.capacity or {}
-    if quantity.parse(capacity.get(GPU, "0")) or not quantity.whole(node.metadata.label(COUNT)):
+    if quantity.parse(capacity.get(GPU, "0")) or not (node.metadata.label(COUNT) or node.metadata.label(PRODUCT)):
         return None
     if any(is_gpu(name) and quantity.parse(value) for name, value in capacity.items()):
         return None
-    names = sorted(
-        name
-        for name, value in capacity.items()
-        if name.startswith("nvidia.com/") and quantity.parse(value) and not is_gpu(name)
-        if not OTHER_DEVICES.fullmatch(name)
-    )
+    names = unread(node)
     if not names:
         return None
     text = f"it offers its GPUs under an unknown resource name ({', '.join(names[:3])}); it gets no work here"

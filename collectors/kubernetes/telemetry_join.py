@@ -34,6 +34,7 @@ def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dic
     node_of = _nodes_of_hosts(found, models.keys(), pods)
     boards: dict[str, dict[str, list[Sighting]]] = defaultdict(dict)
     now = {each.uuid for each in found.seen if each.now}
+    named = {each.uuid: each.model for each in found.seen if each.model}
     for each in found.seen:
         node = node_of.get(each.host)
         if node is not None:
@@ -42,7 +43,7 @@ def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dic
                 parts.append(each)
     return {
         node: tuple(
-            Gpu(uuid, index, bool(parts), _laid_out(parts, models[node]), seen=uuid in now)
+            Gpu(uuid, index, bool(parts), _laid_out(parts, models[node]), seen=uuid in now, model=named.get(uuid, ""))
             for index, (uuid, parts) in enumerate(known.items())
         )
         for node, known in boards.items()

@@ -45,7 +45,8 @@ def gang(name: str, product: str, values: Values, then: Values) -> tuple[list[Va
 
 def test_any_witness_is_enough_and_one_family_of_counters_is_none() -> None:
     """The counters of gangs a to i fall to 0. Power, or GPU_UTIL, or both contradict them for a to d, and traffic does
-    for f and g. Of e nothing else is measured, and of i the power agrees.
+    for f and g. Those of h do themselves: tensor cores are active without an SM (NVIDIA/DCGM#244). Of e nothing else is
+    measured, and of i the power agrees.
     """
     busy: Values = {key: [0.6, 0.8] for key in ZEROS} | {"DEV_FB_USED": 30_000}
     util, power = {"DEV_GPU_UTIL": [98, 100]}, {"DEV_POWER_USAGE": [400, 450]}
@@ -57,6 +58,7 @@ def test_any_witness_is_enough_and_one_family_of_counters_is_none() -> None:
         gang("e", H100, busy, ZEROS),
         gang("f", H100, busy | power | NVLINK, ZEROS | IDLE_POWER),
         gang("g", H100, busy | power | PCIE, ZEROS | IDLE_POWER),
+        gang("h", H100, busy, {"PROF_SM_ACTIVE": 0, "PROF_DRAM_ACTIVE": 0}),
         gang("i", H100, busy | power, ZEROS | IDLE_POWER),
         *(gang(name, H100, busy | util | power, {}) for name in "vwxyz"),
     ]
@@ -65,5 +67,5 @@ def test_any_witness_is_enough_and_one_family_of_counters_is_none() -> None:
     played = play_objects(objects, spec, ticks=98, step_s=60.0)
     stopped = {proposal.subject.name for _, proposal in played.accepted("evict")}
     assert stopped == {"i/train"}
-    said = {node for node in "abcdefgivwxyz" if played.said(f"GPUs of n-{node} show no activity")}
-    assert said == {"b", "d"}
+    said = {node for node in "abcdefghivwxyz" if played.said(f"GPUs of n-{node} show no activity")}
+    assert said == {"b", "d", "h"}

@@ -74,6 +74,8 @@ GPU = "nvidia.com/gpu"
 MIXED = {"nvidia.com/gpu.product": A100, "nvidia.com/gpu.count": 1, "nvidia.com/mig.strategy": "mixed"}
 INVALID = {"gpus": 0, "product": f"{A100}-MIG-INVALID", "labels": {"nvidia.com/gpu.count": 8}}
 STRANGE = {"labels": MIXED, "capacity": {GPU: 0, "nvidia.com/mig-9g.99gb": 2}}
+STAYS = {"nvidia.com/mig.config": "all-2g.10gb", "nvidia.com/mig.config.state": "pending"}
+PARTS = {"labels": {"nvidia.com/gpu.count": 2}, "capacity": {"nvidia.com/gpu-10gb": 8}}
 FAILED = {"nvidia.com/mig.config": "all-3g.40gb", "nvidia.com/mig.config.state": "failed"}
 
 
@@ -86,6 +88,8 @@ FAILED = {"nvidia.com/mig.config": "all-3g.40gb", "nvidia.com/mig.config.state":
         pytest.param(INVALID, 0, "their MIG geometries differ", id="single, unlike cuts"),
         pytest.param(STRANGE, 0, "2 of its MIG instances do not fit", id="a profile that its GPUs do not have"),
         pytest.param({"labels": MIXED | FAILED, "capacity": {GPU: 0}}, 0, "a change of geometry failed", id="failed"),
+        pytest.param({"labels": MIXED | STAYS, "capacity": {GPU: 0}}, 0, "state 'pending'.*nvidia-mig-man", id="stays"),
+        pytest.param({"gpus": 1, "product": A100, **PARTS}, 1, "offers nvidia.com/gpu-10gb beside them", id="parts"),
     ],
 )
 def test_gpus_that_are_missing_are_named_and_give_no_room(stated: dict[str, Any], usable: int, said: str) -> None:
@@ -97,6 +101,34 @@ def test_gpus_that_are_missing_are_named_and_give_no_room(stated: dict[str, Any]
     assert signals.free_gpus == 8 + usable
     assert signals.capacity_gpus == len(played.snapshot.gpus.uuid) == signals.free_gpus + signals.out_of_use_gpus
     assert not played.said("^node-b")
+
+
+@pytest.mark.parametrize(
+    ("labels", "driver", "unlike"),
+    [
+        ({"nvidia.com/gpu.product": "Tesla-V100-PCIE-16GB"}, "NVIDIA GeForce GTX 1080 Ti", True),
+        ({"nvidia.com/gpu.product": "NVIDIA-L40S"}, "NVIDIA L4", True),
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}, "NVIDIA A100-SXM4-40GB", True),
+        ({"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090-SHARED"}, "NVIDIA GeForce RTX 4090", False),
+        ({"cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb"}, "NVIDIA H100 80GB HBM3", False),
+        ({"karpenter.k8s.aws/instance-gpu-name": "a100"}, "NVIDIA A100-SXM4-40GB", False),
+        ({}, "NVIDIA L4", False),
+    ],
+)
+@pytest.mark.parametrize("stored_s", [0.0, 15.0])
+def test_gpus_of_another_model_than_the_labels_say_are_named(
+    labels: dict[str, str], driver: str, stored_s: float, *, unlike: bool
+) -> None:
+    """Cards of two models in one machine, or a stale label (NVIDIA/k8s-device-plugin#75)."""
+    objects = made({"node": "node-a", "gpus": 2, "labels": labels})
+    values = {"DEV_FB_USED": 5, "DEV_GPU_UTIL": 0}
+    played = play_objects(
+        objects,
+        {"gpus": [{"node": "node-a", "id": "75", "count": 2, "model": driver, "values": values}]},
+        stored_s=stored_s,
+    )
+    assert played.said(f"^node-a model an exporter shows 2 of its 2 GPUs as '{driver}'") is unlike
+    assert len(played.snapshot.gpus.uuid) == 2
 
 
 def test_pods_on_a_node_that_is_gone_are_named() -> None:

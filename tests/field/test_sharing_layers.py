@@ -298,6 +298,27 @@ def test_accelerators_of_others_are_named(resource: str, maker: str) -> None:
     assert found.said(f"sharing 3 nodes offer {resource} .*{maker}")
 
 
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/GH100_H100_SXM5_80GB", "nvidia.com/NVIDIA_A10-12Q", "nvidia.com/pgpu"]
+)
+def test_gpus_for_virtual_machines_are_named(resource: str) -> None:
+    """Their nodes have no labels of feature discovery, and no GPU that is read."""
+    objects = made({"node": "a-1", "capacity": {resource: 8, "nvidia.com/hostdev": 2}}, {"node": "n-1", "gpus": 8})
+    assert play_objects(objects).said(f"sharing 1 nodes offer {resource} .*: a-1")
+    assert not play_objects(made({"node": "a-1", "capacity": {"nvidia.com/hostdev": 2}})).said("hostdev")
+
+
+def test_a_part_of_an_unknown_gpu_leaves_no_room_on_its_node() -> None:
+    """The reservation pod of a group of KAI is gone, and its user runs on (kai-scheduler/KAI-Scheduler#464)."""
+    user = {"pod": "team/infer", "at": "n-1", "resources": {}, "annotations": {"gpu-fraction": "0.5"}}
+    user["labels"] = {"runai-gpu-group": "g-1"}
+    objects = made({"node": "n-1", "gpus": 8}, {"node": "n-2", "gpus": 8}, user)
+    holder = {"pod": "kai-resource-reservation/r", "at": "n-1", "labels": {"runai-gpu-group": "g-1"}}
+    played = play_objects(objects, ticks=8, change={120.0: made(holder)})
+    assert [each.signals.free_gpus for _, each, _ in played.ticks] == [8.0] * 4 + [15.5] * 4
+    assert played.said("^n-1 sharing pods use parts of its GPUs by KAI, and which")
+
+
 def test_gpus_under_an_unknown_name_are_out_of_decisions() -> None:
     """The device plugin may offer GPUs as any resource; which pods have them is then not known."""
     capacity = {"nvidia.com/gpu": 0, "nvidia.com/h100": 8, "nvidia.com/hostdev": 8}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collectors.kubernetes.nodes import SPOT
 from tests.kits.field_kit import FOLDER, Json, objects_of, play, play_objects
 from tests.kits.kube_objects import EPOCH_S
 
@@ -34,3 +35,20 @@ def test_a_notice_counts_from_the_tick_that_sees_it(key: str) -> None:
     evicted = played.accepted("evict")
     assert {each.subject.name for _, each in evicted} == {"team/train-0"}
     assert 100 <= evicted[0][0] <= 160
+
+
+@pytest.mark.parametrize(("bought", "ends"), [("on-demand", False), ("reserved", False), ("spot", True)])
+def test_karpenter_replaces_a_node_that_no_cloud_takes_at_no_stated_time(bought: str, *, ends: bool) -> None:
+    """It taints a node that it consolidates as one that is taken (kubernetes-sigs/karpenter#624): no work is stopped
+    for the former, and none starts there.
+    """
+    objects = objects_of(FOLDER / "01-spot-notice" / "as-written.yaml")
+    (spot,) = [each for each in objects if each["metadata"]["name"] == "spot-a"]
+    spot["metadata"]["labels"] = {
+        key: value for key, value in spot["metadata"]["labels"].items() if key not in SPOT
+    } | {"karpenter.sh/capacity-type": bought}
+    spot["spec"] = {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}
+    played = play_objects(objects, ticks=14, step_s=10.0)
+    assert bool(played.accepted("evict")) is ends
+    assert bool(np.isfinite(played.snapshot.nodes.reclaim_at_s).any()) is ends
+    assert played.snapshot.nodes.cordoned.any()

@@ -25,6 +25,9 @@ MOST_IDLE_W = max(LOADED_IDLE_W.values())
 NOTHING_RATIO = 0.01
 """Highest activity of a window with which a GPU counts as one that did nothing."""
 
+CONTRADICTS_RATIO = 0.1
+"""Occupancy or tensor activity this far above SM activity contradicts it: both need an active SM."""
+
 TRAFFIC_BYTES_S = 2e7
 """Mean traffic of links from which copies explain the power."""
 
@@ -36,8 +39,8 @@ def contradicted(snapshot: ClusterSnapshot) -> Bools:
     """GPUs, then MIG instances, with silent counters and a power of active work.
 
     Counters at 0 are contradicted too on a node, or in a source, with more GPUs active by their power alone than by
-    their counters. An instance has no power of its own: it is contradicted with its GPU. Without power nothing is
-    contradicted.
+    their counters. An instance has no power of its own: it is contradicted with its GPU. Tensor cores and warps need an
+    active SM: active ones beside SMs at 0 contradict them, also without power.
     """
     table, gpus = snapshot.telemetry, len(snapshot.gpus.uuid)
     found = np.zeros(gpus, np.bool_)
@@ -45,6 +48,7 @@ def contradicted(snapshot: ClusterSnapshot) -> Bools:
     for window, width_s in enumerate(table.windows_s):
         if width_s >= LEAST_WINDOW_S or width_s == longest_s:
             with np.errstate(invalid="ignore"):
+                found |= _active_without_sm(snapshot, window)
                 works = power_over_idle(snapshot, window, MOST_IDLE_W) > WORKS_POWER
                 if works.any():
                     highest = _measured(snapshot, "sm_active_ratio", table.maximum, window)
@@ -52,6 +56,15 @@ def contradicted(snapshot: ClusterSnapshot) -> Bools:
                     found |= works & idle
                     found |= (highest == 0.0) & idle & _unreliable(snapshot, works & ~lit, lit)
     return np.concatenate([found, found[snapshot.instances.gpu]])
+
+
+def _active_without_sm(snapshot: ClusterSnapshot, window: int) -> Bools:
+    """GPUs with SMs at 0 in a window and active tensor cores or warps. Shape [gpus]."""
+    sm, tensor, occupancy = (
+        _measured(snapshot, signal, snapshot.telemetry.maximum, window)
+        for signal in ("sm_active_ratio", "tensor_active_ratio", "sm_occupancy_ratio")
+    )
+    return np.asarray((sm <= NOTHING_RATIO) & (np.fmax(tensor, occupancy) > CONTRADICTS_RATIO))
 
 
 def _unreliable(snapshot: ClusterSnapshot, dark: Bools, lit: Bools) -> Bools:

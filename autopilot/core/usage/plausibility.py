@@ -18,7 +18,7 @@ from autopilot.core.hardware.xid_facts import Remedy, remedies
 from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import F32, GPU_MILLI, I8, Bools, ClusterSnapshot, SignalTable
-from autopilot.core.usage.contradiction import contradicted
+from autopilot.core.usage.contradiction import CONTRADICTS_RATIO, contradicted
 from autopilot.core.usage.parts import HIGHEST, Parts, instance_units, parts_of
 from autopilot.core.usage.rollup import busy_mask, strays, unheld_parts
 
@@ -40,9 +40,6 @@ LEAST_SAMPLES = 8
 
 SAME_RATIO = 1e-6
 """Mean and maximum that differ by less are one value, repeated: means are kept as float32."""
-
-CONTRADICTS_RATIO = 0.1
-"""Occupancy or tensor activity this far above SM activity contradicts it: both need an active SM."""
 
 EMPTY_MIB = 1024.0
 """A GPU with less memory in use than this has no program loaded: a CUDA context and a model take more."""
@@ -147,8 +144,8 @@ def _contradictions(snapshot: ClusterSnapshot) -> list[Gap]:
         code = int(telemetry.source[mine[0]]) if len(telemetry.source) else -1
         source = telemetry.sources[code] if 0 <= code < len(telemetry.sources) else "telemetry"
         reason = (
-            f"the counters of {len(mine)} GPUs of {snapshot.nodes.id[node]} show no activity while power there "
-            "does: their activity is unknown, and none counts as idle or hung; restart the exporter of the node"
+            f"the counters of {len(mine)} GPUs of {snapshot.nodes.id[node]} show no activity while power or others "
+            "there do: their activity is unknown, and none counts as idle or hung; restart the exporter of the node"
         )
         found.append(Gap(source, str(gpus.uuid[mine[0]]), "sm_active_ratio", reason))
     return found

@@ -11,7 +11,7 @@ import pytest
 from autopilot.contract.annotations import EFFECT
 from autopilot.core.model.snapshot import Recut, Topology
 from collectors.kubernetes.collector import Options
-from collectors.kubernetes.nodes import model_of
+from collectors.kubernetes.products import model_of
 from tests.kits.kube_objects import EPOCH_S, job, meta, node, pod, stamp
 from tests.unit.collectors.kubernetes.view import Seen, held, reasons, row, suited
 
