@@ -33,7 +33,7 @@ DOCS = (
 """Pages that tell what our own names mean."""
 
 OF_OBJECTS = {"label", "annotation", "taint", "resource", "name"}
-"""Kinds of names that are alike in form: a constant does not say of which kind it is."""
+"""Kinds of names with the same form: a constant does not tell its kind."""
 
 _METRIC = re.compile(r"([A-Za-z_:][\w:]*)\{")
 _BY = re.compile(r"(?:by|without) \(([^()]*)\)")

@@ -107,7 +107,7 @@ class Nodes:
         self.alone = dict(nodes)
 
     def use_apart(self, nodes: frozenset[str]) -> None:
-        """Nodes where pods use parts of GPUs, and it is not known of which."""
+        """Nodes with pods on parts of unknown GPUs."""
         self.version += nodes != self.used_apart
         self.used_apart = nodes
 
@@ -397,8 +397,8 @@ class Nodes:
         unlike = [gpu for gpu in slots.gpus if gpu.model and not slots.facts.is_model(gpu.model)]
         if unlike:
             text = f"an exporter shows {len(unlike)} of its {len(has)} GPUs as {shown(unlike[0].model)}, and its labels"
-            text += f" say {slots.facts.model}, as which all of them count"
-            yield Gap(self.source, name, "model", f"{text}; mend the labels, or keep unlike GPUs on unlike nodes")
+            text += f" say {slots.facts.model}: all of them count as that"
+            yield Gap(self.source, name, "model", f"{text}; correct the labels, or use nodes with one GPU model each")
         surplus = sorted({gpu.uuid for gpu in self.known.get(name, ()) if gpu.seen} - has)
         if surplus:
             text = f"an exporter shows {len(has) + len(surplus)} GPUs, and it states {len(has)}"

@@ -87,7 +87,7 @@ def test_a_job_that_waits_for_quota_is_proposed() -> None:
 
 
 def _half(owner: tuple[str, str, str], labels: dict[str, str] | None = None, run: int = 4, wait: int = 4) -> list[Json]:
-    """A gang of 8 pods of 8 GPUs, of which `run` have had nodes for two hours and `wait` have none."""
+    """A gang of 8 pods of 8 GPUs: `run` of them have had nodes for two hours, and `wait` have none."""
     product = "NVIDIA-H100-80GB-HBM3"
     objects: list[Json] = [{"node": "n-{n}", "gpus": 8, "product": product, "copies": run}]
     bound = [{"type": each, "status": "True", "lastTransitionTime": "T-7200"} for each in ("PodScheduled", "Ready")]

@@ -278,7 +278,7 @@ def _nothing(*_: object) -> None:
 
 
 def _prometheus(spec: Json, nodes: Sequence[str], scrape_s: float) -> StoredCollector:
-    """A Prometheus that scrapes the exporter of each node; the labels of the exporter give way to its own."""
+    """A Prometheus that scrapes the exporter of each node; its own labels replace those of the exporter."""
 
     def target(node: str) -> Scraped:
         own = {"job": "dcgm", "instance": f"{node}:9400", "namespace": "gpu-operator", "pod": f"exporter-{node}"}

@@ -35,7 +35,7 @@ SAYS_IT_WORKS = {
     "pcie_bytes_s": 1e9,
     "power_w": 360.0,
 }
-"""Readings of which each alone shows that a GPU works."""
+"""Readings that each show an active GPU."""
 
 AT_REST = {
     "sm_active_ratio": (0.0, 0.0005, NAN),

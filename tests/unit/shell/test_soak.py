@@ -10,7 +10,7 @@ from scripts.soak import Book, Case, Found, spread
 
 
 def book(**parts: int) -> Book:
-    """A book of parts with so many cases of one test each."""
+    """A book of parts with these numbers of cases, one test each."""
     return Book({part: [Case(part, f"{part}.py", seed) for seed in range(cases)] for part, cases in parts.items()}, {})
 
 

@@ -29,7 +29,7 @@ def test_an_old_heartbeat_means_that_it_does_not_save() -> None:
 
 
 def test_a_time_that_is_none_is_named() -> None:
-    """A heartbeat or a checkpoint that its program reports in vain is a gap."""
+    """A heartbeat or a checkpoint with an invalid time is a gap."""
     notes = {HEARTBEAT: "soon", "gpu-autopilot.io/last-checkpoint": "2026-01-01"}
     gaps = Seen(node("n"), pod("p", 1, node="n", annotations=notes)).batch().gaps
     reasons = {each.signal: each.reason for each in gaps}
