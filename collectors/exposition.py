@@ -179,10 +179,10 @@ class Scanner:
         return frame
 
     def there(self) -> Iterator[tuple[str, str, str, bool, str]]:
-        """(id, profile, node, whether the last round has it, name by the driver) of the GPUs and instances that exist.
+        """(id, profile, node, True if in the last round, name by the driver) of the existing GPUs and instances.
 
-        An instance no longer exists when its GPU is reported without it, because the GPU was cut anew. A GPU without
-        samples keeps its instances, because its exporter may be down.
+        An instance ends with a report of its GPU without it: the GPU was cut anew. A GPU without samples keeps its
+        instances: its exporter may be down.
         """
         known, now = self.entities, set(self._present.tolist())
         for column in np.flatnonzero(self._there).tolist():

@@ -1,7 +1,7 @@
-"""Keeps objects of the server as they are asked for: creates them, patches what differs, deletes them.
+"""Keeps objects of the server as wanted: creates them, patches differences, deletes them.
 
-Only what the playground itself has set before is patched, so labels and annotations that people add stay. A write that
-the server refuses, for a quota or a policy of a person, is reported and tried again with the next change of its object.
+Only fields set by the playground itself are patched, so labels and annotations of people stay. A write refused by the
+server, for a quota or a policy of a person, is reported and tried again with the next change of its object.
 """
 
 from __future__ import annotations

@@ -64,9 +64,9 @@ def _patches_nodes(rule: Rule) -> bool:
 def connect(
     actuator: object, policy: PolicySource, given: Prometheus | None, token: str
 ) -> Callable[[Decision], None] | None:
-    """Let the actuator see which actions act, and what training programs report as metrics where there is a Prometheus.
+    """Show the actuator the acting actions, and the metrics of training programs if there is a Prometheus.
 
-    It takes back what actions that do not act any more have left on objects. Returns what it is to be told: decisions.
+    It then removes the marks of actions that no longer act. Returns the receiver of decisions.
     """
     if not isinstance(actuator, KubernetesActuator):
         return None
@@ -78,7 +78,7 @@ def connect(
 
 
 def tell_owners(actuator: KubernetesActuator, decision: Decision) -> None:
-    """Let the actuator tell owners what the decision found out about their work."""
+    """Let the actuator tell owners the notes of a decision about their work."""
     for note in decision.notes:
         if note.code == NoteCode.PROTECTION_LENT:
             facts = {each.name: each.value for each in note.facts}

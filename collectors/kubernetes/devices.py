@@ -34,11 +34,10 @@ class Part:
 class Gpu:
     """A GPU. `parts` are its MIG instances; `mig` is true in MIG mode, also without instances.
 
-    One that is not `usable` gets no work: its driver keeps work away from it, or it is taken in a way that is not seen.
-    `on_demand`: where instances exist only while claims have them, the places (profile, first memory slice) where a
-    claim could have one made now. None: instances last.
-    `seen`: the source that names the GPUs of its node shows it now. True where no source names any.
-    `model`: its name by its driver, "" where no source has it.
+    An unusable one gets no work: its driver bars work from it, or an unseen user holds it. `on_demand`: for instances
+    with the lifetime of their claim, the places (profile, first memory slice) open to a new one. None: instances last.
+    `seen`: the source for the GPUs of its node shows it now. True without such a source.
+    `model`: its name by its driver, "" for unknown.
     """
 
     uuid: str
@@ -89,10 +88,10 @@ def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
 
 
 def joined(facts: NodeFacts, known: tuple[Gpu, ...], before: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """The GPUs of a node where a source names `known`. `before`: those that it had, and that no other node has now.
+    """The GPUs of a node with the names `known` from a source. `before`: its earlier GPUs that no other node has now.
 
-    Named ones keep their number. A missing one is the one that was there, else a counted one; both are not `seen`. Of
-    more than the node states, those that are seen and were there count.
+    Named ones keep their number. A missing one is the earlier one, else a counted one; both are not `seen`. If the
+    node states fewer, seen and earlier ones count first.
     """
     were = {gpu.uuid: gpu for gpu in before if not gpu.uuid.startswith(f"{facts.name}:gpu")}
     if not known and (facts.by_claims or len(were) != facts.gpus or sum(gpu.mig for gpu in before) != facts.cut):
@@ -117,7 +116,7 @@ def joined(facts: NodeFacts, known: tuple[Gpu, ...], before: tuple[Gpu, ...]) ->
 
 
 def _others(facts: NodeFacts, known: list[Gpu]) -> list[Gpu]:
-    """Counted GPUs for those of a node that are not `known`, with the instances that these do not have."""
+    """Counted GPUs for the rest of a node beside `known`, with the remaining instances."""
     count = facts.gpus - len(known)
     left = Counter(dict(facts.profiles)) - Counter(part.profile for gpu in known for part in gpu.parts)
     cut = min(max(facts.cut - sum(gpu.mig for gpu in known), 0), count)

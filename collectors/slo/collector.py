@@ -2,8 +2,8 @@
 
 A query without an answer, or with an answer for no request, is unknown and never 0: p99 and violations of fewer than
 `min_requests` requests are noise, and are left out. The violation ratio is exact only at an edge of the buckets, so the
-objective is rounded up to one, and a gap says so. An answer from a part of the data counts as none. A source that is
-named and holds no series is a gap, and so are series that look like those of a server and are not read.
+objective is rounded up to one, and a gap says so. A partial answer counts as none. A named source without series is a
+gap, and so are unread series similar to those of a server.
 """
 
 from __future__ import annotations

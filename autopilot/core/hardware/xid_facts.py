@@ -2,12 +2,12 @@
 
 Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog"
 (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), column "Resolution Bucket (Immediate Action)", for
-Ampere and newer. Codes that it calls unused, that ask for support, for an update or for a look at the machine, or
-whose workflow needs more than the number (74, 144 to 150, 154, 159) are `INSPECT`, as is every code that it does not
-have. Two workflows have one end: 48 (double-bit error) ends in a reset of the GPU; 45 (channels torn down) follows
-from the end of a process, an eviction too, and the code before it counts (tracking/gpu_errors.py). Row remapping:
-NVIDIA, "GPU Memory Error Management", "Row Remapping": pending ones take effect with the next reset, until which work
-may go on; a GPU whose remapping failed is to be replaced.
+Ampere and newer. `INSPECT` are codes without an entry, unused ones, requests for support, an update or a look at the
+machine, and workflows that need more than the number (74, 144 to 150, 154, 159). Two workflows have one end: 48
+(double-bit error) ends in a reset of the GPU; 45 (channels torn down) follows from the end of a process, an eviction
+too, and the code before it counts (tracking/gpu_errors.py). Row remapping: NVIDIA, "GPU Memory Error Management", "Row
+Remapping": pending ones take effect with the next reset, and work may go on until then; a GPU with a failed remapping
+is to be replaced.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The gravest error of each GPU since it was last known to be whole.
 
-A GPU shows its last XID only. A later code hides the one before: a GPU that falls off the bus shows 79 and then 154,
-and the eviction that follows shows 45. So the gravest code counts until one of these:
+A GPU shows its last XID only. A later code hides the one before: a GPU off the bus shows 79 and then 154, and the
+eviction afterwards shows 45. So the gravest code counts until one of these:
 
 - the GPU shows 0: its driver, or DCGM, was started again;
 - its node has booted, or another machine has its name;
-- a person opens the node that was cordoned for it. What the GPU shows then counts.
+- a person opens the node after our cordon. From then on the shown code counts.
 
-A GPU that shows nothing any more is not whole.
+The silence of a GPU does not end its error.
 """
 
 from __future__ import annotations
