@@ -151,6 +151,10 @@ class SloCollector:
         if all(isinstance(answer, str) for answer in answers.values()):
             return None
         self._say_unread(answers, names)
+        if len(self._there.clusters) > 1:
+            first = ", ".join(shown(each)[1:-1] for each in self._there.clusters[:3])
+            reason = f"series of {len(self._there.clusters)} clusters (label cluster: {first}) are read as of one"
+            self._gap("", "", f"{reason}; name this cluster in collectors.slo.matchers")
         asked = {source.name: source for source in sources}
         self.naming.learn(
             key_of(asked[name], row)
@@ -224,6 +228,8 @@ class SloCollector:
         late = self._late(source, answers, "within", WINDOW_S)
         late_now = [self._late(source, answers, measure, RECENT_S) for measure in _BUCKETS]
         stuck = self._stuck(source, answers)
+        if source.steps:
+            self._say_steps(source, answers)
         services = set(rates) | {service for values in plain.values() for service in values}
         found = {}
         for service in services:
@@ -244,6 +250,17 @@ class SloCollector:
                     row.pop(column, None)
             found[service] = row
         return found
+
+    def _say_steps(self, source: Source, answers: Answers) -> None:
+        """Name services with several models: whether one is a step of another, no metric says."""
+        models: dict[str, set[str]] = defaultdict(set)
+        rows = answers.get((source.name, "rate_rps", WINDOW_S), ())
+        for key in by_key(source, () if isinstance(rows, str) else rows):
+            models[self.naming.name(key)].add(key.given)
+        for service, names in models.items():
+            if service and len(names) > 1:
+                reason = f"the requests to its {len(names)} models add up, also to one that is a step of another"
+                self._gap(service, "rate_rps", f"{source.name}: {reason}; a request may count more than once")
 
     def _stuck(self, source: Source, answers: Answers) -> dict[str, float]:
         """Waiting requests by service, at engines that ran and ended none in the window. A gap names them."""
@@ -282,9 +299,8 @@ class SloCollector:
             self._gap("", "", f"holds no series of {', '.join(source.name for source in empty)}")
         for source in self._sources:
             for prefix in (each for family in source.families for each in family.found(names)):
-                self._gap(
-                    "", "", f"{source.name}: series with the prefix {prefix} are read, by the shape of their names"
-                )
+                named = f"with the prefix {prefix}" if prefix else "without a prefix"
+                self._gap("", "", f"{source.name}: series {named} are read, by the shape of their names")
 
     def _late(self, source: Source, answers: Answers, measure: str, window_s: float) -> dict[str, float]:
         """The share of requests (of tokens: see `MEASURES`) over the objective, by service."""
@@ -337,10 +353,17 @@ class SloCollector:
     def _merged(self, source: Source, measure: str, rows: Sequence[Series]) -> dict[str, float]:
         """Service -> value: the sum over its owners, unknown if a part is, or the largest of them."""
         merged: dict[str, float] = {}
-        for key, same in by_key(source, rows).items():
+        found, pods = dict(by_key(source, rows)), {}
+        if measure == "replicas":  # those of an owner, whatever number of names they serve
+            nameless = [key for key in found if not key.given]
+            pods = {(key.space, key.owner): self._value(source, measure, found.pop(key)) for key in nameless}
+        for key, same in found.items():
             service, value = self.naming.name(key), self._value(source, measure, same)
             if not service:
                 continue
+            owner = (key.space, key.owner)
+            if owner in pods and service == "/".join(owner):
+                value, pods[owner] = pods[owner], 0.0
             if measure in ADDITIVE:
                 merged[service] = merged.get(service, 0.0) + value
             elif not math.isnan(value):
@@ -352,7 +375,7 @@ class SloCollector:
         found = math.nan
         for row in rows:
             service, value = self.naming.name(key_of(source, row)), _number(row.value[1])
-            if not service and value > 0:
+            if not service and value > 0 and measure != "replicas":
                 self._gap("", measure, f"{source.name}: series without a label {' or '.join(source.by)} do not count")
             if not math.isfinite(value):
                 continue

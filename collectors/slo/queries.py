@@ -15,11 +15,11 @@ PLACE = ("autopilot_namespace", "autopilot_pod")
 SPLIT = (PLACE[0], "autopilot_owner")
 """Namespace and owner of the pods of a series: the StatefulSet or Deployment, by the shape of the name of the pod."""
 _SAID_BY = (
-    (PLACE[0], ("kubernetes_namespace", "namespace", "exported_namespace")),
-    (PLACE[1], ("instance", "kubernetes_pod_name", "pod", "exported_pod")),
+    (PLACE[0], ("k8s_namespace_name", "kubernetes_namespace", "namespace", "exported_namespace")),
+    (PLACE[1], ("instance", "k8s_pod_name", "kubernetes_pod_name", "pod", "exported_pod", "worker_addr")),
 )
 """For each of them the labels that say it; the last that is there counts. Annotation jobs, operators and collectors of
-OpenTelemetry use different ones."""
+OpenTelemetry use different ones. A router of SGLang shows the metrics of its workers, each with its address."""
 _OWNER_OF = ("([a-z0-9.-]+)-[0-9]+", "([a-z0-9.-]+)-[a-z0-9]{5,10}-[a-z0-9]{5}")
 """Names of pods by the name of their owner: of a StatefulSet, and of a ReplicaSet, whose own name ends with a hash
 (kubernetes, `pod-template-hash`)."""
@@ -82,8 +82,10 @@ def fullest(by: str, vector: str) -> str:
 
 
 def replicas(by: str, names: Iterable[str]) -> str:
-    """Pods with a series."""
-    return f"count by ({by_labels(by, *SPLIT)}) ({by_pod(by, any_of(names))})"
+    """Pods that report, by name of the service; and those of each owner, which may serve several names."""
+    vector = any_of(names)
+    pods = f"max by ({by_labels(*PLACE, SPLIT[1])}) ({placed(vector)})"
+    return f"count by ({by_labels(by, *SPLIT)}) ({by_pod(by, vector)}) or count by ({by_labels(*SPLIT)}) ({pods})"
 
 
 def spread(by: str, histograms: Iterable[str], of: str = "") -> dict[str, str]:

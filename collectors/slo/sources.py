@@ -95,6 +95,7 @@ class Source:
     gateway: bool = False  # it stands in front of the service, and sees requests while there is no replica
     like: tuple[str, ...] = ()  # parts of names of metrics that a server of this kind has under any prefix
     families: tuple[Family, ...] = ()
+    steps: bool = False  # a model may be a step of another one, and counts the requests to that one, too
     made: Callable[..., Mapping[str, str]] | None = None  # the queries for the prefixes of each family
 
     @property
@@ -261,6 +262,7 @@ TRITON = _source(
     Family(("",), ("nv_inference_request_success", "nv_inference_request_failure")),
     unit_s=1e-3,
     like=("nv_inference", "nv_trt_llm"),
+    steps=True,
 )
 TGI = _source(
     "tgi",
@@ -286,9 +288,11 @@ DYNAMO = _source(
     ("model",),
     _dynamo,
     Family(
-        ("dynamo_frontend_",), ("time_to_first_token_seconds_count", "inter_token_latency_seconds_count"), ("dynamo",)
+        ("dynamo_frontend_",),
+        ("time_to_first_token_seconds_count", "inter_token_latency_seconds_count"),
+        ("dynamo", "nv_llm_http_service"),  # up to 0.3
     ),
-    like=("dynamo_frontend",),
+    like=("dynamo_frontend", "nv_llm_http_service"),
 )
 _EPP = ("llm_d", "llmd", "epp_", "inference_objective", "inference_pool", "inference_model", "inference_extension")
 LLM_D = _source(

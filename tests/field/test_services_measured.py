@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from math import isnan
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,13 @@ Ask = Callable[..., tuple[Found, list[str]]]
 def ask(require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Asks for the services of one file."""
     with answering(require_tool, tmp_path_factory.mktemp("field"), PROM) as url:
-        yield lambda case, **more: measured(SloCollector(url, matchers={"file": case}, **more))
+
+        def asked(case: str, ours: Collection[str] = (), **more: Any) -> tuple[Found, list[str]]:
+            collector = SloCollector(url, matchers={"file": case}, **more)
+            collector.learn(lambda: ours)
+            return measured(collector)
+
+        yield asked
 
 
 def test_an_answer_of_a_part_of_the_stores_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +94,34 @@ def test_a_server_that_is_scraped_twice_counts_once(ask: Ask, file: str) -> None
     assert found["prod/qwen"]["rate_rps"] == pytest.approx(600, rel=0.02)
     assert found["prod/qwen"]["tokens_per_s"] == pytest.approx(120_000, rel=0.02)
     assert found["prod/qwen"]["replicas"] == 1
+
+
+OURS = ("prod/llm", "dev/llm", "prod/triton")
+
+
+@pytest.mark.parametrize(
+    ("file", "expected", "gap"),
+    [
+        ("two-models", {"prod/llm": {"replicas": 1, "queue_depth": 3, "rate_rps": 10}}, ""),
+        ("otel", {"prod/llm": {"queue_depth": 2, "rate_rps": 5}, "dev/llm": {"queue_depth": 9, "rate_rps": 5}}, ""),
+        ("clusters", {}, "series of 2 clusters (label cluster: east, west) are read as of one"),
+        ("no-prefix", {"prod/llm": {"queue_depth": 2}}, "vllm: series without a prefix are read"),
+        ("router", {"qwen": {"replicas": 2, "queue_depth": 7}}, ""),
+        ("steps", {"prod/triton": {"replicas": 1, "rate_rps": 15}}, "triton: the requests to its 3 models add up"),
+        ("old-dynamo", {"qwen": {"rate_rps": 5, "ttft_p99_s": 4.6}}, "the prefix nv_llm_http_service_"),
+    ],
+)
+def test_servers_as_others_deploy_and_label_them(
+    ask: Ask, file: str, expected: dict[str, dict[str, float]], gap: str
+) -> None:
+    """A pod counts once, a namespace is none of another, a worker behind a router counts (smg-project/smg#813); what
+    may be counted twice is said (triton-inference-server/tensorrtllm_backend#49).
+    """
+    found, gaps = ask(f"servers-of-others/{file}.prom", ours=OURS)
+    for service, values in expected.items():
+        assert {name: found[service][name] for name in values} == pytest.approx(values, rel=0.02)
+    said = [each for each in gaps if "no source measures" not in each and "no service of the cluster" not in each]
+    assert [gap in each for each in said] == ([True] if gap else [])
 
 
 @pytest.mark.parametrize(

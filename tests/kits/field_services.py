@@ -106,6 +106,7 @@ CASES = (
     "23g-waiting-for-ever",
     "37-scraped-twice",
     "prefill-decode",
+    "servers-of-others",
     "stuck-servers",
 )
 PROM = [str(each.relative_to(FOLDER)) for case in CASES for each in sorted((FOLDER / case).glob("*.prom"))]
