@@ -24,6 +24,7 @@ from collectors.kubernetes.gang_rows import Cluster as Surroundings
 from collectors.kubernetes.gangs import Gang
 from collectors.kubernetes.heartbeats import Training
 from collectors.kubernetes.inventory import Nodes, some
+from collectors.kubernetes.kai_wire import KaiQueue
 from collectors.kubernetes.objects import ObjectsOfView
 from collectors.kubernetes.offers import claims_for_resources
 from collectors.kubernetes.queue_tree import QueueTree, kai_tree, namespace_tree
@@ -31,7 +32,7 @@ from collectors.kubernetes.queue_tree import check as check_limits
 from collectors.kubernetes.service_work import Measuring
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.whole import clock_gaps, first_gaps, health_gaps, incomplete
-from collectors.kubernetes.wire import KaiQueue, Object, PriorityClass, ResourceQuota
+from collectors.kubernetes.wire import Object, PriorityClass, ResourceQuota
 from collectors.kubernetes.work import Gangs
 from collectors.kueue import queues as kueue
 from collectors.kueue.state import MULTIKUEUE
@@ -41,7 +42,6 @@ from collectors.training import NOBODY
 
 NAME = "kubernetes"
 KAI_QUEUE = ("kai.scheduler/queue", "runai/queue")
-
 
 _LEVELS = {
     nodes.ISLAND: Topology.ISLAND,
@@ -344,18 +344,19 @@ class KubernetesCollector:
 
     def _tree_now(self) -> QueueTree:
         """The queue tree of the engine that the cluster has; built again when its objects change."""
-        namespaces = tuple(sorted({gang.namespace for gang in self._gangs.gangs.values()}))
         plain = not self._kueue.cluster_queues and not self._kai
+        namespaces = self._namespaces
+        if self._tree is None or (plain and self._gangs.dirty):  # else no gang came or went
+            namespaces = tuple(sorted({gang.namespace for gang in self._gangs.gangs.values()}))
         if self._tree is not None and not (plain and namespaces != self._namespaces):
             return self._tree
-        models = self._nodes.models
         if self._kueue.cluster_queues:
-            tree = kueue.build_tree(self._kueue, models, self._gpus_with, self.name)
+            tree = kueue.build_tree(self._kueue, self._nodes.models, self._gpus_with, self.name)
         elif self._kai:
-            tree = kai_tree(self._kai.values(), models, self._gpus_with({}))
+            tree = kai_tree(self._kai.values(), self._nodes.models, self._gpus_with({}))
         else:
             self._namespaces = namespaces
-            tree = namespace_tree(namespaces, self._quotas.values(), models)
+            tree = namespace_tree(namespaces, self._quotas.values(), self._nodes.models)
         self._tree = tree
         self._gangs.touch_all()
         return tree

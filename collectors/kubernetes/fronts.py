@@ -5,7 +5,7 @@ A headless Service, or one owned by a batch kind, is for rendezvous: it counts o
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +14,9 @@ from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.front_wire import InferencePool, Route, Service
 from collectors.kubernetes.wire import Object
 
-Selector = frozenset[tuple[str, str]]
+Label = tuple[str, str]
+Selector = frozenset[Label]
+Front = Service | Route | InferencePool
 FRONTS = (kinds.SERVICES, kinds.HTTP_ROUTES, kinds.GRPC_ROUTES, kinds.OLD_POOLS, kinds.POOLS)
 BATCH = ("Job", "JobSet", "RayCluster", "SparkApplication", "Workflow")
 """Ends of the kinds that make Services for rendezvous: Jobs of Kubernetes, Kubeflow, MPI, Ray and Volcano, and others.
@@ -31,18 +33,21 @@ def is_batch(found: Object) -> bool:
 class Fronts:
     """The selectors of the pods that receive requests, by namespace."""
 
-    _found: dict[str, Object] = field(default_factory=dict)  # by uid
+    _found: dict[str, Front] = field(default_factory=dict)  # by uid
     _selectors: Mapping[str, frozenset[Selector]] = field(default_factory=dict)
+    _by_label: dict[str, Mapping[Label, list[Selector]]] = field(default_factory=dict)  # see `_by_rarest`
 
     def update(self, changes: Iterable[Changes]) -> set[str]:
         """Take in the changes of all these kinds. Returns the namespaces with changed selectors."""
         moved = False
         for each in changes:
-            moved |= bool(each.gone or each.there)
-            for found in each.gone:
-                self._found.pop(found.metadata.uid, None)
+            for gone in each.gone:
+                moved |= self._found.pop(gone.metadata.uid, None) is not None
             for found in each.there:
-                self._found[found.metadata.uid] = found
+                if isinstance(found, Front):
+                    before = self._found.get(found.metadata.uid)
+                    moved |= before is None or before.spec != found.spec or is_batch(before) != is_batch(found)
+                    self._found[found.metadata.uid] = found
         return self._make() if moved else set()
 
     def _make(self) -> set[str]:
@@ -51,12 +56,18 @@ class Fronts:
             if labels:
                 after[space].add(frozenset(labels.items()))
         self._selectors = {space: frozenset(each) for space, each in after.items()}
-        return {each for each in before.keys() | after.keys() if before.get(each) != self._selectors.get(each)}
+        changed = {each for each in before.keys() | after.keys() if before.get(each) != self._selectors.get(each)}
+        for space in changed:
+            self._by_label[space] = _by_rarest(self._selectors.get(space, frozenset()))
+        return changed
 
     def lead_to(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
         """True if pods with these labels receive requests."""
-        selectors = self._selectors.get(namespace)
-        return bool(selectors and labels and any(each <= labels.items() for each in selectors))
+        by_label = self._by_label.get(namespace)
+        if not by_label or not labels:
+            return False
+        has = labels.items()
+        return any(each <= has for label in has if label in by_label for each in by_label[label])
 
     def _all(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         routed = set(self._routed())
@@ -79,3 +90,11 @@ class Fronts:
                 for each in rule.backend_refs or ():
                     if each.kind == "Service":
                         yield each.namespace or found.metadata.namespace, each.name
+
+
+def _by_rarest(selectors: frozenset[Selector]) -> Mapping[Label, list[Selector]]:
+    """Selectors by the one of their labels that fewest of them ask for: few are compared with a pod."""
+    askers, found = Counter(label for each in selectors for label in each), defaultdict[Label, list[Selector]](list)
+    for each in selectors:
+        found[min(each, key=lambda label: (askers[label], label))].append(each)
+    return dict(found)

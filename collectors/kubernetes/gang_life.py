@@ -123,7 +123,8 @@ def stops(gang: Gang) -> bool:
     if job is None:
         return False
     deleted = job.metadata.deletion_timestamp is not None and FOREGROUND in (job.metadata.finalizers or ())
-    return bool(job.spec.suspend) or deleted or any(is_true(job.status.conditions, kind) for kind, _ in ENDS)
+    found = job.status.conditions
+    return bool(job.spec.suspend) or deleted or (bool(found) and any(is_true(found, kind) for kind, _ in ENDS))
 
 
 def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: float) -> float:
@@ -133,12 +134,11 @@ def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: fl
     finished count. A pod that fails by itself was not taken: its Job makes another one. Only Jobs whose pods
     all run together are judged; other owners, and Jobs with more completions than pods, may go on with fewer.
     """
-    together = gang.job is not None and _together(gang)
-    living = sum(not each.leaving for each in holding)
-    finished = _finished(gang)
-    if not together or not living or least < 2:
+    together = least > 1 and gang.job is not None and _together(gang)
+    living = len([each for each in holding if not each.leaving]) if together else 0
+    if not living:
         gang.whole, gang.lost, gang.short_since_s = False, False, None
-    elif living + finished >= least:
+    elif living >= least or living + _finished(gang) >= least:
         gang.whole, gang.lost, gang.short_since_s = True, False, None
     elif gang.whole and (gang.lost or any(each.leaving for each in gang.pods.values())):
         gang.lost = True

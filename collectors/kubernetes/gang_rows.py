@@ -105,6 +105,7 @@ class Stated:
     values: dict[str, Any]
     preemptible: bool
     members: int
+    least: int  # the least number of pods with which it goes on
     problems: tuple[tuple[str, str], ...]
     window: str = ""
     wants_width: bool = False  # its owner allows fewer members
@@ -143,15 +144,15 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         **identity(gang, first, cluster),
         **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped, acts=cluster.acts),
         "queue": max(queue, 0),
-        "stale_since_s": short_since_s(gang, _least(stated), holding, now_s),
-        "lacking_pods": lacking_pods(gang, stated.members, _least(stated), holding),
+        "stale_since_s": short_since_s(gang, stated.least, holding, now_s),
+        "lacking_pods": lacking_pods(gang, stated.members, stated.least, holding),
         "last_checkpoint_s": cluster.heartbeats.last_checkpoint_s(holding, now_s),
         "checkpoint_on_request": stated.values["checkpoint_on_request"]
         and cluster.heartbeats.saves(gang.key, holding, now_s),
         "preemptible": stated.preemptible
         and not daemon
         and not cluster.budget(gang)
-        and not any(stays(each.pod.metadata.annotations, each.pod.metadata.labels) for each in holding)
+        and not [each for each in holding if each.stays]
         and not (gang.job is not None and stays(gang.job.metadata.annotations, gang.job.metadata.labels)),
     }
     waits = (
@@ -180,10 +181,10 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     return GangRow(values, members, tuple(problems), tuple(notes), approved)
 
 
-def _least(stated: Stated) -> int:
+def _least(values: Mapping[str, Any], members: int) -> int:
     """The least number of pods with which it goes on."""
-    least, wide, pod = (int(stated.values[name]) for name in ("min_gpus", "gpus", "gpus_per_member"))
-    return -(-least // max(pod, 1)) if least < wide else stated.members
+    least, wide, pod = (int(values[name]) for name in ("min_gpus", "gpus", "gpus_per_member"))
+    return -(-least // max(pod, 1)) if least < wide else members
 
 
 def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Sequence[PodFacts]) -> Stated:
@@ -262,10 +263,12 @@ def _state(
         "gpu_memory_mib": round((contract.shape.gpu_memory_gib or 0.0) * 1024),
         "gpu_models": _models(contract.shape.gpu_type, cluster.models),
     }
+    members = sum(each.count for each in shapes)
     return Stated(
         values,
         contract.preemption.preemptible,
-        sum(each.count for each in shapes),
+        members,
+        _least(values, members),
         tuple(problems),
         declared.get(WINDOW, ""),
         _wants_width(declared, contract),

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import NamedTuple
 
 import msgspec
 
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
-from autopilot.contract.annotations import PLACEMENT
+from autopilot.contract.annotations import HEARTBEAT, PLACEMENT
+from autopilot.contract.notes import shown
+from autopilot.contract.words_to_stay import stays
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.parts import NO_PARTS, Parts, parts_of
@@ -45,6 +48,18 @@ Volcano, KAI.
 """
 HASH = "pod-template-hash"
 OVER = ("Succeeded", "Failed")
+SAVED = PREFIX + LAST_CHECKPOINT
+
+
+class Noted(NamedTuple):
+    """The times that a pod reports by annotation, in seconds since 1970; None where it reports none."""
+
+    saved_s: float | None = None  # it completed its newest checkpoint
+    beat_s: float | None = None  # it last made progress
+    unread: tuple[tuple[str, str], ...] = ()  # annotations that should be times and are not, as notes
+
+
+SILENT = Noted()
 
 
 @dataclass(slots=True)
@@ -63,7 +78,8 @@ class PodFacts:
     leaving: bool  # it stops
     ready: bool  # it runs and is ready
     bound_s: float  # since when it holds its GPUs: its binding, else its start
-    saved_s: float  # when it reports to have completed its newest checkpoint; 0.0: it reports none
+    noted: Noted
+    stays: bool  # its owner asks that nobody evicts it
     claimed: Claimed = UNCLAIMED  # what of `ask` is by resource claims
     parts: Parts = NO_PARTS  # what of `ask` is parts of GPUs by a layer that shares them
     fronted: bool = False  # a Service, a route or a pool leads requests to it
@@ -110,7 +126,7 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
     elif labels.get(JOBSET_NAME, ""):
         name, uid = labels.get(JOBSET_NAME, ""), labels.get(JOBSET_UID, "")
         key = f"uid/{uid}" if uid else f"set/{namespace}/jobset/{name}"
-    elif gang := next((value for each in PODGANG if (value := labels.get(each, ""))), ""):
+    elif gang := labels.get(PODGANG[0]) or labels.get(PODGANG[1]):
         key, name = f"set/{namespace}/podgang/{gang}", gang
     elif owner is None:
         found = next((value for each in OTHER_GROUPS if (value := labels.get(each, "") or meta.note(each))), "")
@@ -136,7 +152,7 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
     holds = bool(pod.spec.node_name) and not over
     bound_s = bound_s or seconds_of(pod.status.start_time or meta.creation_timestamp)
     leaving = meta.deletion_timestamp is not None
-    saved_s = _saved_s(meta)
+    noted = _noted(meta) if meta.annotations else SILENT
     return PodFacts(
         pod,
         key,
@@ -150,19 +166,34 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
         leaving,
         ready,
         bound_s,
-        saved_s,
+        noted,
+        stays(meta.annotations, labels),
         claimed,
         parts,
     )
 
 
-def _saved_s(meta: Meta) -> float:
-    """The time that a pod reports of its newest checkpoint; 0.0 for none, and for a text that is no time."""
+def _noted(meta: Meta) -> Noted:
+    """The times in the annotations of a pod. A checkpoint is of after 1970."""
+    saved, beat = meta.note(SAVED), meta.note(HEARTBEAT)
+    if not saved and not beat:
+        return SILENT
+    saved_s, beat_s = _time_s(saved), _time_s(beat)
+    unread = tuple(
+        (name.partition("/")[2], f"{name}={shown(text)} is no time in seconds since 1970; it does not count")
+        for name, text, at_s in ((HEARTBEAT, beat, beat_s), (SAVED, saved, saved_s))
+        if text and at_s is None
+    )
+    return Noted(saved_s if saved_s is not None and saved_s > 0 else None, beat_s, unread)
+
+
+def _time_s(text: str) -> float | None:
+    """A finite number; None for none."""
     try:
-        at_s = float(meta.note(PREFIX + LAST_CHECKPOINT) or 0.0)
+        at_s = float(text)
     except ValueError:
-        return 0.0
-    return at_s if isfinite(at_s) and at_s > 0 else 0.0
+        return None
+    return at_s if isfinite(at_s) else None
 
 
 def uid_of(gang: Gang) -> str:
@@ -175,8 +206,10 @@ def uid_of(gang: Gang) -> str:
 
 def lost_job(gang: Gang) -> bool:
     """True if its Workload is of a deleted Job: Kueue keeps such a Workload for a while."""
-    owner = gang.workload.metadata.owner if gang.workload is not None else None
-    return owner is not None and owner.kind == "Job" and gang.job is None
+    if gang.job is not None or gang.workload is None:
+        return False
+    owner = gang.workload.metadata.owner
+    return owner is not None and owner.kind == "Job"
 
 
 def serves_apart(gang: Gang, service_row: Callable[[str, str], int]) -> bool:
@@ -212,9 +245,10 @@ def aliases_of(workload: Meta) -> tuple[tuple[str, str], ...]:
 
 def alias_of(pod: Meta) -> tuple[str, str]:
     """The pod's reference to its Workload: Kueue's annotation, else a JobSet without uid. Namespace, and name or ""."""
-    labels = pod.labels or NOTHING
-    jobset = labels.get(JOBSET_NAME, "") if not labels.get(JOBSET_UID) else ""
-    return pod.namespace, pod.note(KUEUE_WORKLOAD) or (f"jobset/{jobset}" if jobset else "")
+    labels, name = pod.labels or NOTHING, pod.note(KUEUE_WORKLOAD) if pod.annotations else ""
+    if not name and (jobset := labels.get(JOBSET_NAME)) and not labels.get(JOBSET_UID):
+        name = f"jobset/{jobset}"
+    return pod.namespace, name
 
 
 def placed_by_us(job: Job) -> dict[str, str]:

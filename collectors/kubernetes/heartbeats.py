@@ -6,13 +6,11 @@ counts, so that nothing makes a stop look cheaper than it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from math import inf, isfinite, nan
+from collections.abc import Collection, Mapping, Sequence
+from math import inf, nan
 from typing import Protocol, runtime_checkable
 
-from autopilot.contract import LAST_CHECKPOINT, PREFIX
-from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S
-from autopilot.contract.notes import shown
+from autopilot.contract.annotations import HEARTBEAT_OLD_S
 from autopilot.core.intake.contain import EARLY_S
 from collectors.kubernetes.gangs import PodFacts
 from collectors.training import NOBODY, NOTHING, Pod, Told
@@ -27,32 +25,13 @@ class Training(Protocol):
         ...
 
 
-def heartbeat_s(facts: PodFacts) -> float | None:
-    """When the annotation of a pod last reported progress, in seconds since 1970; None for none, or no number."""
-    text = facts.pod.metadata.note(HEARTBEAT)
-    try:
-        beat_s = float(text) if text else inf
-    except ValueError:
-        return None
-    return beat_s if isfinite(beat_s) else None
-
-
-def unread_times(holding: Iterable[PodFacts]) -> tuple[tuple[str, str], ...]:
-    """The annotations of pods that should be times and are not, as notes."""
+def unread_times(holding: Sequence[PodFacts]) -> tuple[tuple[str, str], ...]:
+    """The annotations of pods that should be times and are not, each once, as notes."""
     found: dict[str, str] = {}
     for each in holding:
-        for name in (HEARTBEAT, PREFIX + LAST_CHECKPOINT) if each.pod.metadata.annotations else ():
-            text = each.pod.metadata.note(name)
-            if text and not _is_time(text):
-                found.setdefault(name, f"{name}={shown(text)} is no time in seconds since 1970; it does not count")
-    return tuple((name.partition("/")[2], reason) for name, reason in found.items())
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return isfinite(float(text))
-    except ValueError:
-        return False
+        for name, reason in each.noted.unread:
+            found.setdefault(name, reason)
+    return tuple(found.items())
 
 
 class Heartbeats:
@@ -63,9 +42,12 @@ class Heartbeats:
         self._old: set[str] = set()
         self._told: Mapping[Pod, Told] = NOBODY
 
-    def saves(self, key: str, holding: Iterable[PodFacts], now_s: float) -> bool:
+    def saves(self, key: str, holding: Sequence[PodFacts], now_s: float) -> bool:
         """False where the heartbeat of a pod of the gang is old. Work that never reported one is not judged."""
-        beats_s = [beat_s for each in holding if (beat_s := self._beat_s(each, now_s)) is not None]
+        beats_s = [each.noted.beat_s for each in holding if each.noted.beat_s is not None]
+        if self._told:
+            told_s = [_known(self._of(each).beat_s, each, now_s) for each in holding]
+            beats_s += [beat_s for beat_s in told_s if beat_s is not None]
         old_at_s = min(beats_s, default=inf) + HEARTBEAT_OLD_S
         if now_s <= old_at_s < inf:
             self._old_at_s[key] = old_at_s
@@ -90,7 +72,9 @@ class Heartbeats:
         A metric of another pod of that name, or of the future, is not known. An annotation without a metric is as it is
         reported: the core drops what cannot be true, and names it.
         """
-        noted_s = max((each.saved_s for each in holding if each.saved_s), default=nan)
+        noted_s = max([each.noted.saved_s for each in holding if each.noted.saved_s is not None], default=nan)
+        if not self._told:
+            return noted_s
         told_s = [at_s for each in holding if (at_s := _known(self._of(each).saved_s, each, now_s)) is not None]
         if not told_s:
             return noted_s
@@ -114,11 +98,6 @@ class Heartbeats:
     def _of(self, facts: PodFacts) -> Told:
         meta = facts.pod.metadata
         return self._told.get((meta.namespace, meta.name), NOTHING)
-
-    def _beat_s(self, facts: PodFacts, now_s: float) -> float | None:
-        """When a pod last made progress, by its annotation or its metric."""
-        either = (heartbeat_s(facts), _known(self._of(facts).beat_s, facts, now_s))
-        return min((each for each in either if each is not None), default=None)
 
 
 def _known(told_s: float | None, facts: PodFacts, now_s: float) -> float | None:

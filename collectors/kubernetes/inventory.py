@@ -58,7 +58,6 @@ class Nodes:
     used_apart: frozenset[str] = frozenset()  # see `use_apart`
     unreadable: Unreadable = field(default_factory=Unreadable)
     version: int = 0  # rises with every change that the tables show
-    gaps: tuple[Gap, ...] = ()
     barred: dict[str, str] = field(default_factory=dict)  # why a node takes no decision: a layer shares its GPUs
     foreign: dict[str, tuple[str, str]] = field(default_factory=dict)  # resource and maker of accelerators not read
     deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
@@ -67,6 +66,8 @@ class Nodes:
     given: int = 0  # rises with every change of what pods hold
     _notices: Notices = field(default_factory=Notices)
     _given: dict[str, tuple[str, Ask, bool]] = field(default_factory=dict)
+    _gaps: tuple[Gap, ...] = ()
+    _problems: dict[str, devices.Problems] = field(default_factory=dict)  # (signal, reason), of nodes that have any
     _plain: dict[str, Node] = field(default_factory=dict)  # nodes without GPUs, as far as is known
     _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes that are not known (yet)
     _built: tuple[tuple[int, ...], Inventory] | None = None
@@ -158,7 +159,6 @@ class Nodes:
         slots = self.slots.get(node)
         if slots is None:
             self._orphans.setdefault(node, {})[pod] = ask
-            self.version += 1
         else:
             slots.give(pod, ask)
 
@@ -166,8 +166,11 @@ class Nodes:
         """A pod is gone from a node."""
         self._given.pop(pod, None)
         self.given += 1
-        if self._orphans.get(node, {}).pop(pod, None) is not None:
-            self.version += 1
+        orphans = self._orphans.get(node)
+        if orphans is not None:
+            orphans.pop(pod, None)
+            if not orphans:
+                del self._orphans[node]
         slots = self.slots.get(node)
         if slots is not None:
             slots.take(pod)
@@ -227,12 +230,17 @@ class Nodes:
         """The GPUs named by a source, and the others of the node."""
         slots, name = self.slots.get(facts.name), facts.name
         before = [gpu for gpu in slots.gpus if self._owner.get(gpu.uuid, name) == name] if slots is not None else []
-        known, _ = instances.agreed(facts, self.known.get(name, ()))
+        known, unlike = instances.agreed(facts, self.known.get(name, ()))
+        laid_out = devices.counted(facts)[1] if facts.cut and name not in self.known else ()
+        self._problems.pop(name, None)
+        if problems := (*facts.problems, *laid_out, *unlike):
+            self._problems[name] = problems
         return devices.joined(facts, known, tuple(before))
 
     def _forget(self, name: str, *, reported: bool) -> None:
         self.objects.pop(name, None)
         self.barred.pop(name, None)
+        self._problems.pop(name, None)
         self.hints.forget(name)
         slots = self.slots.pop(name, None)
         if slots is None:
@@ -262,6 +270,11 @@ class Nodes:
             text = f"{len(names)} nodes offer {resource} ({maker}), an unsupported resource: {some(names)}"
             yield Gap(self.source, "", "sharing", f"{text}; no figure and no decision includes it")
 
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What is not known of the nodes, as of the last tables, and of the pods on unknown nodes."""
+        return (*self._gaps, *self._orphan_gaps())
+
     def tables(self) -> Inventory:
         """The inventory; the same object as long as nothing changes."""
         key = (self.version, self.constraints.version, self.hints.version)
@@ -280,7 +293,7 @@ class Nodes:
         profiles = tuple(dict.fromkeys([*known, *sorted(offered)]))
         asked = self.constraints
         names = Names(self.models, pools, (), profiles, tuple(asked.labels), tuple(asked.selectors))
-        self.gaps = tuple(self._find_gaps(ordered))
+        self._gaps = tuple(self._find_gaps(ordered))
         sizes = [len(each.gpus) for each in ordered]
         firsts = [0, *accumulate(sizes)]
         self.first_rows = {each.facts.name: (row, firsts[row]) for row, each in enumerate(ordered)}
@@ -365,21 +378,20 @@ class Nodes:
     def _find_gaps(self, ordered: list[Slots]) -> Iterable[Gap]:
         yield from self._foreign_gaps()
         for slots in ordered:
-            facts = slots.facts
-            laid_out = devices.counted(facts)[1] if facts.name not in self.known else ()
-            unlike = instances.agreed(facts, self.known.get(facts.name, ()))[1]
-            for signal, reason in (*facts.problems, *laid_out, *unlike):
-                yield Gap(self.source, facts.name, signal, reason)
+            name = slots.facts.name
+            for signal, reason in self._problems.get(name, ()):
+                yield Gap(self.source, name, signal, reason)
             yield from self._unlike_exporter(slots)
-            if facts.name in self.alone:
-                yield Gap(self.source, facts.name, "unreadable", f"{self.alone[facts.name]}; it gets no new work")
-            if facts.name in self.used_apart:
+            if name in self.alone:
+                yield Gap(self.source, name, "unreadable", f"{self.alone[name]}; it gets no new work")
+            if name in self.used_apart:
                 text = "pods use parts of its GPUs by KAI, and which GPUs these are is not known, as no one reservation"
-                yield Gap(self.source, facts.name, "sharing", f"{text} pod holds one for them; it gets no new work")
-            if facts.name in self._twice:
-                other = self._twice[facts.name]
-                yield Gap(self.source, facts.name, "uuid", f"it shows a GPU that {other} shows too; neither gets work")
+                yield Gap(self.source, name, "sharing", f"{text} pod holds one for them; it gets no new work")
+            if name in self._twice:
+                other = self._twice[name]
+                yield Gap(self.source, name, "uuid", f"it shows a GPU that {other} shows too; neither gets work")
 
+    def _orphan_gaps(self) -> Iterable[Gap]:
         for node, asks in self._orphans.items():
             if count := sum(ask.any_gpu for ask in asks.values()):
                 text = f"pods hold GPUs on it ({count}), and no node with GPUs has this name; no figure counts them"
@@ -387,8 +399,10 @@ class Nodes:
 
     def _unlike_exporter(self, slots: Slots) -> Iterable[Gap]:
         """The differences between the GPUs of a node and those of its exporter."""
-        name, has = slots.facts.name, {gpu.uuid for gpu in slots.gpus}
-        unseen = [gpu.uuid for gpu in slots.gpus if not gpu.seen]
+        name, unseen = slots.facts.name, [gpu.uuid for gpu in slots.gpus if not gpu.seen]
+        if not (unseen or self.exported or name in self.known):
+            return
+        has = {gpu.uuid for gpu in slots.gpus}
         if not unseen and self.exported and name not in self.exported and has:
             unseen = [gpu.uuid for gpu in slots.gpus]
         if unseen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.kubernetes import dra_wire, front_wire, job_wire, wire
+from collectors.kubernetes import dra_wire, front_wire, job_wire, kai_wire, wire
 from collectors.kueue import wire as kueue
 
 
@@ -61,7 +61,7 @@ HTTP_ROUTES = Kind("httproutes", "gateway.networking.k8s.io", "v1", front_wire.R
 GRPC_ROUTES = Kind("grpcroutes", "gateway.networking.k8s.io", "v1", front_wire.Route)
 OLD_POOLS = Kind("inferencepools", "inference.networking.x-k8s.io", "v1alpha2", front_wire.InferencePool)
 POOLS = Kind("inferencepools", "inference.networking.k8s.io", "v1", front_wire.InferencePool)
-KAI_QUEUES = Kind("queues", "scheduling.run.ai", "v2", wire.KaiQueue, namespaced=False)
+KAI_QUEUES = Kind("queues", "scheduling.run.ai", "v2", kai_wire.KaiQueue, namespaced=False)
 
 URGENT = (PODS, JOBS, WORKLOADS)
 """Kinds whose changes are looked at immediately."""

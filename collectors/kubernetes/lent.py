@@ -22,11 +22,11 @@ class Lent:
     gpu_mib: Callable[[str], int]
     _holders: dict[Place, set[str]] = field(default_factory=dict)
     _users: dict[Place, dict[str, Parts]] = field(default_factory=dict)
-    _known: dict[str, tuple[str, Parts]] = field(default_factory=dict)  # node and parts
+    known: dict[str, tuple[str, Parts]] = field(default_factory=dict)  # node and parts
 
     def put(self, uid: str, node: str, parts: Parts) -> set[str]:
         """A pod on a node; `NO_PARTS` for one that is gone. Returns the possibly affected pods."""
-        before = self._known.get(uid, ("", NO_PARTS))
+        before = self.known.get(uid, ("", NO_PARTS))
         now = (node, parts) if node and (parts.gpus or parts.holds_for) else ("", NO_PARTS)
         if now == before:
             return set()
@@ -34,9 +34,9 @@ class Lent:
         for place in _places(*before):
             self._holders.get(place, set()).discard(uid)
             self._users.get(place, {}).pop(uid, None)
-        self._known.pop(uid, None)
+        self.known.pop(uid, None)
         if now[0]:
-            self._known[uid] = now
+            self.known[uid] = now
             for place in _places(*now):
                 if parts.holds_for:
                     self._holders.setdefault(place, set()).add(uid)
@@ -46,7 +46,7 @@ class Lent:
 
     def joined(self, uid: str) -> bool:
         """True if the GPUs that a pod holds for others, or uses of another pod, are known."""
-        node, parts = self._known.get(uid, ("", NO_PARTS))
+        node, parts = self.known.get(uid, ("", NO_PARTS))
         if parts.gpus and len(parts.groups) != parts.gpus:
             return False
         places = _places(node, parts)
@@ -63,28 +63,24 @@ class Lent:
 
     def only(self, pods: Iterable[str]) -> bool:
         """True if all of these pods are joined holders: they are no work of their own."""
-        uids = list(pods) if self._known else []
+        uids = list(pods)
         return bool(uids) and all(
-            uid in self._known and bool(self._known[uid][1].holds_for) and self.joined(uid) for uid in uids
+            uid in self.known and bool(self.known[uid][1].holds_for) and self.joined(uid) for uid in uids
         )
 
     def users(self) -> Mapping[str, str]:
         """The node of each pod on a GPU of another pod, by uid."""
-        return {uid: node for uid, (node, parts) in self._known.items() if parts.gpus}
+        return {uid: node for uid, (node, parts) in self.known.items() if parts.gpus}
 
     def unjoined(self) -> frozenset[str]:
         """Nodes where pods use parts of GPUs, and it is not known which GPUs these are."""
-        return frozenset(node for uid, (node, parts) in self._known.items() if parts.gpus and not self.joined(uid))
-
-    def __contains__(self, uid: str) -> bool:
-        """True if a pod is a holder or a user."""
-        return uid in self._known
+        return frozenset(node for uid, (node, parts) in self.known.items() if parts.gpus and not self.joined(uid))
 
     def _around(self, uid: str) -> set[str]:
-        places = _places(*self._known.get(uid, ("", NO_PARTS)))
+        places = _places(*self.known.get(uid, ("", NO_PARTS)))
         near = {each for place in places for each in self._users.get(place, ())}
         near |= {each for place in places for each in self._holders.get(place, ())}
-        beside = {each for user in near for each in _places(*self._known[user])}
+        beside = {each for user in near for each in _places(*self.known[user])}
         return near.union(*(self._holders.get(place, ()) for place in beside))
 
     def _sound(self, place: Place) -> bool:

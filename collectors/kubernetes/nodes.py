@@ -174,7 +174,7 @@ def facts_of(
         gpus, cut, usable = named, 0, named
     taints = node.spec.taints or ()
     ready = condition(node.status.conditions, "Ready")  # type: ignore[arg-type]
-    recut = _recut(node)
+    recut, info = _recut(node), node.status.node_info
     problems += _told(node, layer, bad, recut)
     levels = {level: first_label(node, keys) for level, keys in topology.items()}
     allocatable = node.status.allocatable or {}
@@ -213,7 +213,7 @@ def facts_of(
         or stays(node.metadata.annotations)
         or node.metadata.label("nvidia.com/mig.capable") != "true"
         or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
-        boot=str((node.status.node_info or {}).get("bootID") or node.metadata.uid),
+        boot=str(info.boot_id if info is not None and info.boot_id else node.metadata.uid),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         problems=tuple(problems),

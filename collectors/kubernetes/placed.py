@@ -25,6 +25,7 @@ class Holdings:
     pods: Mapping[str, PodFacts]  # by uid
     lent: Lent = field(init=False)
     _holding: dict[str, tuple[str, str]] = field(default_factory=dict)  # pod -> (gang, node)
+    _over: tuple[tuple[int, int], frozenset[str]] | None = None  # see `overbooked`; None from a change of a gang
 
     def __post_init__(self) -> None:
         """Parts of GPUs are asked for by memory, too."""
@@ -34,12 +35,14 @@ class Holdings:
         """Book the GPUs of a pod, or free them. Returns the affected gangs."""
         uid, node, parts = found.pod.metadata.uid, found.pod.spec.node_name, found.parts
         asks, touched = found.holds and found.ask.any_gpu, NOBODY
-        if parts is not NO_PARTS or uid in self.lent:
+        if parts is not NO_PARTS or uid in self.lent.known:
             touched = self._lend(uid, node, parts if asks else NO_PARTS)
         if asks and not parts.gpus:
             ask = replace(found.ask, named=parts.named) if parts.named else found.ask
             self.nodes.give(node, uid, ask, leaving=found.leaving)
-            self._holding[uid] = (found.key, node)
+            now = (found.key, node)
+            if self._holding.get(uid) != now:
+                self._holding[uid], self._over = now, None
         elif uid in self._holding:
             self.nodes.take(self._holding.pop(uid)[1], uid)
         return touched
@@ -48,7 +51,7 @@ class Holdings:
         """Remove a pod. Returns the affected gangs."""
         if uid in self._holding:
             self.nodes.take(self._holding.pop(uid)[1], uid)
-        return self._lend(uid, "", NO_PARTS) if uid in self.lent else NOBODY
+        return self._lend(uid, "", NO_PARTS) if uid in self.lent.known else NOBODY
 
     def _lend(self, uid: str, node: str, parts: Parts) -> AbstractSet[str]:
         changed = self.lent.put(uid, node, parts)
@@ -69,8 +72,11 @@ class Holdings:
 
     def overbooked(self) -> frozenset[str]:
         """Gangs with a pod whose node has too few GPUs for it."""
-        waiting = [uid for slots in self.nodes.slots.values() for uid in slots.waiting]
-        return frozenset(self._holding[uid][0] for uid in waiting if uid in self._holding)
+        key = (self.nodes.version, self.nodes.given)
+        if self._over is None or self._over[0] != key:
+            waiting = [uid for slots in self.nodes.slots.values() for uid in slots.waiting]
+            self._over = (key, frozenset(self._holding[uid][0] for uid in waiting if uid in self._holding))
+        return self._over[1]
 
     def table(self, stopping: Collection[str], row_of: Callable[[str], int]) -> PlacementTable:
         """The table of placements. `stopping`: gangs that stop as a whole. `row_of`: the row of a gang."""

@@ -13,7 +13,8 @@ from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import Displace, QueueOrder, QueueTable
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU
-from collectors.kubernetes.wire import KaiQueue, Object, ResourceQuota
+from collectors.kubernetes.kai_wire import KaiQueue
+from collectors.kubernetes.wire import Object, ResourceQuota
 
 ROOT = ""
 """The name of the root as a parent."""

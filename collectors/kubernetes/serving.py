@@ -82,7 +82,7 @@ def serves(meta: Meta) -> bool:
     if owner is not None and owner.kind in OWNERS:
         return True
     labels = meta.labels or NOTHING
-    if labels.get(CREATED_BY) == "RayService" or labels.get(COMPONENT, "").lower() in COMPONENTS:
+    if labels.get(CREATED_BY) == "RayService" or ((part := labels.get(COMPONENT)) and part.lower() in COMPONENTS):
         return True
     return _marked(tuple(labels)) or (bool(meta.annotations) and _marked(tuple(meta.annotations or ())))
 

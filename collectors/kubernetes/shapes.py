@@ -89,5 +89,6 @@ def _stated_members(gang: Gang) -> int:
 
 def unclear_claims(gang: Gang, shapes: Sequence[PodShape]) -> tuple[tuple[str, str], ...]:
     """What of its resource claims is not known: that is not guessed."""
-    found = [*(each.unclear for each in shapes), *(each.claimed.problem for each in gang.pods.values())]
-    return tuple(("resourceclaims", f"{each}; it is left alone") for each in dict.fromkeys(found) if each)
+    found = [each.unclear for each in shapes if each.unclear]
+    found += [each.claimed.problem for each in gang.pods.values() if each.claimed.problem]
+    return tuple(("resourceclaims", f"{each}; it is left alone") for each in dict.fromkeys(found)) if found else ()

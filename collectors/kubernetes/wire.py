@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -78,7 +79,10 @@ class Meta(Struct):
     @property
     def owner(self) -> Owner | None:
         """The controller that owns it."""
-        return next((each for each in self.owner_references or () if each.controller), None)
+        for each in self.owner_references or ():
+            if each.controller:
+                return each
+        return None
 
     def label(self, key: str) -> str:
         """The value of a label; "" where it is absent."""
@@ -101,9 +105,15 @@ class Meta(Struct):
             kept = {
                 name: value[: (LONGEST_REGISTER if name in LONG else LONGEST_ANNOTATION) + 1]
                 for name, value in self.annotations.items()
-                if name.startswith(KEPT_ANNOTATIONS)
+                if _is_kept(name)
             }
             self.annotations = kept or None
+
+
+@lru_cache(maxsize=4096)
+def _is_kept(annotation: str) -> bool:
+    """Whether an annotation is read; the objects of one kind have the same ones."""
+    return annotation.startswith(KEPT_ANNOTATIONS)
 
 
 def seconds_of(at: datetime | None) -> float:
@@ -133,12 +143,15 @@ class Condition(Struct):
 
 def condition(found: list[Condition] | None, kind: str) -> Condition | None:
     """The condition of a type, or None."""
-    return next((each for each in found or () if each.type == kind), None)
+    for each in found or ():
+        if each.type == kind:
+            return each
+    return None
 
 
 def is_true(found: list[Condition] | None, kind: str) -> bool:
     """True where a condition of this type has the status True."""
-    return any(each.type == kind and each.status == "True" for each in found or ())
+    return bool(found) and any(each.type == kind and each.status == "True" for each in found or ())
 
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -172,6 +185,12 @@ class NodeImage(Struct):
     names: list[str] | None = None
 
 
+class NodeInfo(Struct):
+    """The present boot of a node."""
+
+    boot_id: Any = msgspec.field(name="bootID", default=None)
+
+
 class NodeStatus(Struct):
     """What a node reports."""
 
@@ -179,7 +198,7 @@ class NodeStatus(Struct):
     allocatable: dict[str, Any] | None = None
     conditions: list[NodeCondition] | None = None
     images: list[NodeImage] | None = None
-    node_info: dict[str, Any] | None = None
+    node_info: NodeInfo | None = None
 
 
 class Node(Object):
@@ -413,34 +432,3 @@ class ResourceQuota(Object):
     """A ResourceQuota."""
 
     spec: QuotaSpec = msgspec.field(default_factory=QuotaSpec)
-
-
-# --- queues of KAI --------------------------------------------------------------------------------
-
-
-class KaiAmount(Struct):
-    """Quota of one resource; -1 is unlimited."""
-
-    quota: float = 0.0
-    over_quota_weight: float = 1.0
-    limit: float = -1.0
-
-
-class KaiResources(Struct):
-    """Quotas of a queue."""
-
-    gpu: KaiAmount = msgspec.field(default_factory=KaiAmount)
-
-
-class KaiQueueSpec(Struct):
-    """A queue."""
-
-    parent_queue: str = ""
-    priority: Int32 | None = None
-    resources: KaiResources = msgspec.field(default_factory=KaiResources)
-
-
-class KaiQueue(Object):
-    """A queue of the KAI scheduler."""
-
-    spec: KaiQueueSpec = msgspec.field(default_factory=KaiQueueSpec)

@@ -379,7 +379,7 @@ class Gangs:
             elif gang.over_since_s is None:
                 gang.over_since_s = now_s
                 self._ended[key] = now_s + SHOWN_ENDED_S
-            if (not done or key in self._ended) and not self.held.lent.only(gang.pods):
+            if (not done or key in self._ended) and not (self.held.lent.known and self.held.lent.only(gang.pods)):
                 row = self._row(gang, holding, end, now_s)
             self._mark_stops(gang, row)
         _keep(self._members, key, row.members if row is not None else ())

@@ -322,3 +322,12 @@ def test_only_a_mig_manager_with_the_strategy_mixed_changes_geometries() -> None
     assert not _node("mig_fixed", node("n1", labels=capable))
     assert _node("mig_fixed", node("n1"))
     assert _node("mig_fixed", node("n1", labels=capable | {"nvidia.com/mig.strategy": "single"}))
+
+
+def test_pods_on_a_node_that_is_not_known_leave_the_tables_of_nodes_as_they_are() -> None:
+    """A gap counts them as long as they are there."""
+    seen, far = Seen(node("n")), pod("p", 8, node="far")
+    before = seen.batch(pod("q", 8, node="n"))
+    came, left = seen.batch(far), seen.batch(gone=(far,))
+    assert came.inventory is left.inventory is before.inventory
+    assert [len(reasons(each, "nodes")) for each in (before, came, left)] == [0, 1, 0]
