@@ -34,6 +34,7 @@ KNOWN = (
     "GpuInforomWatch=True",
     "GpuMemWatch=True",
     "GpuNvlinkWatch=True",
+    "GpuNvswitchFatalWatch=True",
     "GpuPcieWatch=True",
     "GpuPowerWatch=True",
     "GpuSmWatch=True",

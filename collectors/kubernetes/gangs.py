@@ -21,7 +21,7 @@ from autopilot.contract.words_to_stay import stays
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.parts import NO_PARTS, Parts, parts_of
-from collectors.kubernetes.serving import SET_NAME, serves
+from collectors.kubernetes.serving import SET_NAME, answers, serves
 from collectors.kubernetes.wire import NOTHING, Meta, Pod, PodSpec, seconds_of
 from collectors.kueue.wire import Workload
 
@@ -159,7 +159,7 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
         name,
         ask,
         service,
-        serves(meta),
+        serves(meta) or answers(pod.spec.containers or ()),
         daemon,
         over,
         holds,

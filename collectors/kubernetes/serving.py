@@ -1,14 +1,15 @@
-"""Pods that serve requests, by their owners and the labels of serving systems on the pods themselves.
+"""Which pods serve requests, by their owners, their readiness probes, and the labels of serving systems on them.
 
 Servers are idle between requests, so they never count as hung.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from autopilot.core.model.objects import ServingRole
-from collectors.kubernetes.wire import NOTHING, Meta
+from collectors.kubernetes.wire import NOTHING, Container, Meta
 
 SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 POD_GROUP_SERVES = "kueue.x-k8s.io/pod-group-serving"
@@ -24,9 +25,12 @@ OWNERS = frozenset(
         "LLMInferenceService",
         "PodClique",
         "ModelServing",
+        "Model",
+        "CloneSet",
     }
 )
-"""Kinds that own pods that serve: of Kubernetes, LeaderWorkerSet, KubeRay, KServe, Grove and Volcano's kthena."""
+"""Kinds that own pods that serve: of Kubernetes, LeaderWorkerSet, KubeRay, KServe, Grove, Volcano's
+kthena, KubeAI and OpenKruise."""
 
 KEYS = (
     SET_NAME,
@@ -39,9 +43,16 @@ KEYS = (
     "llm-d.ai/",
     "modelserving.volcano.sh/",
     "model.aibrix.ai/",
+    "storm-service-name",
+    "disaggregatedset.x-k8s.io/",
+    "rolebasedgroup.workloads.x-k8s.io/",
+    "rbg.workloads.x-k8s.io/",
     "seldon-deployment-id",
 )
 """Beginnings of the labels and annotations that serving systems write on their pods."""
+
+ASKS = frozenset({"httpGet", "grpc"})
+"""Readiness probes that a server answers. A training framework opens ports too, and KubeRay runs a command."""
 
 CREATED_BY = "ray.io/originated-from-crd"
 COMPONENT = "app.kubernetes.io/component"
@@ -85,6 +96,11 @@ def serves(meta: Meta) -> bool:
     if labels.get(CREATED_BY) == "RayService" or ((part := labels.get(COMPONENT)) and part.lower() in COMPONENTS):
         return True
     return _marked(tuple(labels)) or (bool(meta.annotations) and _marked(tuple(meta.annotations or ())))
+
+
+def answers(containers: Sequence[Container]) -> bool:
+    """Whether a container is ready by an answer to a request: batch work waits for none."""
+    return any(each.readiness_probe and not ASKS.isdisjoint(each.readiness_probe) for each in containers)
 
 
 @lru_cache(maxsize=4096)

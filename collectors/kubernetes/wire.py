@@ -225,6 +225,7 @@ class Container(Struct):
     image: str = ""
     resources: Resources | None = None
     restart_policy: str = ""
+    readiness_probe: dict[str, Any] | None = None
 
 
 class Toleration(Struct):

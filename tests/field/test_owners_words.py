@@ -114,6 +114,7 @@ StorageReady=False GPUMissing=True XIDErrors=True NVLinkStatusInactive=True IBLi
 UnhealthyNvidiaDevicePlugin=True FilesystemCorruptionProblem=True KubeletProblem=True ContainerRuntimeProblem=True
 KernelDeadlock=True ReadonlyFilesystem=True CperHardwareErrorFatal=True XfsShutdown=True KubeletUnhealthy=True
 ContainerRuntimeUnhealthy=True GpuDriverWatch=True GpuInforomWatch=True GpuMemWatch=True GpuNvlinkWatch=True
+GpuNvswitchFatalWatch=True
 GpuPcieWatch=True GpuPowerWatch=True GpuSmWatch=True GpuThermalWatch=True SysLogsGPUFallenOff=True
 SysLogsSXIDError=True SysLogsXIDError=True NebiusBootDiskIOError=True NebiusGPUError=True
 """

@@ -46,6 +46,12 @@ def test_the_inner_sets_of_a_leader_worker_set_are_no_services() -> None:
         ({"app.kubernetes.io/component": "trainer"}, {}, "Job", False),
         ({"kueue.x-k8s.io/pod-group-name": "g"}, {}, "StatefulSet", True),
         ({"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-serving": "true"}, "Foo", True),
+        ({"storm-service-name": "s"}, {}, "RoleSet", True),
+        ({"disaggregatedset.x-k8s.io/name": "s"}, {}, "Foo", True),
+        ({"rolebasedgroup.workloads.x-k8s.io/name": "s"}, {}, "RoleBasedGroup", True),
+        ({"rbg.workloads.x-k8s.io/group-name": "s"}, {}, "RoleInstance", True),
+        ({"app": "s"}, {}, "Model", True),
+        ({"app": "s"}, {}, "CloneSet", True),
         ({}, {}, "MPIJob", False),
         ({}, {}, "RayJob", False),
     ],
@@ -59,6 +65,25 @@ def test_owners_and_labels_say_what_serves(
     meta.owner_references = [Owner(kind, "o", "u", controller=True)]
     meta.shrink()
     assert serves(meta) == found
+
+
+@pytest.mark.parametrize(
+    ("probe", "found"),
+    [
+        ({"httpGet": {"path": "/health", "port": 8000}}, SloClass.LATENCY_CRITICAL),
+        ({"grpc": {"port": 9000}}, SloClass.LATENCY_CRITICAL),
+        ({"exec": {"command": ["ray", "health-check"]}}, SloClass.BATCH),
+        ({"tcpSocket": {"port": 29500}}, SloClass.BATCH),
+    ],
+    ids=str,
+)
+def test_what_is_ready_by_an_answer_serves(probe: dict[str, Any], found: SloClass) -> None:
+    """A pod of an owner of an unknown kind, without a Service. An open port may be that of a rendezvous."""
+    limits = {"limits": {"nvidia.com/gpu": "8"}}
+    spec = {"containers": [{"name": "main", "resources": limits, "readinessProbe": probe}]}
+    pod = {"pod": "models/llm-0", "at": "n-0", "owner": ["example.com/v1", "Engine", "llm"], "spec": spec}
+    objects = made({"node": "n-0", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3"}, pod)
+    assert play_objects(objects).snapshot.workloads.slo_class.tolist() == [found]
 
 
 @pytest.mark.parametrize(
