@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from autopilot.app.runs.world import World
-from autopilot.core.idle import verdict
+from autopilot.core.idle import evidence, verdict
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot
 from autopilot.core.tracking import hangs
 from autopilot.core.usage import plausibility
@@ -124,7 +124,7 @@ def test_a_controller_that_believes_counters_alone_is_caught(tmp_path: Path, mon
     def believed(_fields: object, nodes: Sequence[str]) -> Bools:
         return np.zeros(len(nodes), np.bool_)
 
-    for module in (hangs, plausibility, verdict):
+    for module in (hangs, plausibility, verdict, evidence):
         monkeypatch.setattr(module, "contradicted", nothing)
     monkeypatch.setattr(exposition, "dead_counters", believed)
     ran = play(tmp_path, SignalFault("profiling", Kind.ZEROED), SOON_S)

@@ -24,6 +24,7 @@ from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Observation, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import F64, ClusterSnapshot, Gate, State
 from autopilot.core.model.work import held_gpus, holding_mask, named
+from autopilot.core.usage.contradiction import contradicted
 
 DAYS = 8
 """Days of the score that are kept."""
@@ -240,14 +241,16 @@ def _without_service(
 
 def _looked(known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, grid_s: float, policy: Policy) -> IdleMemory:
     """Records and score after a look at all work."""
-    work = snapshot.workloads
-    found = work_activity(snapshot, entity_activity(snapshot, policy), now_s)
+    work, window_s = snapshot.workloads, max(snapshot.telemetry.windows_s)
+    entity, doubted_s = entity_activity(snapshot, policy), _doubted(known, snapshot, now_s, window_s, policy)
+    dark = np.isin(snapshot.nodes.id, list(doubted_s))[snapshot.gpus.node]
+    entity[np.concatenate([dark, dark[snapshot.instances.gpu]]) & (entity != Activity.BUSY)] = Activity.UNKNOWN
+    found = work_activity(snapshot, entity, now_s)
     records = dict(known.records)
     concerned = idle_mask(found.activity) | (named(work.uid, records) if records else False)
     if any(record.gone_s < inf for record in records.values()):
         concerned = concerned | holding_mask(work)
     held = _entities(snapshot, np.flatnonzero(concerned))
-    window_s = max(snapshot.telemetry.windows_s)
     for row in np.flatnonzero(concerned & holding_mask(work)).tolist():
         uid, activity = str(work.uid[row]), int(found.activity[row])
         record = records.get(uid) or _inherited(records, owner_of(snapshot, row), held[row])
@@ -272,9 +275,21 @@ def _looked(known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, grid_s: 
         records=records,
         held_gpu_s=score,
         sizes=watched(known.sizes, snapshot, now_s),
+        doubted_s=doubted_s,
         look_s=grid_s,
         hour_s=now_s if first else known.hour_s,
     )
+
+
+def _doubted(
+    known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, window_s: float, policy: Policy
+) -> dict[str, float]:
+    """Nodes with contradicted counters: now, or so lately that the longest window may still contain their zeros."""
+    gpus = snapshot.gpus
+    ends_s = policy.idle.scan_s + window_s
+    found = {node: at_s for node, at_s in known.doubted_s.items() if now_s < at_s + ends_s}
+    rows = np.unique(gpus.node[contradicted(snapshot)[: len(gpus.uuid)]])
+    return found | dict.fromkeys(snapshot.nodes.id[rows].tolist(), now_s)
 
 
 def _inherited(records: dict[str, IdleRecord], owner: str, entities: tuple[str, ...]) -> IdleRecord | None:

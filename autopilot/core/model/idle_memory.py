@@ -81,5 +81,6 @@ class IdleMemory:
     held_gpu_s: Mapping[str, tuple[tuple[int, float, float], ...]] = field(default_factory=dict)
     sizes: Mapping[str, SizeRecord] = field(default_factory=dict)
     shrunk: Mapping[str, ShrunkService] = field(default_factory=dict)  # by uid of the service
+    doubted_s: Mapping[str, float] = field(default_factory=dict)  # by node: the newest look at contradicted counters
     look_s: float = -inf  # the newest look at the telemetry of all work, on its grid
     hour_s: float = -inf  # when the newest look that was the first of an hour was made

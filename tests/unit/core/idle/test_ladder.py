@@ -56,6 +56,17 @@ def test_inside_a_guarantee_the_mark_comes_first() -> None:
     assert (kinds(soon), kinds(due)) == ([], ["pipeline"])
 
 
+def test_zeros_from_the_time_of_a_fault_are_no_idleness() -> None:
+    """Power contradicts the counters of the node. After the fault a whole window must be free of it."""
+    rests = idle_scene()
+    dark = measured(rests, {row: {"power_w": 600.0} for row in range(8)})
+    fault = look(dark, NOW_S)
+    soon = look(rests, NOW_S + 600.0, fault)
+    free = look(rests, NOW_S + 2_400.0, soon)
+    assert [bool(each.memory.idle.records) for each in (fault, soon, free)] == [False, False, True]
+    assert free.memory.idle.doubted_s == {}
+
+
 @pytest.mark.parametrize("guarantee", [0, 1])
 def test_without_a_mark_no_more_is_taken_than_what_is_above_the_guarantee(guarantee: int) -> None:
     """A gang waits for the GPUs of both: they leave together, or none does."""
