@@ -138,10 +138,10 @@ mesh in front of it | gateway | none: it keeps one replica at least |
 Where one of them is wrong, none of them counts, and a gap names it.
 
 Work that declares no class serves where a ReplicaSet, a StatefulSet, a LeaderWorkerSet or another serving kind owns its
-pods, where a serving system has labelled them, or where a route of the Gateway API, an InferencePool, or a Service that
-is not headless and that no batch kind (JobSet, PyTorchJob, MPIJob, RayJob and others) owns leads requests to them. It
-idles while no request comes, so it is never stopped as hung. Training behind such a Service, in a StatefulSet or in a
-LeaderWorkerSet declares `slo-class: batch`.
+pods, where a serving system has labelled them, where an HTTP or gRPC request asks for their readiness, or where a route
+of the Gateway API, an InferencePool, or a Service that is not headless and that no batch kind (JobSet, PyTorchJob,
+MPIJob, RayJob and others) owns leads requests to them. It idles while no request comes, so it is never stopped as hung.
+Training behind such a Service, in a StatefulSet or in a LeaderWorkerSet declares `slo-class: batch`.
 
 Services of language models also promise `ttft-objective-s` and `itl-objective-s`. The guard `slo` asks for each
 objective that is declared, and `scale_ahead` for the load at which all of them are met. One of the two that no source

@@ -77,7 +77,7 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     PipelinedStart: ("since_s", "deadline_s"),
     Approval: ("given_s",),
     Rejection: ("until_s",),
-    IdleMemory: ("look_s", "hour_s"),
+    IdleMemory: ("doubted_s", "look_s", "hour_s"),
     IdleOwner: ("last_s",),
     IdleRecord: ("since_s", "seen_s", "step_s", "gone_s"),
     ShrunkService: ("since_s", "returned_s"),

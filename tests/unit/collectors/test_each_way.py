@@ -54,7 +54,7 @@ def measured(batch: Batch, found: Sightings, counted_w: dict[str, float]) -> set
     column = seen.entity_ids.tolist().index("GPU-a")
     told = {signal for place, signal in enumerate(dcgm.SIGNALS) if isfinite(seen.mean[place, -1, column])}
     facts = {
-        "gpu_util_ratio": any("while GPU_UTIL says" in gap.reason for gap in batch.gaps if gap.object_id == "GPU-d"),
+        "gpu_util_ratio": any("while GPU_UTIL shows" in gap.reason for gap in batch.gaps if gap.object_id == "GPU-d"),
         "energy_mj": counted_w == {"GPU-a": pytest.approx(500.0)},
         "xid_code": 79 in errors.xid,
         "row_remap": 2 in errors.remap,
@@ -187,7 +187,7 @@ def test_the_driver_reads(watch: Watch) -> None:
     _, answer = watch(*(f"{state}energy 0 {mj}\n" for mj in (900_000_000_000, 900_007_500_000)))
     found = {name for name, value in zip(dcgm.SIGNALS, answer["mean"]["GPU-a"], strict=True) if value is not None}
     facts = {
-        "gpu_util_ratio": any(gap[0] == "GPU-d" and "while GPU_UTIL says" in gap[2] for gap in answer["gaps"]),
+        "gpu_util_ratio": any(gap[0] == "GPU-d" and "while GPU_UTIL shows" in gap[2] for gap in answer["gaps"]),
         "energy_mj": answer["counted_w"] == {"GPU-a": 500.0},
         "xid_code": ["GPU-a", 79, 2] in answer["errors"],
         "row_remap": ["GPU-a", 79, 2] in answer["errors"],

@@ -385,7 +385,7 @@ def test_how_far_the_protection_of_running_work_goes_is_told() -> None:
     assert lines(inside, "sheltered: it may not be preempted; stopping it now")
     before = decide(world("2x8", [holds("s", 4, queue=1)], 5990.0, queues=queues), AUTO)
     late, _ = story(world("2x8", borrows[1:], 6000.0, queues=queues, tick=1), "s", AUTO, memory=before.memory)
-    assert "sheltered: it may not be preempted; it was declared protected while it ran: where only its place" in late
+    assert "sheltered: it may not be preempted; it was declared protected while it ran: until its next start it" in late
     above = world("2x8", [holds("g", 8, queue=2, preemptible=False)], 6000.0, queues=queues, tick=1)
     before = decide(world("2x8", [holds("g", 8, queue=2)], 5990.0, queues=queues), AUTO)
     both, _ = story(above, "g", AUTO, memory=before.memory)
