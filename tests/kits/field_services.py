@@ -1,8 +1,8 @@
 """Plays what inference servers show in tests/data/field to the collector of services.
 
 A `.prom` file holds expositions: `# target name=value ...` begins a server with these labels, `rate:5` counts 5 a
-second, and `HIST name{labels} value` is a histogram of which half takes at most 0.5 s. A real Prometheus answers, whose
-history is written before it starts, so that no time passes. A `.yaml` file holds the answers themselves.
+second, and `HIST name{labels} value` is a histogram; half of its values are at most 0.5 s. A real Prometheus
+answers. Its history is written before it starts, so no time passes. A `.yaml` file holds the answers themselves.
 """
 
 from __future__ import annotations
