@@ -1,8 +1,9 @@
-"""OpenAPI v3 as far as kubectl needs it: which kinds are served, and that writes check their fields.
+"""OpenAPI as far as kubectl needs it: which kinds are served, and that writes check their fields.
 
-The documents name the operations and their parameters, and have the schemas of custom resources, for `kubectl explain`.
-For other kinds they hold none: kubectl then lets the server validate, and computes strategic patches from the types
-that it was built with.
+The documents of v3 name the operations and their parameters, and have the schemas of custom resources, for `kubectl
+explain`. For other kinds they hold none: kubectl then lets the server validate, and computes strategic patches from the
+types that it was built with. The document of v2 is empty. kubectl reads it for a `kind: List` and leaves its items to
+the server as well.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 ROOT = "/openapi/v3"
+INFO = {"title": "Kubernetes", "version": "v1.36.2"}
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 METHODS = {"get": "get", "update": "put", "patch": "patch", "delete": "delete"}
 ON_COLLECTIONS = {"list": "get", "create": "post", "deletecollection": "delete"}
@@ -33,6 +36,19 @@ def index(server: Server, _request: Request, _user: User) -> Response:
         digest = hashlib.sha512(dumped(document(server, name))).hexdigest().upper()
         paths[name] = {"serverRelativeURL": f"{ROOT}/{name}?hash={digest}"}
     return Response(200, {"paths": paths}, {"content-type": "text/plain; charset=utf-8"})
+
+
+def v2(_server: Server, request: Request, _user: User) -> Response:
+    """/openapi/v2, in protobuf for kubectl: swagger, info and paths are the fields 1, 2 and 8."""
+    if "protobuf" not in request.accept:
+        return Response(200, {"swagger": "2.0", "info": INFO, "paths": {}}, {"content-type": "application/json"})
+    info = "".join(_message(number, text) for number, text in enumerate(INFO.values(), 1))
+    return Response(200, _message(1, "2.0") + _message(2, info) + _message(8, ""), {"content-type": V2_PROTOBUF})
+
+
+def _message(number: int, content: str) -> str:
+    """A field of protobuf, of fewer than 128 characters of ASCII."""
+    return chr(number << 3 | 2) + chr(len(content)) + content
 
 
 def of_group(server: Server, request: Request, _user: User) -> Response:
@@ -57,8 +73,7 @@ def document(server: Server, name: str) -> Obj:
             paths[collection] = _operations(kind, ON_COLLECTIONS)
             if "get" in kind.verbs:
                 paths[f"{collection}/{{name}}"] = _operations(kind, METHODS)
-    info = {"title": "Kubernetes", "version": "v1.36.2"}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+    return {"openapi": "3.0.0", "info": INFO, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _name(kind: Kind) -> str:

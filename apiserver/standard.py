@@ -68,7 +68,7 @@ def install_standard(server: Server) -> None:
         if stored is not None:
             server.kinds.add(replace(stored, subresources={**stored.subresources, **more}))
     server.paths |= {"/api": discovery.core_versions, "/apis": discovery.group_list, **health.PATHS}
-    server.paths["/openapi/v3"] = openapi.index
+    server.paths |= {"/openapi/v2": openapi.v2, "/openapi/v3": openapi.index}
     server.prefixes["/openapi/v3/"] = openapi.of_group
     server.prefixes |= {"/api/": discovery.of_group, "/apis/": discovery.of_group}
     for path in ("/healthz/", "/livez/", "/readyz/"):

@@ -201,3 +201,18 @@ def test_the_dashboards_are_applied_as_a_folder(kubectl: Kubectl) -> None:
     folder = str(Path(__file__).parents[2] / "deploy" / "grafana")
     assert kubectl.done("apply", "-f", folder).count("created") == 7
     assert kubectl.done("apply", "-f", folder).count("unchanged") == 7
+
+
+def test_a_list_is_applied_and_its_items_are_checked(kubectl: Kubectl) -> None:
+    """What `get -o yaml` prints can be applied; an item with an unknown field is refused, and the others are taken."""
+    items = "apiVersion: v1\nkind: List\nitems:\n"
+    for name in ("first", "second"):
+        items += f"- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: default}}}}\n"
+    for verb, does in (("create", "created"), ("apply", "configured"), ("apply", "unchanged")):
+        said = kubectl.done(verb, "-f", "-", stdin=items)
+        assert said.splitlines() == [f"configmap/first {does}", f"configmap/second {does}"]
+    listed = kubectl.done("get", "configmaps", "first", "second", "-o", "yaml")
+    assert kubectl.done("replace", "-f", "-", stdin=listed).count("replaced") == 2
+    wrong = f"{items}- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: third}}, colour: red}}\n"
+    assert 'unknown field "colour"' in kubectl.refused("apply", "-f", "-", stdin=wrong)
+    kubectl.done("delete", "-f", "-", stdin=items)
