@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from actuators.kubernetes.field_policy import field_policies  # noqa: E402  # the checkout first, not an installed copy
 from actuators.kubernetes.levers import LEVERS, rules_for  # noqa: E402
-from autopilot.alerts.rules import yaml_text  # noqa: E402
+from autopilot.alerts.rules import RuleSettings, rule_groups, yaml_text  # noqa: E402
 from autopilot.crds.roles import APPROVER_RULES, SERVICE_RULES  # noqa: E402
 from autopilot.readiness.fence import fence_policy  # noqa: E402
 from autopilot.readiness.manifest import leading_rules, rules  # noqa: E402
@@ -71,8 +71,8 @@ def files() -> dict[str, str]:
     found["files/watchdog.yaml"] = HEAD + "---\n".join(yaml_text(each) for each in watchdog_account(NAMESPACE))
     for name in ("autopilotpolicies", "epochs", "recommendations"):
         found[f"crds/{name}.yaml"] = (DEPLOY / "crds" / f"{name}.yaml").read_text(encoding="utf-8")
-    found["files/prometheusrule.yaml"] = (DEPLOY / "prometheus" / "prometheusrule.yaml").read_text(encoding="utf-8")
-    for path in sorted((DEPLOY / "grafana").glob("*-configmap.yaml")):
+    found["files/rules.yaml"] = HEAD + yaml_text(rule_groups(RuleSettings(runbook_base="runbooks", dashboard_base="d")))
+    for path in sorted((ROOT / "dashboards").glob("*.json")):
         found[f"files/dashboards/{path.name}"] = path.read_text(encoding="utf-8")
     return found
 

@@ -31,11 +31,13 @@ FASTEST = 300.0
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """What a site may set. `labels` select the PrometheusRule (`ruleSelector` of the Prometheus)."""
+    """What a site may set. `labels` select the PrometheusRule (`ruleSelector` of the Prometheus). An alert has a link
+    to its runbook and its dashboard where the base is set.
+    """
 
     speed: float = 1.0
-    runbook_base: str = "https://gpu-autopilot.example/runbooks"
-    dashboard_base: str = "https://grafana.example/d"
+    runbook_base: str = ""
+    dashboard_base: str = ""
     namespace: str = "gpu-autopilot"
     labels: Mapping[str, str] = field(default_factory=lambda: {"prometheus": "k8s", "role": "alert-rules"})
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -79,12 +81,11 @@ def _alert(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
     if alert.keep_firing_s:
         rule["keep_firing_for"] = duration_text(alert.keep_firing_s, settings.speed)
     rule["labels"] = {"severity": alert.severity}
-    rule["annotations"] = {
-        "summary": alert.summary,
-        "description": alert.description,
-        "runbook_url": f"{settings.runbook_base.rstrip('/')}/{alert.name}.md",
-        "dashboard_url": f"{settings.dashboard_base.rstrip('/')}/{alert.dashboard}",
-    }
+    rule["annotations"] = {"summary": alert.summary, "description": alert.description}
+    if settings.runbook_base:
+        rule["annotations"]["runbook_url"] = f"{settings.runbook_base.rstrip('/')}/{alert.name}.md"
+    if settings.dashboard_base:
+        rule["annotations"]["dashboard_url"] = f"{settings.dashboard_base.rstrip('/')}/{alert.dashboard}"
     return rule
 
 

@@ -71,7 +71,7 @@ def test_a_fault_fires_an_alert_that_is_delivered_and_resolves(
 ) -> None:
     """Fragmentation is scraped, the alert fires with its numbers, the receiver has it, and its end as well."""
     binaries = {name: require_tool(name) for name in ("prometheus", "prometheus-alertmanager", "amtool")}
-    settings = RuleSettings(speed=SPEED)
+    settings = RuleSettings(speed=SPEED, runbook_base="https://w/r")
     player = Player(frames(tmp_path), fault_s=900.0)
     (tmp_path / "rules.yaml").write_text("groups: []\n")
     with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,12 @@ def helm(require_tool: Callable[[str], str]) -> Callable[..., str]:
     """What `helm template` prints for a chart with these values, as JSON."""
     binary = require_tool("helm")
 
-    def run(
-        values: Obj | None = None,
+    def run(values: Obj | None = None, **more: Any) -> str:
+        return cached(json.dumps(values or {}), **more)
+
+    @cache
+    def cached(
+        given: str,
         name: str = "release",
         chart: Path = CHART,
         command: str = "template",
@@ -57,7 +62,6 @@ def helm(require_tool: Callable[[str], str]) -> Callable[..., str]:
     ) -> str:
         words = [binary, command, name, str(chart), "--namespace", namespace]
         words += ["--dry-run=client"] if command == "install" else ["--kube-version", "1.36"]
-        given = json.dumps(values or {})
         done = subprocess.run(
             [*words, "--values", "-"], input=given, capture_output=True, text=True, timeout=60, check=False
         )
@@ -216,7 +220,7 @@ def test_the_values_of_an_earlier_chart_still_render(render: Render, tmp_path: P
     [
         {"image": {"digest": "sha256:short"}},
         {"image": {"digest": DIGEST[7:]}},
-        {"fullnameOverride": "mine"},
+        {"nameOveride": "mine"},
         {"serviceAccount": {"name": "Mine"}},
         {"env": {"A": "b"}},
         {"watchdog": {"absence": "10 minutes"}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from autopilot.metrics.table import METRICS
 from scripts.generate_rules import documents, main
 from tests.kits.alert_cases import CASES, promtool_tests
 
-ONCE = RuleSettings()
-FAST = RuleSettings(speed=60.0)
+ONCE = RuleSettings(runbook_base="https://w/r", dashboard_base="https://g/d")
+FAST = replace(ONCE, speed=60.0)
 METRIC = re.compile(r"\bgpu_autopilot_[a-z0-9_]+")
 
 

@@ -1,5 +1,14 @@
+{{- define "gpu-autopilot.name" -}}
+{{- .Values.nameOverride | default "gpu-autopilot" }}
+{{- end }}
+
+{{/* The name of every object but those that the service or the docs know by name. */}}
+{{- define "gpu-autopilot.fullname" -}}
+{{- .Values.fullnameOverride | default (include "gpu-autopilot.name" .) }}
+{{- end }}
+
 {{- define "gpu-autopilot.labels" -}}
-app.kubernetes.io/name: gpu-autopilot
+app.kubernetes.io/name: {{ include "gpu-autopilot.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -7,12 +16,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "gpu-autopilot.selector" -}}
-app.kubernetes.io/name: gpu-autopilot
+app.kubernetes.io/name: {{ include "gpu-autopilot.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "gpu-autopilot.watchdog" -}}
-app.kubernetes.io/name: gpu-autopilot-watchdog
+app.kubernetes.io/name: {{ include "gpu-autopilot.name" . }}-watchdog
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
@@ -63,7 +72,16 @@ securityContext:
 {{- $_ := set $settings "metrics" (dict "listen" "0.0.0.0:9471" "open" true) }}
 {{- $_ := set $settings "log" (dict "format" "json") }}
 {{- if .Values.prometheus.url }}{{ $_ := set $settings "collectors" (dict "prometheus" (dict "url" .Values.prometheus.url)) }}{{ end }}
+{{- if .Values.prices }}{{ $_ := set $settings "metering" (dict "prices" "/etc/gpu-autopilot/prices.yaml") }}{{ end }}
 {{- mustMergeOverwrite $settings (deepCopy .Values.settings) | toYaml }}
+{{- end }}
+
+{{/* The ports of the API and of the metrics, as the settings say. Metrics have none where `metrics.listen` is null. */}}
+{{- define "gpu-autopilot.api" -}}
+{{- regexFind "[0-9]+$" (include "gpu-autopilot.settings" . | fromYaml).http.listen }}
+{{- end }}
+{{- define "gpu-autopilot.metrics" -}}
+{{- regexFind "[0-9]+$" ((include "gpu-autopilot.settings" . | fromYaml).metrics.listen | default "") }}
 {{- end }}
 
 {{/* The port of KEDA's external scaler (settings.scale.keda.listen); empty where it is off. */}}
