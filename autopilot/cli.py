@@ -14,12 +14,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from autopilot.app.commands.audit_cli import audit_app
-from autopilot.app.commands.backtest_cli import backtest_app
-from autopilot.app.commands.journal_cli import JOURNAL_COMMANDS
 from autopilot.app.commands.json_out import JsonCommand, JsonPlace
 from autopilot.app.commands.models_cli import models_app
-from autopilot.app.commands.planner_cli import PLANNER_COMMANDS, showback
+from autopilot.app.commands.planner_cli import PLANNER_COMMANDS
 from autopilot.app.commands.run_args import (
     Cluster,
     Columns,
@@ -46,7 +43,10 @@ from autopilot.app.commands.run_args import (
 from autopilot.app.options import SHIPPED_NAMES, SimulateOptions
 from autopilot.core.model.errors import AutopilotError, InputError, shown
 from autopilot.core.model.units import parse_duration_s
+from autopilot.operate.audit_cli import audit_app
+from autopilot.operate.backtest_cli import backtest_app
 from autopilot.operate.check_cli import add_check_command
+from autopilot.operate.journal_cli import JOURNAL_COMMANDS, showback
 from autopilot.operate.oncall_cli import add_oncall_commands
 from autopilot.operate.service_cli import add_service_commands
 from autopilot.playground.playground_cli import playground

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from autopilot.app.commands.json_out import JsonCommand, JsonPlace
-from autopilot.operate.service_cli import Config, Context, InCluster, Kubeconfig
+from autopilot.operate.service_cli import Context, InCluster, Kubeconfig
+from autopilot.operate.where import Config
 
 
 def check(

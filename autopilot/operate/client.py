@@ -16,8 +16,6 @@ from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.units import format_gpu_s
-from autopilot.service.settings_file import load_settings
-from autopilot.service.state_folder import read_note, service_folder
 
 TIMEOUT_S = 90.0
 
@@ -47,33 +45,6 @@ class Api:
         if answer.status_code >= HTTPStatus.BAD_REQUEST:
             raise InputError(str(content.get("detail") or f"{self.url}{path}: HTTP {answer.status_code}"))
         return content
-
-
-def find_api(config: Path | None, server: str | None, token_file: Path | None) -> Api:
-    """The service to talk to: from the flags, else the one that runs with these settings on this machine."""
-    note = {}
-    if server is None or token_file is None:
-        folder = service_folder(load_settings(config).state)
-        note = read_note(folder / "service.json")
-        if server is None and not note:
-            raise InputError(
-                f"{folder}: no service runs with this state folder; start one with `autopilot run`, or give --server"
-            )
-    url = server or str(note.get("url"))
-    file = token_file or (Path(note["token_file"]) if note.get("token_file") else None)
-    if file is None:
-        raise InputError("--token-file: the service has tokens of its own; give the file with yours")
-    try:
-        return Api(url.rstrip("/"), file.read_text("utf-8").strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: the token cannot be read: {error}; give another file with --token-file") from error
-
-
-def journal_of(config: Path | None, server: str | None) -> str:
-    """The journal of the service that runs with these settings on this machine; "" for a service elsewhere."""
-    if server is not None:
-        return ""
-    return str(read_note(service_folder(load_settings(config).state) / "service.json").get("journal") or "")
 
 
 def show_recommendations(api: Api, json_out: Path | None) -> None:

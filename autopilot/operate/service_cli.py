@@ -8,16 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from autopilot.app.commands.json_out import JsonCommand, JsonPlace
+from autopilot.operate.where import Config, Where, asks
 
-Config = Annotated[
-    Path | None, typer.Option("--config", help="Settings of the service (YAML; docs/settings.md has every field).")
-]
-Server = Annotated[
-    str | None, typer.Option("--server", help="Address of the service.", show_default="the one on this machine")
-]
-TokenFile = Annotated[
-    Path | None, typer.Option("--token-file", help="File with your token.", show_default="that of the service here")
-]
 Kubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", help="Look at the cluster of this kubeconfig; it is only read.")
 ]
@@ -87,109 +79,109 @@ def cluster(
     serve_cluster(scenario, speed, listen, seed)
 
 
-def recommendations(
-    config: Config = None, server: Server = None, token_file: TokenFile = None, json_out: JsonPlace = None
-) -> None:
+@asks
+def recommendations(where: Where, json_out: JsonPlace = None) -> None:
     """List what the running service would do if you agreed."""
-    from autopilot.operate.client import find_api, show_recommendations
+    from autopilot.operate.client import show_recommendations
+    from autopilot.operate.finding import find_api
 
-    show_recommendations(find_api(config, server, token_file), json_out)
+    show_recommendations(find_api(where), json_out)
 
 
-def approve(
-    proposal_id: ProposalId,
-    state: Digest = None,
-    config: Config = None,
-    server: Server = None,
-    token_file: TokenFile = None,
-) -> None:
+@asks
+def approve(where: Where, proposal_id: ProposalId, state: Digest = None) -> None:
     """Approve one recommendation of the running service, in the state that it shows."""
-    from autopilot.operate.client import decide, find_api
+    from autopilot.operate.client import decide
+    from autopilot.operate.finding import find_api
 
-    decide(find_api(config, server, token_file), "approve", proposal_id, state)
+    decide(find_api(where), "approve", proposal_id, state)
 
 
-def reject(
-    proposal_id: ProposalId,
-    state: Digest = None,
-    config: Config = None,
-    server: Server = None,
-    token_file: TokenFile = None,
-) -> None:
+@asks
+def reject(where: Where, proposal_id: ProposalId, state: Digest = None) -> None:
     """Reject one recommendation of the running service, in the state that it shows."""
-    from autopilot.operate.client import decide, find_api
+    from autopilot.operate.client import decide
+    from autopilot.operate.finding import find_api
 
-    decide(find_api(config, server, token_file), "reject", proposal_id, state)
+    decide(find_api(where), "reject", proposal_id, state)
 
 
-def pause(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
+@asks
+def pause(where: Where) -> None:
     """Pause the running service: it decides and shows, and nothing acts."""
-    from autopilot.operate.client import command, find_api
+    from autopilot.operate.client import command
+    from autopilot.operate.finding import find_api
 
-    command(find_api(config, server, token_file), "pause")
+    command(find_api(where), "pause")
 
 
-def resume(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
+@asks
+def resume(where: Where) -> None:
     """Let the running service act again, after a pause or a kill."""
-    from autopilot.operate.client import command, find_api
+    from autopilot.operate.client import command
+    from autopilot.operate.finding import find_api
 
-    command(find_api(config, server, token_file), "resume")
+    command(find_api(where), "resume")
 
 
-def kill(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
+@asks
+def kill(where: Where) -> None:
     """Stop every effect of the running service at once, until an admin resumes."""
-    from autopilot.operate.client import command, find_api
+    from autopilot.operate.client import command
+    from autopilot.operate.finding import find_api
 
-    command(find_api(config, server, token_file), "kill")
+    command(find_api(where), "kill")
 
 
+@asks
 def lift(
+    where: Where,
     action: Annotated[
         str, typer.Argument(metavar="ACTION", help="Name of the action, as under `modes` in the policy.")
     ],
-    config: Config = None,
-    server: Server = None,
-    token_file: TokenFile = None,
 ) -> None:
     """Let an action of the running service act again that realised too little of its promise."""
-    from autopilot.operate.client import command, find_api
+    from autopilot.operate.client import command
+    from autopilot.operate.finding import find_api
 
-    command(find_api(config, server, token_file), "lift", action)
+    command(find_api(where), "lift", action)
 
 
+@asks
 def release(
+    where: Where,
     gpu: Annotated[
         str, typer.Argument(metavar="GPU", help="UUID of the GPU, as the note on its quarantine states it.")
     ],
-    config: Config = None,
-    server: Server = None,
-    token_file: TokenFile = None,
 ) -> None:
     """Let the running service use a GPU again whose change of MIG geometry went wrong."""
-    from autopilot.operate.client import command, find_api
+    from autopilot.operate.client import command
+    from autopilot.operate.finding import find_api
 
-    command(find_api(config, server, token_file), "release", gpu)
+    command(find_api(where), "release", gpu)
 
 
+@asks
 def confirm(
+    where: Where,
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="Name of the source, as the reason of the halt states it.")
     ],
-    config: Config = None,
-    server: Server = None,
-    token_file: TokenFile = None,
 ) -> None:
     """Confirm to the running service that the objects that a suspected source no longer lists are gone."""
-    from autopilot.operate.client import command, find_api
+    from autopilot.operate.client import command
+    from autopilot.operate.finding import find_api
 
-    command(find_api(config, server, token_file), "confirm", source)
+    command(find_api(where), "confirm", source)
 
 
-def rearm(config: Config = None, server: Server = None, token_file: TokenFile = None) -> None:
+@asks
+def rearm(where: Where) -> None:
     """Let the running service act again after the watchdog opened the way for waiting work."""
-    from autopilot.operate.client import command, find_api
+    from autopilot.operate.client import command
+    from autopilot.operate.finding import find_api
 
-    command(find_api(config, server, token_file), "rearm")
+    command(find_api(where), "rearm")
 
 
 def watchdog(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.app.commands.json_out import STDOUT, write_json
-from autopilot.app.commands.run_commands import journal_to_read, out, print_world, progress_bar
+from autopilot.app.commands.run_commands import out, print_world, progress_bar
 from autopilot.app.options import BASELINE_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted, parse_duration_s
@@ -64,13 +64,11 @@ def no_baseline(command: str, policy: str | None) -> None:
         )
 
 
-def run_replay(journal: Path | None, policy: str | None, json_out: Path | None) -> None:
+def run_replay(path: Path, policy: str | None, json_out: Path | None) -> None:
     """Replay a journal and print the result; exit 1 when it is not identical."""
     from autopilot.replay import replay, replay_lines
     from autopilot.settings import load_policy
 
-    no_baseline("replay", policy)
-    path = journal_to_read(journal)
     check_place(json_out, (path,))
     candidate = load_policy(policy) if policy else None
     with progress_bar() as show:
@@ -82,16 +80,11 @@ def run_replay(journal: Path | None, policy: str | None, json_out: Path | None) 
         sys.exit(1)
 
 
-def run_explain(
-    decision: str | None, workload: str | None, at: str | None, json_out: Path | None, journal: Path | None
-) -> None:
+def run_explain(path: Path, decision: str | None, workload: str | None, at: str | None, json_out: Path | None) -> None:
     """Explain a proposal, a tick, or a workload from a journal."""
     from autopilot.app.decisions.answers import explain_from
 
-    if decision is not None and (workload is not None or at is not None):
-        raise InputError("explain: an ID alone identifies the decision; leave out --workload and --at, or the ID")
     at_s = parse_duration_s(at, "--at") if at is not None else None
-    path = journal_to_read(journal)
     check_place(json_out, (path,))
     answer = explain_from(path, decision, workload, at_s)
     if json_out is not None:

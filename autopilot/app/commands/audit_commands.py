@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from autopilot.app.commands.json_out import write_json, write_lines
-from autopilot.app.commands.run_commands import out, print_rows, state_folder
+from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.app.when import When, parse_moment_s
 from autopilot.audit.entry import Entry, Kind
 from autopilot.audit.keys import public_key
@@ -24,14 +24,8 @@ DEFAULT_LIMIT = 20
 HEADINGS = ("number", "time", "kind", "who", "role", "from", "subject", "state", "facts")
 
 
-def audit_folder(given: Path | None) -> Path:
-    """The folder of the log."""
-    return given or state_folder() / "service" / "audit"
-
-
-def run_verify(folder: Path | None, keys: Sequence[Path], heads: Sequence[str], json_out: Path | None) -> None:
+def run_verify(place: Path, keys: Sequence[Path], heads: Sequence[str], json_out: Path | None) -> None:
     """Print what was checked and what is wrong. Exits with 1 when the log is not intact."""
-    place = audit_folder(folder)
     check_folder(place)
     expected = [parse_head(text) for text in heads]
     report = verify(place, [public_key(path) for path in keys or (place.with_name(f"{place.name}.key.pub"),)], expected)
@@ -73,7 +67,7 @@ def _document(report: Report) -> dict[str, Any]:
 
 
 def run_show(
-    folder: Path | None,
+    folder: Path,
     who: str | None,
     kind: str | None,
     subject: str | None,
@@ -89,7 +83,7 @@ def run_show(
     since_s = float("-inf") if since is None else parse_moment_s(since, "--since", When(0.0), time.time())
     chosen = (
         entry
-        for entry in _intact(audit_folder(folder))
+        for entry in _intact(folder)
         if (who is None or entry.event.who == who)
         and (kind is None or entry.event.kind == kind)
         and (subject is None or entry.event.subject == subject)

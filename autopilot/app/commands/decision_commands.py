@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autopilot.app.commands.ask_commands import check_place
 from autopilot.app.commands.json_out import STDOUT, write_lines
-from autopilot.app.commands.run_commands import journal_to_read, out, print_rows
+from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.app.decisions.decision_rows import (
     Fresh,
     Row,
@@ -58,7 +58,6 @@ class Asked:
     limit: int | None = None
     follow: bool = False
     json: Path | None = None
-    journal: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise `InputError` for flags that contradict each other, or an unknown value."""
@@ -83,9 +82,8 @@ class Asked:
         return Answer.ACCEPTED if self.accepted or self.top is not None else None
 
 
-def run_decisions(asked: Asked) -> None:
+def run_decisions(path: Path, asked: Asked) -> None:
     """Print the matching decisions. Raises `InputError` for names that the journal does not contain."""
-    path = journal_to_read(asked.journal)
     check_place(asked.json, (path,))
     with JournalReader(path) as reader:
         when, last_s = clock_of(reader)

@@ -11,7 +11,7 @@ import numpy as np
 
 from autopilot.app.commands.ask_commands import check_place, print_lines
 from autopilot.app.commands.json_out import STDOUT, write_json
-from autopilot.app.commands.run_commands import journal_to_read, print_rows, progress_bar, state_folder
+from autopilot.app.commands.run_commands import print_rows, progress_bar, state_folder
 from autopilot.app.decisions.foreseen import (
     Coverage,
     DemandRecord,
@@ -45,10 +45,9 @@ _STATES = {
 }
 
 
-def run_forecast(name: str, at: str | None, picture: Path | None, json_out: Path | None, journal: Path | None) -> None:
+def run_forecast(path: Path, name: str, at: str | None, picture: Path | None, json_out: Path | None) -> None:
     """Print the forecast for a service or job from a journal, and plot past forecasts against outcomes."""
     at_s = None if at is None else parse_duration_s(at, "--at")
-    path = journal_to_read(journal)
     check_place(json_out, (path,))
     place = _picture_place(picture, path)
     with progress_bar() as show:

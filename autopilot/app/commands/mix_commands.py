@@ -11,7 +11,7 @@ import numpy as np
 
 from autopilot.app.commands.ask_commands import check_place
 from autopilot.app.commands.json_out import STDOUT, write_json
-from autopilot.app.commands.run_commands import journal_to_read, out, print_rows, progress_bar
+from autopilot.app.commands.run_commands import out, print_rows, progress_bar
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import ExpectedMix, kind_words, pool_words
 from autopilot.core.model.records import Observation
@@ -121,10 +121,9 @@ def _size_order(kind: str) -> tuple[int, str]:
     return (int(number), kind) if number.isdigit() else (1 << 20, kind)
 
 
-def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None:
+def run_mix(path: Path, at: str | None, json_out: Path | None) -> None:
     """Print the expected arrivals in each of the next hours, by pool and kind of gang."""
     at_s = None if at is None else parse_duration_s(at, "--at")
-    path = journal_to_read(journal)
     check_place(json_out, (path,))
     with progress_bar() as show:
         arrivals = read_arrivals(

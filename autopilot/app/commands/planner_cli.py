@@ -1,4 +1,4 @@
-"""Options of the planner's commands: `compare`, `size` and `showback`."""
+"""Options of the planner's commands: `compare` and `size`."""
 
 from __future__ import annotations
 
@@ -249,39 +249,6 @@ def changes_of(changes: list[str] | None, nodes: list[str] | None) -> tuple[tupl
         pool, equals, value = each.rpartition("=")
         found.append((f"nodes.{pool}={value}" if equals else f"nodes={value}",))
     return tuple(found)
-
-
-def showback(
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="From this time on: 24h, or 2026-11-23T04:00.", show_default="the first"),
-    ] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Up to this time.", show_default="the last")] = None,
-    by: Annotated[str, typer.Option("--by", help="tenant, project (queue), type (GPU model) or class.")] = "tenant",
-    form: Annotated[
-        str,
-        typer.Option("--format", help="table, csv, parquet or focus (FinOps FOCUS 1.2, a row for each day and SKU)."),
-    ] = "table",
-    prices: PriceFile = None,
-    target: Annotated[
-        Path | None, typer.Option("--out", help="File to write (.csv or .parquet).", show_default="standard output")
-    ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option("--journal", help="The run, by its journal.", show_default="the last run without --journal"),
-    ] = None,
-    metering: Annotated[
-        Path | None,
-        typer.Option("--metering", help="Folder with segments.", show_default="the one beside the journal"),
-    ] = None,
-) -> None:
-    """Show who used what GPU time and what it costs: handed out, active, idle, lost and borrowed, energy and money.
-
-    Example: autopilot showback --since 6h --until 18h --by project --prices prices.yaml
-    """
-    from autopilot.app.commands.showback_commands import run_showback
-
-    run_showback(metering, journal, since, until, by, form, prices, target)
 
 
 PLANNER_COMMANDS = (compare, size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -72,29 +71,6 @@ def state_folder() -> Path:
 def last_journal() -> Path:
     """The journal of the last run without --journal."""
     return state_folder() / LAST
-
-
-def journal_to_read(given: Path | None) -> Path:
-    """The journal that a command reads: that of the service that runs here, else that of the last run.
-
-    Raises `InputError` when there is none.
-    """
-    path = given or _running_journal() or last_journal()
-    if not path.exists():
-        hint = "" if given else " Run `autopilot demo` or `autopilot simulate` first, or name one with --journal."
-        raise InputError(f"{path}: no such journal.{hint}")
-    return path
-
-
-def _running_journal() -> Path | None:
-    """The journal of the service that runs with the default state folder; None where none runs."""
-    try:
-        note = json.loads((state_folder() / "service" / "service.json").read_text("utf-8"))
-        os.kill(int(note["pid"]), 0)
-        path = Path(note["journal"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return path if path.exists() else None
 
 
 @contextmanager

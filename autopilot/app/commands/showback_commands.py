@@ -8,14 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autopilot.app.commands.run_commands import journal_to_read, out, print_rows
+from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.app.when import When, parse_moment_s
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.units import format_duration, format_ratio
 from autopilot.metering.amounts import TICKS_PER_S, to_ticks
 from autopilot.metering.focus import check_focus, focus_rows
 from autopilot.metering.prices import load_prices
-from autopilot.metering.segments import Store, metering_folder, open_store
+from autopilot.metering.segments import Store, open_store
 from autopilot.metering.showback import BY, Bill, Showback, lines_of, showback
 from simulator.traces.table_files import without_formulas, write_table
 
@@ -27,8 +27,7 @@ DAY = 86_400 * TICKS_PER_S
 
 
 def run_showback(
-    folder: Path | None,
-    journal: Path | None,
+    folder: Path,
     since: str | None,
     until: str | None,
     by: str,
@@ -44,7 +43,7 @@ def run_showback(
     if form == "parquet" and target is None:
         raise InputError("--out: a Parquet file needs a name, for example --out showback.parquet")
     prices = load_prices(prices_file)
-    store = open_store(folder or metering_folder(journal_to_read(journal).resolve()))
+    store = open_store(folder)
     begin, end = _moments(store, since, until)
     answer = showback(store, prices, by, begin, end)
     if form == "focus":

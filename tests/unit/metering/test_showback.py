@@ -157,7 +157,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(tmp_path: Path, capsys: pytest.Captu
     prices.write_text("currency: EUR\nregion: a\nregions: {a: {gpu_hour: {other: 1}}}\n")
     stored(tmp_path / "m", ROWS)
     for form in ("csv", "focus"):
-        run_showback(tmp_path / "m", None, None, None, "tenant", form, prices, None)
+        run_showback(tmp_path / "m", None, None, "tenant", form, prices, None)
         printed = capsys.readouterr().out
         assert "cmd()" in printed
         assert not [cell for line in printed.splitlines() for cell in line.split(",") if cell.startswith("=")]

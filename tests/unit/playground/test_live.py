@@ -18,7 +18,8 @@ from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.modes import Mode
-from autopilot.operate.client import find_api
+from autopilot.operate.finding import find_api
+from autopilot.operate.where import Where
 from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import AtMost, Live, controller_site, go_live
 from autopilot.playground.run import free_address, what_to_try, write_private
@@ -158,7 +159,7 @@ def test_what_to_try_names_the_state_that_commands_must_find(
     (state / "admin.token").write_text("t", "utf-8")
     note = {"url": "http://127.0.0.1:1", "token_file": str(state / "admin.token")}
     (state / "service.json").write_text(json.dumps(note), "utf-8")
-    assert find_api(None, None, None).url == "http://127.0.0.1:1"
+    assert find_api(Where()).url == "http://127.0.0.1:1"
 
 
 def test_what_to_try_says_how_to_approve(live: Live, tmp_path: Path) -> None:

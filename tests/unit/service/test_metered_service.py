@@ -71,7 +71,7 @@ def test_energy_is_by_the_counter_where_a_source_reads_it(tmp_path: Path, capsys
         observation = observe(shown, now_s)
         meter.take(observation, decide(observation).decision)
     meter.close()
-    run_showback(tmp_path / "live.metering", None, None, None, "tenant", "csv", None, None)
+    run_showback(tmp_path / "live.metering", None, None, "tenant", "csv", None, None)
     rows = {row["tenant"]: row for row in csv.DictReader(capsys.readouterr().out.splitlines())}
     parts = ("counted_energy_gpu_h", "averaged_energy_gpu_h", "unknown_energy_gpu_h")
     found = {name: [float(rows[name][part]) for part in parts] for name in ("t0", "t1", "t2", "total")}
@@ -79,7 +79,7 @@ def test_energy_is_by_the_counter_where_a_source_reads_it(tmp_path: Path, capsys
     assert found["t1"] == [0.0, pytest.approx(1.0), 0.0]
     assert found["t2"] == [0.0, 0.0, pytest.approx(1.0)]
     assert float(rows["t0"]["energy_kwh"]) == pytest.approx(1.25 * 0.6)
-    run_showback(tmp_path / "live.metering", None, None, None, "tenant", "table", None, None)
+    run_showback(tmp_path / "live.metering", None, None, "tenant", "table", None, None)
     printed = capsys.readouterr().out
     assert "energy: 1.0 GPU-h by the energy counter, 1.0 GPU-h by mean power x time" in printed
     assert {"counter", "power"} <= set(printed.split())

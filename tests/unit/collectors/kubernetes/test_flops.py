@@ -67,9 +67,9 @@ def test_showback_has_the_mfu_of_work_that_reports(tmp_path: Path, capsys: pytes
         observation: Observation = observe(snap, now_s)
         meter.take(observation, decide(observation).decision)
     meter.close()
-    run_showback(tmp_path / "live.metering", None, None, None, "tenant", "csv", None, None)
+    run_showback(tmp_path / "live.metering", None, None, "tenant", "csv", None, None)
     rows = {row["tenant"]: row["mfu_ratio"] for row in csv.DictReader(capsys.readouterr().out.splitlines())}
     assert float(rows["team"]) == pytest.approx(0.4)
     assert rows["silent"] == ""
-    run_showback(tmp_path / "live.metering", None, None, None, "class", "table", None, None)
+    run_showback(tmp_path / "live.metering", None, None, "class", "table", None, None)
     assert "40.0 %" in capsys.readouterr().out

@@ -100,7 +100,7 @@ def runtimes(
 def policies(
     journal: Annotated[
         list[Path] | None,
-        typer.Option("--journal", help="A recorded run (repeatable).", show_default="that of the last run"),
+        typer.Option("--journal", help="A recorded run (repeatable).", show_default="as `explain`"),
     ] = None,
     policy: Annotated[
         str,
@@ -114,11 +114,13 @@ def policies(
     """
     from autopilot.app.commands.ask_commands import no_baseline
     from autopilot.app.commands.backtest_commands import backtest_policies
-    from autopilot.app.commands.run_commands import journal_to_read
+    from autopilot.operate.finding import asked_journal
 
     if not policy:
         raise InputError(f"--policy: name the candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)")
     no_baseline("backtest policies", policy)
-    given: list[Path | None] = list(journal) if journal else [None]
-    paths = tuple(dict.fromkeys(journal_to_read(path) for path in given))
-    backtest_policies(paths, policy, json_out, registry)
+    if journal:
+        backtest_policies(tuple(dict.fromkeys(journal)), policy, json_out, registry)
+        return
+    with asked_journal(None) as path:
+        backtest_policies((path,), policy, json_out, registry)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autopilot.app.commands.json_out import JsonCommand, JsonPlace
+from autopilot.operate.where import Where, asks
 
 audit_app = typer.Typer(
     help="The audit log: who did what, from where, on which state.",
@@ -16,12 +17,14 @@ audit_app = typer.Typer(
 
 Folder = Annotated[
     Path | None,
-    typer.Argument(metavar="FOLDER", help="Folder of the audit log.", show_default="in the user's state folder"),
+    typer.Argument(metavar="FOLDER", help="Folder of the audit log.", show_default="that of the service"),
 ]
 
 
 @audit_app.command(cls=JsonCommand)
+@asks
 def verify(
+    where: Where,
     folder: Folder = None,
     keys: Annotated[
         list[Path] | None,
@@ -41,12 +44,16 @@ def verify(
 ) -> None:
     """Check that no line was changed, removed or inserted, and that every seal is valid. Ends with 1 when one was."""
     from autopilot.app.commands.audit_commands import run_verify
+    from autopilot.operate.finding import asked_audit
 
-    run_verify(folder, keys or [], heads or [], json_out)
+    with asked_audit(where, folder) as place:
+        run_verify(place, keys or [], heads or [], json_out)
 
 
 @audit_app.command(cls=JsonCommand)
+@asks
 def show(
+    where: Where,
     folder: Folder = None,
     who: Annotated[str | None, typer.Option("--who", help="Only entries of this person or action.")] = None,
     kind: Annotated[
@@ -71,5 +78,7 @@ def show(
 ) -> None:
     """List entries. --json writes one JSON object per line."""
     from autopilot.app.commands.audit_commands import run_show
+    from autopilot.operate.finding import asked_audit
 
-    run_show(folder, who, kind, subject, since, limit, json_out)
+    with asked_audit(where, folder) as place:
+        run_show(place, who, kind, subject, since, limit, json_out)

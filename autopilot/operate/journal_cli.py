@@ -1,4 +1,4 @@
-"""The commands that read a journal: decisions, explain, replay, forecast."""
+"""The commands that answer about a run: decisions, explain, replay, forecast, showback."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Annotated
 import typer
 
 from autopilot.app.commands.json_out import JsonPlace
+from autopilot.app.commands.planner_cli import PriceFile
 from autopilot.app.options import SHIPPED_NAMES
 from autopilot.core.model.errors import InputError
+from autopilot.operate.where import Where, asks
 
 JournalIn = Annotated[
-    Path | None, typer.Option("--journal", help="The journal to read.", show_default="that of the last run")
+    Path | None,
+    typer.Option("--journal", help="The journal to read.", show_default="that of the service, else of the last run"),
 ]
 
 
+@asks
 def decisions(
+    where: Where,
     action: Annotated[
         str | None, typer.Option("--action", help="Only decisions of this action, for example preempt.")
     ] = None,
@@ -60,29 +65,29 @@ def decisions(
     Consecutive ticks that repeat a decision are listed once, at the first tick. --json writes one JSON object per line.
     """
     from autopilot.app.commands.decision_commands import Asked, run_decisions
+    from autopilot.operate.finding import asked_journal
 
-    run_decisions(
-        Asked(
-            action=action,
-            workload=workload,
-            tenant=tenant,
-            since=since,
-            until=until,
-            accepted=accepted,
-            refused=refused,
-            top=top,
-            limit=limit,
-            follow=follow,
-            json=json_out,
-            journal=journal,
-        )
+    asked = Asked(
+        action=action,
+        workload=workload,
+        tenant=tenant,
+        since=since,
+        until=until,
+        accepted=accepted,
+        refused=refused,
+        top=top,
+        limit=limit,
+        follow=follow,
+        json=json_out,
     )
+    with asked_journal(journal, where) as path:
+        run_decisions(path, asked)
 
 
 def replay(
     journal: Annotated[
         Path | None,
-        typer.Argument(metavar="JOURNAL", help="The journal to replay.", show_default="that of the last run"),
+        typer.Argument(metavar="JOURNAL", help="The journal to replay.", show_default="as `explain`"),
     ] = None,
     policy: Annotated[
         str | None,
@@ -96,14 +101,19 @@ def replay(
     named: JournalIn = None,
 ) -> None:
     """Replay a recorded run: report that it is identical, or the first difference; with --policy, what would change."""
-    from autopilot.app.commands.ask_commands import run_replay
+    from autopilot.app.commands.ask_commands import no_baseline, run_replay
+    from autopilot.operate.finding import asked_journal
 
     if journal is not None and named is not None:
         raise InputError("replay: name one journal, as JOURNAL or with --journal")
-    run_replay(journal or named, policy, json_out)
+    no_baseline("replay", policy)
+    with asked_journal(journal or named) as path:
+        run_replay(path, policy, json_out)
 
 
+@asks
 def explain(
+    where: Where,
     decision: Annotated[
         str | None,
         typer.Argument(
@@ -127,11 +137,17 @@ def explain(
 ) -> None:
     """Explain a decision with every guard's verdict, or the state of one workload."""
     from autopilot.app.commands.ask_commands import run_explain
+    from autopilot.operate.finding import asked_journal
 
-    run_explain(decision, workload, at, json_out, journal)
+    if decision is not None and (workload is not None or at is not None):
+        raise InputError("explain: an ID alone identifies the decision; leave out --workload and --at, or the ID")
+    with asked_journal(journal, where) as path:
+        run_explain(path, decision, workload, at, json_out)
 
 
+@asks
 def forecast(
+    where: Where,
     name: Annotated[
         str | None,
         typer.Argument(metavar="SERVICE|JOB", help="A service, or the id of a job.", show_default="with --mix: none"),
@@ -158,17 +174,58 @@ def forecast(
     """Show the forecast for a service or a job with its band, and the past coverage of such forecasts in this run."""
     from autopilot.app.commands.forecast_commands import run_forecast
     from autopilot.app.commands.mix_commands import run_mix
+    from autopilot.operate.finding import asked_journal
 
     if mix:
         if name is not None or picture is not None:
             raise InputError(
                 "forecast: --mix covers the whole cluster and draws no plot; leave out SERVICE|JOB and --picture"
             )
-        run_mix(at, json_out, journal)
+        with asked_journal(journal, where) as path:
+            run_mix(path, at, json_out)
         return
     if name is None:
         raise InputError("forecast: name a service or the id of a job, or write --mix for expected arrivals")
-    run_forecast(name, at, picture, json_out, journal)
+    with asked_journal(journal, where) as path:
+        run_forecast(path, name, at, picture, json_out)
+
+
+@asks
+def showback(
+    where: Where,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="From this time on: 24h, or 2026-11-23T04:00.", show_default="the first"),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Up to this time.", show_default="the last")] = None,
+    by: Annotated[str, typer.Option("--by", help="tenant, project (queue), type (GPU model) or class.")] = "tenant",
+    form: Annotated[
+        str,
+        typer.Option("--format", help="table, csv, parquet or focus (FinOps FOCUS 1.2, a row for each day and SKU)."),
+    ] = "table",
+    prices: PriceFile = None,
+    target: Annotated[
+        Path | None, typer.Option("--out", help="File to write (.csv or .parquet).", show_default="standard output")
+    ] = None,
+    journal: JournalIn = None,
+    metering: Annotated[
+        Path | None,
+        typer.Option("--metering", help="Folder with segments.", show_default="the one beside the journal"),
+    ] = None,
+) -> None:
+    """Show who used what GPU time and what it costs: handed out, active, idle, lost and borrowed, energy and money.
+
+    Example: autopilot showback --since 6h --until 18h --by project --prices prices.yaml
+    """
+    from autopilot.app.commands.showback_commands import run_showback
+    from autopilot.metering.segments import metering_folder
+    from autopilot.operate.finding import asked_journal
+
+    if metering is not None:
+        run_showback(metering, since, until, by, form, prices, target)
+        return
+    with asked_journal(journal, where) as path:
+        run_showback(metering_folder(path.resolve()), since, until, by, form, prices, target)
 
 
 JOURNAL_COMMANDS = (decisions, explain, replay, forecast)
