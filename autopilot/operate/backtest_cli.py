@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -119,8 +120,7 @@ def policies(
     if not policy:
         raise InputError(f"--policy: name the candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)")
     no_baseline("backtest policies", policy)
-    if journal:
-        backtest_policies(tuple(dict.fromkeys(journal)), policy, json_out, registry)
-        return
-    with asked_journal(None) as path:
-        backtest_policies((path,), policy, json_out, registry)
+    with ExitStack() as stack:
+        given: list[Path | None] = [*(journal or [None])]
+        paths = dict.fromkeys(stack.enter_context(asked_journal(path)) for path in given)
+        backtest_policies(tuple(paths), policy, json_out, registry)

@@ -62,6 +62,8 @@ def asked_run(where: Where, journal: Path | None = None) -> Iterator[Run]:
     if journal is not None:
         if where.names_one:
             raise InputError("--journal: it names the run; leave out --server, --state and --config")
+        if not journal.exists():
+            raise InputError(f"{journal}: no such journal; `autopilot simulate` and `autopilot demo` print their path")
         yield Run(str(journal), journal)
         return
     run = _asked(where)
