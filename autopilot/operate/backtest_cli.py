@@ -121,6 +121,6 @@ def policies(
         raise InputError(f"--policy: name the candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)")
     no_baseline("backtest policies", policy)
     with ExitStack() as stack:
-        given: list[Path | None] = [*(journal or [None])]
+        given: list[Path | None] = [*journal] if journal else [None]
         paths = dict.fromkeys(stack.enter_context(asked_journal(path)) for path in given)
         backtest_policies(tuple(paths), policy, json_out, registry)
