@@ -69,3 +69,27 @@ def test_any_witness_is_enough_and_one_family_of_counters_is_none() -> None:
     assert stopped == {"i/train"}
     said = {node for node in "abcdefghivwxyz" if played.said(f"GPUs of n-{node} show no activity")}
     assert said == {"b", "d", "h"}
+
+
+def test_work_whose_memory_changes_is_neither_idle_nor_hung() -> None:
+    """All counters of gangs l, p and i fall to 0 at idle power. The memory of l changes at every scrape, and that of
+    one GPU of p every 25 minutes. That of i changes by less than a program takes.
+    """
+    busy: Values = {key: [0.6, 0.8] for key in ZEROS} | {"DEV_FB_USED": 30_000, "DEV_POWER_USAGE": [400, 450]}
+    still: Values = ZEROS | IDLE_POWER
+    kinds = [
+        gang("l", H100, busy, still | {"DEV_FB_USED": [20_000, 30_000]}),
+        gang("p", H100, busy, still),
+        gang("i", H100, busy, still | {"DEV_FB_USED": [30_000, 30_004]}),
+        *(gang(name, H100, busy, {}) for name in "uvwxyz"),
+    ]
+    steps: list[Values] = [
+        {"at_s": 2000 + 1500 * step, "node": "n-p", "gpus": [1], "values": {"DEV_FB_USED": 30_000 + 1024 * step}}
+        for step in range(1, 6)
+    ]
+    objects = made(*(each for found, _, _ in kinds for each in found))
+    spec = {"gpus": [shown for _, shown, _ in kinds], "changes": [change for _, _, change in kinds] + steps}
+    played = play_objects(objects, spec, ticks=160, step_s=60.0)
+    assert {proposal.subject.name for _, proposal in played.accepted("evict")} == {"i/train"}
+    advised = {each.subject.name for _, _, decision in played.ticks for each in decision.plan.proposals}
+    assert advised == {"i/train"}

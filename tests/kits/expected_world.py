@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.core.model.forecast import ExpectedMix, MixKind
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Observation
@@ -58,7 +59,9 @@ def island_expected(
     snap = measured(snap, {name: [value] * gpus for name, value in values.items()}, age_s=age_s)
     windows_s = np.array(snap.telemetry.windows_s)
     samples = np.tile((4 * windows_s / windows_s.min()).astype(np.int32)[:, None], (1, gpus))
-    table = replace(snap.telemetry, maximum=snap.telemetry.mean * np.float32(1.01), samples=samples)
+    highest = snap.telemetry.mean * np.float32(1.01)
+    highest[SIGNALS.index("fb_used_mib")] = 20_000.0
+    table = replace(snap.telemetry, maximum=highest, samples=samples)
     snap = replace(snap, telemetry=table)
     seen = observe(snap, now_s, total_s=LASTING if total_s is None else total_s)
     return replace(seen, forecasts=replace(seen.forecasts, mix=mix_of(ISLAND) if mix is None else mix))

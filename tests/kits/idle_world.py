@@ -16,6 +16,7 @@ from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_
 from tests.kits.ticking_world import EAGER, tenants
 
 NOW_S = 10_000.0
+MEMORY = SIGNALS.index("fb_used_mib")
 QUICK = with_policy(EAGER, idle={"gone_s": 0.0})
 """Only the graces of the steps delay a suspension."""
 STILL = {
@@ -30,18 +31,23 @@ STILL = {
 
 
 def measured(snap: ClusterSnapshot, gpus: dict[int, dict[str, float]], **table: Any) -> ClusterSnapshot:
-    """The snapshot with telemetry: GPUs rest, except for the means named by row; a maximum is 2 % above its mean."""
+    """The snapshot with telemetry: GPUs rest, except for the means named by row.
+
+    A maximum is 2 % above its mean, except for the memory, which does not change.
+    """
     count = len(snap.gpus.uuid) + len(snap.instances.id)
     mean = np.full((len(SIGNALS), 2, count), np.nan, np.float32)
     for row in range(count):
         for name, value in {**STILL, **gpus.get(row, {})}.items():
             mean[SIGNALS.index(name), :, row] = value
+    most = mean * 1.02
+    most[MEMORY] = mean[MEMORY]
     samples = np.repeat(np.array([[2], [60]], np.int32), count, axis=1)
     columns: dict[str, Any] = {
         "samples": samples,
         "age_s": np.full(count, 30.0, np.float32),
         "quality": np.full(count, Quality.SM_ACTIVE, np.int8),
-        "maximum": mean * 1.02,
+        "maximum": most,
         **table,
     }
     return replace(snap, telemetry=SignalTable(SIGNALS, (60.0, 1800.0), 0.0, mean, **columns))

@@ -1,8 +1,8 @@
 """Evidence over hours: since when work does nothing, what its owner did about it, and what it costs.
 
 All work is looked at once in each `idle.scan_s`, at multiples of it, so ticks in between change nothing. A look that
-shows a workload busy ends its record. A look that knows nothing (blackout, start-up, re-cut) neither ends it nor counts
-for it. Outcomes of notices, suspensions and returns are followed at every tick.
+shows a workload busy, or a change of its memory, ends its record. A look that knows nothing (blackout, start-up,
+re-cut) neither ends it nor counts for it. Outcomes of notices, suspensions and returns are followed at every tick.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from autopilot.core.model.operations import CeilingOperation, NotifyOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Observation, OutcomeKind, Proposal
-from autopilot.core.model.snapshot import F64, ClusterSnapshot, Gate, State
+from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, Gate, State
 from autopilot.core.model.work import held_gpus, holding_mask, named
-from autopilot.core.usage.contradiction import contradicted
+from autopilot.core.usage.contradiction import contradicted, memory_changes
+from autopilot.core.usage.parts import parts_of
 
 DAYS = 8
 """Days of the score that are kept."""
@@ -250,11 +251,11 @@ def _looked(known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, grid_s: 
     concerned = idle_mask(found.activity) | (named(work.uid, records) if records else False)
     if any(record.gone_s < inf for record in records.values()):
         concerned = concerned | holding_mask(work)
-    held = _entities(snapshot, np.flatnonzero(concerned))
+    held, changes = _entities(snapshot, np.flatnonzero(concerned)), _changes(snapshot)
     for row in np.flatnonzero(concerned & holding_mask(work)).tolist():
         uid, activity = str(work.uid[row]), int(found.activity[row])
         record = records.get(uid) or _inherited(records, owner_of(snapshot, row), held[row])
-        if activity == Activity.BUSY:
+        if activity == Activity.BUSY or changes[row]:
             records.pop(uid, None)
         elif activity == Activity.UNKNOWN and record is not None:
             records[uid] = replace(record, entities=held[row], gone_s=inf)
@@ -279,6 +280,13 @@ def _looked(known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, grid_s: 
         look_s=grid_s,
         hour_s=now_s if first else known.hour_s,
     )
+
+
+def _changes(snapshot: ClusterSnapshot) -> Bools:
+    """Work with a GPU or instance whose memory in use changes. Shape [workloads]."""
+    parts, found = parts_of(snapshot), np.zeros(len(snapshot.workloads.id), np.bool_)
+    found[parts.workload[memory_changes(snapshot)[parts.entity]]] = True
+    return found
 
 
 def _doubted(

@@ -23,7 +23,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_idle import Idle
 from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, ClusterSnapshot, SignalTable, State
 from autopilot.core.model.work import running_since
-from autopilot.core.usage.contradiction import contradicted
+from autopilot.core.usage.contradiction import contradicted, memory_changes
 from autopilot.core.usage.parts import GPU_UNITS, parts_of
 
 SM, _, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER = range(len(SIGNALS))
@@ -92,7 +92,7 @@ def entity_activity(snapshot: ClusterSnapshot, policy: Policy) -> I8:
         return np.zeros(count, np.int8)
     window = window_of(table, _idle_power(snapshot), int(np.argmax(table.windows_s)))
     found = judge(window, policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s)
-    found[contradicted(snapshot) & (found != Activity.BUSY)] = Activity.UNKNOWN
+    found[(contradicted(snapshot) | memory_changes(snapshot)) & (found != Activity.BUSY)] = Activity.UNKNOWN
     return found
 
 

@@ -24,7 +24,13 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Evidence, NoteCode
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
 from autopilot.core.model.work import whole_gpus
-from autopilot.core.usage.contradiction import WORKS_POWER, contradicted, copying, power_over_idle
+from autopilot.core.usage.contradiction import (
+    WORKS_POWER,
+    contradicted,
+    copying,
+    memory_changes,
+    power_over_idle,
+)
 
 COVERED = 0.9
 """Share of the samples of a window that must be present: a missing scrape is not idleness."""
@@ -187,7 +193,7 @@ def active_gpus(snapshot: ClusterSnapshot, policy: Policy, window: int) -> Bools
 def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     """GPUs known to be inactive over the longest window. Shape [gpus].
 
-    A hung process holds memory, so a GPU that shows no memory in use is not counted.
+    A hung process holds memory and neither takes nor returns any. A GPU that shows none in use is not counted.
     """
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
     longest, shortest = longest_window(snapshot), shortest_window(snapshot)
@@ -202,7 +208,7 @@ def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
         idle &= ~contradicted(snapshot)[:count]
         spinning = (mean >= BUSY_RATIO) & (tensor <= ratio) & (dram <= ratio) & (links <= SILENT_BYTES_S)
         spinning &= power <= SPINS_POWER
-    return np.asarray(covered & (idle | spinning) & ~(memory <= 0))
+    return np.asarray(covered & (idle | spinning) & ~(memory <= 0) & ~memory_changes(snapshot)[:count])
 
 
 def _activity(snapshot: ClusterSnapshot, window: int) -> tuple[np.ndarray, ...]:

@@ -31,6 +31,11 @@ CONTRADICTS_RATIO = 0.1
 TRAFFIC_BYTES_S = 2e7
 """Mean traffic of links from which copies explain the power."""
 
+CHANGES_MIB = 8.0
+"""Change of the memory in use from which a program works there. On recorded GPUs that are held without work the memory
+is constant, to the last MiB.
+"""
+
 LEAST_WINDOW_S = 300.0
 """A shorter window says little: counters of one scrape are means of different seconds."""
 
@@ -56,6 +61,20 @@ def contradicted(snapshot: ClusterSnapshot) -> Bools:
                     found |= works & idle
                     found |= (highest == 0.0) & idle & _unreliable(snapshot, works & ~lit, lit)
     return np.concatenate([found, found[snapshot.instances.gpu]])
+
+
+def memory_changes(snapshot: ClusterSnapshot) -> Bools:
+    """GPUs, then MIG instances, whose memory in use changes inside a window or between two: a program lives there.
+
+    It may load data, compute on the CPU, or work beside counters that have stopped. Its activity is unknown.
+    """
+    table, count = snapshot.telemetry, len(snapshot.gpus.uuid) + len(snapshot.instances.id)
+    if "fb_used_mib" not in table.signals or table.mean.shape[2] != count or not table.windows_s:
+        return np.zeros(count, np.bool_)
+    row = table.signals.index("fb_used_mib")
+    highest, lowest = np.fmax.reduce(table.maximum[row], axis=0), np.fmin.reduce(table.mean[row], axis=0)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(highest - lowest > CHANGES_MIB)
 
 
 def _active_without_sm(snapshot: ClusterSnapshot, window: int) -> Bools:

@@ -15,9 +15,9 @@ from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, 
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy, check_policy
 from autopilot.core.model.records import Outcome, OutcomeKind
-from autopilot.core.model.snapshot import Gate, State
+from autopilot.core.model.snapshot import ClusterSnapshot, Gate, State
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
-from tests.kits.idle_world import NOW_S, QUICK, idle_scene, look, measured, notified
+from tests.kits.idle_world import MEMORY, NOW_S, QUICK, idle_scene, look, measured, notified
 from tests.kits.ticking_world import EAGER, tenants
 
 HOUR_S = 3600.0
@@ -65,6 +65,22 @@ def test_zeros_from_the_time_of_a_fault_are_no_idleness() -> None:
     free = look(rests, NOW_S + 2_400.0, soon)
     assert [bool(each.memory.idle.records) for each in (fault, soon, free)] == [False, False, True]
     assert free.memory.idle.doubted_s == {}
+
+
+def test_memory_that_changes_ends_the_record_of_idle_work() -> None:
+    """A program that takes memory lives, whatever the counters show; 4 MiB may be those of another program."""
+    rests = idle_scene()
+    most = rests.telemetry.maximum
+
+    def took(more_mib: float) -> ClusterSnapshot:
+        highest = most.copy()
+        highest[MEMORY, :, 1] += more_mib
+        return replace(rests, telemetry=replace(rests.telemetry, maximum=highest))
+
+    first = look(rests, NOW_S)
+    same = look(took(4.0), NOW_S + 300.0, first)
+    grown = look(took(64.0), NOW_S + 600.0, same)
+    assert [bool(each.memory.idle.records) for each in (first, same, grown)] == [True, True, False]
 
 
 @pytest.mark.parametrize("guarantee", [0, 1])
