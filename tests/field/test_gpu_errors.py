@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
+import yaml
 
 from autopilot.core.model.operations import CordonOperation
-from tests.kits.field_kit import FOLDER, Json, Played, objects_of, play, play_objects
+from autopilot.core.model.records import Batch
+from collectors.exporter import ExporterCollector, Target
+from tests.kits.field_kit import FOLDER, Json, Played, exposition, objects_of, play, play_objects
+from tests.kits.kube_objects import EPOCH_S
 
 
 def cordons(played: Played) -> list[bool]:
@@ -88,3 +93,57 @@ def test_a_lesser_code_clears_nothing(
     played = _history(codes, change)
     assert cordons(played) == done
     assert bool([each for each in played.ticks[-1][2].notes if each.code == "gpu_out_of_use"]) is bad
+
+
+WORKS: Json = {"PROF_SM_ACTIVE": [0.5, 0.8], "PROF_DRAM_ACTIVE": [0.2, 0.4], "DEV_POWER_USAGE": [400, 500]}
+
+
+class Second(ExporterCollector):
+    """Another source that reads a node through its own exporter."""
+
+    name = "second"
+
+    def __init__(self, spec: Json, node: str) -> None:
+        super().__init__(
+            [Target(f"http://{node}/")], lambda _: exposition(spec, node, self.at_s).encode(), interval_s=1.0
+        )
+
+    def collect(self, now_s: float) -> Batch:
+        """As of now."""
+        self.at_s = now_s - EPOCH_S
+        return replace(super().collect(now_s), source=self.name)
+
+
+def _doubted(other: Json, then: Json | None) -> Played:
+    """An exporter shows XID 79 on GPU 3 of a node; a second source measures `other` there, and `then`."""
+    shown = yaml.safe_load((FOLDER / "14-xid-154" / "code79.yaml").read_text("utf-8"))
+    seen: Json = {"gpus": [{**shown["gpus"][0], "values": other}], "changes": []}
+    if then is not None:
+        seen["changes"] = [{"at_s": 60, "node": "node-a", "gpus": [3], **then}]
+    objects = objects_of(FOLDER / "14-xid-154" / "objects.yaml")
+    return play_objects(objects, shown, ticks=12, step_s=15.0, others=[Second(seen, "node-a")])
+
+
+@pytest.mark.parametrize(
+    ("other", "then", "done"),
+    [
+        pytest.param(WORKS, None, [], id="activity, traffic and power of work"),
+        pytest.param(WORKS | {"DEV_XID_ERRORS": 0}, None, [], id="and no error"),
+        pytest.param(WORKS | {"DEV_XID_ERRORS": 79}, None, [True], id="the same error"),
+        pytest.param(WORKS | {"DEV_POWER_USAGE": [118, 124]}, None, [True], id="power without work"),
+        pytest.param(WORKS | {"PROF_DRAM_ACTIVE": 0}, None, [True], id="no traffic"),
+        pytest.param({"PROF_SM_ACTIVE": [0.5, 0.8]}, None, [True], id="activity alone"),
+        pytest.param({"PROF_SM_ACTIVE": 0.6, "PROF_DRAM_ACTIVE": 0.3, "DEV_POWER_USAGE": 450}, None, [True], id="old"),
+        pytest.param(WORKS, {"drop": True}, [True], id="it falls silent"),
+    ],
+)
+def test_a_lost_gpu_that_another_source_measures_at_work_is_in_doubt(
+    other: Json, then: Json | None, done: list[bool]
+) -> None:
+    """All evidence must agree against XID 79; then nothing is stopped, and a gap names the exporter of the error."""
+    played = _doubted(other, then)
+    assert cordons(played)[:1] == done
+    assert bool(played.accepted("evict")) is bool(done)
+    told = [each for each in played.gaps() if "shows XID 79 while second measures" in each.reason]
+    assert told or done
+    assert {each.source for each in told} <= {"exporter"}

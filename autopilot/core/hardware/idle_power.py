@@ -33,6 +33,11 @@ LOADED_IDLE_W = {
 }
 """Watts by the longest key that is part of the name of a GPU model."""
 
+WORKS_POWER = 1.6
+"""Power over that of a loaded GPU without work from which a GPU computes something. Loaded ones without work differ by
+up to a half between boards of one model; dense work draws four to six times as much.
+"""
+
 
 @lru_cache(maxsize=512)
 def loaded_idle_w(gpu_model: str) -> float:

@@ -35,6 +35,8 @@ CONDEMNED = Remedy.RESET_GPU
 """From this remedy on, no work continues on the GPU."""
 
 UNKNOWN_XID = -1
+OFF_THE_BUS = 79
+"""The XID of a GPU that the machine has lost: nothing can be measured there."""
 REMAP_UNKNOWN, REMAP_NONE, REMAP_PENDING, REMAP_FAILED = -1, 0, 1, 2
 """Row remapping of a GPU's memory, from the DCGM fields 395 (failed) and 396 (pending)."""
 

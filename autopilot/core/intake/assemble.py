@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.hardware.xid_facts import remedy_of
 from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.contain import contain
+from autopilot.core.intake.gpu_faults import with_errors
 from autopilot.core.model.objectives import OBJECTIVES, unanswered, unmeasured
-from autopilot.core.model.records import Batch, Errors, Gap, Inventory, ServiceSignals, Telemetry, Work
+from autopilot.core.model.records import Batch, Gap, Inventory, ServiceSignals, Telemetry, Work
 from autopilot.core.model.snapshot import (
     ClusterSnapshot,
     GpuTable,
@@ -63,7 +63,6 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
     inventory, inventory_s = NO_INVENTORY, -np.inf
     work, work_s, work_source = NO_WORK, -np.inf, ""
     telemetry: list[tuple[Telemetry, Batch]] = []
-    errors: list[Errors] = []
     measured: list[tuple[ServiceSignals, float]] = []
     gaps: list[Gap] = []
     for batch in batches:
@@ -74,8 +73,6 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
             work, work_s, work_source = batch.work, batch.collected_s, batch.source
         if batch.telemetry is not None:
             telemetry.append((batch.telemetry, batch))
-        if batch.errors is not None:
-            errors.append(batch.errors)
         if batch.services is not None:
             measured.append((batch.services, now_s - batch.collected_s))
     if inventory is NO_INVENTORY:  # placements have no nodes to refer to: the view is blind
@@ -86,11 +83,13 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
     gaps.extend(unlike)
     services = _with_signals(work.services, measured)
     gaps.extend(_unmeasured(services, work_source))
+    gpus, disbelieved = with_errors(inventory, batches, now_s)
+    gaps.extend(disbelieved)
     names = replace(inventory.names, tenants=work.tenants)
     snapshot = ClusterSnapshot(
         names=names,
         nodes=inventory.nodes,
-        gpus=_with_errors(inventory.gpus, errors),
+        gpus=gpus,
         instances=inventory.instances,
         workloads=work.workloads,
         placements=work.placements,
@@ -137,27 +136,6 @@ def _unmeasured(services: ServiceTable, source: str) -> Iterator[Gap]:
     for service, each, objective_s in unmeasured(services):
         reason = f"an objective of {objective_s:g} s for the {each.words} is declared, and no source has its p99"
         yield Gap(source, service, each.p99, f"{reason}, of enough requests ({each.metric}); it does not count as met")
-
-
-def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
-    """GPUs with the most severe error of all sources; an error of an instance counts for its GPU."""
-    if not found or not len(gpus.uuid):
-        return gpus
-    place = {str(name): row for row, name in enumerate(gpus.uuid.tolist())}
-    xid, remap = gpus.xid.copy(), gpus.remap.copy()
-    for each in found:
-        for name, code, rows in zip(each.entity_ids.tolist(), each.xid.tolist(), each.remap.tolist(), strict=True):
-            row = place.get(str(name).partition("/")[0])
-            if row is not None:
-                if code >= 0 and (xid[row] < 0 or _graver(code, int(xid[row]))):
-                    xid[row] = code
-                remap[row] = max(int(remap[row]), rows)
-    return replace(gpus, xid=xid, remap=remap)
-
-
-def _graver(code: int, other: int) -> bool:
-    """Whether a code says at least as much as another; each says more than 0."""
-    return (remedy_of(code), code > 0) >= (remedy_of(other), other > 0)
 
 
 def _join_telemetry(

@@ -19,18 +19,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.hardware.idle_power import WORKS_POWER
 from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Evidence, NoteCode
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
 from autopilot.core.model.work import whole_gpus
-from autopilot.core.usage.contradiction import (
-    WORKS_POWER,
-    contradicted,
-    copying,
-    memory_changes,
-    power_over_idle,
-)
+from autopilot.core.usage.contradiction import contradicted, copying, memory_changes, power_over_idle
 
 COVERED = 0.9
 """Share of the samples of a window that must be present: a missing scrape is not idleness."""

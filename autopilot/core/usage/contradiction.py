@@ -11,13 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.hardware.idle_power import LOADED_IDLE_W, loaded_idle_w
+from autopilot.core.hardware.idle_power import LOADED_IDLE_W, WORKS_POWER, loaded_idle_w
 from autopilot.core.model.snapshot import F32, F64, Bools, ClusterSnapshot
-
-WORKS_POWER = 1.6
-"""Power over that of a loaded GPU without work from which a GPU computes something. Loaded ones without work differ by
-up to a half between boards of one model; dense work draws four to six times as much.
-"""
 
 MOST_IDLE_W = max(LOADED_IDLE_W.values())
 """For a model without a known power: more than its own in all likelihood, so that little is contradicted."""
