@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autopilot.core.model.records import Gap
+from autopilot.core.model.records import UNNAMED, Gap
 from collectors.kubernetes.cache import Health
 
 SKEW_S = 30.0
@@ -48,7 +48,7 @@ def first_gaps(source: str, gaps: list[Gap]) -> list[Gap]:
     if len(gaps) <= MOST_GAPS:
         return gaps
     rest = f"{len(gaps) - MOST_GAPS} more objects are contained, the first: {gaps[MOST_GAPS].object_id}"
-    return [*gaps[:MOST_GAPS], Gap(source, "", "objects", rest)]
+    return [*gaps[:MOST_GAPS], Gap(source, "", UNNAMED, rest)]
 
 
 def _clock_reason(skew_s: float) -> str:

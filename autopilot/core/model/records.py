@@ -49,6 +49,10 @@ from autopilot.core.model.snapshot import (
 # --- input from collectors ---------------------------------------------------------------------
 
 
+UNNAMED = "objects"
+"""Signal of the gap that counts the objects of a list that no other gap names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """An expected value that is missing, with the reason. A missing value is never zero."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autopilot.core.intake.sight import listed_s
+from autopilot.core.intake.sight import WORK, listed_s
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import CONTRACT_WINDOW_S, ControllerMemory, Failure, InFlight
@@ -38,7 +38,7 @@ from autopilot.core.model.operations import (
     ScaleOperation,
 )
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Cause, Instruction, Observation, Outcome, OutcomeKind, Subject
+from autopilot.core.model.records import UNNAMED, Cause, Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.units import counted
 from autopilot.core.model.work import leaves_still
@@ -284,12 +284,21 @@ def _seen(effect: Instruction, world: _World) -> bool:
     return row is None or int(work.incarnation[row]) != subject.revision
 
 
+def _is_gone(service: Subject, observation: Observation) -> bool:
+    """Whether a service that has no row was deleted: no gap of the source of its list may be about it."""
+    lists = {view.source for view in observation.views if view.kind == WORK}
+    about = [gap for gap in observation.gaps if gap.source in lists]
+    return not any(
+        gap.object_id == service.name or (not gap.object_id and gap.signal in {"", UNNAMED}) for gap in about
+    )
+
+
 def _floor_seen(service: Subject, floor: ScaleOperation, observation: Observation) -> bool:
     """True if the service is gone, or has the floor for at least the requested time."""
     services = observation.snapshot.services
     rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == service.uid]
     if not rows:
-        return not any(gap.object_id in {"", service.name} for gap in observation.gaps)
+        return _is_gone(service, observation)
     stands = int(services.floor[rows[0]])
     lasts = stands == 0 or float(services.floor_until_s[rows[0]]) >= floor.until_s
     return stands == floor.replicas and lasts
@@ -303,7 +312,7 @@ def _ceiling_seen(service: Subject, ceiling: CeilingOperation, observation: Obse
     services = observation.snapshot.services
     rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == service.uid]
     if not rows:
-        return not any(gap.object_id in {"", service.name} for gap in observation.gaps)
+        return _is_gone(service, observation)
     stands, row = int(services.ceiling[rows[0]]), rows[0]
     lowered = services.replicas[row] <= stands and services.ceiling_until_s[row] >= ceiling.until_s
     return stands == ceiling.replicas and (stands < 0 or bool(lowered))

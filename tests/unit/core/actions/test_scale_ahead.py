@@ -14,7 +14,7 @@ from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.policy import Mode, Modes
-from autopilot.core.model.records import Code, Gap, Instruction, Observation, OutcomeKind, Proposal
+from autopilot.core.model.records import Code, Gap, Instruction, Observation, OutcomeKind, Proposal, View
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, ScaleDraft, Submit
@@ -287,13 +287,27 @@ def test_outcomes_end_a_floor_under_way() -> None:
         assert [each.subject.revision for each in step.instructions] == [8]
 
 
-def test_a_service_that_is_gone_needs_no_floor_but_one_out_of_sight_may() -> None:
-    """An effect on a deleted service is over; behind a gap nothing is known."""
+@pytest.mark.parametrize(
+    ("source", "name", "signal", "over"),
+    [
+        pytest.param("api", "chat", "deployments.apps", False, id="it cannot be read"),
+        pytest.param("api", "", "objects", False, id="it may be one of those that no gap names"),
+        pytest.param("api", "", "", False, id="nothing is listed"),
+        pytest.param("api", "other", "deployments.apps", True, id="another one cannot be read"),
+        pytest.param("api", "", "horizontalpodautoscalers.autoscaling", True, id="lists of other objects are late"),
+        pytest.param("prometheus", "", "", True, id="a source that lists no services is silent"),
+    ],
+)
+def test_a_service_that_is_gone_needs_no_floor_but_one_out_of_sight_may(
+    source: str, name: str, signal: str, *, over: bool
+) -> None:
+    """An effect on a deleted service is over; behind a gap of the list nothing is known."""
     first, effect = sent()
-    gone = seen(110.0, id=["other"], uid=["other"])
+    views = (View("api", "inventory", True, 110.0, 8), View("api", "work", True, 110.0, 1))
+    gone = replace(seen(110.0, id=["other"], uid=["other"]), views=views)
+    hidden = replace(gone, gaps=(Gap(source, name, signal, "no answer"),))
     assert effect.id not in tell(gone, first.memory).memory.in_flight
-    hidden = replace(gone, gaps=(Gap("prometheus", "", "", "no answer"),))
-    assert effect.id in tell(hidden, first.memory).memory.in_flight
+    assert (effect.id not in tell(hidden, first.memory).memory.in_flight) is over
 
 
 # --- free and borrowed capacity only ----------------------------------------------------------------
