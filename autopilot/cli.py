@@ -62,6 +62,9 @@ class Commands(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *_: Any, standalone_mode: bool = True, **__: Any) -> Any:
         """Parse the command line and run it. A parse error is one message, as every other error."""
         given = list(sys.argv[1:] if args is None else args)
+        if missing := without_value(self, given):
+            _say(f"autopilot: {missing}")
+            sys.exit(2)
         try:
             code = super().main(given, "autopilot", standalone_mode=False)
         except UsageError as error:
@@ -293,9 +296,29 @@ def usage_words(error: Any, given: Sequence[str]) -> str:
     values += [word.partition("=")[2] for word in given if "=" in word and word.partition("=")[0] in flags]
     if error.message and values:  # an option with a value that it does not accept
         why = " ".join(error.message.split()).rstrip(".")
-        reason = f"{flags[0]}: {', '.join(map(shown, values))} is not allowed: {why[:1].lower()}{why[1:]}"
+        why = why.removeprefix("Value error, ").removeprefix("value error, ")
+        value = ", ".join(map(shown, values))
+        why = why if why.startswith(value) else f"{value} is not allowed: {why[:1].lower()}{why[1:]}"
+        reason = f"{flags[0]}: {why}"
     command = error.ctx.command_path if error.ctx is not None else "autopilot"
     return f"{reason}; see `{command} --help`"
+
+
+def without_value(group: Any, given: Sequence[str]) -> str:
+    """Which option has no value: it is last, or another option follows, which would be taken for its value; "" none."""
+    command, path = group, "autopilot"
+    for word in given:
+        if word in (commands := getattr(command, "commands", {})):
+            command, path = commands[word], f"{path} {word}"
+    kinds = {flag: each for each in command.params for flag in each.opts if flag.startswith("-")}
+    kinds |= {flag: each for each in command.params for flag in each.secondary_opts}
+    for flag, after in pairwise([*given, ""]):
+        kind = kinds.get(flag)
+        takes = kind is not None and not kind.is_flag and not (flag == "--json" and isinstance(command, JsonCommand))
+        if takes and (not after or after in kinds):
+            behind = f"and {after} follows" if after else "and nothing follows"
+            return f"{flag}: takes a value, {behind}; write one behind it; see `{path} --help`"
+    return ""
 
 
 @contextmanager

@@ -45,8 +45,10 @@ def find_api(where: Where) -> Api:
             )
     url = where.server or str(note.get("url"))
     file = where.token_file or (Path(note["token_file"]) if note.get("token_file") else None)
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"--server: {url!r} is no address; write for example http://127.0.0.1:9470")
     if file is None:
-        raise InputError("--token-file: the service has tokens of its own; give the file with yours")
+        raise InputError(f"--token-file: {url} wants your token; give the file that holds it")
     try:
         return Api(url.rstrip("/"), file.read_text("utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:

@@ -11,6 +11,7 @@ from autopilot.app.commands.json_out import JsonPlace
 from autopilot.app.commands.planner_cli import PriceFile
 from autopilot.app.options import SHIPPED_NAMES
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import parse_duration_s
 from autopilot.operate.where import Where, asks
 
 JournalIn = Annotated[
@@ -141,8 +142,9 @@ def explain(
 
     if decision is not None and (workload is not None or at is not None):
         raise InputError("explain: an ID alone identifies the decision; leave out --workload and --at, or the ID")
+    at_s = parse_duration_s(at, "--at") if at is not None else None
     with asked_journal(journal, where) as path:
-        run_explain(path, decision, workload, at, json_out)
+        run_explain(path, decision, workload, at_s, json_out)
 
 
 @asks
@@ -217,10 +219,11 @@ def showback(
 
     Example: autopilot showback --since 6h --until 18h --by project --prices prices.yaml
     """
-    from autopilot.app.commands.showback_commands import run_showback
+    from autopilot.app.commands.showback_commands import check_words, run_showback
     from autopilot.metering.segments import metering_folder
     from autopilot.operate.finding import asked_journal
 
+    check_words(by, form, target)
     if metering is not None:
         run_showback(metering, since, until, by, form, prices, target)
         return

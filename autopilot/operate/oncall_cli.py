@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autopilot.app.commands.json_out import JsonCommand, JsonPlace
+from autopilot.core.model.errors import InputError
 from autopilot.operate.where import Where, asks
 
 
@@ -45,6 +46,8 @@ def runbook(
     """Print the runbook of an alert, with live answers to its queries from the running service."""
     from autopilot.operate.oncall_client import list_runbooks, print_runbook, show_runbook
 
+    if alert is None and labels:
+        raise InputError(f"--label: {labels[0]!r} is of no alert; name the ALERT as well")
     if alert is None:
         list_runbooks(where.config)
     elif offline:

@@ -48,7 +48,7 @@ def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, sa
     set_up_logs(settings.log)
     with ExitStack() as stack:
         cluster = _cluster(settings, stack)
-        run_site(settings, _site(settings, cluster), cluster)
+        run_site(settings, _site(settings, cluster), cluster, say)
     log.info("stopped")
 
 
@@ -58,7 +58,7 @@ def run_site(
     cluster: SimulatedCluster | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Run the service on a cluster until SIGTERM or SIGINT. `ready` gets the address of its API."""
+    """Run the service on a cluster until SIGTERM or SIGINT. `ready` is told where its page and the token for it are."""
     with ExitStack() as stack:
         own = places(settings.state, site.run if site is not None else "")
         service = wire(settings, own, site)
@@ -72,12 +72,19 @@ def run_site(
         stack.enter_context(_stopped_by_signals(service.loop.stop))
         log.info("running", api=url, state=str(own.folder), fence=service.leadership.fence(), **_about(cluster, site))
         if ready is not None:
-            ready(url)
+            ready(page_words(url, settings, own))
         try:
             service.loop.run()
         finally:
             service.pulse.ending()
         log.info("stopping", tick=service.controller.memory.tick)
+
+
+def page_words(url: str, settings: Settings, own: Places) -> str:
+    """Where the page is, and where a person finds the token for it."""
+    files = [str(each.file) for each in settings.http.tokens if each.role != Role.ALERTS] or [str(own.token)]
+    more = ", or a token of the cluster (`http.cluster_roles`)" if settings.http.cluster_roles is not None else ""
+    return f"page: {url}, sign in with the token in {' or '.join(files)}{more}"
 
 
 def _cluster(settings: Settings, stack: ExitStack) -> SimulatedCluster | None:

@@ -11,13 +11,13 @@ from autopilot.app.commands.json_out import JsonCommand, JsonPlace
 from autopilot.operate.where import Config, Where, asks
 
 Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="Look at the cluster of this kubeconfig; it is only read.")
+    Path | None, typer.Option("--kubeconfig", help="The cluster of this kubeconfig; the file itself is only read.")
 ]
 Context = Annotated[
     str | None, typer.Option("--context", help="Context of the kubeconfig.", show_default="the current one")
 ]
 InCluster = Annotated[
-    bool, typer.Option("--in-cluster", help="Look at the cluster that this pod runs in, with its service account.")
+    bool, typer.Option("--in-cluster", help="The cluster that this pod runs in, with its service account.")
 ]
 ProposalId = Annotated[str, typer.Argument(metavar="ID", help="Id from `autopilot recommendations`.")]
 Digest = Annotated[
@@ -50,7 +50,9 @@ def run(
     """Run the controller as a service until SIGTERM or Ctrl-C.
 
     With --simulate it starts a simulated cluster as a process of its own, manages it, and ends it at the end. With
-    --kubeconfig or --in-cluster it looks at a real cluster: it recommends, and changes nothing.
+    --kubeconfig or --in-cluster it manages a real cluster. There it only recommends, until the setting
+    `kubernetes.act` lets it do what the modes of the policy allow (docs/install.md). It prints where its page is, and
+    where the token for it is.
     """
     from autopilot.app.commands.run_commands import out
     from autopilot.operate.run import kubernetes_of, run_service, simulation_of
@@ -75,8 +77,7 @@ def cluster(
     from autopilot.app.commands.run_commands import err
     from autopilot.service.cluster_process import serve_cluster
 
-    err.print(f"simulated cluster {scenario} at http://{listen}, speed {speed:g}; Ctrl-C ends it")
-    serve_cluster(scenario, speed, listen, seed)
+    serve_cluster(scenario, speed, listen, seed, say=err.print)
 
 
 @asks

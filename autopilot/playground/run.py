@@ -80,9 +80,9 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
         owners = settings.kubernetes is not None and settings.kubernetes.approve_on_work
         site = capped_site(controller_site(live, kubeconfig, approve_on_work=owners), options.mode)
 
-        def ready(url: str) -> None:
+        def ready(page: str) -> None:
             state = folder if options.state is not None else None
-            for line in what_to_try(stage, live, kubeconfig, token, url, options.mode, state):
+            for line in what_to_try(stage, live, kubeconfig, token, page, options.mode, state):
                 say(line)
 
         run_site(settings, site, ready=ready)
@@ -147,7 +147,7 @@ def what_to_try(
     live: Live,
     kubeconfig: Path,
     token: str,
-    url: str,
+    page: str,
     mode: Mode = Mode.RECOMMEND,
     state: Path | None = None,
 ) -> list[str]:
@@ -175,7 +175,7 @@ def what_to_try(
         *(f"  {line}" for line in MORE[mode]),
         *([f"  export {STATE}={quote(str(state))}"] if state is not None else []),
         "  autopilot recommendations",
-        f"  {url}  (status page)",
+        f"  {page}",
         "metrics of its GPUs, for a Prometheus (http_sd_configs):",
         f"  {live.metrics.url}/sd/exporters",
         f"namespaces: {', '.join(namespaces)}",

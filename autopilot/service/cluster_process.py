@@ -89,8 +89,15 @@ def serve_world(
     }
 
 
-def serve_cluster(scenario: str, speed: float, listen: str, seed: int | None = None, ready: Path | None = None) -> None:
-    """Serve a scenario until SIGTERM or SIGINT. `ready` receives the address once it answers."""
+def serve_cluster(
+    scenario: str,
+    speed: float,
+    listen: str,
+    seed: int | None = None,
+    ready: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Serve a scenario until SIGTERM or SIGINT. `ready` and `say` receive the address once it answers."""
     served, metrics = serve_world(build_world(SimulateOptions(scenario=scenario, seed=seed)), speed)
     listener = Listener(cluster_app(served, metrics), listen, "--listen")
     stop = threading.Event()
@@ -100,6 +107,8 @@ def serve_cluster(scenario: str, speed: float, listen: str, seed: int | None = N
     if ready is not None:
         asked = {"asked_scenario": scenario, "asked_seed": seed}
         write_note(ready, {"url": listener.url, "pid": os.getpid(), **asked, **asdict(served.clock())})
+    if say is not None:
+        say(f"simulated cluster {scenario} at {listener.url}, speed {speed:g}; Ctrl-C ends it")
     while not stop.is_set():
         if served.pace():
             stop.wait(PACE_S)

@@ -126,6 +126,8 @@ def _line(error: Any, source: str, environment: Mapping[str, Any], over: Mapping
     if error["type"] == "missing":
         return f"{source}: {path}: is missing{about}"
     reason = str(error["msg"]).removeprefix("Value error, ")
+    if not path:  # of the tree as a whole
+        return f"{source}: {reason}"
     near = nearest(error["input"], _choices(field))
     return f"{source}: {path}: {shown(error['input'])} is not allowed: {reason}{'; ' + near if near else ''}{about}"
 

@@ -14,6 +14,7 @@ import structlog
 from autopilot.core.model.errors import InputError
 from autopilot.service.settings import Simulation
 from autopilot.service.state_folder import read_note
+from simulator.scenarios.loader import load_scenario
 from simulator.serving.client import ServedClient
 from simulator.serving.wire import ClockReading
 
@@ -56,6 +57,7 @@ def open_cluster(settings: Simulation, note: Path) -> SimulatedCluster:
 
 
 def _start(settings: Simulation, note: Path) -> SimulatedCluster:
+    load_scenario(settings.scenario)  # refused here, before a process starts
     note.unlink(missing_ok=True)
     command = [sys.executable, "-m", "autopilot.service.cluster_process", settings.scenario]
     command += ["--speed", repr(settings.speed), "--listen", settings.listen, "--ready", str(note)]

@@ -6,6 +6,7 @@ left out: its models cost seconds of CPU in a large cluster.
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,11 @@ class Access:
             self.generation += 1
 
 
+def default_files() -> str:
+    """The default kubeconfig, or several in the form of a path list."""
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
 def _configuration(address: Address) -> Any:
     """The official client's configuration. Raises `InputError`."""
     from kubernetes import config
@@ -107,9 +113,15 @@ def _configuration(address: Address) -> Any:
             persist_config=False,
         )
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
-        where = f"--kubeconfig {source}" if source is not None else "the default kubeconfig"
+        if source is None and not any(Path(each).expanduser().is_file() for each in default_files().split(os.pathsep)):
+            raise InputError(
+                f"--kubeconfig: none is given, and there is no file {default_files()}; give --kubeconfig FILE, or set "
+                "KUBECONFIG"
+            ) from error
+        where = f"--kubeconfig {source}" if source is not None else f"the default kubeconfig, {default_files()}"
+        why = str(error).rstrip(".") if isinstance(error, config.ConfigException | OSError) else "it is no kubeconfig"
         raise InputError(
-            f"{where}: it cannot be used: {error}; check it with `kubectl --kubeconfig FILE config view`"
+            f"{where}: it cannot be used: {why}; check it with `kubectl --kubeconfig FILE config view`"
         ) from error
     except Exception as error:  # a file that is no YAML raises an error of the YAML library
         raise InputError(f"--kubeconfig {source}: it is not a kubeconfig: {error}") from error

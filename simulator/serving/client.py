@@ -41,7 +41,10 @@ class ServedClient:
             answer.raise_for_status()
             return ClockReading(**answer.json())
         except (*_FAILURES, TypeError) as error:
-            raise InputError(f"{self.url}: no simulated cluster answers here: {error}; start one first") from error
+            raise InputError(
+                f"{self.url}: no simulated cluster answers here ({type(error).__name__}); start one with `autopilot "
+                "cluster SCENARIO`"
+            ) from error
 
     def now_s(self) -> float:
         """Read the cluster and return the time of its state; without an answer the last known time."""

@@ -80,11 +80,12 @@ def run_replay(path: Path, policy: str | None, json_out: Path | None) -> None:
         sys.exit(1)
 
 
-def run_explain(path: Path, decision: str | None, workload: str | None, at: str | None, json_out: Path | None) -> None:
+def run_explain(
+    path: Path, decision: str | None, workload: str | None, at_s: float | None, json_out: Path | None
+) -> None:
     """Explain a proposal, a tick, or a workload from a journal."""
     from autopilot.app.decisions.answers import explain_from
 
-    at_s = parse_duration_s(at, "--at") if at is not None else None
     check_place(json_out, (path,))
     answer = explain_from(path, decision, workload, at_s)
     if json_out is not None:

@@ -36,12 +36,7 @@ def run_showback(
     target: Path | None,
 ) -> None:
     """Show who used what and what it costs. Exit code 1 where the rows do not add up to capacity x time."""
-    for flag, value, allowed in (("--by", by, tuple(BY)), ("--format", form, FORMATS)):
-        if value not in allowed:
-            near = nearest(value, allowed)
-            raise InputError(f"{flag}: {value!r} is not one of {', '.join(allowed)}{near and '; ' + near}")
-    if form == "parquet" and target is None:
-        raise InputError("--out: a Parquet file needs a name, for example --out showback.parquet")
+    check_words(by, form, target)
     prices = load_prices(prices_file)
     store = open_store(folder)
     begin, end = _moments(store, since, until)
@@ -63,6 +58,16 @@ def run_showback(
             "capacity x time; a segment was changed or removed, or metering has a defect\n"
         )
         sys.exit(1)
+
+
+def check_words(by: str, form: str, target: Path | None) -> None:
+    """Raise `InputError` for words that the command does not know."""
+    for flag, value, allowed in (("--by", by, tuple(BY)), ("--format", form, FORMATS)):
+        if value not in allowed:
+            near = nearest(value, allowed)
+            raise InputError(f"{flag}: {value!r} is not one of {', '.join(allowed)}{near and '; ' + near}")
+    if form == "parquet" and target is None:
+        raise InputError("--out: a Parquet file needs a name, for example --out showback.parquet")
 
 
 def _moments(store: Store, since: str | None, until: str | None) -> tuple[int | None, int | None]:

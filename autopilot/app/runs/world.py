@@ -28,6 +28,11 @@ from simulator.traces.own_columns import parse_columns
 from simulator.world.physics import PHYSICS
 from simulator.world.work import Jobs, jobs_from_trace
 
+DEFAULT = "quickstart"
+DEFAULT_PLAYED = (
+    f"no scenario and no job file is named, so the shipped scenario {DEFAULT} is played; name one with --scenario, or "
+    "your own jobs with --jobs"
+)
 LIMIT_SEED = 1
 """Seed of the declared limits that are generated where a file has none (reference: `easy`)."""
 
@@ -96,7 +101,7 @@ class World:
 
 def build_world(options: SimulateOptions) -> World:
     """The world that `options` ask for. Raises `InputError` naming the flag, file or field."""
-    scenario = load_scenario(options.scenario or "quickstart") if _wants_scenario(options) else None
+    scenario = load_scenario(options.scenario or DEFAULT) if _wants_scenario(options) else None
     seed = options.seed if options.seed is not None else (scenario.seed if scenario else 0)
     spec = changed(parse_cluster(options.cluster) if options.cluster else _cluster_of(scenario), options.changes)
     inventory = build_inventory(spec)
@@ -133,7 +138,12 @@ def build_world(options: SimulateOptions) -> World:
         unusable_by_reason=unusable | dict(services.unusable_by_reason),
         first_unusable=dict(trace.first_unusable) if trace is not None else {},
         services=services,
-        notes=(*(trace.notes if trace is not None else ()), *_queue_notes(spec, tenants), *services.notes),
+        notes=(
+            *((DEFAULT_PLAYED,) if scenario is not None and options.scenario is None else ()),
+            *(trace.notes if trace is not None else ()),
+            *_queue_notes(spec, tenants),
+            *services.notes,
+        ),
         start_s=trace.start_s if trace is not None else None,
         _jobs=jobs,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,15 @@ def call(*arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home of its own, without a kubeconfig."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", "nowhere")
+    (tmp_path / "jobs.csv").write_text("job_id,tenant,submit_s,duration_s,gpus\na,t,0,60,1\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -24,7 +34,42 @@ def call(*arguments: str) -> int:
         (["simulate", "--jiter", "1"], "No such option: --jiter"),
         (["simulate", "--jitter", "abc"], "--jitter: 'abc' is not allowed: input should be a valid number"),
         (["simulate", "--jitter=abc"], "--jitter: 'abc' is not allowed"),
-        (["simulate", "--seed"], "Option '--seed' requires an argument; see `autopilot"),
+        (["simulate", "--seed"], "--seed: takes a value, and nothing follows; write one behind it; see `autopilot sim"),
+        (["compare", "--policy", "--seeds", "3"], "--policy: takes a value, and --seeds follows"),
+        (["explain", "--workload", "--at", "2h"], "--workload: takes a value, and --at follows"),
+        (
+            ["audit", "verify", "--head"],
+            "--head: takes a value, and nothing follows; write one behind it; see `autopilot a",
+        ),
+        (["simulate", "--json", "--seed", "3"], "--json: takes a value, and --seed follows"),
+        (["playground", "--mode", "yolo"], "--mode: 'yolo' is not one of 'recommend', 'approve', 'auto'; see"),
+        (["playground", "--speed", "-5"], "--speed: -5 is not allowed; give virtual seconds per second"),
+        (["playground", "--scenario", "nope"], "scenario 'nope': neither a file nor a shipped scenario"),
+        (["cluster", "nope"], "scenario 'nope': neither a file nor a shipped scenario"),
+        (["cluster", "quickstart", "--speed", "-5"], "--speed: -5 is not allowed; give virtual seconds per second"),
+        (["run", "--simulate", "nope"], "scenario 'nope': neither a file nor a shipped scenario"),
+        (
+            ["run", "--simulate", "quickstart", "--kubeconfig", "x"],
+            "command line: simulation and kubernetes are both set",
+        ),
+        (
+            ["run", "--attach", "http://127.0.0.1:1"],
+            "no simulated cluster answers here (ConnectionError); start one with",
+        ),
+        (
+            ["check"],
+            "--kubeconfig: none is given, and there is no file nowhere; give --kubeconfig FILE, or set KUBECONFIG",
+        ),
+        (["check", "--kubeconfig", "jobs.csv"], "--kubeconfig jobs.csv: it cannot be used: it is no kubeconfig"),
+        (
+            ["pause", "--server", "nope", "--token-file", "jobs.csv"],
+            "--server: 'nope' is no address; write for example",
+        ),
+        (["pause", "--server", "http://127.0.0.1:1"], "--token-file: http://127.0.0.1:1 wants your token"),
+        (["runbook", "--label", "x"], "--label: 'x' is of no alert; name the ALERT as well"),
+        (["explain", "--at", "soon"], "--at: 'soon' is not a duration"),
+        (["showback", "--by", "colour"], "--by: 'colour' is not one of tenant"),
+        (["showback", "--format", "xml"], "--format: 'xml' is not one of table"),
         (["simulate", "extra"], "unexpected extra argument(s) (extra); see `autopilot simulate --help`"),
         (["models", "show"], "Missing argument 'VERSION'; see `autopilot models show --help`"),
         (["models", "sow"], "Did you mean 'show'"),
