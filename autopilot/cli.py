@@ -312,11 +312,11 @@ def without_value(group: Any, given: Sequence[str]) -> str:
             command, path = commands[word], f"{path} {word}"
     kinds = {flag: each for each in command.params for flag in each.opts if flag.startswith("-")}
     kinds |= {flag: each for each in command.params for flag in each.secondary_opts}
-    for flag, after in pairwise([*given, ""]):
-        kind = kinds.get(flag)
+    for flag, after in pairwise([*given, None]):
+        kind = kinds.get(flag or "")
         takes = kind is not None and not kind.is_flag and not (flag == "--json" and isinstance(command, JsonCommand))
-        if takes and (not after or after in kinds):
-            behind = f"and {after} follows" if after else "and nothing follows"
+        if takes and (after is None or after in kinds):
+            behind = f"and {after} follows" if after is not None else "and nothing follows"
             return f"{flag}: takes a value, {behind}; write one behind it; see `{path} --help`"
     return ""
 

@@ -82,7 +82,7 @@ def go_live(
         api = serve(stage.server, host=host, port=port, tls=tls, clock=stage.clock, faults=faults)
     except OSError as error:
         raise InputError(
-            f"--host, --port: cannot listen on {host}:{port}: {error.strerror or error}; give others"
+            f"--host, --port: {host}:{port} cannot be used: {error.strerror or error}; give others"
         ) from error
     app = FastAPI(title="metrics of the playground", docs_url=None, redoc_url=None, openapi_url=None)
     add_exposition(app, lambda read: _at_now(stage, read), {"exporters": stage.exporters, "servers": stage.servers})
