@@ -49,6 +49,7 @@ from autopilot.operate.check_cli import add_check_command
 from autopilot.operate.journal_cli import JOURNAL_COMMANDS, showback
 from autopilot.operate.oncall_cli import add_oncall_commands
 from autopilot.operate.service_cli import add_service_commands
+from autopilot.operate.uninstall.cli import add_uninstall_command
 from autopilot.playground.playground_cli import playground
 from autopilot.printable import printable
 
@@ -105,6 +106,7 @@ app.command()(showback)
 add_oncall_commands(app)
 app.command()(playground)
 add_check_command(app)
+add_uninstall_command(app)
 
 
 @app.command()

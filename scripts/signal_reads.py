@@ -24,6 +24,7 @@ READERS = (
     "autopilot/checkpoint.py",
     "autopilot/contract",
     "autopilot/crds",
+    "autopilot/operate/uninstall",
     "autopilot/playground",
     "autopilot/readiness",
     "autopilot/service/leading",

@@ -411,7 +411,7 @@ TYPES: Mapping[str, type[Object]] = {
 
 def unfit(kind: str, found: Any) -> str:
     """Why an object of a kind cannot be read: field, value and what is wrong; "" where it can be."""
-    return why_unfit(found, TYPES[kind])
+    return why_unfit(found, TYPES.get(kind, Object))
 
 
 def why_unfit(found: Any, type_: type[Part]) -> str:

@@ -1,39 +1,21 @@
-"""What the controller writes on objects of others: annotations by kind. docs/install.md removes them.
+"""Whether a write leaves annotations that `autopilot uninstall` does not remove (`autopilot.contract.marks`).
 
 `tests/unit/actuators/conftest.py` fails a test in which a lever writes another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from actuators.kubernetes.api import Answer, Ref
 from actuators.kubernetes.writing import Decide, Stop, Writer
-from autopilot.contract.annotations import (
-    CHECKPOINT_REQUEST,
-    CORDONED,
-    EFFECT,
-    EPOCH,
-    MIG_GEOMETRY,
-    OFFERED,
-    PLACEMENT,
-    STOPPED,
-)
-from autopilot.contract.scaling import CEILING, FLOOR
+from autopilot.contract.annotations import EPOCH, PLACEMENT
+from autopilot.contract.marks import MARKS
 from autopilot.contract.tree import PREFIX
 
 Obj = dict[str, Any]
-MARKS: Mapping[str, frozenset[str]] = {
-    "Node": frozenset({EFFECT, EPOCH, CORDONED, MIG_GEOMETRY, OFFERED}),
-    "Deployment": frozenset({PREFIX + FLOOR, PREFIX + CEILING, EPOCH}),
-    "StatefulSet": frozenset({PREFIX + FLOOR, PREFIX + CEILING, EPOCH}),
-    "HorizontalPodAutoscaler": frozenset({PREFIX + FLOOR, EPOCH}),
-    "Job": frozenset({EFFECT, EPOCH, STOPPED}),
-    "Workload": frozenset({EFFECT, EPOCH, STOPPED}),
-    "Pod": frozenset({EFFECT, EPOCH, CHECKPOINT_REQUEST}),
-}
 STAYS = {"ConfigMap": frozenset({EPOCH})}
 """The geometries of nodes, which their MIG manager reads on."""
 

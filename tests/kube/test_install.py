@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from autopilot.contract.annotations import CONDEMNED, CONTROLLER, EPOCH, PLACEMENT, STOPPED
+from autopilot.contract.annotations import CONDEMNED, CONTROLLER, EPOCH, MANAGER, PLACEMENT, STOPPED
+from autopilot.contract.marks import MARKS
+from autopilot.contract.scaling import FLOOR, Floor, Way
 from autopilot.contract.tree import PREFIX
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.epoch import ClusterEpoch
@@ -27,7 +29,6 @@ from tests.kits.autoscaler_kit import ROOT as REQUESTS
 from tests.kits.install_kit import PROMETHEUS, Desk, blocks, placed, removal, scraped
 from tests.kits.kueue_kit import JOBS, SPACE
 from tests.kits.lead_kit import NAME as LEASE
-from tests.kits.marks import MARKS
 from tests.kits.mig_kit import GROUP as GPU_OPERATOR
 from tests.kits.mig_kit import OPEN
 from tests.kits.scaling_kit import APPS, HPAS, Scaling
@@ -47,7 +48,8 @@ PATHS = {
     "Workload": f"{SPACE}/workloads",
     "Pod": PODS,
 }
-STOPPED_JOB = '{"uid": "UID", "id": "1/p/w", "reason": "move", "returns": true}'
+FLOORS = {"StatefulSet": Floor("1/s/f", 5, 9e9, Way.SCALE, 2, 5), "Deployment": Floor("1/s/f", 3, 9e9, Way.HPA, 1, 3)}
+STOPPED_BY_US = '{"uid": "UID", "id": "1/p/w", "reason": "move", "returns": true}'
 
 
 @pytest.fixture
@@ -263,18 +265,6 @@ def the_fields_are_in_force(walk: Walk) -> None:
     assert "ValidatingAdmissionPolicy 'gpu-autopilot-fence'" in late
 
 
-GIVEN = {
-    "patch clusterqueue QUEUE": {"QUEUE": "team"},
-    "patch job NAME": {"NAMESPACE": "default", "NAME": "plain", "NUMBER": "0123456789"},
-    "patch workload NAME": {"NAMESPACE": "default", "NAME": "WORKLOAD"},
-    "patch pod NAME": {"NAMESPACE": "default", "NAME": "gated"},
-    "annotate job NAME": {"NAMESPACE": "default", "NAME": "queued"},
-    "uncordon NAME": {"NAME": "n1"},
-    "taint nodes NAME": {"NAME": "n1"},
-}
-"""What a person puts in place of the capital words of a command, by a part of the command."""
-
-
 def written_on(walk: Walk) -> dict[str, str]:
     """Whatever can be applied, and an object of each kind with all that the controller writes; their names."""
     cluster, shell = walk.cluster, walk.desk.shell
@@ -283,7 +273,7 @@ def written_on(walk: Walk) -> dict[str, str]:
     scaling = Scaling(cluster)
     names = {"Deployment": scaling.service(), "StatefulSet": scaling.service(plural="statefulsets"), "Node": "n1"}
     scaling.autoscaler(names["Deployment"])
-    cluster.plain_job("plain", suspend=True)
+    cluster.plain_job("plain")
     cluster.waiting_job("queued", 8, queue="team", gate=CONTROLLER)
     cluster.pod("gated", gates=(CONTROLLER, "example.com/other"))
     names |= {"HorizontalPodAutoscaler": names["Deployment"], "Job": "plain", "Pod": "gated"}
@@ -297,43 +287,76 @@ def written_on(walk: Walk) -> dict[str, str]:
     cluster.ask("POST", REQUESTS, request)
     template = {"spec": {"nodeSelector": {f"{PLACEMENT}0123456789": "true"}}}
     taint = {"key": CONDEMNED, "value": "true", "effect": "NoSchedule"}
+    ours: Obj = {"fieldManager": MANAGER}
+    cluster.ask("PATCH", f"{JOBS}/plain", {"spec": {"suspend": True}}, **ours)
+    cluster.run(5)
     cluster.ask("PATCH", f"{JOBS}/plain", {"spec": {"template": template}})
-    cluster.ask("PATCH", f"{SPACE}/workloads/{names['Workload']}", {"spec": {"active": False}})
+    cluster.ask("PATCH", f"{SPACE}/workloads/{names['Workload']}", {"spec": {"active": False}}, **ours)
+    cluster.ask("PATCH", f"{PATHS['StatefulSet']}/{names['StatefulSet']}", {"spec": {"replicas": 5}}, **ours)
+    cluster.ask("PATCH", f"{HPAS}/{names['Deployment']}", {"spec": {"minReplicas": 3}}, **ours)
     cluster.ask("PATCH", f"{NODES}/n1", {"spec": {"unschedulable": True, "taints": [taint]}})
     for node, gangs in {"n1": ("0123456789", "abcdef0123"), "n2": ("0123456789",)}.items():
         labels = {f"{PLACEMENT}{gang}": "true" for gang in gangs}
         cluster.ask("PATCH", f"{NODES}/{node}", {"metadata": {"labels": labels}})
     assert names.keys() == MARKS.keys() == PATHS.keys()
     for kind, marks in MARKS.items():
-        notes = {mark: STOPPED_JOB if mark == STOPPED else "1" for mark in marks}
+        uid = cluster.ask("GET", f"{PATHS[kind]}/{names[kind]}")["metadata"]["uid"]
+        notes = {mark: STOPPED_BY_US.replace("UID", uid) if mark == STOPPED else "1" for mark in marks}
+        if kind in FLOORS:
+            notes[PREFIX + FLOOR] = FLOORS[kind].text()
         cluster.ask("PATCH", f"{PATHS[kind]}/{names[kind]}", {"metadata": {"annotations": notes}})
     return names
 
 
 def remove(walk: Walk) -> None:
-    """Its commands leave nothing of ours on a cluster with everything that we write and apply."""
+    """Its commands leave nothing of ours on a cluster with everything that we write and apply, but what they name."""
     cluster, desk = walk.cluster, walk.desk
-    first, *rest = removal()
+    first, dry, wet = removal()
     desk.shell(first)
     assert walk.service is not None
+    admin = f" --kubeconfig {cluster.kubeconfig}"
+    status, said = desk.autopilot(f"{wet} --yes{admin}")
+    assert (status, "stop `autopilot run` there" in said) == (2, True), said
     assert walk.service.end() == 0
-    desk.shell("kubectl delete job wide next")  # step 7 is for work that has ended
+    desk.shell("kubectl delete job wide")
     names = written_on(walk)
-    for command in rest:
-        words = next((each for part, each in GIVEN.items() if part in command), {})
-        made = placed(command, {word: name.replace("WORKLOAD", names["Workload"]) for word, name in words.items()})
-        said = desk.shell(made)
-        if command.startswith("kubectl get jobs,workloads"):
-            assert [line.split()[:3] for line in said.splitlines()] == [
-                ["Job", "default", "plain"],
-                ["Workload", "default", names["Workload"]],
-            ]
+    before = desk.shell("kubectl get nodes,jobs,crds,clusterroles -A -o name")
+    status, planned = desk.autopilot(dry + admin)
+    assert (status, before) == (0, desk.shell("kubectl get nodes,jobs,crds,clusterroles -A -o name")), planned
+    status, said = desk.autopilot(f"{wet} --yes{admin}")
+    assert status == 0, said
+    done = [line for line in said.splitlines() if not line.startswith("stays")]
+    planned_too = {tuple(line.split()[:4]) for line in planned.splitlines()}
+    assert {tuple(line.split()[:4]) for line in done} <= planned_too
+    assert len(done) == len(set(done)), "one line for each object"
+    assert done[-1].endswith("ValidatingAdmissionPolicyBinding gpu-autopilot-fence")
+    stays = [line.split()[1:3] for line in said.splitlines() if line.startswith("stays")]
+    assert stays == [["Node", "n1:"], *([["Node", f"{name}:"] for name in placed_nodes(walk)])], said
+    (cure,) = re.findall(r"repaired: (kubectl .*)$", said, re.MULTILINE)
+    desk.shell(cure)
+    desk.shell("kubectl delete job next")
     cluster.run(5)
+    status, said = desk.autopilot(f"{wet} --yes{admin}")
+    assert status == 0, said
     nothing_of_ours_is_left(desk)
     job = cluster.job("plain")["spec"]
     assert (job["suspend"], job["template"]["spec"].get("nodeSelector")) == (False, None)
+    owned = [(HPAS, "Deployment", "minReplicas"), (PATHS["StatefulSet"], "StatefulSet", "replicas")]
+    assert [cluster.ask("GET", f"{path}/{names[kind]}")["spec"][field] for path, kind, field in owned] == [1, 2]
     gates = cluster.ask("GET", "/api/v1/namespaces/default/pods/gated")["spec"]["schedulingGates"]
     assert [each["name"] for each in gates] == ["example.com/other"]
+    assert cluster.ask("GET", f"{SPACE}/workloads/{names['Workload']}")["spec"]["active"] is True
+
+
+def placed_nodes(walk: Walk) -> list[str]:
+    """Nodes with a label that the Job `next` still selects."""
+    selected = walk.cluster.job("next")["spec"]["template"]["spec"].get("nodeSelector") or {}
+    nodes = walk.cluster.ask("GET", NODES)["items"]
+    return [
+        each["metadata"]["name"]
+        for each in nodes
+        if selected.keys() & each["metadata"]["labels"].keys() & {k for k in selected if k.startswith(PLACEMENT)}
+    ]
 
 
 def nothing_of_ours_is_left(desk: Desk) -> None:

@@ -59,18 +59,8 @@ class Removal:
 
     def run(self) -> str:
         """Remove everything; why it is not complete, "" when it is."""
-        steps: tuple[Step, ...] = (
-            ("admission checks of ClusterQueues", "ClusterQueue", QUEUES, {}, _without_check, _path("clusterqueues")),
-            ("gate annotations of Jobs", "Job", f"{BATCH}/jobs", {}, _without_gate, _in(BATCH, "jobs")),
-            ("gate annotations of Workloads", "Workload", WORK, {}, _without_gate, _in(KUEUE, "workloads")),
-            ("scheduling gates of pods", "Pod", "/api/v1/pods", UNBOUND, _ungated, _in("/api/v1", "pods")),
-            ("suspensions of Jobs", "Job", f"{BATCH}/jobs", {}, _resumed, _in(BATCH, "jobs")),
-            ("deactivated Workloads", "Workload", WORK, {}, _reactivated, _in(KUEUE, "workloads")),
-            ("ceilings of Deployments", "Deployment", f"{APPS}/deployments", {}, _raised, _scale_of("deployments")),
-            ("ceilings of StatefulSets", "StatefulSet", f"{APPS}/statefulsets", {}, _raised, _scale_of("statefulsets")),
-        )
         left = ""
-        for step in steps:
+        for step in STEPS:
             try:
                 left = self._remove(*step) or left
             except Stopped as reason:
@@ -87,7 +77,7 @@ class Removal:
         place: Callable[[Obj], str],
     ) -> str:
         left = ""
-        for found in self._all(kind, path, query):
+        for found in self.found(kind, path, query):
             patch = patch_of(found)
             if patch is None:
                 continue
@@ -105,7 +95,7 @@ class Removal:
                 left = f"{what}: {place(found)}: {answer.reason}"  # written meanwhile: the next run reads it again
         return left
 
-    def _all(self, kind: str, path: str, query: Mapping[str, str]) -> Iterator[Obj]:
+    def found(self, kind: str, path: str, query: Mapping[str, str]) -> Iterator[Obj]:
         """The objects of a list, page by page; none of a kind that the cluster does not have.
 
         Where objects are so large that a page is too long, the pages get smaller.
@@ -137,12 +127,14 @@ def _path(plural: str) -> Callable[[Obj], str]:
     return lambda found: f"{KUEUE}/{plural}/{found['metadata']['name']}"
 
 
-def _in(group: str, plural: str) -> Callable[[Obj], str]:
+def in_namespace(group: str, plural: str) -> Callable[[Obj], str]:
+    """The path of an object of a namespace."""
     return lambda found: f"{group}/namespaces/{found['metadata']['namespace']}/{plural}/{found['metadata']['name']}"
 
 
-def _scale_of(plural: str) -> Callable[[Obj], str]:
-    place = _in(APPS, plural)
+def scale_of(plural: str) -> Callable[[Obj], str]:
+    """The path of its scale subresource."""
+    place = in_namespace(APPS, plural)
     return lambda found: f"{place(found)}/scale"
 
 
@@ -205,3 +197,16 @@ def _ours(found: Obj, path: tuple[str, ...]) -> bool:
     """Whether the controller stopped this very object, wants it back, and was the last to write the field."""
     meta = found["metadata"]
     return may_return(annotation(found, STOPPED), meta["uid"]) and only_ours(meta.get("managedFields") or (), path)
+
+
+STEPS: tuple[Step, ...] = (
+    ("admission checks of ClusterQueues", "ClusterQueue", QUEUES, {}, _without_check, _path("clusterqueues")),
+    ("gate annotations of Jobs", "Job", f"{BATCH}/jobs", {}, _without_gate, in_namespace(BATCH, "jobs")),
+    ("gate annotations of Workloads", "Workload", WORK, {}, _without_gate, in_namespace(KUEUE, "workloads")),
+    ("scheduling gates of pods", "Pod", "/api/v1/pods", UNBOUND, _ungated, in_namespace("/api/v1", "pods")),
+    ("suspensions of Jobs", "Job", f"{BATCH}/jobs", {}, _resumed, in_namespace(BATCH, "jobs")),
+    ("deactivated Workloads", "Workload", WORK, {}, _reactivated, in_namespace(KUEUE, "workloads")),
+    ("ceilings of Deployments", "Deployment", f"{APPS}/deployments", {}, _raised, scale_of("deployments")),
+    ("ceilings of StatefulSets", "StatefulSet", f"{APPS}/statefulsets", {}, _raised, scale_of("statefulsets")),
+)
+"""In this order."""

@@ -27,4 +27,4 @@ def _marks_are_named() -> Iterator[None]:
     """Every annotation and label that a lever writes is in the table of those that docs/install.md removes."""
     with recorded() as sent:
         yield
-    assert not unnamed(sent), "add it to tests/kits/marks.py and to `Removing it` in docs/install.md"
+    assert not unnamed(sent), "add it to autopilot/contract/marks.py"

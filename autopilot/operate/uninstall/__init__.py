@@ -1,0 +1,1 @@
+"""`autopilot uninstall`: effects are given back, then everything that the installation created is removed."""
