@@ -52,7 +52,7 @@ def large_desk(folder: Path) -> Desk:
         publisher, inbox, kill, tokens, Record(folder / "audit"), lambda: observation.now_s, lambda: None, answer_s=0.0
     )
     publisher.follow(desk.history.take)
-    published = Published(observation, step.decision, step.memory, policy, step.wake_at_s, time.time(), 0.5)
+    published = Published(observation, step.decision, step.memory, policy, step.wake_at_s, 0.5)
     publisher.publish(published)
     return desk
 

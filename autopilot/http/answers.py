@@ -22,8 +22,20 @@ def stated(answer: Any) -> dict[int | str, dict[str, Any]]:
 # --- the controller ---------------------------------------------------------------------------------
 
 
+class StaleRow(TypedDict):
+    """What is not known as of now. `age_s`: of what was known last; null: it never was, or has no age."""
+
+    what: str
+    age_s: Number
+    why: str
+
+
 class Summary(TypedDict):
-    """The controller in a few fields. Before the first tick `tick` is null and most fields are absent."""
+    """The controller in a few fields. Before the first tick `tick` is null and most fields are absent.
+
+    Ages are seconds of the service's monotonic clock: `age_s` since the last tick ended, `seen_age_s` of the last
+    trusted view of the cluster, `telemetry_age_s` of the newest sample. A tick older than `late_s` is stale.
+    """
 
     tick: int | None
     kill_switch: str | None
@@ -32,6 +44,10 @@ class Summary(TypedDict):
     at: NotRequired[str | None]
     start_s: NotRequired[Number]
     age_s: NotRequired[float]
+    late_s: NotRequired[float]
+    seen_age_s: NotRequired[Number]
+    telemetry_age_s: NotRequired[Number]
+    stale: NotRequired[list[StaleRow]]
     took_s: NotRequired[float]
     leads: NotRequired[bool]
     halted: NotRequired[str | None]
@@ -39,8 +55,8 @@ class Summary(TypedDict):
     paused: NotRequired[str | None]
     policy: NotRequired[str]
     policy_problem: NotRequired[str | None]
-    recommendations: NotRequired[int]
-    approvable: NotRequired[int]
+    recommendations: NotRequired[int | None]
+    approvable: NotRequired[int | None]
     alerts: NotRequired[int]
     collectors_failing: NotRequired[int]
 
@@ -53,7 +69,7 @@ class PolicyInForce(TypedDict):
 
 
 class Measures(TypedDict):
-    """Measures of the fleet: capacity = allocated + free + out of use. `largest_gang_gpus`: -1 if not measured."""
+    """Measures of the fleet: capacity = allocated + free + out of use."""
 
     capacity_gpus: Number
     allocated_gpus: Number
@@ -64,8 +80,8 @@ class Measures(TypedDict):
     real_utilization_ratio: Number
     gap_ratio: Number
     stranded_gpus: Number
-    largest_gang_gpus: int
-    stranded_by_cause: dict[str, Number]
+    largest_gang_gpus: int | None
+    stranded_by_cause: dict[str, Number] | None
     recut_gpus: Number
     out_of_use_gpus: Number
     measured_ratio: Number
@@ -115,13 +131,27 @@ class HeldFor(TypedDict):
 
 
 class SourceHealth(TypedDict):
-    """How the last read of one collector went."""
+    """How the last read of one collector went. `problem`: why it had no data.
+
+    `age_s`: of its newest data, in seconds of the service's monotonic clock.
+    """
 
     name: str
     read_s: Number
     fresh_s: Number
     took_s: Number
     gaps: int
+    problem: str
+    age_s: Number
+
+
+class ListHealth(TypedDict):
+    """The list of one kind of object from one source. `age_s`: of the last complete one; `objects`: null without it."""
+
+    kind: str
+    source: str
+    age_s: Number
+    objects: int | None
     problem: str
 
 
@@ -180,13 +210,15 @@ class ControllerState(TypedDict):
     paused: str | None
     policy: PolicyInForce
     signals: Measures
-    waiting: list[WaitingFor]
-    reservations: list[HeldFor]
+    waiting: list[WaitingFor] | None
+    reservations: list[HeldFor] | None
     notes: list[Remark]
     in_flight: int
     failed_effects: list[FailedAttempt]
     denied_requests: list[DeniedRequest]
     collectors: list[SourceHealth]
+    lists: list[ListHealth]
+    stale: list[StaleRow]
     gaps: list[Missing]
     gaps_in_total: int
     took_s: float

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import time
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
@@ -39,7 +38,6 @@ class Desk:
     answer_s: float = 5.0
     silent_s: float = 60.0  # after this wall time without a tick the service is not ready
     when: When = field(default_factory=When)
-    wall_s: Callable[[], float] = time
     waiting: Callable[[], str] = lambda: ""  # why another controller decides, "" while this one does
     hangs: Callable[[], str] = lambda: ""  # why this process ends itself, "" while it ticks
     rearm: Callable[[], str] | None = None  # ends what the watchdog imposed; why it could not, "" where it did
@@ -62,6 +60,13 @@ class Desk:
                 503, "the controller has not decided yet; ask again in some seconds", {"Retry-After": "2"}
             )
         return published
+
+    def seen(self) -> Published:
+        """The last tick, of which a person asks about an object. Raises 503 where it did not see the cluster."""
+        latest = self.latest()
+        if not latest.sees:
+            raise HTTPException(503, f"the cluster is not seen now: {latest.decision.halted}", {"Retry-After": "2"})
+        return latest
 
     def command(
         self,

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite, isnan
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class History:
     def take(self, published: Published) -> None:
         """Add one tick. A tick of another process, and one without a view of the cluster, adds nothing."""
         observation = published.observation
-        if not published.leads or isnan(observation.signals.capacity_gpus):
+        if not (published.leads and published.sees):
             return
         number, values = int(observation.now_s // BUCKET_S), _values(observation.signals)
         with self._lock:

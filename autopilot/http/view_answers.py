@@ -9,6 +9,19 @@ from typing_extensions import TypedDict
 from autopilot.http.answers import Measures, Number
 
 
+class Aged(TypedDict):
+    """A view of the last tick. Where that tick did not see the cluster, each field about the cluster is null.
+
+    `age_s`: of the last trusted view of the cluster, `telemetry_age_s`: of the newest sample; both in seconds of the
+    service's monotonic clock, so they grow while nothing ticks. null: never.
+    """
+
+    tick: int
+    now_s: float
+    age_s: Number
+    telemetry_age_s: Number
+
+
 class UseRow(TypedDict):
     """Capacity = allocated + free + out of use; the active part, and the gap of one group.
 
@@ -27,7 +40,7 @@ class UseRow(TypedDict):
     allocation_ratio: Number
     hardware_ratio: Number
     real_utilization_ratio: Number
-    workloads: int
+    workloads: int | None
 
 
 class PoolRow(UseRow):
@@ -39,21 +52,19 @@ class PoolRow(UseRow):
 class WorkCounts(TypedDict):
     """Workloads by state."""
 
-    running: int
-    pending: int
+    running: int | None
+    pending: int | None
 
 
-class FleetView(TypedDict):
+class FleetView(Aged):
     """The fleet now, and by pool. `window_s`: the window of the activity."""
 
-    tick: int
-    now_s: float
     window_s: float
     signals: Measures
     fleet: UseRow
-    pools: list[PoolRow]
-    nodes: int
-    gpus: int
+    pools: list[PoolRow] | None
+    nodes: int | None
+    gpus: int | None
     workloads: WorkCounts
     gaps: int
 
@@ -93,13 +104,11 @@ class QueueShare(TypedDict):
     pending_gpus: float
 
 
-class TenantsView(TypedDict):
+class TenantsView(Aged):
     """Every tenant and queue that holds GPUs or waits, and every queue with a guarantee."""
 
-    tick: int
-    now_s: float
-    tenants: list[TenantRow]
-    queues: list[QueueShare]
+    tenants: list[TenantRow] | None
+    queues: list[QueueShare] | None
 
 
 _Named = TypedDict("_Named", {"class": str})  # a keyword cannot be a field of a class
@@ -130,16 +139,14 @@ class ReasonCount(TypedDict):
     workloads: int
 
 
-class QueueView(TypedDict):
+class QueueView(Aged):
     """Work that waits, in the order in which it will be served."""
 
-    tick: int
-    now_s: float
     halted: str | None
-    in_total: int
-    found: int
-    reasons: list[ReasonCount]
-    workloads: list[PendingWorkload]
+    in_total: int | None
+    found: int | None
+    reasons: list[ReasonCount] | None
+    workloads: list[PendingWorkload] | None
 
 
 class WorkloadStory(TypedDict):
@@ -159,38 +166,36 @@ class ProfileRow(TypedDict):
 class NodeColumns(TypedDict):
     """All nodes. `pool` and `model` are places in `pools` and `models`."""
 
-    id: list[str]
-    pool: list[int]
-    model: list[int]
-    gpus: list[int]
-    ready: list[bool]
-    cordoned: list[bool]
-    spot: list[bool]
-    reclaimed: list[bool]
+    id: list[str] | None
+    pool: list[int] | None
+    model: list[int] | None
+    gpus: list[int] | None
+    ready: list[bool] | None
+    cordoned: list[bool] | None
+    spot: list[bool] | None
+    reclaimed: list[bool] | None
 
 
 class GpuColumns(TypedDict):
     """All GPUs, by node in the order of the nodes. `held_milli`: thousandths of each GPU held by workloads."""
 
-    held_milli: list[int]
-    activity_percent: list[int | None]
-    healthy: list[int]
-    mig: list[int]
-    recut: list[int]
+    held_milli: list[int] | None
+    activity_percent: list[int | None] | None
+    healthy: list[int] | None
+    mig: list[int] | None
+    recut: list[int] | None
 
 
-class NodesView(TypedDict):
+class NodesView(Aged):
     """The map. `instances`: GPU, profile, first slice, held (0 or 1)."""
 
-    tick: int
-    now_s: float
     window_s: float
-    pools: list[str]
-    models: list[str]
-    profiles: list[ProfileRow]
+    pools: list[str] | None
+    models: list[str] | None
+    profiles: list[ProfileRow] | None
     nodes: NodeColumns
     gpus: GpuColumns
-    instances: list[tuple[int, int, int, int]]
+    instances: list[tuple[int, int, int, int]] | None
 
 
 class HolderRow(TypedDict):
@@ -309,12 +314,10 @@ class RuntimesRow(TypedDict):
     known_ratio: Number
 
 
-class ForecastsView(TypedDict):
+class ForecastsView(Aged):
     """Forecasts with their bands."""
 
-    tick: int
-    now_s: float
-    services: list[ServiceRow]
-    services_in_total: int
+    services: list[ServiceRow] | None
+    services_in_total: int | None
     mix: MixRow | None
     runtimes: RuntimesRow | None

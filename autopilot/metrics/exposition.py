@@ -10,8 +10,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from math import nan
 from typing import TYPE_CHECKING, Any
 
+from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
@@ -20,17 +22,20 @@ from autopilot.metrics.samples import (
     Labels,
     Moment,
     Samples,
+    ages_at,
     put_ages,
     put_control,
     put_forecasts,
     put_recommendations,
-    sees_the_cluster,
 )
 from autopilot.metrics.table import METRICS
 from autopilot.metrics.tally import Histogram, Tally
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
+
+Shown = tuple[float, Mapping[str, float]]
+"""Ages of the last tick, and of the newest data by collector."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -102,11 +107,12 @@ class Exposition:
         now_s: float,
         *,
         leads: bool = True,
-        collected_s: Mapping[str, float] | None = None,
+        ages: Shown | None = None,
         audit_head: tuple[int, str] | None = None,
         shell: Mapping[str, Mapping[Labels, float]] | None = None,
     ) -> tuple[Samples, Counted]:
-        """The samples at `now_s`. `collected_s`: when each collector last answered, by the shell's record.
+        """The samples at `now_s`. `ages`: of the last tick and of the newest data of each collector, by the clock of
+        the shell; None: by `now_s`.
 
         `shell`: counters of the process beside the ticks, by name. `audit_head`: sequence and digest of the last line
         of the audit log. A process that does not lead shows its own state only: the cluster is that of the leader.
@@ -114,7 +120,8 @@ class Exposition:
         kept, moment, counted = self._prepared() if leads else (None, None, self._counted)
         out = Samples()
         out.values = dict(kept.values) if kept is not None else {}
-        put_ages(out, moment, now_s, collected_s or {})
+        given = ages_at(moment.observation, now_s) if ages is None and moment is not None else ages
+        put_ages(out, moment, *(given or (nan, {})))
         out.put("leader", float(leads))
         out.put("build_info", 1.0, self._version)
         if audit_head is not None:
@@ -128,12 +135,12 @@ class Exposition:
         now_s: float,
         *,
         leads: bool = True,
-        collected_s: Mapping[str, float] | None = None,
+        ages: Shown | None = None,
         audit_head: tuple[int, str] | None = None,
         shell: Mapping[str, Mapping[Labels, float]] | None = None,
     ) -> Iterator[Family]:
         """The metric families at `now_s`, as prometheus-client has them."""
-        samples, counted = self.samples(now_s, leads=leads, collected_s=collected_s, audit_head=audit_head, shell=shell)
+        samples, counted = self.samples(now_s, leads=leads, ages=ages, audit_head=audit_head, shell=shell)
         return families_of([(None, samples, counted)])
 
     def render(
@@ -141,7 +148,7 @@ class Exposition:
         now_s: float,
         *,
         leads: bool = True,
-        collected_s: Mapping[str, float] | None = None,
+        ages: Shown | None = None,
         audit_head: tuple[int, str] | None = None,
         shell: Mapping[str, Mapping[Labels, float]] | None = None,
     ) -> bytes:
@@ -149,7 +156,7 @@ class Exposition:
         from prometheus_client import generate_latest
 
         return generate_latest(
-            _Registry(self.families(now_s, leads=leads, collected_s=collected_s, audit_head=audit_head, shell=shell))
+            _Registry(self.families(now_s, leads=leads, ages=ages, audit_head=audit_head, shell=shell))
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite, isnan
+from math import isfinite
 
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.forecast import REQUESTS
@@ -33,7 +33,7 @@ RELIES_ON_NOTHING = "forecasts relied on"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The last tick. `memory` is that after its decision; `collected_s` is by collector, from the shell."""
+    """The last tick. `memory` is that after its decision."""
 
     observation: Observation
     decision: Decision
@@ -41,7 +41,6 @@ class Moment:
     policy: Policy
     policy_problem: str = ""  # why the source of the policy is not obeyed; "" where it is
     spend_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: last day / mean day
-    collected_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Samples:
@@ -63,11 +62,6 @@ class Samples:
         """One sample for each label value."""
         for label, value in zip(labels, values, strict=True):
             self.put(name, value, label)
-
-
-def sees_the_cluster(observation: Observation) -> bool:
-    """False for a tick that had no trusted view: its snapshot is not evidence of anything."""
-    return not isnan(observation.signals.capacity_gpus)
 
 
 def put_control(out: Samples, moment: Moment) -> None:
@@ -152,27 +146,24 @@ def _median(levels: tuple[float, ...]) -> tuple[int, ...]:
     return (levels.index(0.5),) if 0.5 in levels else ()
 
 
-def put_ages(out: Samples, moment: Moment | None, now_s: float, collected_s: Mapping[str, float]) -> None:
-    """What grows while nothing happens: the age of the last tick and of the data of each collector."""
+def put_ages(out: Samples, moment: Moment | None, tick_s: float, collectors_s: Mapping[str, float]) -> None:
+    """What grows while nothing happens: the age of the last tick, and of the newest data of each collector."""
+    out.column("collector_age_seconds", collectors_s, collectors_s.values())
     if moment is None:
-        out.column("collector_age_seconds", collected_s, (now_s - at_s for at_s in collected_s.values()))
         return
-    observation = moment.observation
-    out.put("tick_age_seconds", now_s - observation.now_s)
-    newest = {**listed_s(observation), **collected_s}
-    out.column("collector_age_seconds", newest, (now_s - at_s for at_s in newest.values()))
-    gaps = dict.fromkeys(newest, 0)
-    for gap in observation.gaps:
+    out.put("tick_age_seconds", tick_s)
+    gaps = dict.fromkeys(collectors_s, 0)
+    for gap in moment.observation.gaps:
         gaps[gap.source] = gaps.get(gap.source, 0) + 1
     out.column("collector_gaps", gaps, (float(count) for count in gaps.values()))
 
 
-def listed_s(observation: Observation) -> dict[str, float]:
-    """When each source that the observation names last delivered."""
+def ages_at(observation: Observation, now_s: float) -> tuple[float, dict[str, float]]:
+    """The ages for `put_ages` by the cluster's clock alone, for time that is virtual."""
     found: dict[str, float] = {}
     for view in observation.views:
         found[view.source] = max(found.get(view.source, view.listed_s), view.listed_s)
     telemetry = observation.snapshot.telemetry
     for source in telemetry.sources:
         found.setdefault(source, telemetry.collected_s)
-    return found
+    return now_s - observation.now_s, {source: now_s - at_s for source, at_s in found.items()}

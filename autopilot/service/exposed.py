@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import nan
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.metrics.exposition import Exposition
@@ -20,16 +20,15 @@ class Exposed:
         publisher: Publisher,
         memory: ControllerMemory | None,
         version: str,
-        clock_s: Callable[[], float],
         record: Record,
         waiting: Callable[[], str] = lambda: "",
     ) -> None:
-        """`memory` is that with which the controller started; `clock_s` is the cluster's clock.
+        """`memory` is that with which the controller started.
 
         `waiting` says why another controller decides, "" while this one does.
         """
         self._waiting = waiting
-        self._publisher, self._clock_s, self._record = publisher, clock_s, record
+        self._publisher, self._record = publisher, record
         self._exposition = Exposition(memory, version)
         self.counts: list[Callable[[], Mapping[str, Mapping[Labels, float]]]] = [record.counts]
         """Counters of parts beside the loop, by metric."""
@@ -49,13 +48,12 @@ class Exposed:
 
     def text(self) -> bytes:
         """The text of a scrape."""
-        latest = self._publisher.latest
-        collectors = latest.collectors if latest is not None else ()
-        collected_s = {each.name: each.fresh_s for each in collectors if isfinite(each.fresh_s)}
+        latest, ages = self._publisher.latest, self._publisher.known.ages()
         leads = not self._waiting() and (latest is None or latest.leads)
         head, shell = self._record.head, dict[str, Mapping[Labels, float]]()
         for each in self.counts:
             shell.update(each())
+        shown = (nan if ages.tick_s is None else ages.tick_s, ages.collectors_s)
         return self._exposition.render(
-            self._clock_s(), leads=leads, collected_s=collected_s, audit_head=(head.sequence, head.digest), shell=shell
+            nan, leads=leads, ages=shown, audit_head=(head.sequence, head.digest), shell=shell
         )

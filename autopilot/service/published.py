@@ -6,9 +6,13 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 
 from autopilot.app.decisions.decision_rows import Fresh, Row
 from autopilot.core.actions import ACTIONS
+from autopilot.core.intake.sight import listed_s, newest_sample_s
+from autopilot.core.intake.signals import sees_the_cluster
+from autopilot.core.intake.silent import newest_of, problem_of
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Beginning, Collector, Recalling
@@ -23,6 +27,9 @@ from autopilot.core.model.records import (
     OutcomeKind,
     Proposal,
 )
+from autopilot.service.known import LastKnown
+
+NEVER = float("nan")
 
 RECENT = 2000
 """Decisions kept for the API; the journal has all."""
@@ -42,11 +49,11 @@ class CollectorHealth:
     """How the last reads of one collector went. Times by the cluster's clock."""
 
     name: str
-    read_s: float = float("nan")  # last read
-    fresh_s: float = float("nan")  # time for which its last answer with content was true
-    took_s: float = float("nan")  # wall time of the last read
+    read_s: float = NEVER  # last read
+    fresh_s: float = NEVER  # time for which its newest data was true
+    took_s: float = NEVER  # wall time of the last read
     gaps: int = 0
-    problem: str = ""  # the first gap of the whole source; "" while it answers
+    problem: str = ""  # why its last read had no data; "" while it answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,6 @@ class Published:
     memory: ControllerMemory
     policy: Policy
     wake_at_s: float
-    ended_wall_s: float  # seconds since 1970
     took_s: float
     stages_s: Mapping[str, float] = field(default_factory=dict)
     collectors: tuple[CollectorHealth, ...] = ()
@@ -89,11 +95,18 @@ class Published:
     spend_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: last whole day / mean day
     leads: bool = True
 
+    @property
+    def sees(self) -> bool:
+        """False for a tick without a trusted view: nothing of the cluster is known at it."""
+        return sees_the_cluster(self.observation)
+
 
 class Publisher:
     """Keeps the latest step and the proposals that were shown. Readers may be in any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: LastKnown | None = None) -> None:
+        """`known`: keeps when things were last known."""
+        self.known = known or LastKnown()
         self._latest: Published | None = None
         self._shown: OrderedDict[str, Proposal] = OrderedDict()
         self._sent: OrderedDict[str, Instruction] = OrderedDict()
@@ -125,6 +138,7 @@ class Publisher:
                 self._recent.extend(self._fresh.of(published.decision))
                 self._take_outcomes(published)
                 self._take_advice(published)
+                self._take_times(published)
             self._sent.update((key, entry.instruction) for key, entry in published.memory.in_flight.items())
             for kept in (self._shown, self._sent, self._failed_of):
                 while len(kept) > REMEMBERED:
@@ -157,6 +171,17 @@ class Publisher:
             gone = each.note.about == About.WORKLOAD and each.note.subject not in here
             if gone or not each.at_s <= now_s < each.at_s + STANDS_S[each.note.code]:
                 del self._advice[key]
+
+    def _take_times(self, published: Published) -> None:
+        """Keep when the cluster, its lists and the data of the collectors were last known."""
+        observation, records = published.observation, published.memory.views
+        self.known.tick(
+            observation.now_s,
+            listed_s(observation) if published.sees else NEVER,
+            newest_sample_s(observation) if published.sees else NEVER,
+            {key: record.listed_s for key, record in records.items()},
+            [(each.name, each.fresh_s) for each in published.collectors],
+        )
 
     def advice(self) -> list[Advice]:
         """What is left to a person now, newest first."""
@@ -234,10 +259,9 @@ class WatchedCollector:
         except Exception as error:
             self._keep(now_s, self.health.fresh_s, began_s, 1, f"{type(error).__name__}: {error}")
             raise
-        content = any(part is not None for part in (batch.inventory, batch.work, batch.telemetry))
-        whole = next((gap.reason for gap in batch.gaps if not gap.object_id and not gap.signal), "")
-        fresh_s = batch.collected_s if content else self.health.fresh_s
-        self._keep(now_s, fresh_s, began_s, len(batch.gaps), whole)
+        newest_s = newest_of(batch)
+        fresh_s = self.health.fresh_s if isnan(newest_s) else newest_s
+        self._keep(now_s, fresh_s, began_s, len(batch.gaps), problem_of(batch))
         return batch
 
     def _keep(self, now_s: float, fresh_s: float, began_s: float, gaps: int, problem: str) -> None:

@@ -101,7 +101,6 @@ class Ticks:
             memory=step.memory,
             policy=self._policy.current(),
             wake_at_s=self.controller.wake_at_s,
-            ended_wall_s=time.time(),
             took_s=took_s,
             stages_s=dict(self._watch.stages_s),
             collectors=(*(each.health for each in self.collectors), *(health() for health in self.health_of)),

@@ -34,6 +34,7 @@ from autopilot.service.consents import Consents
 from autopilot.service.exposed import Exposed
 from autopilot.service.inbox import CommandInbox, SqliteInbox
 from autopilot.service.kill_switch import KillSwitch
+from autopilot.service.known import LastKnown
 from autopilot.service.leadership import FileLeadership, Led
 from autopilot.service.leading.leadership import FencedActuator, FencedFollower
 from autopilot.service.leading.restraint import RestrainedPolicy, leader_lines, restrained
@@ -132,8 +133,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
     policy = restrained(settings.kubernetes, site.api, site.policy(written))
     with ExitStack() as opened:
         kept = _open(settings, places, site, policy, opened)
-        watch, publisher = Stopwatch(), Publisher()
-        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), site.last_now_s, kept.record, kept.waiting)
+        watch, publisher = Stopwatch(), Publisher(LastKnown(site.speed, _period_s(settings, site)))
+        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), kept.record, kept.waiting)
         ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
         sources = (site.collector, *_telemetry(settings, site))
         for each in sources[1:]:
@@ -219,13 +220,22 @@ def _meter(settings: Settings, places: Places, site: Site, sources: Sequence[Col
     return meter
 
 
+def _least_s(settings: Settings, site: Site) -> float:
+    return settings.loop.least_s if settings.loop.least_s is not None else site.least_s
+
+
+def _period_s(settings: Settings, site: Site) -> float:
+    """Most wall time between two ticks."""
+    return max(settings.loop.interval_s / site.speed, _least_s(settings, site))
+
+
 def _loop(settings: Settings, site: Site, controller: Controller, ticks: Ticks, kept: _Kept) -> Loop:
     loop = Loop(
         controller,
         site.now_s,
         ticks.after_tick,
         interval_s=settings.loop.interval_s,
-        least_s=settings.loop.least_s if settings.loop.least_s is not None else site.least_s,
+        least_s=_least_s(settings, site),
         speed=site.speed,
         still=site.still,
     )

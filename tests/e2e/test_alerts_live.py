@@ -46,7 +46,7 @@ def frames(tmp_path: Path) -> list[bytes]:
 
 def text_of(exposition: Exposition, now_s: float) -> bytes:
     """One scrape."""
-    return exposition.render(now_s, collected_s={"simulated-cluster": now_s})
+    return exposition.render(now_s, ages=(0.0, {"simulated-cluster": 0.0}))
 
 
 class Player:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,11 +13,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from autopilot.core.intake.assemble import assemble
+from autopilot.core.intake.signals import UNMEASURED
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import CommandKind, Observation
 from autopilot.http.app import service_app
 from autopilot.http.desk import Desk
+from autopilot.service.known import LastKnown
 from autopilot.service.listeners import Listener
 from autopilot.service.published import Published
 from autopilot.service.settings import Role
@@ -47,7 +50,7 @@ def a_world(now_s: float = 600.0, *, waiting: int = 12) -> Observation:
 def tick(number: int, observation: Observation) -> Published:
     """A tick with its number, that ended just now."""
     made = published(replace(observation, tick=number), POLICY)
-    return replace(made, decision=replace(made.decision, tick=number), ended_wall_s=time.time())
+    return replace(made, decision=replace(made.decision, tick=number))
 
 
 @contextmanager
@@ -151,14 +154,33 @@ def test_stale_lost_and_signed_out_are_said(browser: Browser, desk: Desk) -> Non
     """An old tick, a session that ended, and a service that went away, each with what to do."""
     with served(desk) as listener, page_of(browser, allowed=(*LOST, "401")) as page:
         sign_in(page, listener.url, TOKENS[Role.VIEWER])
-        desk.publisher.publish(replace(tick(30, a_world(800.0)), ended_wall_s=time.time() - 40.0))
-        page.get_by_text("Stale: the last tick was 4").wait_for()
+        desk.publisher.known = LastKnown(period_s=1.0)
+        desk.publisher.publish(tick(30, a_world(800.0)))
+        page.get_by_text("Stale: the last tick, 2 s ago").wait_for()
+        expect(page.locator("#status .pill")).to_have_text("Stale")
         desk.sessions.end(page.context.cookies()[0]["value"])
         page.get_by_text("The session has ended").wait_for()
         sign_in(page, listener.url, TOKENS[Role.VIEWER])
         desk.publisher.close()
         listener.close()
         page.get_by_text("The connection to the service is lost").wait_for()
+
+
+def test_what_is_not_known_is_a_dash_with_its_age(browser: Browser, desk: Desk) -> None:
+    """After a tick without a view of the cluster no view has a figure of it, and each says when it was last seen."""
+    blind = replace(world("1x4"), snapshot=assemble((), 900.0)[0], signals=UNMEASURED, now_s=900.0)
+    with served(desk) as listener, page_of(browser) as page:
+        sign_in(page, listener.url, TOKENS[Role.VIEWER])
+        desk.publisher.publish(tick(31, blind))
+        expect(page.locator("#status .pill")).to_have_text("Stale")
+        page.get_by_text("Stale: the cluster, ").wait_for()
+        for view in ("fleet", "queue", "tenants", "nodes", "forecasts"):
+            go(page, listener.url, view)
+            page.locator("[data-key=unseen]", has_text=re.compile(r"last seen \d+ s ago")).wait_for()
+        go(page, listener.url, "fleet")
+        facts = page.locator("dl.facts .value")
+        assert set(facts.all_inner_texts()) == {"–"}
+        assert "last seen" in page.locator("[data-key=fact-Capacity]").inner_text()
 
 
 def test_a_viewer_sees_and_does_not_decide(browser: Browser, desk: Desk) -> None:

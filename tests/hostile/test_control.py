@@ -91,7 +91,7 @@ def latest() -> Published:
     """A tick of a leader in which nothing waits."""
     seen = observe(snapshot("1x4", []), 100.0)
     step = decide(seen, AUTO, replace(ControllerMemory(), fence=7))
-    return Published(seen, step.decision, step.memory, AUTO, step.wake_at_s, 0.0, 0.0)
+    return Published(seen, step.decision, step.memory, AUTO, step.wake_at_s, 0.0)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ class ApprovingRun(MortalRun):
         """Publish the tick, and let the keeper look at it."""
         super()._decided(observation, decision)
         now_s, memory = self.stage.clock.now_s(), self.controller.memory
-        self._publisher.publish(Published(observation, decision, memory, self._policy, now_s, time.time(), 0.0))
+        self._publisher.publish(Published(observation, decision, memory, self._policy, now_s, 0.0))
         wait_delivered(self.stage, self._listing)
         self._keeper.look()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -51,9 +50,7 @@ def published(observation: Observation, policy: Policy = AUTO) -> Published:
     """A tick on `observation` that ended just now."""
     step = decide(observation, policy, replace(ControllerMemory(), fence=1))
     health = CollectorHealth("dcgm", observation.now_s, observation.now_s, 0.1)
-    return Published(
-        observation, step.decision, step.memory, policy, step.wake_at_s, time.time(), 0.1, collectors=(health,)
-    )
+    return Published(observation, step.decision, step.memory, policy, step.wake_at_s, 0.1, collectors=(health,))
 
 
 def desk_over(folder: Path, *ticks: Published) -> Desk:

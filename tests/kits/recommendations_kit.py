@@ -111,7 +111,7 @@ class Desk:
         step = decide(seen, self.policy, self.memory)
         self.memory = step.memory
         decision = replace(step.decision, halted=halted) if halted else step.decision
-        self.publisher.publish(Published(seen, decision, step.memory, self.policy, step.wake_at_s, 0.0, 0.0))
+        self.publisher.publish(Published(seen, decision, step.memory, self.policy, step.wake_at_s, 0.0))
         self.look()
         return commands
 

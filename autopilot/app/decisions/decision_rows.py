@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.app.when import When, when_of
+from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.records import Decision, Evidence, Note, Observation, Proposal, Verdict, Victim
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes
@@ -178,7 +179,10 @@ def tick_document(decision: Decision, when: When) -> dict[str, Any]:
 
 def signals_document(observation: Observation) -> dict[str, Any]:
     """Measures of one snapshot; null: not measured."""
-    plain = asdict(observation.signals) | {"stranded_by_cause": dict(observation.signals.stranded_by_cause)}
+    found = observation.signals
+    plain = asdict(found)
+    plain["stranded_by_cause"] = dict(found.stranded_by_cause) if sees_the_cluster(observation) else None
+    plain["largest_gang_gpus"] = found.largest_gang_gpus if found.largest_gang_gpus >= 0 else None
     return {name: known(value) if isinstance(value, float) else value for name, value in plain.items()}
 
 

@@ -67,6 +67,13 @@ def listed_s(observation: Observation) -> float:
     return observation.now_s - max(snapshot.inventory_age_s, snapshot.work_age_s)
 
 
+def newest_sample_s(observation: Observation) -> float:
+    """The time of the newest sample of telemetry; NaN where there is none."""
+    ages_s = observation.snapshot.telemetry.age_s
+    known = np.isfinite(ages_s)
+    return observation.now_s - float(ages_s[known].min()) if known.any() else float("nan")
+
+
 def fresh_samples(age_s: F32, limit_s: float, skew_s: float) -> Bools:
     """Whether the newest sample of each entity is neither stale nor dated in the future. Without a sample it is not.
 

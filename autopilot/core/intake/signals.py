@@ -7,10 +7,12 @@ any measurement. No decision reads them.
 
 from __future__ import annotations
 
+from math import isnan
+
 import numpy as np
 
 from autopilot.core.fragmentation.measure import largest_gang, stranded_pending
-from autopilot.core.model.records import Signals
+from autopilot.core.model.records import Observation, Signals
 from autopilot.core.model.snapshot import ClusterSnapshot, Recut, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.placement.whatif import WhatIf
@@ -21,7 +23,12 @@ ACTIVITY_WINDOW_S = 300.0
 
 NAN = float("nan")
 UNMEASURED = Signals(NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, -1, (), NAN)
-"""Measures of a tick without any data."""
+"""Measures of a tick without a trusted view of the cluster."""
+
+
+def sees_the_cluster(observation: Observation) -> bool:
+    """False for a tick without a trusted view: its snapshot is evidence of nothing, and no face shows it."""
+    return not isnan(observation.signals.capacity_gpus)
 
 
 def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:

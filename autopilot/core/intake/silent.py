@@ -10,6 +10,10 @@ import numpy as np
 
 from autopilot.core.model.records import Batch, Gap
 
+NO_AGES = np.zeros(0, np.float32)
+
+NOTHING = "it returned no data and no reason: check its settings"
+
 NEAREST = 3
 """Names that a message has."""
 
@@ -26,12 +30,29 @@ def yields(batch: Batch) -> bool:
     )
 
 
+def newest_of(batch: Batch) -> float:
+    """The time for which the newest data of a batch was true; NaN where it has none."""
+    if batch.inventory is not None or batch.work is not None:
+        return batch.collected_s
+    ages_s = np.concatenate([each.age_s for each in (batch.telemetry, batch.services) if each is not None] or [NO_AGES])
+    known = ages_s[np.isfinite(ages_s)]
+    return batch.collected_s - float(known.min()) if len(known) else float("nan")
+
+
+def problem_of(batch: Batch) -> str:
+    """Why a batch has no part; "" where it has one."""
+    parts = (batch.inventory, batch.work, batch.telemetry, batch.errors, batch.services)
+    if any(each is not None for each in parts):
+        return ""
+    whole = sorted(batch.gaps, key=lambda gap: bool(gap.object_id or gap.signal))
+    return whole[0].reason if whole else NOTHING
+
+
 def or_gap(batch: Batch) -> Batch:
     """The batch, with a gap if it has neither data nor a gap."""
     if batch.gaps or yields(batch):
         return batch
-    reason = "it returned no data and no reason: check its settings"
-    return replace(batch, gaps=(Gap(batch.source, "", "", reason),))
+    return replace(batch, gaps=(Gap(batch.source, "", "", NOTHING),))
 
 
 def nearest(names: Iterable[str], parts: Sequence[str]) -> list[str]:

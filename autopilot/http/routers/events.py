@@ -17,6 +17,7 @@ from autopilot.explain.proposals import Answer, answer_of
 from autopilot.http.answers import Summary, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked, Desk
+from autopilot.http.known import stale
 from autopilot.http.sessions import COOKIE
 from autopilot.service.published import Published
 
@@ -90,13 +91,18 @@ def summary_of(desk: Desk) -> dict[str, Any]:
     if latest is None:
         return {"tick": None, **shared}
     decision, memory = latest.decision, latest.memory
-    answers = [answer_of(each, decision.halted) for each in decision.plan.proposals]
+    known, answers = desk.publisher.known, [answer_of(each, decision.halted) for each in decision.plan.proposals]
+    ages = known.ages()
     return {
         "tick": decision.tick,
         "now_s": decision.now_s,
         "at": desk.when.stamp(decision.now_s),
         "start_s": desk.when.start_s,
-        "age_s": max(desk.wall_s() - latest.ended_wall_s, 0.0),
+        "age_s": ages.tick_s,
+        "late_s": known.late_s(latest.took_s),
+        "seen_age_s": ages.cluster_s,
+        "telemetry_age_s": ages.telemetry_s,
+        "stale": list(stale(latest, known)),
         "took_s": latest.took_s,
         "leads": latest.leads,
         "halted": decision.halted or None,
@@ -104,8 +110,8 @@ def summary_of(desk: Desk) -> dict[str, Any]:
         "paused": memory.paused_reason or None,
         "policy": latest.policy.name,
         "policy_problem": latest.policy_problem or None,
-        "recommendations": sum(each in OPEN for each in answers),
-        "approvable": sum(each == Answer.NEEDS_APPROVAL for each in answers),
+        "recommendations": sum(each in OPEN for each in answers) if latest.sees else None,
+        "approvable": sum(each == Answer.NEEDS_APPROVAL for each in answers) if latest.sees else None,
         "alerts": desk.follower.waiting if desk.follower is not None else 0,
         "collectors_failing": sum(bool(each.problem) for each in latest.collectors),
         **shared,

@@ -9,11 +9,13 @@ from fastapi import APIRouter, Query, Response
 
 from autopilot.app.decisions.decision_rows import signals_document
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
+from autopilot.core.model.records import Observation
 from autopilot.core.usage.rollup import ROOM, Rollup, ratios, rollups
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.documents import json_answer
+from autopilot.http.known import aged, seen_or_blank
 from autopilot.http.view_answers import FleetView, HistoryView
 from autopilot.service.published import Published
 
@@ -23,7 +25,7 @@ router = APIRouter(prefix="/api/v1", tags=["fleet"])
 @router.get("/fleet", responses=stated(FleetView))
 def fleet(desk: Asked, _caller: Viewer) -> Response:
     """Capacity, what is handed out, what is active, and the gap; of the fleet and of each pool. null: not measured."""
-    return json_answer(desk.documents.body("fleet", desk.latest(), _fleet))
+    return json_answer(aged(desk.documents.body("fleet", desk.latest(), _fleet), desk.publisher.known))
 
 
 @router.get("/history", responses=stated(HistoryView))
@@ -57,14 +59,16 @@ def use_rows(found: Rollup, count: int) -> list[dict[str, Any]]:
 
 
 def _fleet(latest: Published) -> dict[str, Any]:
-    observation = latest.observation
+    given = {"window_s": ACTIVITY_WINDOW_S, "gaps": len(latest.observation.gaps)}
+    found = seen_or_blank(latest, FleetView, lambda: _seen(latest.observation), **given)
+    return found | {"fleet": found["fleet"] | {"name": "fleet"}}
+
+
+def _seen(observation: Observation) -> dict[str, Any]:
     snapshot, levels = observation.snapshot, rollups(observation.snapshot)
     pools = use_rows(levels["pool"], len(levels["pool"].names) - 1)
     nodes = np.bincount(snapshot.nodes.pool, minlength=len(pools)) if len(snapshot.nodes.pool) else np.zeros(len(pools))
     return {
-        "tick": latest.decision.tick,
-        "now_s": observation.now_s,
-        "window_s": ACTIVITY_WINDOW_S,
         "signals": signals_document(observation),
         "fleet": use_rows(levels["fleet"], 1)[0],
         "pools": [row | {"nodes": int(count)} for row, count in zip(pools, nodes.tolist(), strict=True)],
@@ -74,5 +78,4 @@ def _fleet(latest: Published) -> dict[str, Any]:
             "running": int(levels["fleet"].workloads[0]),
             "pending": int((snapshot.workloads.state == 0).sum()),
         },
-        "gaps": len(observation.gaps),
     }

@@ -15,6 +15,7 @@ from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked, Desk
 from autopilot.http.documents import json_answer
+from autopilot.http.known import aged, seen_or_blank
 from autopilot.http.view_answers import ForecastsView
 from autopilot.service.published import Published
 
@@ -27,10 +28,15 @@ MOST_SERVICES = 200
 @router.get("/forecasts", responses=stated(ForecastsView))
 def forecasts(desk: Asked, _caller: Viewer) -> Response:
     """Each service with its objective, demand forecast and past rate; the expected mix; run times. null: unknown."""
-    return json_answer(desk.documents.body("forecasts", desk.latest(), lambda latest: _forecasts(desk, latest)))
+    body = desk.documents.body("forecasts", desk.latest(), lambda latest: _forecasts(desk, latest))
+    return json_answer(aged(body, desk.publisher.known))
 
 
 def _forecasts(desk: Desk, latest: Published) -> dict[str, Any]:
+    return seen_or_blank(latest, ForecastsView, lambda: _seen(desk, latest))
+
+
+def _seen(desk: Desk, latest: Published) -> dict[str, Any]:
     observation = latest.observation
     given, table = observation.forecasts, observation.snapshot.services
     runtimes, jobs = given.runtimes, observation.snapshot.workloads.service < 0
@@ -39,8 +45,6 @@ def _forecasts(desk: Desk, latest: Published) -> dict[str, Any]:
     if runtimes is not None and len(runtimes.known) == len(jobs) and jobs.any():
         known = float(runtimes.known[jobs].mean())
     return {
-        "tick": latest.decision.tick,
-        "now_s": observation.now_s,
         "services": [
             _service(desk, latest, row, promised[:, row], missed[row])
             for row in range(min(len(table.id), MOST_SERVICES))

@@ -30,8 +30,8 @@ async def readyz(desk: Asked, response: Response) -> dict[str, str]:
     if latest is None:
         response.status_code = 503
         return {"status": "no tick yet"}
-    silent_s = desk.wall_s() - latest.ended_wall_s
-    if silent_s > desk.silent_s:
+    silent_s = desk.publisher.known.ages().tick_s
+    if silent_s is not None and silent_s > desk.silent_s:
         response.status_code = 503
         return {"status": f"no tick for {silent_s:.0f} s"}
     return {"status": "ok" if latest.leads else "stands by: another controller leads"}

@@ -16,6 +16,7 @@ from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.documents import json_answer
+from autopilot.http.known import aged, seen_or_blank
 from autopilot.http.view_answers import NodesView, NodeView
 from autopilot.service.published import Published
 
@@ -25,13 +26,13 @@ router = APIRouter(prefix="/api/v1", tags=["nodes"])
 @router.get("/nodes", responses=stated(NodesView))
 def nodes(desk: Asked, _caller: Viewer) -> Response:
     """All nodes and GPUs in columns, and the MIG instances in rows [gpu, profile, first slice, held]."""
-    return json_answer(desk.documents.body("nodes", desk.latest(), _nodes))
+    return json_answer(aged(desk.documents.body("nodes", desk.latest(), _nodes), desk.publisher.known))
 
 
 @router.get("/nodes/{node_id:path}", responses=stated(NodeView))
 def node(desk: Asked, _caller: Viewer, node_id: Annotated[str, Path(max_length=500)]) -> Response:
     """One node with its GPUs, what runs on each, and its instances."""
-    latest = desk.latest()
+    latest = desk.seen()
     found = np.flatnonzero(latest.observation.snapshot.nodes.id == node_id)
     if not len(found):
         raise HTTPException(404, f"{node_id}: no such node now")
@@ -61,14 +62,15 @@ def held_milli(snapshot: ClusterSnapshot) -> tuple[F64, Bools]:
 
 def _nodes(latest: Published) -> dict[str, Any]:
     snapshot = latest.observation.snapshot
+    return seen_or_blank(latest, NodesView, lambda: _map(snapshot), window_s=ACTIVITY_WINDOW_S)
+
+
+def _map(snapshot: ClusterSnapshot) -> dict[str, Any]:
     table, gpus, cut = snapshot.nodes, snapshot.gpus, snapshot.instances
     held, taken = held_milli(snapshot)
     percent = np.rint(100.0 * activity_of(snapshot))
     slices = [profile_slices(name) for name in snapshot.names.profiles]
     return {
-        "tick": latest.decision.tick,
-        "now_s": latest.observation.now_s,
-        "window_s": ACTIVITY_WINDOW_S,
         "pools": snapshot.names.pools,
         "models": snapshot.names.gpu_models,
         "profiles": [

@@ -13,7 +13,8 @@ from autopilot.explain.story.telling import tell
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
-from autopilot.http.documents import json_answer
+from autopilot.http.documents import encode, json_answer
+from autopilot.http.known import aged, seen_or_blank
 from autopilot.http.view_answers import QueueView, WorkloadStory
 from autopilot.service.published import Published
 
@@ -29,32 +30,32 @@ def queue(
 ) -> Response:
     """Pending workloads with why each waits: work with a proposal first, then the order of service."""
     latest = desk.latest()
-    wanted = find.casefold()
-    rows = [
-        row
-        for row in _rows(latest)
-        if not wanted or any(wanted in str(row[name]).casefold() for name in ("id", "tenant", "queue", "code", "words"))
-    ]
-    return json_answer(
-        {
-            "tick": latest.decision.tick,
-            "now_s": latest.observation.now_s,
-            "halted": latest.decision.halted or None,
-            "in_total": int((latest.observation.snapshot.workloads.state == State.PENDING).sum()),
-            "found": len(rows),
-            "reasons": _reasons(latest),
-            "workloads": rows[:limit],
-        }
-    )
+    halted = latest.decision.halted or None
+    found = seen_or_blank(latest, QueueView, lambda: _seen(latest, limit, find.casefold()), halted=halted)
+    return json_answer(aged(encode(found), desk.publisher.known))
 
 
 @router.get("/workloads/{workload_id:path}", responses=stated(WorkloadStory))
 def workload(desk: Asked, _caller: Viewer, workload_id: Annotated[str, Path(max_length=500)]) -> dict[str, Any]:
     """What happens to one workload and why, in words."""
-    latest = desk.latest()
+    latest = desk.seen()
     if workload_id not in latest.observation.snapshot.workloads.id.tolist():
         raise HTTPException(404, f"{workload_id}: no such workload now; `autopilot explain` reads the journal")
     return {"id": workload_id, "lines": tell(workload_id, latest.observation, latest.decision)}
+
+
+def _seen(latest: Published, limit: int, wanted: str) -> dict[str, Any]:
+    rows = [
+        row
+        for row in _rows(latest)
+        if not wanted or any(wanted in str(row[name]).casefold() for name in ("id", "tenant", "queue", "code", "words"))
+    ]
+    return {
+        "in_total": int((latest.observation.snapshot.workloads.state == State.PENDING).sum()),
+        "found": len(rows),
+        "reasons": _reasons(latest),
+        "workloads": rows[:limit],
+    }
 
 
 def _reasons(latest: Published) -> list[dict[str, Any]]:

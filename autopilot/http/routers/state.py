@@ -8,10 +8,12 @@ from typing import Any
 from fastapi import APIRouter
 
 from autopilot.app.decisions.decision_rows import known, signals_document, tick_document
+from autopilot.core.intake.sight import key_of
 from autopilot.core.model.records import Cause
 from autopilot.http.answers import ControllerState, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
+from autopilot.http.known import stale
 
 router = APIRouter(prefix="/api/v1", tags=["state"])
 
@@ -23,7 +25,7 @@ def state(desk: Asked, caller: Viewer) -> dict[str, Any]:
     """What the controller knows, whether it may act, and how its sources answer."""
     latest = desk.latest()
     memory, observation = latest.memory, latest.observation
-    tick = tick_document(latest.decision, desk.when)
+    tick, ages = tick_document(latest.decision, desk.when), desk.publisher.known.ages()
     return {
         "tick": latest.decision.tick,
         "now_s": observation.now_s,
@@ -35,8 +37,8 @@ def state(desk: Asked, caller: Viewer) -> dict[str, Any]:
         "paused": memory.paused_reason or None,
         "policy": {"name": latest.policy.name, "problem": latest.policy_problem or None},
         "signals": signals_document(observation),
-        "waiting": tick["waiting"],
-        "reservations": tick["reservations"],
+        "waiting": tick["waiting"] if latest.sees else None,
+        "reservations": tick["reservations"] if latest.sees else None,
         "notes": tick["notes"],
         "in_flight": len(memory.in_flight),
         "failed_effects": [
@@ -57,8 +59,20 @@ def state(desk: Asked, caller: Viewer) -> dict[str, Any]:
         "denied_requests": [{"at": desk.when.stamp(each.at_s), **asdict(each)} for each in list(desk.record.by_role)],
         "collectors": [
             {key: known(value) if isinstance(value, float) else value for key, value in asdict(each).items()}
+            | {"age_s": ages.collectors_s.get(each.name)}
             for each in latest.collectors
         ],
+        "lists": [
+            {
+                "kind": each.kind,
+                "source": each.source,
+                "age_s": ages.views_s.get(key_of(each)),
+                "objects": each.count if each.complete else None,
+                "problem": "" if each.complete else each.reason or "it is not complete",
+            }
+            for each in observation.views
+        ],
+        "stale": list(stale(latest, desk.publisher.known)),
         "gaps": [asdict(gap) for gap in observation.gaps[:MOST_GAPS]],
         "gaps_in_total": len(observation.gaps),
         "took_s": latest.took_s,

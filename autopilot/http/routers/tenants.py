@@ -15,6 +15,7 @@ from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.documents import json_answer
+from autopilot.http.known import aged, seen_or_blank
 from autopilot.http.routers.fleet import use_rows
 from autopilot.http.view_answers import TenantsView
 from autopilot.service.published import Published
@@ -25,10 +26,14 @@ router = APIRouter(prefix="/api/v1", tags=["tenants"])
 @router.get("/tenants", responses=stated(TenantsView))
 def tenants(desk: Asked, _caller: Viewer) -> Response:
     """Every tenant and queue that holds GPUs or waits, and every queue with a guarantee. null: not measured."""
-    return json_answer(desk.documents.body("tenants", desk.latest(), _tenants))
+    return json_answer(aged(desk.documents.body("tenants", desk.latest(), _tenants), desk.publisher.known))
 
 
 def _tenants(latest: Published) -> dict[str, Any]:
+    return seen_or_blank(latest, TenantsView, lambda: _seen(latest))
+
+
+def _seen(latest: Published) -> dict[str, Any]:
     observation = latest.observation
     snapshot, levels = observation.snapshot, rollups(observation.snapshot)
     work, count = snapshot.workloads, len(snapshot.names.tenants)
@@ -55,8 +60,6 @@ def _tenants(latest: Published) -> dict[str, Any]:
     queues, use = snapshot.queues, use_rows(held, len(held.names) - 1)
     in_queue = _by(work.queue[pending], gpus, len(queues.id))
     return {
-        "tick": latest.decision.tick,
-        "now_s": observation.now_s,
         "tenants": [row for row in rows if row["held_gpus"] or row["pending_workloads"]],
         "queues": [
             {

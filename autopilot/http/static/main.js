@@ -1,7 +1,7 @@
 // Starts the page: session, stream of ticks, and the view that the address names.
 import { h, show } from "./dom.js";
 import { listen, restore, session, signOut, whenSignedOut } from "./api.js";
-import { draw as drawStatus, say, state, take } from "./status.js";
+import { draw as drawStatus, say, stale, state, take } from "./status.js";
 import { forget } from "./charts.js";
 import { drawSignIn } from "./signin.js";
 import { alerts } from "./views/alerts.js";
@@ -165,7 +165,10 @@ main.addEventListener("toggle", (event) => view && view.toggled && view.toggled(
 main.addEventListener("input", (event) => { if (view && view.input) view.input(event.target, main, refresh); });
 addEventListener("hashchange", () => session.signedIn && open());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) later(); });
-setInterval(drawStatus, 1000);
+setInterval(() => {
+  drawStatus();
+  if (view && view.ready && !busy && !document.hidden && (view.ages || stale())) view.draw(main); // ages that it shows grow
+}, 1000);
 whenSignedOut(() => signedOut("The session has ended. Sign in again to go on."));
 theme();
 async function start() {

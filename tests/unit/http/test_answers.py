@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from autopilot.core.intake.assemble import assemble
+from autopilot.core.intake.signals import UNMEASURED
 from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.records import Observation, Reservation
 from autopilot.http.answers import HeldFor, SlotRow, VictimRow
@@ -62,6 +64,7 @@ def observations() -> dict[str, Observation]:
         "cut": world("2x8", full, 9e5, cuts=cut, xids={9: 79}, total_s={"runs": 1e6}),
         "measured": a_world(),
         "empty": world("1x4", []),
+        "blind": replace(world("1x4"), snapshot=assemble((), 0.0)[0], signals=UNMEASURED),
     }
 
 

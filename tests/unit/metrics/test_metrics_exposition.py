@@ -136,7 +136,7 @@ def test_only_the_leader_shows_the_cluster() -> None:
     step = decide(observation)
     exposition = Exposition(None, "1")
     exposition.tick(observation, step.decision, step.memory, AUTO)
-    found = scrape(exposition.render(NOW_S, leads=False, collected_s={"dcgm": NOW_S - 3.0}))
+    found = scrape(exposition.render(NOW_S, leads=False, ages=(0.0, {"dcgm": 3.0})))
     assert found["leader"] == 0.0
     assert found["collector_age_seconds{collector=dcgm}"] == 3.0
     assert not [name for name in found if name.startswith(("fleet", "tenant", "recommendation", "kill"))]

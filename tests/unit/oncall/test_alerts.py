@@ -252,7 +252,7 @@ class Play:
         observation = self.cluster.observe(self.now_s)
         step = self.cluster.tick(self.now_s)
         decision = replace(step.decision, halted=halted) if halted else step.decision
-        self.follower.look(Published(observation, decision, step.memory, self.policy, 0.0, 0.0, 0.0))
+        self.follower.look(Published(observation, decision, step.memory, self.policy, 0.0, 0.0))
         return self.book.recent(1)[0]
 
 

@@ -48,7 +48,7 @@ class Owned:
         made = decide(seen, ASKS, self.memory)
         self.memory, self.tick = made.memory, self.tick + 1
         decision = replace(made.decision, halted=halted) if halted else made.decision
-        self.consents(Published(seen, decision, made.memory, ASKS, made.wake_at_s, 0.0, 0.0))
+        self.consents(Published(seen, decision, made.memory, ASKS, made.wake_at_s, 0.0))
         return made
 
 

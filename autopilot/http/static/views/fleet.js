@@ -2,6 +2,7 @@
 import { fact, h, show, table } from "../dom.js";
 import { ask } from "../api.js";
 import { clock, counted, duration, gpus, percent, UNKNOWN } from "../format.js";
+import { sampledLast, seenLast, unseen } from "../status.js";
 import { forget, holder, legend, plot } from "../charts.js";
 
 const SERIES = [
@@ -25,17 +26,19 @@ function join(news) {
 
 function facts() {
   const now = data.fleet;
+  const of = (value, note, last = seenLast) => (value === null ? last() : note()); // a dash has the age of what was known
   const share = (value) => (now.capacity_gpus && value !== null ? percent(value / now.capacity_gpus) : UNKNOWN);
   // what is not measured is neither active nor idle: a figure of activity is then the least that it can be
+  const sampled = now.capacity_gpus === null ? seenLast : sampledLast;
   const least = now.measured_ratio !== null && now.measured_ratio < 1 ? "at least " : "";
   return h("dl", { class: "facts", "data-key": "facts" },
-    fact("Capacity", gpus(now.capacity_gpus), { unit: "GPUs", note: `${counted(data.nodes, "node")}, ${counted(data.gpus, "GPU")} in all` }),
-    fact("Handed out", gpus(now.held_gpus), { unit: "GPUs", note: `${percent(now.allocation_ratio)} of the capacity` }),
-    fact("Really active", gpus(now.active_gpus), { unit: "GPUs", note: `${least}${percent(now.real_utilization_ratio)} of the capacity`, tone: "work" }),
-    fact("Gap", gpus(now.gap_gpus), { unit: "GPUs", note: `handed out, not active: ${least}${share(now.gap_gpus)}`, tone: "gap" }),
-    fact("Pending", gpus(data.signals.pending_gpus), { unit: "GPUs", note: counted(data.workloads.pending, "workload") }),
-    fact("Widest gang that fits", data.signals.largest_gang_gpus < 0 ? UNKNOWN : gpus(data.signals.largest_gang_gpus), { unit: "GPUs", note: `${gpus(now.free_gpus)} GPUs free, ${gpus(now.out_of_use_gpus)} out of use` }),
-    fact("Measured", percent(now.measured_ratio), { note: `of what is handed out, over ${duration(data.window_s)}` }));
+    fact("Capacity", gpus(now.capacity_gpus), { unit: "GPUs", note: of(data.nodes, () => `${counted(data.nodes, "node")}, ${counted(data.gpus, "GPU")} in all`) }),
+    fact("Handed out", gpus(now.held_gpus), { unit: "GPUs", note: of(now.held_gpus, () => `${percent(now.allocation_ratio)} of the capacity`) }),
+    fact("Really active", gpus(now.active_gpus), { unit: "GPUs", note: of(now.active_gpus, () => `${least}${percent(now.real_utilization_ratio)} of the capacity`, sampled), tone: "work" }),
+    fact("Gap", gpus(now.gap_gpus), { unit: "GPUs", note: of(now.gap_gpus, () => `handed out, not active: ${least}${share(now.gap_gpus)}`, sampled), tone: "gap" }),
+    fact("Pending", gpus(data.signals.pending_gpus), { unit: "GPUs", note: of(data.workloads.pending, () => counted(data.workloads.pending, "workload")) }),
+    fact("Widest gang that fits", gpus(data.signals.largest_gang_gpus), { unit: "GPUs", note: of(now.free_gpus, () => `${gpus(now.free_gpus)} GPUs free, ${gpus(now.out_of_use_gpus)} out of use`) }),
+    fact("Measured", percent(now.measured_ratio), { note: `of what is handed out, over ${duration(data.window_s)}; ${sampledLast()}` }));
 }
 
 const POOLS = [
@@ -74,7 +77,7 @@ export const fleet = {
         points > 1 ? null : h("p", { class: "empty", "data-key": "none" }, "The history begins with the second minute of the cluster’s time."),
         points > 1 ? [legend(SERIES), holder("fleet-day", `GPUs over time, ${clock.at(history.at_s[0])} to ${clock.at(history.at_s.at(-1))}. The table of pools has the numbers of now.`)] : null,
         points > 1 ? h("p", { class: "quiet", "data-key": "range" }, `${clock.at(history.at_s[0])} to ${clock.at(history.at_s.at(-1))}, means over a minute. The distance between handed out and active is the gap.`) : null),
-      h("section", { class: "card", "data-key": "pools" },
+      data.pools === null ? unseen() : h("section", { class: "card", "data-key": "pools" },
         table({ caption: "Pools now", columns: POOLS, rows: data.pools, key: (row) => row.name, note: ` SM activity over ${duration(data.window_s)}` })));
     if (points > 1) {
       plot("fleet-day", { times: history.at_s.map((at) => (clock.start || 0) + at), unit: "GPUs",

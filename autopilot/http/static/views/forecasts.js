@@ -2,6 +2,7 @@
 import { h, show, table } from "../dom.js";
 import { ask } from "../api.js";
 import { clock, counted, duration, number, percent, sentence, UNKNOWN } from "../format.js";
+import { unseen } from "../status.js";
 import { forget, holder, legend, plot } from "../charts.js";
 
 const MOST = 12;
@@ -83,6 +84,7 @@ export const forecasts = {
   async load() { data = await ask("/api/v1/forecasts"); },
   draw(main) {
     this.ready = true;
+    if (data.services === null) { forget(); show(main, h("h1", null, "Forecasts"), unseen()); return; }
     const charted = data.services.slice(0, MOST);
     const known = data.runtimes && data.runtimes.known_ratio;
     show(main,

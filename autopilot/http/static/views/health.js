@@ -1,9 +1,9 @@
 // Health of the controller and its sources; kill switch, pause and resume.
 import { fact, h, show, table } from "../dom.js";
 import { ask, may } from "../api.js";
-import { condition } from "../status.js";
+import { condition, grown, stale } from "../status.js";
 import { confirmed } from "../confirm.js";
-import { clock, counted, duration, gpuTime, sentence, words } from "../format.js";
+import { age, clock, counted, duration, gpuTime, number, sentence, words } from "../format.js";
 
 let data = null;
 let promises = null;
@@ -18,9 +18,16 @@ const COLLECTORS = [
   { head: "Collector", cell: (row) => row.name },
   { head: "State", cell: (row) => (row.problem ? h("span", { class: "pill bad" }, "fails") : h("span", { class: "pill good" }, "answers")) },
   { head: "Data from", kind: "short", cell: (row) => clock.short(row.fresh_s) },
-  { head: "Age", kind: "number", cell: (row) => duration(row.fresh_s === null ? null : data.now_s - row.fresh_s) },
+  { head: "Age", kind: "number", cell: (row) => age(grown(row.age_s)) },
   { head: "Last read took", kind: "number", cell: (row) => duration(row.took_s) },
   { head: "Gaps", kind: "number", cell: (row) => row.gaps },
+  { head: "Problem", kind: "words", cell: (row) => row.problem || "none" },
+];
+const LISTS = [
+  { head: "List", cell: (row) => `${row.kind} of ${row.source}` },
+  { head: "State", cell: (row) => (row.problem ? h("span", { class: "pill bad" }, "not complete") : h("span", { class: "pill good" }, "complete")) },
+  { head: "Age", kind: "number", cell: (row) => age(grown(row.age_s)) },
+  { head: "Objects", kind: "number", cell: (row) => number(row.objects, 0) },
   { head: "Problem", kind: "words", cell: (row) => row.problem || "none" },
 ];
 const GAPS = [
@@ -54,6 +61,7 @@ export const health = {
   name: "health",
   title: "Health",
   ready: false,
+  ages: true,
   async load() { [data, promises] = await Promise.all([ask("/api/v1/state"), ask("/api/v1/promises")]); },
   draw(main) {
     this.ready = true;
@@ -63,7 +71,7 @@ export const health = {
       h("h1", null, "Health"),
       h("section", { class: "card", "data-key": "control", "aria-labelledby": "control" },
         h("h2", { id: "control" }, "Control"),
-        h("p", null, h("span", { class: `pill ${tone}` }, word), ` ${why || "The controller decides and acts within the modes of its policy."}`),
+        h("p", null, h("span", { class: `pill ${tone}` }, word), ` ${why || stale() || "The controller decides and acts within the modes of its policy."}`),
         h("div", { class: "buttons" }, button("pause", "approver"), button("resume", "admin"), button("kill", "approver", "bad")),
         may("admin") ? null : h("p", { class: "quiet" }, may("approver") ? "Resuming needs the role admin." : "Pausing needs the role approver, resuming the role admin.")),
       h("dl", { class: "facts", "data-key": "facts" },
@@ -74,6 +82,8 @@ export const health = {
         fact("Kill switch", data.kill_switch ? "on" : "off", { note: data.kill_switch || "read at every tick", tone: data.kill_switch ? "bad" : "" }),
         fact("Policy", data.policy.name, { note: data.policy.problem || "in force", tone: data.policy.problem ? "bad" : "" })),
       h("section", { class: "card", "data-key": "collectors" }, table({ caption: "Collectors", columns: COLLECTORS, rows: data.collectors, key: (row) => row.name })),
+      h("section", { class: "card", "data-key": "lists" }, table({ caption: "Lists", columns: LISTS, rows: data.lists, key: (row) => `${row.kind} ${row.source}`,
+        note: " The age is that of the last complete list." })),
       promises.actions.length ? h("section", { class: "card", "data-key": "promises" }, table({ caption: "Promised and realised", name: "promises", columns: PROMISES, rows: promises.actions, key: (row) => row.action,
         note: ` An action that realises less than ${Math.round(100 * promises.least_ratio)} % of its promise over ${promises.least_cases} cases or more only recommends.` }))
         : h("p", { class: "card empty", "data-key": "nopromises" }, "No action has promised anything yet: nothing was stopped or moved for other work."),

@@ -3,6 +3,7 @@ import { h, show } from "../dom.js";
 import { ask } from "../api.js";
 import { counted, duration, number, percent, sentence, UNKNOWN, words } from "../format.js";
 import { finder, matches } from "../find.js";
+import { unseen } from "../status.js";
 
 const STEP = 150;
 let data = null;
@@ -71,10 +72,11 @@ export const nodes = {
   title: "Nodes",
   ready: false,
   everyMs: 4000,
-  async load() { data = await ask("/api/v1/nodes"); build(); },
+  async load() { data = await ask("/api/v1/nodes"); if (data.pools !== null) build(); },
   draw(main) {
     if (!this.ready) { find = ""; shown = STEP; details.clear(); }
     this.ready = true;
+    if (data.pools === null) { show(main, h("h1", null, "Nodes"), unseen()); return; }
     const found = rows.filter((row) => matches(find, row.id, row.pool, row.model, row.state, row.mig));
     const legend = [["a0", "below 5 % active"], ["a2", "25 to 50 %"], ["a4", "above 75 %"], ["none", "not measured"], ["broken", "out of use"]];
     show(main,

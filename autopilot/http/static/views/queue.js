@@ -3,6 +3,7 @@ import { h, show, table } from "../dom.js";
 import { ask } from "../api.js";
 import { counted, duration, sentence, UNKNOWN, words } from "../format.js";
 import { finder } from "../find.js";
+import { unseen } from "../status.js";
 
 const MOST = 200;
 let data = null;
@@ -38,6 +39,7 @@ export const queue = {
   draw(main) {
     if (!this.ready) stories.clear();
     this.ready = true;
+    if (data.workloads === null) { show(main, h("h1", null, "Queue"), unseen()); return; }
     const reasons = data.reasons.map((each) => `${words(each.code)}: ${each.workloads}`).join(", ");
     show(main,
       h("h1", null, "Queue"),

@@ -3,6 +3,7 @@ import { h, show, table } from "../dom.js";
 import { ask } from "../api.js";
 import { counted, duration, gpus, percent } from "../format.js";
 import { finder, matches } from "../find.js";
+import { unseen } from "../status.js";
 
 const MOST = 100;
 let data = null;
@@ -28,7 +29,7 @@ const QUEUES = [
   { head: "Guaranteed", unit: "GPUs", kind: "number", cell: (row) => gpus(row.guaranteed_gpus) },
   { head: "Limit", unit: "GPUs", kind: "number", cell: (row) => (row.limit_gpus === null ? "none" : gpus(row.limit_gpus)) },
   { head: "Handed out", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
-  { head: "Borrowed", unit: "GPUs", kind: "number", cell: (row) => gpus(Math.max(row.held_gpus - row.guaranteed_gpus, 0)) },
+  { head: "Borrowed", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus === null ? null : Math.max(row.held_gpus - row.guaranteed_gpus, 0)) },
   { head: "Active", unit: "GPUs", kind: "number", cell: (row) => gpus(row.active_gpus) },
   { head: "Measured", kind: "number", cell: (row) => percent(row.measured_ratio) },
   { head: "Pending", unit: "GPUs", kind: "number", cell: (row) => gpus(row.pending_gpus) },
@@ -42,6 +43,7 @@ export const tenants = {
   draw(main) {
     if (!this.ready) { find = ""; shown = MOST; }
     this.ready = true;
+    if (data.tenants === null) { show(main, h("h1", null, "Tenants"), unseen()); return; }
     const found = data.tenants.filter((row) => matches(find, row.name)).sort((a, b) => b.held_gpus - a.held_gpus || b.pending_gpus - a.pending_gpus || (a.name < b.name ? -1 : 1));
     const queues = data.queues.filter((row) => matches(find, row.name));
     show(main,

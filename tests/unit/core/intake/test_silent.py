@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from autopilot.core.intake.silent import nearest, or_gap, seen, yields
+from autopilot.core.intake.silent import nearest, newest_of, or_gap, problem_of, seen, yields
 from autopilot.core.model.records import Batch, Gap, ServiceSignals, Telemetry
 
 
@@ -45,6 +47,25 @@ def test_a_batch_has_data_where_it_has_a_value(batch: Batch, *, found: bool) -> 
     """A value of 0 is one; a table of unknown values, or of nothing, has none, and gets a gap."""
     assert yields(batch) == found
     assert bool(or_gap(batch).gaps) != found
+
+
+def test_a_batch_is_as_old_as_its_newest_sample() -> None:
+    """Not as its reading: an exporter of dead targets answers with the windows of before. Without data it has no time."""
+    telemetry = _telemetry(0.5, 1)
+    assert newest_of(Batch("s", 100.0, telemetry=replace(telemetry, age_s=np.array([40.0], np.float32)))) == 60.0
+    assert newest_of(Batch("s", 100.0, services=replace(_services("chat"), age_s=np.array([15.0])))) == 85.0
+    never = replace(telemetry, age_s=np.array([np.inf], np.float32))
+    assert np.isnan(newest_of(Batch("s", 100.0, telemetry=never)))
+    assert np.isnan(newest_of(Batch("s", 100.0)))
+
+
+def test_a_source_without_any_part_has_a_problem() -> None:
+    """The gap of the whole source first, else the first one; a part with gaps beside it is none."""
+    whole, part = Gap("s", "", "", "refused"), Gap("s", "", "p99", "no series")
+    assert problem_of(Batch("s", 0.0, gaps=(part, whole))) == "refused"
+    assert problem_of(Batch("s", 0.0, gaps=(part,))) == "no series"
+    assert "no data and no reason" in problem_of(Batch("s", 0.0))
+    assert problem_of(Batch("s", 0.0, services=_services(), gaps=(whole,))) == ""
 
 
 def test_a_source_that_says_why_keeps_its_words() -> None:

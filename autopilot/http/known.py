@@ -1,0 +1,53 @@
+"""What the API says of things that are not known: null in each field, their age, and what is stale since when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, get_type_hints
+
+from typing_extensions import is_typeddict
+
+from autopilot.http.documents import encode
+from autopilot.service.known import LastKnown
+from autopilot.service.published import Published
+
+Document = dict[str, Any]
+
+
+def blank(shape: Any) -> Any:
+    """A document of this shape in which nothing is known."""
+    return {name: blank(each) for name, each in get_type_hints(shape).items()} if is_typeddict(shape) else None
+
+
+def seen_or_blank(latest: Published, shape: Any, build: Callable[[], Document], **always: Any) -> Document:
+    """The document of a tick; where it did not see the cluster, null in all fields but these."""
+    tick = {"tick": latest.decision.tick, "now_s": latest.observation.now_s}
+    return (build() if latest.sees else blank(shape)) | tick | always
+
+
+def aged(body: bytes, known: LastKnown) -> bytes:
+    """An encoded document with the ages that grow also between two ticks."""
+    ages = known.ages()
+    return body[:-1] + b"," + encode({"age_s": ages.cluster_s, "telemetry_age_s": ages.telemetry_s})[1:]
+
+
+def stale(latest: Published, known: LastKnown) -> Iterator[Document]:
+    """What is not known as of now: since when and why, the worst first."""
+    ages, late_s = known.ages(), known.late_s(latest.took_s)
+    if ages.tick_s is not None and ages.tick_s > late_s:
+        yield _row("the last tick", ages.tick_s, "the next one has not ended; the log of the controller has the reason")
+    if not latest.sees:
+        yield _row("the cluster", ages.cluster_s, "its lists are not complete, so nothing of it is known now")
+    limit_s = max(latest.policy.freshness.telemetry_s / known.speed, late_s)
+    for each in latest.collectors:
+        age_s = ages.collectors_s.get(each.name)
+        old = age_s is not None and age_s > limit_s
+        if why := each.problem or (f"it has delivered nothing newer for {limit_s:.0f} s" if old else ""):
+            yield _row(f"data of {each.name}", age_s, why)
+    for gap in latest.observation.gaps:
+        if not (gap.object_id or gap.signal) and gap.source not in {each.name for each in latest.collectors}:
+            yield _row(f"answers of {gap.source}", None, gap.reason)
+
+
+def _row(what: str, age_s: float | None, why: str) -> Document:
+    return {"what": what, "age_s": age_s, "why": why}
