@@ -16,7 +16,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError, nearest
-from autopilot.http.answers import AlertRows, DeliveryTaken, RunbookCase, RunbookRows, stated
+from autopilot.http.alert_answers import AlertRows, DeliveryTaken, RunbookCase, RunbookRows
+from autopilot.http.answers import stated
 from autopilot.http.auth import Deliverer, Viewer, origin_of
 from autopilot.http.desk import Asked, Desk
 from autopilot.oncall.book import AlertRecord, Answer

@@ -50,7 +50,7 @@ def test_a_batch_has_data_where_it_has_a_value(batch: Batch, *, found: bool) -> 
 
 
 def test_a_batch_is_as_old_as_its_newest_sample() -> None:
-    """Not as its reading: an exporter of dead targets answers with the windows of before. Without data it has no time."""
+    """Not as its reading: an exporter of dead targets answers with the windows of before."""
     telemetry = _telemetry(0.5, 1)
     assert newest_of(Batch("s", 100.0, telemetry=replace(telemetry, age_s=np.array([40.0], np.float32)))) == 60.0
     assert newest_of(Batch("s", 100.0, services=replace(_services("chat"), age_s=np.array([15.0])))) == 85.0

@@ -1,0 +1,104 @@
+"""What the routes of alerts and runbooks answer, for the OpenAPI schema; see `answers`."""
+
+from __future__ import annotations
+
+from typing_extensions import TypedDict
+
+from autopilot.http.answers import Number
+
+
+class Series(TypedDict):
+    """One series of an answer."""
+
+    labels: dict[str, str]
+    value: Number
+    text: str
+
+
+class QueryAnswer(TypedDict):
+    """A diagnosis query with its answer, or the problem with it."""
+
+    title: str
+    query: str
+    unit: str
+    at_s: Number
+    series: list[Series]
+    problem: str | None
+
+
+class AlertStep(TypedDict):
+    """One step of the work on an alert."""
+
+    at_s: float
+    at: str | None
+    stage: str
+    reason: str
+
+
+class AlertRow(TypedDict):
+    """One alert with its stage, evidence and proposals."""
+
+    alert: str
+    fingerprint: str
+    started: str
+    firing: bool
+    received_s: float
+    about: dict[str, str]
+    labels: dict[str, str]
+    summary: str
+    stage: str
+    reason: str
+    proposals: list[str]
+    deliveries: int
+    evidence: list[QueryAnswer]
+    history: list[AlertStep]
+
+
+class AlertRows(TypedDict):
+    """The latest alerts, open ones first."""
+
+    open: int
+    in_total: int
+    alerts: list[AlertRow]
+
+
+class DeliveryTaken(TypedDict):
+    """What was received, how much of it was new, how many alerts the sender left out, and why others are refused."""
+
+    received: int
+    changed: int
+    truncated: int
+    refused: list[str]
+
+
+class RunbookRow(TypedDict):
+    """A runbook and the actions that it may ask for."""
+
+    alert: str
+    subject: str
+    actions: list[str]
+
+
+class RunbookRows(TypedDict):
+    """All runbooks."""
+
+    runbooks: list[RunbookRow]
+
+
+class AskedAction(TypedDict):
+    """An action that a runbook asks for."""
+
+    action: str
+    why: str
+
+
+class RunbookCase(TypedDict):
+    """One runbook with live answers to its queries."""
+
+    alert: str
+    subject: str
+    actions: list[AskedAction]
+    undo: str
+    text: str
+    labels: dict[str, str]
+    evidence: list[QueryAnswer]
