@@ -59,9 +59,9 @@ class Bill:
 
     name: str
     handed_out_gpu_h: float = 0.0
-    active_gpu_h: float = 0.0  # what is not measured counts like the measured rest of its owner
-    idle_gpu_h: float = 0.0  # handed out and not active, in the same way; of the rows in brackets: all
-    unknown_gpu_h: float = 0.0  # handed out to an owner of which nothing was measured
+    active_gpu_h: float = 0.0  # measured; active + idle + unknown = handed out
+    idle_gpu_h: float = 0.0  # measured and not active; of the rows in brackets: all
+    unknown_gpu_h: float = 0.0  # handed out and not measured
     measured_gpu_h: float = 0.0
     borrowed_gpu_h: float = 0.0
     lost_gpu_h: float = 0.0
@@ -264,14 +264,11 @@ def add(bill: Bill, line: Line, prices: Prices, rates: Mapping[str, float]) -> N
         bill.idle_gpu_h += hours
         return
     bill.handed_out_gpu_h += hours
-    measured = line.gpu_h("measured")
+    active, measured = line.gpu_h("active"), line.gpu_h("measured")
     bill.measured_gpu_h += measured
-    if measured:
-        active = hours * line.gpu_h("active") / measured
-        bill.active_gpu_h += active
-        bill.idle_gpu_h += hours - active
-    else:
-        bill.unknown_gpu_h += hours
+    bill.active_gpu_h += active
+    bill.idle_gpu_h += measured - active
+    bill.unknown_gpu_h += hours - measured
     bill.borrowed_gpu_h += line.gpu_h("borrowed")
     bill.lost_gpu_h += line.gpu_h("lost")
     bill.burst += line.gpu_h("borrowed") * price * prices.burst_ratio

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autopilot.app.commands.showback_commands import run_showback
 from autopilot.core.model.errors import InputError
@@ -15,7 +17,7 @@ from autopilot.metering.amounts import AMOUNTS, GRAINS_PER_GPU_S, KEYS, TICKS_PE
 from autopilot.metering.focus import check_focus, focus_rows
 from autopilot.metering.prices import Prices, Region
 from autopilot.metering.segments import DAY, HOUR, Segments, merge, open_store
-from autopilot.metering.showback import Bill, lines_of, showback
+from autopilot.metering.showback import GRAINS_PER_GPU_H, Bill, Line, add, lines_of, showback
 from autopilot.metering.spend import Spending, daily_spending, highest_ratios
 from tests.kits.metering_kit import stored_sums
 
@@ -81,8 +83,8 @@ def test_guarantees_are_paid_by_reservation_and_bursts_by_consumption(tmp_path: 
     assert (vision.reservation, vision.burst, vision.premium, vision.charge) == (16.0, 2.0, 0.0, 18.0)
     assert (guest.reservation, guest.burst) == (0.0, 4.0)
     assert guest.premium == pytest.approx(2 * 4 * 0.35)
-    assert (vision.active_gpu_h, vision.idle_gpu_h, vision.measured_gpu_h) == (1.25, 3.75, 4.0)
-    assert (guest.active_gpu_h, guest.unknown_gpu_h) == (0.0, 2.0)
+    assert (vision.active_gpu_h, vision.idle_gpu_h, vision.unknown_gpu_h) == (1.0, 3.0, 1.0)
+    assert (guest.active_gpu_h, guest.idle_gpu_h, guest.unknown_gpu_h) == (0.0, 0.0, 2.0)
     assert (vision.measured_ratio, guest.measured_ratio, bills["(idle)"].measured_ratio) == (0.8, 0.0, None)
     assert (vision.kept_ratio, vision.energy_kwh, vision.carbon_kg, vision.energy_cost) == (0.9, 2.0, 0.2, 1.0)
     assert guest.unknown_energy_gpu_h == 2.0
@@ -91,6 +93,25 @@ def test_guarantees_are_paid_by_reservation_and_bursts_by_consumption(tmp_path: 
     assert (bills["(idle)"].list_cost, bills["(fragmented)"].list_cost) == (8.0, 4.0)
     assert total.list_cost == 40.0
     assert total.charge == pytest.approx(18.0 + 4.0 + 2.8)
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 2**50)] * 3, st.sampled_from(["a", "b"])), min_size=1, max_size=5),
+)
+def test_time_that_was_not_measured_is_a_part_of_its_own(owners: list[tuple[int, int, int, str]]) -> None:
+    """Active + idle + unknown = handed out, of each owner and in total; a lost measurement moves time to unknown."""
+    total, by_name = Bill("total"), {"a": Bill("a"), "b": Bill("b")}
+    for active, more, dark, tenant in owners:
+        line = row("held", 0, tenant=tenant)
+        amounts = dict.fromkeys(AMOUNTS, 0)
+        amounts |= {"gpu_time": active + more + dark, "measured": active + more, "active": active}
+        for bill in (total, by_name[tenant]):
+            add(bill, Line(0, dict(zip(KEYS, line.key, strict=True)), amounts), PRICES, {})
+    for bill in (total, *by_name.values()):
+        parts = (bill.active_gpu_h, bill.idle_gpu_h, bill.unknown_gpu_h)
+        assert sum(parts) == pytest.approx(bill.handed_out_gpu_h, abs=1e-9)
+    assert total.active_gpu_h == pytest.approx(sum(each[0] for each in owners) / GRAINS_PER_GPU_H)
+    assert total.unknown_gpu_h == pytest.approx(sum(each[2] for each in owners) / GRAINS_PER_GPU_H, abs=1e-6)
 
 
 def test_the_groups_of_every_kind_have_one_total(tmp_path: Path) -> None:
