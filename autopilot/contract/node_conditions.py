@@ -1,19 +1,25 @@
 """Node conditions of monitoring agents: no work should start on this node.
 
 The node problem detector, agents of clouds and NVSentinel write them into the status of the node. Most have no effect
-by themselves: the taint or the repair is an option, or comes later.
+by themselves: the taint or the repair is an option, or comes later. gpud of Lepton writes none. Conditions that only
+report do not belong here, such as restarts (`Frequent...`), `VMEventScheduled`, `GPUClockThrottling` and
+`UnhealthyNvidiaDCGMServices`.
 """
 
 from __future__ import annotations
 
+import re
+
+from autopilot.core.hardware.xid_facts import Remedy, remedy_of
+
 KNOWN = (
-    # EKS node monitoring agent 1.7
+    # EKS node monitoring agent 1.7, pkg/reasons/reasons.yaml: False for what is Fatal, all else are Events
     "AcceleratedHardwareReady=False",
     "ContainerRuntimeReady=False",
     "KernelReady=False",
     "NetworkingReady=False",
     "StorageReady=False",
-    # node problem detector of AKS
+    # node problem detector of AKS, its documentation: "a permanent problem that makes the node unavailable"
     "GPUMissing=True",
     "XIDErrors=True",
     "NVLinkStatusInactive=True",
@@ -22,14 +28,14 @@ KNOWN = (
     "FilesystemCorruptionProblem=True",
     "KubeletProblem=True",
     "ContainerRuntimeProblem=True",
-    # node problem detector, its shipped configurations
+    # node problem detector, config/*.json: rules of type "permanent", without those of Docker and of counters
     "KernelDeadlock=True",
     "ReadonlyFilesystem=True",
     "CperHardwareErrorFatal=True",
     "XfsShutdown=True",
     "KubeletUnhealthy=True",
     "ContainerRuntimeUnhealthy=True",
-    # NVSentinel 1.0, its checks of GPUs, links and system logs
+    # NVSentinel 1.0, platform-connectors/.../process_node_events.go: for fatal events, all else are Events
     "GpuDriverWatch=True",
     "GpuInforomWatch=True",
     "GpuMemWatch=True",
@@ -42,11 +48,29 @@ KNOWN = (
     "SysLogsGPUFallenOff=True",
     "SysLogsSXIDError=True",
     "SysLogsXIDError=True",
-    # Managed Kubernetes of Nebius
+    # Managed Kubernetes of Nebius, its documentation: nodes that its repair restarts
     "NebiusBootDiskIOError=True",
     "NebiusGPUError=True",
 )
 """Type and status of conditions that keep new work away from their node."""
+
+OF_MONITORING = frozenset({("AcceleratedHardwareReady", "DCGMError")})
+"""Type and reason of conditions that are about the agent: that of EKS cannot reach DCGM. AWS lists no repair for it."""
+
+_CODE = re.compile(r"\bxid\w*(?: errors?| code)?\s*(?:\(pci[^)]*\))?\s*[:=#]?\s*(\d{1,3})\b", re.IGNORECASE)
+
+
+def harmless(kind: str, reason: str, message: str) -> str:
+    """Why a condition of `KNOWN` says nothing against its node; "" where it does.
+
+    The check of AKS (azure_gpu_xid of Azure's health checks) also reports codes that need nothing, such as 63 and 92.
+    """
+    if (kind, reason) in OF_MONITORING:
+        return "it is about the agent, not about a GPU"
+    codes = [int(code) for code in _CODE.findall(message)] if kind == "XIDErrors" else []
+    if codes and all(remedy_of(code) == Remedy.NONE for code in codes):
+        return f"XID {', '.join(map(str, codes))} needs no repair"
+    return ""
 
 
 def pairs(conditions: tuple[str, ...]) -> frozenset[tuple[str, str]]:

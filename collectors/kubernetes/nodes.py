@@ -13,7 +13,7 @@ from math import ceil, nan
 from typing import Any
 
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
-from autopilot.contract.node_conditions import BAD
+from autopilot.contract.node_conditions import BAD, harmless
 from autopilot.contract.notes import read_json, read_record, shown
 from autopilot.contract.words_to_stay import stays
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
@@ -226,8 +226,10 @@ def _told(node: Node, layer: Layer, bad: Collection[tuple[str, str]], recut: int
         yield "sharing", layer.barred
     for each in node.status.conditions or ():
         if (each.type, each.status) in bad:
-            text = f"its condition {each.type} is {each.status} ({shown(each.reason)}); it gets no new work"
-            yield "condition", text
+            text, why = f"its condition {each.type} is {each.status} ({shown(each.reason)})", ""
+            if (each.type, each.status) in BAD:
+                why = harmless(each.type, each.reason, each.message)
+            yield ("report", f"{text}; {why}") if why else ("condition", f"{text}; it gets no new work")
     if recut == Recut.FAILED:
         text = "its MIG manager states that a change of geometry failed; until it succeeds, GPUs in MIG mode get no"
         yield "nvidia.com/mig.config.state", f"{text} work"

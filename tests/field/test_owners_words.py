@@ -108,6 +108,38 @@ def test_a_node_that_an_agent_calls_broken_gets_no_new_work(condition: str, stat
     assert not played.accepted("evict")
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason", "message", "closed"),
+    [
+        ("AcceleratedHardwareReady=False", "DCGMError", "connection to DCGM was lost", False),
+        ("AcceleratedHardwareReady=False", "NvidiaXID79Error", "XID 79", True),
+        ("XIDErrors=True", "XIDErrorsPresent", "GPU Xid errors detected: NVRM: Xid (PCI:0001:00:00): 63, pid=1", False),
+        ("XIDErrors=True", "XIDErrorsPresent", "XID 43 and XID 31", False),
+        (
+            "XIDErrors=True",
+            "XIDErrorsPresent",
+            "Xid (PCI:0001:00:00): 63, pid=1; Xid (PCI:0002:00:00): 79, pid=1",
+            True,
+        ),
+        ("XIDErrors=True", "XIDErrorsPresent", "XID errors present in kernel log. FaultCode: NHC2001", True),
+        (
+            "SysLogsXIDError=True",
+            "SysLogsXIDErrorIsNotHealthy",
+            "ErrorCode:31 GPU:0 Recommended Action=RESTART_VM",
+            True,
+        ),
+    ],
+)
+def test_a_condition_that_only_reports_closes_no_node(kind: str, reason: str, message: str, *, closed: bool) -> None:
+    """A monitor that cannot reach DCGM, and errors that need no repair; a gap names them nevertheless."""
+    name, _, status = kind.partition("=")
+    told = {"type": name, "status": status, "reason": reason, "message": message}
+    node = {"node": "n-0", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3", "conditions": [told]}
+    played = play_objects(made(node), ticks=1)
+    assert bool(played.snapshot.nodes.cordoned[0]) == closed
+    assert played.said(f"n-0 .*its condition {name} is {status}")
+
+
 WRITTEN = """
 AcceleratedHardwareReady=False ContainerRuntimeReady=False KernelReady=False NetworkingReady=False
 StorageReady=False GPUMissing=True XIDErrors=True NVLinkStatusInactive=True IBLinkFlapping=True
