@@ -1,7 +1,8 @@
 """An advance reservation stays available to its queue, from its start until its grace period is over.
 
 In that time no other work starts on GPUs of the model unless the reserved number is still idle, held by the queue
-itself, or held by backfilled work that can be preempted.
+itself, or held by backfilled work that can be preempted. Work that stays inside the guarantee of its own queue has to
+leave only what the queue of the reservation is guaranteed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.checkers.floor import Floor
-from simulator.checkers.owners import Owners
+from simulator.checkers.owners import MILLI, Owners
 from simulator.world.facts import GpuChanged, NodeChanged, Recut, Started, Stopped, Why
 
 
@@ -44,7 +45,10 @@ class Advance(Checker):
         """Check that enough is left for the reservation."""
         if not self._specs:
             return
+        self._release(fact.job)
         self._held[fact.job] = fact
+        self._book(fact, 1)
+        owed = self._inside(self._owners.queue(fact.job))
         path = self._owners.paths[self._owners.queue(fact.job)]
         used = {self._floor.model_of[self._floor.node_of[gpu]] for gpu in fact.gpus}
         for spec in self._specs:
@@ -53,7 +57,8 @@ class Advance(Checker):
                 continue
             self.checked += 1
             left = self._idle(model) + self._own(row, model)
-            if left < spec.gpus:
+            guaranteed = min(self._owners.guarantee[each][model] for each in self._owners.paths[row]) // MILLI
+            if left < (min(spec.gpus, guaranteed) if owed else spec.gpus):
                 self.violate(
                     fact.at_s,
                     self.job(fact.job),
@@ -63,7 +68,21 @@ class Advance(Checker):
     def on_stopped(self, fact: Stopped) -> None:
         """It holds nothing now."""
         if fact.why != Why.CUT:
-            self._held.pop(fact.job, None)
+            self._release(fact.job)
+
+    def _release(self, job: int) -> None:
+        held = self._held.pop(job, None)
+        if held is not None:
+            self._book(held, -1)
+
+    def _book(self, fact: Started, sign: int) -> None:
+        queue, each = self._owners.queue(fact.job), self.jobs.shape_of(fact.job).milli or MILLI
+        for gpu in fact.gpus:
+            self._owners.book(queue, self._floor.model_of[self._floor.node_of[gpu]], sign * each)
+
+    def _inside(self, queue: int) -> bool:
+        """True while a queue and all above it hold no more than their guarantees."""
+        return all(min(self._owners.left(each)) >= 0 for each in self._owners.paths[queue])
 
     def _idle(self, model: int) -> int:
         held = [gpu for each in self._held.values() if not each.backfill for gpu in each.gpus]

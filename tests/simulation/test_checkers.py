@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,13 +18,14 @@ from simulator.running.accounting import Share
 from simulator.running.engine import Engine
 from simulator.running.simulation import Simulation
 from simulator.specs.clusterfile import MigSpec
+from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.cluster import Cluster
 from simulator.world.facts import HOOKS, Fact, NodeChanged, Why
 from simulator.world.hardware import Hardware, Held, Refusal
 from simulator.world.physics import CHARGED, TICKS_PER_S
 from simulator.world.work import Jobs, Shape
 from tests.kits.cluster_kit import gang, inventory, make_jobs, pool, pools
-from tests.simulation.fact_builders import check, evicting, started, stopped, world
+from tests.simulation.fact_builders import RULES, check, evicting, started, stopped, world
 from tests.simulation.planted_facts import FINE, PLANTED
 
 
@@ -60,6 +62,21 @@ def test_disruptions_at_once_are_counted_until_the_work_has_left() -> None:
         "2 disruptions under way at once, the limit is 1"
     ]
     assert in_turn.violations == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "guest", "found"), [(8, 16, 0), (9, 16, 1), (8, 15, 1)], ids=["owed", "of the owner", "borrowed"]
+)
+def test_what_is_owed_leaves_a_reservation_what_its_queue_is_guaranteed(owner: int, guest: int, found: int) -> None:
+    """Twenty of twenty-four GPUs are reserved, and a job of another queue takes sixteen, twice."""
+    specs = (
+        QueueSpec(name, "root", {"A100-80GB": gpus}, None, 1.0, 0, None, {})
+        for name, gpus in (("a", owner), ("b", guest))
+    )
+    checker = CHECKERS["advance"](world(replace(RULES, queues=tuple(specs))))
+    for fact in (started(11, range(16), 10.0), stopped(11, at_s=900.0), started(11, range(16), 1000.0)):
+        getattr(checker, HOOKS[type(fact)])(fact)
+    assert len(checker.violations) == found
 
 
 def test_accounts_that_do_not_add_up_are_caught() -> None:

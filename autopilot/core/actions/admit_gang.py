@@ -147,6 +147,13 @@ def _kept_from(ctx: Context, at: int) -> bool:
 def _codes(ctx: Context) -> list[int]:
     """A number for each position. Positions with equal numbers fit or fail together."""
     codes: list[int] = (ctx.classes.astype(np.int64) << 32 | ctx.binding_sets(np.arange(len(ctx.pending)))).tolist()
+    if any(held.lent.any() for held in ctx.plan.held):
+        pending, queue, given = ctx.pending.tolist(), ctx.pending_table.queue, dict[int, bool]()
+        for at, alike in enumerate(ctx.pending_table.signature):
+            if alike not in given:
+                given[alike] = ctx.given_way(pending[at])
+            if given[alike]:  # until the guarantee of its queue is used up
+                codes[at] |= (queue[at] + 1) << 64
     return codes
 
 

@@ -99,7 +99,7 @@ def _by_contract_first(ctx: Context) -> tuple[list[int], list[int]]:
     signatures, answers = ctx.pending_table.signature, dict[int, bool]()
     for at in waiting:
         if signatures[at] not in answers:
-            answers[signatures[at]] = _owed(ctx, at)
+            answers[signatures[at]] = ctx.owed(at)
     return ([at for at in waiting if answers[signatures[at]]], [at for at in waiting if not answers[signatures[at]]])
 
 
@@ -138,7 +138,7 @@ def release_quota(ctx: Context, at: int, held_for: Mapping[int, tuple[int, float
 def _could_take(ctx: Context, at: int) -> bool:
     """True when the gang at `at` would find victims if its preemption delay were over."""
     across = ctx.quota.rules.across
-    return across is not None and isinstance(find_scenario(ctx, at, across, contract=_owed(ctx, at)), Scenario)
+    return across is not None and isinstance(find_scenario(ctx, at, across, contract=ctx.owed(at)), Scenario)
 
 
 def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
@@ -146,7 +146,7 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     None: do not.
     """
     across = ctx.quota.rules.across
-    contract = _owed(ctx, at)
+    contract = ctx.owed(at)
     found: Scenario | Refusal | Miss = Miss(Code.POLICY, 0.0, 0.0)
     if across is not None:
         apart = not contract and ctx.lending.sharing(ctx.pending_table.queue[at])
@@ -171,12 +171,6 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     case = (TOGETHER if packed is not None else GUARANTEE) if owed else SHARE if stops else MOVES
     ctx.plan.decide(at, submit(pipelined_draft(ctx, case, at, found, worth)))
     return None
-
-
-def _owed(ctx: Context, at: int) -> bool:
-    """True when the gang reclaims by contract: within the guarantee of its queue, as the rule set sees it."""
-    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
-    return ctx.lending.takes_back(claim.queue) and ctx.quota.rules.owed(ctx.quota.ledger, claim)
 
 
 def _none_apart(ctx: Context, at: int) -> Refusal:

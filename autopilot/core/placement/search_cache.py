@@ -15,7 +15,7 @@ class StateCache:
     """Answers for one state."""
 
     # whole free GPUs per node beside holds; read only
-    rooms: dict[tuple[tuple[int, bytes, bytes], ...], I32] = field(default_factory=dict)
+    rooms: dict[tuple[tuple[bytes, bytes], ...], I32] = field(default_factory=dict)
     # free GPUs for members
     counted: dict[tuple[int | tuple[int, ...], ...], tuple[int, ...]] = field(default_factory=dict)
 

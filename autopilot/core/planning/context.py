@@ -123,26 +123,33 @@ class Context:
         condition = Condition(kind, str(work.uid[row]), -1 if lasting else int(work.incarnation[row]))
         return self.plan.since_s(condition, self.noted_since_s.get(condition, self.now_s))
 
-    def room(self, end_s: float, row: int = -1, *, promises_only: bool = False) -> I32:
+    def room(self, end_s: float, row: int = -1, *, promises_only: bool = False, giving_way: bool = True) -> I32:
         """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes].
 
         Read only: gangs with the same bounds share one array. Room held for the gang itself (`row`) is free to it. With
         `promises_only`, tentatively held room does not count as held: no victim's GPUs are kept for a plan that may
-        change at the next tick.
+        change at the next tick. Without `giving_way`, room of holds that give way to the gang counts as held.
         """
-        binding = [
-            held
-            for held in self.plan.held
-            if held.start_s < end_s and (held.record.firm or not promises_only) and not self.may_use(held, row)
-        ]
+        node_free, binding = self.whatif.node_free, list[tuple[I32, I32]]()  # nodes, and what the gang may use there
+        if not self.plan.held:
+            return node_free
+        opened = np.zeros_like(node_free)  # what earlier holds take and the gang may use: a later hold leaves it out
+        for held in self.plan.held:
+            if self._is_for(held, row):
+                opened[held.nodes] += held.counts
+                continue
+            if giving_way and not len(held.instances) and self.gives_way(held, row):
+                opened[held.nodes] += held.lent
+            if held.start_s < end_s and (held.record.firm or not promises_only):
+                binding.append((held.nodes, np.maximum(held.spare + opened[held.nodes], 0)))
         if not binding:
-            return self.whatif.node_free
+            return node_free
         rooms = self.cached().rooms
-        key = tuple((held.row, held.nodes.tobytes(), held.spare.tobytes()) for held in binding)
+        key = tuple((nodes.tobytes(), spare.tobytes()) for nodes, spare in binding)
         if key not in rooms:
-            room = self.whatif.node_free.copy()
-            for held in binding:
-                room[held.nodes] = np.minimum(room[held.nodes], np.maximum(held.spare, 0))
+            room = node_free.copy()
+            for nodes, spare in binding:
+                room[nodes] = np.minimum(room[nodes], spare)
             rooms[key] = room
         return rooms[key]
 
@@ -150,11 +157,16 @@ class Context:
         """Free MIG instances that a gang which would run until `end_s` may not use: they are held for others. Where a
         hold leaves some of its instances to others, only the rest is barred.
         """
-        barred = [np.zeros(0, np.int32)]
+        barred, before = [np.zeros(0, np.int32)], list[tuple[Held, int]]()
         for held in self.plan.held:
-            if len(held.instances) and held.start_s < end_s and not self.may_use(held, row):
+            if not len(held.instances):
+                continue
+            own = self._is_for(held, row)
+            before.append((held, held.record.gpus if own else int(held.lent[0]) if self.gives_way(held, row) else 0))
+            if held.start_s < end_s and not own:
+                opened = sum(count for each, count in before if np.isin(held.instances, each.instances).any())
                 free = held.instances[self.whatif.instance_used[held.instances] == 0]
-                barred.append(free[max(int(held.left[0]), 0) :])
+                barred.append(free[max(int(held.left[0]) + opened, 0) :])
         return np.concatenate(barred)
 
     def cached(self) -> StateCache:
@@ -202,11 +214,35 @@ class Context:
         )
         return found.index
 
-    def may_use(self, held: Held, row: int) -> bool:
+    def _is_for(self, held: Held, row: int) -> bool:
         """True if this room is held for the gang of `row`, or for its queue. False where `row` is -1."""
         if held.queue < 0 or row < 0:
             return row >= 0 and held.row == row
         return int(self.observation.snapshot.workloads.queue[row]) in self.below(held.queue)
+
+    def gives_way(self, held: Held | QuotaHold, row: int) -> bool:
+        """True for a waiting gang that is owed, where another queue holds room or quota above its guarantee."""
+        at = self._positions.get(row) if np.any(held.lent) else None
+        if at is None:
+            return False
+        whose = held.queue if isinstance(held, Held) and held.queue >= 0 else self._queue_of(held.row)
+        return self.pending_table.queue[at] != whose and self.owed(at)
+
+    def given_way(self, row: int) -> bool:
+        """True for a waiting gang that some hold of room gives way to."""
+        return any(self.gives_way(held, row) for held in self.plan.held)
+
+    def _queue_of(self, row: int) -> int:
+        return int(self.observation.snapshot.workloads.queue[row])
+
+    def owed(self, at: int) -> bool:
+        """True for a waiting gang that takes back by contract: the rule set sees it within the guarantee of its queue.
+
+        What only a forecast asks for is not owed.
+        """
+        if self.ahead[at] or not self.lending.takes_back(self.pending_table.queue[at]):
+            return False
+        return self.quota.inside(self.quota.claim(int(self.pending[at]), self.pending_table.least_gpus[at]))
 
     def below(self, queue: int) -> tuple[int, ...]:
         """A queue and all queues below it."""
@@ -215,7 +251,7 @@ class Context:
 
     def binding_sets(self, positions: np.ndarray) -> np.ndarray:
         """Bit set of the reservations that bind each pending gang: it outlives their start, and they are not of its
-        queue. Equal sets see equal room. Shape [positions].
+        queue. Equal sets see equal room, but for gangs that holds give way to. Shape [positions].
         """
         bits, ends_s = np.zeros(len(positions), np.int64), self.gap_end_s[positions]
         for number, held in enumerate(self.plan.held):
@@ -237,7 +273,7 @@ class Context:
         losing = [
             held
             for held in self.plan.held
-            if held.start_s < end_s and not (held.queue >= 0 and self.may_use(held, row))
+            if held.start_s < end_s and not (held.queue >= 0 and self._is_for(held, row))
         ]
         if losing:
             self.plan.use_spare(losing, layout.per_node(self.observation.snapshot), layout.instance)
@@ -263,7 +299,8 @@ class Context:
                 kind == kept.kind and (not models or models >> code & 1) for code, kind in enumerate(kinds)
             )
             below = kept.queue in (*ledger.paths[int(work.queue[row])], 0)
-            if kept.row != row and below and may_use and not (kept.sheltered and not self.quota.protected[row]):
+            spares = (kept.sheltered and not self.quota.protected[row]) or self.gives_way(kept, row)
+            if kept.row != row and below and may_use and not spares:
                 return kept
         return None
 
@@ -345,7 +382,11 @@ class Context:
 
     def position_of(self, row: int) -> int:
         """The position of a pending gang. Raises `KeyError` for work that is not pending."""
-        return self.once(_Positions, lambda: _Positions(zip(self.pending.tolist(), count())))[row]
+        return self._positions[row]
+
+    @property
+    def _positions(self) -> _Positions:
+        return self.once(_Positions, lambda: _Positions(zip(self.pending.tolist(), count())))
 
     def too_early(self, at: int) -> Miss | None:
         """Set while a gang has not waited long enough to preempt."""

@@ -22,13 +22,14 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
     """Room for the gang at `at` on what is free now and not held for others.
 
     `displacing`: room that is held tentatively counts too, but last where it is `spared` (`held_for_others` before
-    victims left). Otherwise a gang could start on held room, and its victims would have left for nothing.
+    victims left). Otherwise a gang could start on held room, and its victims would have left for nothing. Room of holds
+    that give way comes last too.
     """
     row = int(ctx.pending[at])
     if row in ctx.members:
         spread = ctx.policy.placement.fill < 0
         team = Team(row, ctx.members[row], lambda gpus: ctx.may_start(at, gpus) is None, ctx.gpu_memory_mib, spread)
-        found = find_members(ctx.whatif, team, ctx.room(float(ctx.gap_end_s[at])))
+        found = find_members(ctx.whatif, team, ctx.room(float(ctx.gap_end_s[at]), row))
         if isinstance(found, Fit) and np.isin(found.layout.instance, barred_for(ctx, at)).any():
             return Miss(Code.RESERVED, 0.0, float(shape.gpus))
         return found
@@ -65,6 +66,8 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
             return found
         return replace(found, terms=(*found.terms, _kept_term(found, kept)))
 
+    if spared is None and not displacing and ctx.given_way(row):
+        spared = held_for_others(ctx, at)
     if spared is not None and spared.any():
         first = on(np.minimum(ctx.whatif.node_free - spared, room))
         if isinstance(first, Fit):
@@ -125,8 +128,8 @@ def _hinted(ctx: Context, found: Fit, hinted: Fit, liked: F64) -> Fit:
 
 
 def held_for_others(ctx: Context, at: int) -> I32:
-    """Free GPUs per node that are held for gangs other than the one at `at`. Shape [nodes]."""
-    return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]))
+    """Free GPUs per node that are held for others than the gang at `at`, also where they give way. Shape [nodes]."""
+    return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), giving_way=False)
 
 
 def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:

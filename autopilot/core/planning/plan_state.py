@@ -29,7 +29,8 @@ class Held:
 
     Over the nodes of the reservation: `counts`, the GPUs it takes on each, and `spare`, those that work which
     outlives `start_s` may use. A hold of MIG instances takes no GPUs: it has the `instances` (rows) that are free by
-    then, and in `left` [1] the number of them that such work may use.
+    then, and in `left` [1] the number of them that such work may use. `lent`: what it takes above the guarantee of its
+    queue (on each node; of instances, their number [1]). That gives way to work that is owed to other queues.
     """
 
     row: int
@@ -42,6 +43,7 @@ class Held:
     queue: int = -1  # its work, and that of the queues below it, may use the room; -1: only the gang itself
     instances: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
     left: I32 = field(default_factory=lambda: np.zeros(1, np.int32))
+    lent: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class QuotaHold:
     kind: int
     sheltered: bool
     ready_s: float
+    lent: bool = False  # the gang would be above the guarantee of its queue: as in `Held`
 
 
 ENOUGH = 4

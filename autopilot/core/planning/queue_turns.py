@@ -64,7 +64,7 @@ def _hosts(ctx: Context) -> list[tuple[float, float]]:
 
 def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
     """Where queues share time: tiers of the queues from the top, then what takes back at once, then the index."""
-    ledger, line, lending, rules = ctx.quota.ledger, ctx.pending_table, ctx.lending, ctx.quota.rules
+    ledger, line, lending = ctx.quota.ledger, ctx.pending_table, ctx.lending
     priority: list[int] = ledger.queues.priority.tolist()
     deepest = max(map(len, ledger.paths))
     tiers = [[-float(priority[each]) for each in path[::-1]] + [0.0] * (deepest - len(path)) for path in ledger.paths]
@@ -81,7 +81,7 @@ def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
                 owed.clear()
                 as_of = ledger.entries
             if signature not in owed:
-                owed[signature] = rules.owed(ledger, ctx.quota.claim(int(ctx.pending[at]), line.least_gpus[at]))
+                owed[signature] = ctx.quota.inside(ctx.quota.claim(int(ctx.pending[at]), line.least_gpus[at]))
             at_once = owed[signature]
         return (*tiers[queue], float(not at_once), float(rows[at] not in lending.entitled), -index[at])
 

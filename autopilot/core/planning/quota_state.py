@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -52,6 +53,16 @@ class Quota:
             room = max(self.ledger.limit_room(claim.queue, (kind,)) for kind in set(self.ledger.kind_of_model))
             return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
         return self.rules.may_start(self.ledger, claim)
+
+    def inside(self, claim: Claim) -> bool:
+        """True if with the gang its queue is within its guarantee, as the rule set sees it."""
+        return self.rules.owed(self.ledger, claim)
+
+    def guaranteed(self, most: int, claim: Callable[[int], Claim]) -> int:
+        """The greatest number up to `most` whose claim is inside; `most` where nothing is guaranteed."""
+        if not self.ledger.guarantee_binds:
+            return most
+        return bisect_left(range(1, most + 1), True, key=lambda number: not self.inside(claim(number)))
 
     def open_models(self, row: int, gpus: int) -> int:
         """GPU models that a gang of this width may use: those it asks for, without those whose limit leaves too little.

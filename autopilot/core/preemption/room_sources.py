@@ -53,7 +53,7 @@ def _borrowed(ctx: Context, at: int, _: Mode) -> Scenario | str:
 
 def _within_guarantee(ctx: Context, at: int) -> bool:
     claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
-    return ctx.quota.rules.owed(ctx.quota.ledger, claim)
+    return ctx.quota.inside(claim)
 
 
 def _without_victims(ctx: Context, at: int) -> Scenario | str:

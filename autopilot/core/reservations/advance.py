@@ -17,6 +17,8 @@ from autopilot.core.model.work import named
 from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import Held
+from autopilot.core.quota.ledger import claim_kinds
+from autopilot.core.rules.base import Claim
 
 MOST = 8
 """Advance reservations held at once, the earliest first; the others wait."""
@@ -67,8 +69,12 @@ def _hold(ctx: Context, row: int) -> None:
         ctx.plan.advance[name],
     )
     shape = Shape(left, 1, 0, 0, -1, 1 << model, 0, 0, 0, 0)
+    kinds = claim_kinds(ctx.quota.ledger.kind_of_model, 1 << model)
+    inside = ctx.quota.guaranteed(left, lambda gpus: Claim(-1, queue, gpus, kinds, 0, 0.0, np.nan, True, gpus, gpus))
+    lent = np.minimum(counts, np.maximum(np.cumsum(counts) - inside, 0))[chosen].astype(np.int32)
     spare = (ready[nodes] - counts[chosen]).astype(np.int32)
-    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, counts[chosen].astype(np.int32), spare, queue))
+    held = counts[chosen].astype(np.int32)
+    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, held, spare, queue, lent=lent))
     if ctx.now_s >= start_s:
         _say(ctx, row, left, int(np.minimum(ctx.whatif.node_free[nodes], counts[chosen]).sum()))
 

@@ -207,4 +207,6 @@ def hold(
         planned_s=planned_s,
         uid=str(work.uid[row]),
     )
-    return Held(row, record, shape, plan.start_s, plan.nodes, plan.counts, plan.spare)
+    inside = ctx.quota.guaranteed(1, lambda _: ctx.quota.claim(row, shape.gpus))
+    lent = plan.counts * (1 - inside)
+    return Held(row, record, shape, plan.start_s, plan.nodes, plan.counts, plan.spare, lent=lent)

@@ -42,8 +42,9 @@ def keep_room(ctx: Context, at: int) -> None:
         return
     ready_s = [_ready_s(ctx, claim, *each) for each in found]
     if max(ready_s) < inf:
+        lent = not ctx.quota.guaranteed(1, lambda _: claim)
         ctx.plan.hold_quota(
-            QuotaHold(row, queue, kind, sheltered, when)
+            QuotaHold(row, queue, kind, sheltered, when, lent and not sheltered)
             for (queue, kind, sheltered), when in zip(found, ready_s, strict=True)
         )
 

@@ -2,13 +2,16 @@
 
 Work that borrows may start on whatever is free. While the load of a service rises, such work would be stopped minutes
 later for the next replica. The forecasts that `scale_ahead` trusts give the number of replicas that each service is
-expected to need within `room.keep_s`. For replicas that hold no GPUs yet, GPUs that will be free by then are held. Work
-of the service's queue may use them, and so may work that is sure to end before. Nothing is stopped for a hold. Replicas
+expected to need within `room.keep_s`. For replicas that hold no GPUs yet and that quota lets start, GPUs that will be
+free by then are held. Work of the service's queue may use them, and so may work that is sure to end before. Above the
+guarantee of the queue, the room gives way to work that is owed to other queues. Nothing is stopped for a hold. Replicas
 on MIG instances have instances of their profile held, by number.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import replace
 from math import ceil, inf, isnan
 
@@ -40,6 +43,7 @@ def hold_replicas(ctx: Context) -> None:
     replicas = np.flatnonzero(work.service >= 0)
     example = dict(zip(work.service[replicas].tolist(), replicas.tolist(), strict=True))  # its last row, by service
     holding = np.bincount(work.service[replicas[holding_mask(work)[replicas]]], minlength=max(wanted) + 1)
+    held = Counter[int]()  # GPUs or instances that are held, by queue
     for service, (ahead, count) in wanted.items():
         row, missing = example.get(service, -1), count - int(holding[service])
         if row < 0 or missing <= 0:
@@ -50,11 +54,11 @@ def hold_replicas(ctx: Context) -> None:
         start_s = -inf if ahead.forecast is None else ahead.forecast.made_s + _within_s(ctx, ahead.forecast)
         if start_s <= ctx.now_s:  # the forecast is older than the time that room is kept for
             continue
-        ctx.plan.wake_at(start_s)
-        if shape.whole_gpus:
-            _hold(ctx, ahead, row, shape, missing, start_s)
-        else:
-            _hold_instances(ctx, ahead, row, shape, missing, start_s)
+        queue, hold = int(work.queue[row]), _hold if shape.whole_gpus else _hold_instances
+        may, inside = _by_quota(ctx, row, shape.gpus, missing, held[queue])
+        if may:
+            ctx.plan.wake_at(start_s)
+            held[queue] += hold(ctx, ahead, row, shape, (may, inside), start_s)
 
 
 def _replicas(ctx: Context, ahead: Ahead) -> int:
@@ -76,8 +80,23 @@ def _within_s(ctx: Context, forecast: Forecast) -> float:
     return min(ctx.policy.room.keep_s, forecast.horizons_s[-1])
 
 
-def _hold_instances(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int, start_s: float) -> None:
-    """Hold MIG instances that are free by then for the `missing` replicas. Any instances that are left will do."""
+def _by_quota(ctx: Context, row: int, gpus: int, most: int, held: int) -> tuple[int, int]:
+    """How many of `most` replicas like that of `row` quota lets start, and how many of these inside the guarantee of
+    their queue. `held`: for other services of the queue.
+    """
+    quota = ctx.quota
+    counts = range(1, most + 1)
+    may = bisect_left(counts, True, key=lambda count: quota.may_start(row, held + count * gpus) is not None)
+    return may, quota.guaranteed(may, lambda count: quota.claim(row, held + count * gpus))
+
+
+def _hold_instances(
+    ctx: Context, ahead: Ahead, row: int, shape: Shape, replicas: tuple[int, int], start_s: float
+) -> int:
+    """Hold MIG instances that are free by then for `replicas` (in all, inside the guarantee); their number.
+
+    Any instances that are left will do.
+    """
     snapshot = ctx.observation.snapshot
     whatif, node = ctx.whatif, snapshot.gpus.node
     suits = (suitable_nodes(whatif, shape, ctx.gpu_memory_mib, empty=True) & whatif.node_ok)[node] & whatif.gpu_ok
@@ -87,26 +106,30 @@ def _hold_instances(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing:
     ready = whatif.instance_alive & (whatif.instance_profile == shape.profile) & suits[whatif.instance_gpu]
     rows = np.flatnonzero(ready & (free_at_s <= start_s)).astype(np.int32)
     left = len(rows) - sum(each.record.gpus for each in ctx.plan.held if np.isin(rows, each.instances).any())
-    count = min(missing * shape.gpus, left)
+    count = min(replicas[0] * shape.gpus, left)
     if count <= 0:
-        return
+        return 0
     service, queue = str(snapshot.services.id[ahead.row]), int(snapshot.workloads.queue[row])
     nodes = np.unique(node[whatif.instance_gpu[rows[-count:]]])
     names = tuple(snapshot.nodes.id[nodes].tolist())
     record = Reservation(f"expected replicas of {service}", 0, count, start_s, start_s, start_s, names)
     no_gpus, spare = np.zeros_like(nodes), np.full_like(nodes, np.iinfo(np.int32).max // 2)  # whole GPUs are not held
     others = np.array([left - count], np.int32)
-    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, no_gpus, spare, queue, rows, others))
+    lent = np.array([max(count - replicas[1] * shape.gpus, 0)], np.int32)
+    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, no_gpus, spare, queue, rows, others, lent))
     facts = (
         Evidence("instances", count, "MIG instances"),
         Evidence("profile", snapshot.names.profiles[shape.profile]),
-        Evidence("replicas", missing, "replicas"),
+        Evidence("replicas", replicas[0], "replicas"),
     )
     ctx.plan.note(Note(NoteCode.INSTANCES_HELD, About.SERVICE, service, round(start_s - ctx.now_s, 3), "s", facts))
+    return count
 
 
-def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int, start_s: float) -> None:
-    """Hold GPUs that are free by then for the `missing` replicas, which are like the workload at `row`."""
+def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, replicas: tuple[int, int], start_s: float) -> int:
+    """Hold GPUs that are free by then for `replicas` (in all, inside the guarantee) like the workload at `row`; their
+    number.
+    """
     snapshot = ctx.observation.snapshot
     ready = np.bincount(snapshot.gpus.node[ctx.plan.gpu_free_at_s <= start_s], minlength=len(snapshot.nodes.id)).astype(
         np.int32
@@ -114,18 +137,20 @@ def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, missing: int, star
     for held in ctx.plan.held:
         ready[held.nodes] = np.minimum(ready[held.nodes], np.maximum(held.spare, 0))
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    counts = _chosen(np.where(suits, ready, 0).astype(np.int32), shape.gpus, missing)
+    counts, inside = (_chosen(np.where(suits, ready, 0).astype(np.int32), shape.gpus, count) for count in replicas)
     nodes = np.flatnonzero(counts).astype(np.int32)
     if not len(nodes):
-        return
+        return 0
     gpus, queue = int(counts.sum()), int(snapshot.workloads.queue[row])
     service = str(snapshot.services.id[ahead.row])
     names = tuple(snapshot.nodes.id[nodes].tolist())
     record = Reservation(f"expected replicas of {service}", 0, gpus, start_s, start_s, start_s, names)
     spare = (ready[nodes] - counts[nodes]).astype(np.int32)
-    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, counts[nodes], spare, queue))
-    facts = Evidence("gpus", gpus, "GPUs"), Evidence("replicas", missing, "replicas")
+    lent = (counts - inside)[nodes]
+    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, counts[nodes], spare, queue, lent=lent))
+    facts = Evidence("gpus", gpus, "GPUs"), Evidence("replicas", replicas[0], "replicas")
     ctx.plan.note(Note(NoteCode.REPLICAS_HELD, About.SERVICE, service, round(start_s - ctx.now_s, 3), "s", facts))
+    return gpus
 
 
 def _chosen(ready: I32, gpus: int, replicas: int) -> I32:

@@ -50,7 +50,7 @@ def freed_by(gang: Waiting, decision: Decision) -> list[str]:
     if ctx.quota.ledger.guarantee_binds and has_tree(ctx) and not foreseen:
         lines.append(_owed_prospect(gang))
     # by contract the young may be taken too
-    if not foreseen and code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.ledger, gang.claim):
+    if not foreseen and code not in NO_TURN_CODES and not ctx.quota.inside(gang.claim):
         lines += _shelter(gang)
     for proposal, verdict in refusing(gang, decision):
         left_s = verdict_ends_in_s(verdict, ctx)

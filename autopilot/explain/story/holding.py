@@ -194,7 +194,7 @@ def _displacing(gang: Waiting) -> list[str]:
         lines.append(f"displacing lower priority in its queue: {_taking(gang, rules.within, contract=False)}")
     if rules.across is not None and not across_off:
         where = "displacing" if rules.within is None else "taking back from other queues"
-        contract = rules.owed(ctx.quota.ledger, gang.claim) and ctx.lending.takes_back(gang.claim.queue)
+        contract = ctx.owed(gang.at)
         if contract or not ctx.lending.sharing(gang.claim.queue):
             lines.append(f"{where}: {_taking(gang, rules.across, contract=contract)}")
     if modes.on(Effect.CONSOLIDATE) and gang.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:

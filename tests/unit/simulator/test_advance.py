@@ -14,7 +14,7 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import NoteCode, Observation
-from autopilot.core.model.snapshot import AdvanceTable, make
+from autopilot.core.model.snapshot import AdvanceTable, QueueTable, make
 from simulator.specs.advance_spec import advance_table
 from simulator.specs.clusterfile import parse_cluster
 from tests.kits.core_world import (
@@ -31,7 +31,7 @@ from tests.kits.core_world import (
     with_policy,
 )
 from tests.kits.instructions import asked
-from tests.kits.ticking_world import EAGER
+from tests.kits.ticking_world import EAGER, tenants
 
 FROM_S, GRACE_S = 10_000.0, 1800.0
 TREE = queue_tree(("owner", 0, -1), ("guest", 0, -1), ("team", 1, -1))
@@ -47,6 +47,7 @@ def seen(
     total_s: Mapping[str, float] | None = None,
     model: int = 0,
     queue: int = 1,
+    queues: QueueTable = TREE,
 ) -> Observation:
     """What is observed while 8 GPUs are reserved for the owner from 10,000 s on."""
     table = make(
@@ -58,7 +59,7 @@ def seen(
         start_s=[FROM_S],
         grace_s=[GRACE_S],
     )
-    snap = replace(snapshot(shape, work, queues=TREE), advance=table)
+    snap = replace(snapshot(shape, work, queues=queues), advance=table)
     return observe(snap, now_s, total_s=total_s)
 
 
@@ -131,6 +132,25 @@ def test_the_gpus_idle_for_the_owner_and_then_are_released() -> None:
         assert list(started(step)) == ["o"]
         assert not asked(step.instructions[-1], AdmitOperation).backfill
     assert list(started(decide(seen(guest, FROM_S + GRACE_S), PATIENT))) == ["g"]
+
+
+@pytest.mark.parametrize("now_s", [5000.0, FROM_S + 60.0], ids=["before its time", "at its time"])
+@pytest.mark.parametrize(
+    ("owner", "guest", "starts"),
+    [(0, 8, ["g"]), (4, 8, []), (4, 4, ["h"]), (8, 8, []), (0, 0, [])],
+    ids=["all is above its guarantee", "half is", "half is owed", "none is", "none is owed"],
+)
+def test_above_the_guarantee_of_its_queue_it_gives_way_to_what_is_owed(
+    owner: int, guest: int, starts: list[str], now_s: float
+) -> None:
+    """Eight GPUs are left, and all are reserved; the guest has two gangs, of eight and of four."""
+    work = [holds("x", 8, range(8), queue=3), waits("g", 8, queue=2, submit_s=0.0)]
+    work.append(waits("h", 4, queue=2, submit_s=1.0, gpus_per_member=4))
+    if guest == 8 and owner == 4:
+        work.pop()
+    queues = tenants(("owner", 0, owner), ("guest", 0, guest), ("team", 0, 0))
+    total_s = {"x": 1e6, "g": 1e6, "h": 1e6}
+    assert list(started(decide(seen(work, now_s, total_s=total_s, queues=queues), PATIENT))) == starts
 
 
 def test_what_the_owner_holds_already_counts() -> None:

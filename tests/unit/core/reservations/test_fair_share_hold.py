@@ -57,6 +57,18 @@ def test_a_gpu_that_is_free_is_held_for_who_is_below_its_share() -> None:
     assert list(started(decide(observed(), with_policy(POLICY, reservation={"share_hold_s": 0.0})))) == ["n"]
 
 
+@pytest.mark.parametrize(("guaranteed", "starts"), [(1, ["n"]), (0, [])], ids=["inside its guarantee", "borrowing"])
+def test_it_gives_way_to_what_is_owed(guaranteed: int, starts: list[str]) -> None:
+    """`w` is above the guarantee of its queue, `n` belongs to a third queue. Nothing may be taken back."""
+    work = [holds(f"b{at}", 1, on=[at], queue=2, start_s=900.0) for at in range(7)]
+    work += [waits("w", 2, queue=1, submit_s=NOW_S - 60.0), waits("n", 1, queue=3, submit_s=NOW_S - 50.0)]
+    total_s = {f"b{at}": 5000.0 if at else 400.0 for at in range(7)} | {"w": 900.0, "n": 5000.0}
+    queues = tenants(("a", 0, 1), ("b", 0, 1), ("c", 0, guaranteed), priority={"a": 1})
+    takes_nothing = with_policy(POLICY, modes={"reclaim_borrowed": Mode.OFF})
+    step = decide(observe(snapshot("1x8", work, queues=queues), NOW_S, total_s=total_s), takes_nothing)
+    assert list(started(step)) == starts
+
+
 def test_who_ends_before_that_may_use_it() -> None:
     """Held room is not idle for those who are gone in time."""
     assert list(started(decide(observed(narrow_s=100.0), POLICY))) == ["n"]

@@ -9,7 +9,7 @@ import pytest
 
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code
-from autopilot.core.model.snapshot import Gate
+from autopilot.core.model.snapshot import Gate, QueueTable
 from autopilot.explain.story import Watch, tell
 from tests.kits.core_world import (
     Item,
@@ -50,9 +50,11 @@ def runs(name: str = "r", gpus: int = 4, queue: int = 2, **columns: Any) -> Item
     return holds(name, gpus, queue=queue, **columns)
 
 
-def served(*work: Item, policy: Policy = POLICY, shape: str = "4x8", **more: Any) -> tuple[list[str], list[str]]:
+def served(
+    *work: Item, policy: Policy = POLICY, shape: str = "4x8", queues: QueueTable = LIMITED, **more: Any
+) -> tuple[list[str], list[str]]:
     """Who is started at this tick, and who waits for kept quota."""
-    observation = observe(snapshot(shape, list(work), queues=LIMITED, **more), NOW_S)
+    observation = observe(snapshot(shape, list(work), queues=queues, **more), NOW_S)
     step = decide(observation, policy)
     refusals = step.decision.plan.refusals
     ids = observation.snapshot.workloads.id[refusals.workload].tolist()
@@ -64,6 +66,14 @@ def test_behind_an_overdue_gang_nobody_starts_under_its_limit() -> None:
     """Neither in its queue nor in its neighbour's; outside of the limited organisation all goes on."""
     found = served(runs(), wide(), narrow("same"), narrow("beside", 3), narrow("outside", 4))
     assert found == (["outside"], ["beside", "same"])
+
+
+@pytest.mark.parametrize(("mine", "starts"), [(0, ["beside"]), (8, [])], ids=["above its guarantee", "inside it"])
+def test_quota_gives_way_to_what_is_owed_to_another_queue(mine: int, starts: list[str]) -> None:
+    """The overdue gang is above the guarantee of its queue. Its neighbour has one of two GPUs and starts one gang."""
+    work = [runs(queue=4), wide(), narrow("same"), narrow("beside", 3), narrow("behind", 3)]
+    queues = tenants(("org", 0, 8), ("a", 1, mine), ("b", 1, 2), ("c", 1, 0), limit={"org": 8})
+    assert served(*work, queues=queues)[0] == starts
 
 
 def test_the_reason_has_its_numbers() -> None:

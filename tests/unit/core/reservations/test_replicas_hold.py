@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +13,8 @@ from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import NoteCode, Observation
-from tests.kits.core_world import AUTO, decide, holds, observe, snapshot, started, waits, why_waits, with_policy
+from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable
+from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, started, waits, why_waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.story_kit import story
 from tests.kits.ticking_world import tenants
@@ -22,26 +24,53 @@ EVERY = {f.name: Mode.AUTO for f in fields(Modes)}
 ACTING = with_policy(AUTO, modes=EVERY, reservation={"depth": 0}, backfill={"level": 0.9})
 REPLICA: dict[str, Any] = {"queue": 1, "service": 0, "preemptible": False}
 FOUR = {"chat": (7.0, 20.0, 30.0)}  # two requests/s a replica
-TWO_QUEUES = tenants(("web", 0, 8), ("batch", 0, 0))
+TWO_QUEUES = tenants(("web", 0, 16), ("batch", 0, 0))
 
 
 def seen(
-    *demand: Forecast, wide: int = 5, run_s: float = 7200.0, shape: str = "1x8", per_replica: int = 1, **columns: Any
+    *demand: Forecast,
+    wide: int = 5,
+    run_s: float = 7200.0,
+    shape: str = "1x8",
+    per_replica: int = 1,
+    queues: QueueTable = TWO_QUEUES,
+    others: Sequence[Item] = (),
+    preemptible: bool = False,
+    **columns: Any,
 ) -> Observation:
-    """Two replicas serve, and a batch gang waits that would take `wide` GPUs for `run_s`."""
+    """Two replicas serve, and a batch gang waits that would take `wide` GPUs for `run_s`, before `others`."""
     at = [range(per_replica), range(per_replica, 2 * per_replica)]
+    replica = REPLICA | {"preemptible": preemptible}
     work = [
-        holds(f"chat/{number}", per_replica, at[number], gpus_per_member=per_replica, **REPLICA) for number in (0, 1)
+        holds(f"chat/{number}", per_replica, at[number], gpus_per_member=per_replica, **replica) for number in (0, 1)
     ]
-    work.append(waits("b", wide, queue=2, gpus_per_member=1, submit_s=NOW_S - 10.0))
-    snap = snapshot(shape, work, queues=TWO_QUEUES)
+    work += [waits("b", wide, queue=2, gpus_per_member=1, submit_s=NOW_S - 10.0), *others]
+    snap = snapshot(shape, work, queues=queues)
     made = demand or (forecast(FOUR, NOW_S),)
-    return serving(observe(snap, NOW_S, total_s={"b": run_s}), *made, queue=[1], **columns)
+    total_s = {"b": run_s} | {each.id: run_s for each in others}
+    return serving(observe(snap, NOW_S, total_s=total_s), *made, queue=[1], **columns)
 
 
 def told(observation: Observation, **policy: Any) -> Step:
     """One decision with what was learned before."""
     return decide(observation, with_policy(ACTING, **policy), ControllerMemory(services=LEARNED))
+
+
+PAIR = ("chat", "code")
+
+
+def told_of_two(snap: ClusterSnapshot, **columns: Any) -> Step:
+    """The same for two services that need four replicas each, at two requests/s."""
+    twice: dict[str, Any] = {"id": PAIR, "uid": PAIR, "replicas": [2, 2], "needed_replicas": [2, 2]}
+    twice |= {name: [value] * 2 for name, value in {"objective_s": 10.0, "age_s": 0.0, "ready_replicas": 2}.items()}
+    twice |= {name: [value] * 2 for name, value in {"min_replicas": 1, "max_replicas": 20, "generation": 7}.items()}
+    twice |= {"recent_rps": [np.nan] * 2} | columns
+    made = forecast(dict.fromkeys(PAIR, FOUR["chat"]), NOW_S)
+    return decide(
+        serving(observe(snap, NOW_S), made, **twice),
+        ACTING,
+        ControllerMemory(services=dict.fromkeys(PAIR, LEARNED["chat"])),
+    )
 
 
 def kept(step: Step) -> float:
@@ -175,6 +204,85 @@ def test_no_moves_make_room_on_what_is_kept() -> None:
         observe(snap, NOW_S, total_s={"wide": 7200.0, "small": 9000.0}), forecast(FOUR, NOW_S), queue=[1]
     )
     assert [each.kind for each in told(observation).instructions] == ["scale"]
+
+
+# --- beside guarantees ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queues", "gpus"),
+    [
+        (tenants(("web", 0, 3), ("batch", 0, 0)), 1),
+        (tenants(("web", 0, 2), ("batch", 0, 0)), 0),
+        (tenants(("web", 0, 8), ("batch", 0, 0), limit={"web": 3}), 1),
+    ],
+    ids=["a guarantee of three", "a guarantee that is used up", "a limit of three"],
+)
+def test_nothing_is_kept_for_replicas_that_quota_would_refuse(queues: QueueTable, gpus: int) -> None:
+    """They may not be preempted, so they start within the guarantee of their queue only."""
+    step = told(seen(queues=queues))
+    assert kept(step) == gpus
+    assert list(started(step)) == ["b"]
+
+
+def test_services_of_a_queue_share_what_quota_lets_start() -> None:
+    """Two more replicas of each are expected; the guarantee has room for three."""
+    work = [
+        holds(f"{name}/{at}", 1, [at + 2 * row], **REPLICA | {"service": row})
+        for row, name in enumerate(PAIR)
+        for at in (0, 1)
+    ]
+    snap = snapshot("2x8", work, queues=tenants(("web", 0, 7), ("batch", 0, 0)))
+    assert kept(told_of_two(snap, queue=[1, 1])) == 3
+
+
+def test_a_replica_uses_what_is_kept_for_it_beside_what_is_kept_for_another_queue() -> None:
+    """Four GPUs are free on the node: two are kept for each of two queues, and a replica of the first waits."""
+    work = [
+        holds(f"{name}/{at}", 1, [at + 2 * row], **REPLICA | {"service": row, "queue": row + 1})
+        for row, name in enumerate(PAIR)
+        for at in (0, 1)
+    ]
+    work.append(waits("chat/2", 1, **REPLICA))
+    snap = snapshot("1x8", work, queues=tenants(("web", 0, 4), ("code", 0, 4)))
+    step = told_of_two(snap, queue=[1, 2], needed_replicas=[3, 2], replicas=[3, 2])
+    assert (kept(step), list(started(step))) == (4, ["chat/2"])
+
+
+LENT = tenants(("web", 0, 3), ("batch", 0, 5))
+
+
+@pytest.mark.parametrize(("wide", "starts"), [(5, ["b"]), (6, [])], ids=["inside its guarantee", "above it"])
+def test_above_the_guarantee_of_its_queue_room_gives_way_to_what_is_owed(wide: int, starts: list[str]) -> None:
+    """Of six free GPUs two are kept for replicas that may be preempted, one of them within the guarantee."""
+    step = told(seen(wide=wide, queues=LENT, preemptible=True))
+    assert (kept(step), list(started(step))) == (2, starts)
+
+
+def test_what_borrows_leaves_all_that_is_kept() -> None:
+    """The same gang, without a guarantee."""
+    step = told(seen(queues=tenants(("web", 0, 3), ("batch", 0, 0)), preemptible=True))
+    assert (kept(step), started(step)) == (2, {})
+
+
+def test_room_gives_way_as_far_as_each_guarantee_goes() -> None:
+    """Two GPUs are lent, four spare. `b` uses the guarantee of `c` up, and not that of `d`, whose turn comes last."""
+    queues = tenants(("web", 0, 2), ("batch", 0, 3), ("lab", 0, 3), priority={"batch": 1})
+    others = [
+        waits("c", 3, queue=2, gpus_per_member=1, submit_s=NOW_S - 9.0),
+        waits("d", 3, queue=3, gpus_per_member=1, submit_s=NOW_S - 8.0),
+    ]
+    step = told(seen(wide=3, queues=queues, preemptible=True, others=others))
+    assert (kept(step), sorted(started(step))) == (2, ["b", "d"])
+
+
+def test_what_is_owed_takes_other_room_first() -> None:
+    """Six GPUs are free on the node of the replicas, two of them lent; the other node has eight."""
+    work = [holds(f"chat/{number}", 1, [number], **REPLICA | {"preemptible": True}) for number in (0, 1)]
+    work.append(waits("b", 5, queue=2, gpus_per_member=5))
+    snap = snapshot("2x8", work, queues=tenants(("web", 0, 2), ("batch", 0, 8)))
+    step = told(serving(observe(snap, NOW_S, total_s={"b": 7200.0}), forecast(FOUR, NOW_S), queue=[1]))
+    assert (kept(step), set(started(step)["b"])) == (2, {"node-1"})
 
 
 def test_the_story_of_work_that_waits_for_what_is_kept_names_it() -> None:

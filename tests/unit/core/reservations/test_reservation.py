@@ -24,6 +24,7 @@ from tests.kits.core_world import (
     with_policy,
     world,
 )
+from tests.kits.ticking_world import tenants
 
 
 def promise(step_memory: ControllerMemory, name: str = "big") -> Reservation:
@@ -132,6 +133,18 @@ def test_work_that_would_outlive_the_start_is_kept_out() -> None:
     step = decide(observation, HOLDING)
     assert "long" not in started(step)
     assert why_waits(step, observation, "long")[0] == "reserved"
+
+
+@pytest.mark.parametrize("firm_after_s", [1e9, 0.0], ids=["tentative", "promised"])
+def test_a_reservation_gives_way_to_what_is_owed_to_another_queue(firm_after_s: float) -> None:
+    """The reserved gang is above the guarantee of its queue: work inside that of another one starts, and no more."""
+    work = [holds("a", 8, queue=1), waits("big", 16, priority=1, queue=1)]
+    work += [waits("owed", 4, queue=2), waits("more", 4, queue=2), waits("mine", 4, queue=1)]
+    total_s = {"a": 1000.0, "big": 500.0, "owed": 5000.0, "more": 5000.0, "mine": 5000.0}
+    rules = with_policy(HOLDING, reservation={"firm_after_s": firm_after_s})
+    for guaranteed, starts in ((4, ["owed"]), (0, [])):
+        queues = tenants(("own", 0, 8), ("other", 0, guaranteed), priority={"own": 1})
+        assert list(started(decide(world("2x8", work, total_s=total_s, queues=queues), rules))) == starts
 
 
 def test_spare_gpus_of_a_reserved_node_stay_open() -> None:
