@@ -11,6 +11,7 @@ import pytest
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, NoteCode, Observation
+from autopilot.core.model.snapshot import QueueTable
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, started, waits, why_waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.story_kit import story
@@ -33,11 +34,12 @@ def seen(
     replica: Mapping[str, Any] | None = None,
     nodes: Mapping[str, Sequence[Any]] | None = None,
     shape: str = "1x2",
+    queues: QueueTable = QUEUES,
     **columns: Any,
 ) -> Observation:
     """Two replicas hold two of six instances; two more are expected."""
     every = [holds(f"chat/{number}", 1, [number], **REPLICA | dict(replica or {})) for number in (0, 1)]
-    snap = snapshot(shape, [*every, *work], queues=QUEUES, cuts=cuts or {0: THREE, 1: THREE}, nodes=nodes)
+    snap = snapshot(shape, [*every, *work], queues=queues, cuts=cuts or {0: THREE, 1: THREE}, nodes=nodes)
     return serving(observe(snap, NOW_S, total_s=run_s or {}), forecast(FOUR, NOW_S), queue=[1], **columns)
 
 
@@ -72,6 +74,16 @@ def test_work_that_would_outlive_it_leaves_instances_to_replicas_that_are_expect
     assert (started(step), kept(step)) == ({}, [(2.0, "2g.20gb")])
     assert why_waits(step, observation, "b") == (Code.RESERVED, 2.0, 3.0)
     assert list(started(told(seen(batch(2), run_s=LONG)))) == ["b"]
+
+
+@pytest.mark.parametrize(("guaranteed", "starts"), [(3, ["b"]), (0, [])], ids=["owed", "borrowing"])
+def test_above_the_guarantee_of_its_queue_it_gives_way_to_what_is_owed(guaranteed: int, starts: list[str]) -> None:
+    """Of four free instances two are kept, one of them within the guarantee; a gang takes three and never four."""
+    for count in (3, 4):
+        queues = tenants(("web", 0, 3), ("batch", 0, guaranteed and count))
+        observation = seen(batch(count), run_s=LONG, queues=queues, replica={"preemptible": True})
+        step = told(observation, modes=ALONE)
+        assert (kept(step), list(started(step))) == ([(2.0, "2g.20gb")], starts if count == 3 else [])
 
 
 def test_gangs_that_start_use_up_what_is_left() -> None:
