@@ -137,7 +137,7 @@ def test_work_that_would_outlive_the_start_is_kept_out() -> None:
 
 @pytest.mark.parametrize("firm_after_s", [1e9, 0.0], ids=["tentative", "promised"])
 def test_a_reservation_gives_way_to_what_is_owed_to_another_queue(firm_after_s: float) -> None:
-    """The reserved gang is above the guarantee of its queue: work inside that of another one starts, none of its own."""
+    """The reserved gang is above the guarantee of its queue: work inside that of another one starts, not its own."""
     work = [holds("a", 8, queue=1), waits("big", 16, priority=1, queue=1)]
     work += [waits("owed", 4, queue=2), waits("more", 4, queue=2), waits("mine", 4, queue=1)]
     total_s = {"a": 1000.0, "big": 500.0, "owed": 5000.0, "more": 5000.0, "mine": 5000.0}
