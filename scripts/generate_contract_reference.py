@@ -145,11 +145,14 @@ Training behind such a Service, in a StatefulSet or in a LeaderWorkerSet declare
 
 Services of language models also promise `ttft-objective-s` and `itl-objective-s`. The guard `slo` asks for each
 objective that is declared, and `scale_ahead` for the load at which all of them are met. One of the two that no source
-measures is a gap and does not count as met. Where prefill and decode run in pools of their own, each Deployment or
-StatefulSet declares its objectives; they may be the same. A pool of prefill answers for the first token alone and a
-pool of decode for the others, so that a prefill pool that is too small neither shelters nor scales the decode pool.
+measures is a gap and does not count as met. Where prefill and decode run in pools of their own, each Deployment,
+StatefulSet or LeaderWorkerSet declares its objectives; they may be the same. A pool of prefill answers for the first
+token alone and a pool of decode for the others, so that a prefill pool that is too small neither shelters nor scales
+the decode pool. A PodCliqueSet of Grove is a service `SET`, whose replicas are its PodGangs. Its pods of one role are
+the pool `SET~prefill` or `SET~decode`: they declare what it promises, and a late pool keeps the gangs with its pods.
 `serving-role` states the role; without it these labels of the pods, or of the service, do: {roles}. Their value
-counts where it contains `prefill` or `decode` and not both. Labels that contradict each other state nothing.
+counts where it contains `prefill` or `decode` and not both. Labels that contradict each other state nothing. Without
+any, the name of a PodClique in its set does. A LeaderWorkerSet and a PodCliqueSet are read from their pods alone.
 """
 
 COLUMNS = """

@@ -113,6 +113,7 @@ _LATER: dict[tuple[str, str], Any] = {
     ("gpus", "on_demand"): np.int64(-1),
     ("placements", "assumed"): np.False_,
     ("services", "role"): np.int8(ServingRole.WHOLE),
+    ("services", "part_of"): np.int32(-1),
     **{
         ("services", name): np.float64("nan")
         for each in ("ttft", "itl")

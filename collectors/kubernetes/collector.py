@@ -187,7 +187,7 @@ class KubernetesCollector:
         if self._training is None and isinstance(other, Training):
             self._training = other
         if isinstance(other, Measuring):
-            other.learn(self._gangs.served.names, self._gangs.served.objectives)
+            other.learn(self._gangs.served.names, self._gangs.served.objectives, self._gangs.served.by_pod)
 
     # --- what changed ---------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from autopilot.contract.words_to_stay import stays
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.parts import NO_PARTS, Parts, parts_of
-from collectors.kubernetes.serving import SET_NAME, answers, serves
+from collectors.kubernetes.serving import GROUPED, LEADER_SETS, SET_NAME, answers, clique_set_of, serves
 from collectors.kubernetes.wire import NOTHING, Meta, Pod, PodSpec, seconds_of
 from collectors.kueue.wire import Workload
 
@@ -49,6 +49,7 @@ Volcano, KAI.
 HASH = "pod-template-hash"
 OVER = ("Succeeded", "Failed")
 SAVED = PREFIX + LAST_CHECKPOINT
+CLASS = PREFIX + "slo-class"
 
 
 class Noted(NamedTuple):
@@ -70,7 +71,7 @@ class PodFacts:
     key: str  # of its gang
     name: str  # of its gang, without the namespace
     ask: Ask
-    service: str  # "Kind/name" of the Deployment or StatefulSet; "" for none
+    service: str  # "Kind/name" of the Deployment or StatefulSet, or of the set of its group; "" for none
     serves: bool  # it answers requests, and idles while none come
     daemon: bool  # of a DaemonSet
     over: bool  # its containers have ended: its GPUs are free
@@ -120,14 +121,14 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
     group = labels.get(KUEUE_GROUP, "")
     if labels.get(SET_NAME, ""):
         name = f"{labels.get(SET_NAME, '')}-{labels.get(SET_INDEX, '') or '0'}"
-        key = f"set/{namespace}/{name}"
+        key, service = f"set/{namespace}/{name}", LEADER_SETS + labels.get(SET_NAME, "")
     elif group:
         key, name = f"group/{namespace}/{group}", group
     elif labels.get(JOBSET_NAME, ""):
         name, uid = labels.get(JOBSET_NAME, ""), labels.get(JOBSET_UID, "")
         key = f"uid/{uid}" if uid else f"set/{namespace}/jobset/{name}"
     elif gang := labels.get(PODGANG[0]) or labels.get(PODGANG[1]):
-        key, name = f"set/{namespace}/podgang/{gang}", gang
+        key, name, service = f"set/{namespace}/podgang/{gang}", gang, clique_set_of(meta, gang)
     elif owner is None:
         found = next((value for each in OTHER_GROUPS if (value := labels.get(each, "") or meta.note(each))), "")
         native = pod.spec.scheduling_group
@@ -142,6 +143,9 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
         daemon = True
     else:
         key, name = f"uid/{owner.uid}", owner.name
+        service = clique_set_of(meta, name) if owner.kind == "PodClique" else ""
+    if service.startswith(GROUPED) and "batch" in {labels.get(CLASS), meta.note(CLASS)}:
+        service = ""  # training in such a set
     over = pod.status.phase in OVER
     ready, bound_s = False, 0.0
     for each in pod.status.conditions or ():
@@ -213,14 +217,19 @@ def lost_job(gang: Gang) -> bool:
 
 
 def serves_apart(gang: Gang, service_row: Callable[[str, str], int]) -> bool:
-    """True if it serves and is no replica of a known service: those have rules of their own."""
+    """True if it serves, and is no replica of a known Deployment or StatefulSet: those have rules of their own."""
     for each in gang.pods.values():
         if each.serves or each.fronted:
             break
     else:
         return False
     first = next(iter(gang.pods.values()))
-    return not first.service or service_row(gang.namespace, first.service) < 0
+    return not is_replica(first) or service_row(gang.namespace, first.service) < 0
+
+
+def is_replica(found: PodFacts) -> bool:
+    """True for a pod that is a replica by itself: of a Deployment or StatefulSet."""
+    return bool(found.service) and not found.service.startswith(GROUPED)
 
 
 def workload_key(meta: Meta) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Deployments and StatefulSets with GPUs, their autoscalers and budgets, as the table of services."""
+"""Services with GPUs, their autoscalers and budgets, as the table of services."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ from collectors.kubernetes.autoscalers import lacks_floor_value, target_of
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.claims import Claims
 from collectors.kubernetes.constraints import budget_selects
-from collectors.kubernetes.gangs import Gang
+from collectors.kubernetes.gangs import Gang, PodFacts, is_replica
+from collectors.kubernetes.grouped import Grouped
 from collectors.kubernetes.opt_outs import OptOuts
-from collectors.kubernetes.services import Around, Key, ServiceRows, is_inner, is_service, service_table
+from collectors.kubernetes.services import (
+    Around,
+    Key,
+    ServiceRows,
+    is_inner,
+    is_service,
+    service_gaps,
+    service_table,
+)
 from collectors.kubernetes.unreadable import BY_NAME, Alone, Unreadable
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
@@ -28,9 +37,14 @@ class Measuring(Protocol):
     """A source of measurements of services."""
 
     def learn(
-        self, services: Callable[[], Collection[str]], declared: Callable[[], Mapping[str, tuple[float, ...]]]
+        self,
+        services: Callable[[], Collection[str]],
+        declared: Callable[[], Mapping[str, tuple[float, ...]]],
+        pods: Callable[[], Mapping[str, str]],
     ) -> None:
-        """Take the names of the services, NAMESPACE/NAME, and their declared objectives, if any."""
+        """Take the names of the services, NAMESPACE/NAME, their declared objectives, if any, and the service of each
+        pod, NAMESPACE/POD, whose name does not tell it.
+        """
         ...
 
 
@@ -47,6 +61,9 @@ class Services:
     rows: dict[Key, int] = field(default_factory=dict)
     table: ServiceTable | None = None
     _declared: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    _grouped: Grouped = field(default_factory=Grouped)
+    _sets: dict[Key, Scaled] = field(default_factory=dict)  # made of the pods of groups
+    _by_pod: Mapping[str, str] = field(default_factory=dict)
     _maker: ServiceRows = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +89,16 @@ class Services:
                         self.services[found.metadata.namespace, f"{kind}/{found.metadata.name}"] = found
                         self.table = None
         return deleted
+
+    def put_pod(self, found: PodFacts) -> None:
+        """Take in a pod: it may be of a group that is a replica."""
+        if self._grouped.put(found):
+            self.table = None
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod is gone."""
+        if self._grouped.drop(uid):
+            self.table = None
 
     def update_budgets(self, changes: Changes) -> set[str]:
         """Take in PodDisruptionBudgets; the namespaces whose work they may concern."""
@@ -105,18 +132,21 @@ class Services:
 
     def make(self, queue_of: Mapping[str, int], alone: Alone) -> bool:
         """Make the table, in the order of the names of services; true where rows moved. `queue_of` by namespace."""
+        self._sets = self._grouped.services()
+        services = {**self.services, **self._sets}
         around = Around(
             self._with_gpus,
-            self.services.__contains__,
+            services.__contains__,
             lambda key: bool(alone.why_service(key)),
             queue_of,
             self.budgets.values(),
             {target_of(each): each for each in self.autoscalers.values()},
             self.opt_outs,
         )
-        made = self._maker.make(self.services, around)
+        made = self._maker.make(services, around)
         before, self.rows = self.rows, {key: row for row, key in enumerate(made)}
-        self.table = service_table(list(made.values()))
+        self.table = service_table(made)
+        self._by_pod = self._grouped.by_pod({key: row.id for key, row in made.items()})
         self._declared = declared(self.table)
         return self.rows != before
 
@@ -129,8 +159,13 @@ class Services:
         """The objectives that count, by service: see `objectives.declared`. For any thread."""
         return self._declared
 
+    def by_pod(self) -> Mapping[str, str]:
+        """NAMESPACE/POD -> its service, where the name of the pod does not tell it. For any thread."""
+        return self._by_pod
+
     def gaps(self, source: str) -> Iterator[Gap]:
-        """Autoscalers without a value of our floor."""
+        """Why services are not scaled, and autoscalers without a value of our floor."""
+        yield from service_gaps(source, [*self.services.values(), *self._sets.values()])
         for each in self.autoscalers.values():
             lacks = False
             with suppress(AttributeError, TypeError):  # one that cannot be read is named with its service
@@ -142,7 +177,7 @@ class Services:
 
     def budgeted(self, gang: Gang) -> bool:
         """True where a budget refuses the eviction of its pods now. Services have their own rules for that."""
-        if any(each.service for each in gang.pods.values()):
+        if any(is_replica(each) for each in gang.pods.values()):
             return False
         holding = [each for each in gang.pods.values() if each.holds]
         if not holding:

@@ -1,8 +1,11 @@
-"""Deployments and StatefulSets with GPUs as services; their pods are workloads of their own."""
+"""Services with GPUs: Deployments and StatefulSets, whose pods are workloads, and sets whose groups are.
+
+The autopilot does not scale a LeaderWorkerSet or a PodCliqueSet: their number of replicas is their owner's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf, nan
 from typing import Any, NamedTuple
@@ -25,19 +28,21 @@ from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import CeilingWay, ServingRole
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import ServiceTable, empty, make
+from collectors.kubernetes import kinds
 from collectors.kubernetes.asks import ask_of
 from collectors.kubernetes.autoscalers import has_keda, least_replicas, load_ratio, needed_replicas
 from collectors.kubernetes.constraints import budget_selects
 from collectors.kubernetes.gangs import declarations
+from collectors.kubernetes.grouped import POOL, whole_of
 from collectors.kubernetes.opt_outs import OptOuts, consent, unclear
-from collectors.kubernetes.serving import SET_NAME, role_of
+from collectors.kubernetes.serving import GROUPED, SET_NAME, role_of
 from collectors.kubernetes.unreadable import BY_NAME, Unreadable
 from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 
 Key = tuple[str, str]
 """The namespace and the "Kind/name" of a service."""
-TWIN = "~statefulset"
-"""Ends the id of a StatefulSet whose namespace has a Deployment of its name."""
+PRECEDENCE = ("Deployment", "StatefulSet", "LeaderWorkerSet", "PodCliqueSet")
+"""Where two services of a namespace have one name, the id of the later kind ends with its kind."""
 UNMEASURED = ("p99_s", "violation_ratio", "rate_rps", "queue_depth")
 
 
@@ -47,7 +52,7 @@ def is_service(found: Scaled) -> bool:
 
 
 def is_inner(found: Scaled) -> bool:
-    """True for a part of a LeaderWorkerSet: its groups are gangs, and its size is that of the set."""
+    """True for a part of a LeaderWorkerSet: the set is the service, and its groups are gangs."""
     owner = found.metadata.owner
     return bool(found.metadata.label(SET_NAME)) or (owner is not None and owner.kind in {"LeaderWorkerSet", "Pod"})
 
@@ -65,17 +70,18 @@ class ServiceRows:
         last, self._last = self._last, {}
         made: dict[Key, ServiceRow] = {}
         for key in sorted(services):
-            found, kind = services[key], BY_NAME[key[1].partition("/")[0]]
+            found, kind = services[key], BY_NAME.get(key[1].partition("/")[0], kinds.PODS)
+            group = key[1].startswith(GROUPED)
             row, read = last.get(found.metadata.uid), False
             with self._unreadable.net(kind, found):
-                if not around.has_gpus(found):
+                if not group and not around.has_gpus(found):
                     continue
                 row, read = _row(key, found, around), True
             if row is None:
                 continue
             self._last[found.metadata.uid] = row
             undone = _undone(found, around.autoscalers.get(key))
-            keeps = not read or undone or around.left(key) or _alone(found, around.opt_outs)
+            keeps = group or not read or undone or around.left(key) or _alone(found, around.opt_outs)
             made[key] = row.kept() if keeps else row
         return made
 
@@ -127,9 +133,10 @@ def _row(key: Key, found: Scaled, around: Around) -> ServiceRow:
     generation = generation_of(found)
     if not 0 <= generation <= MOST_GENERATION:
         raise ValueError(f"its generation is {generation}, and at most {MOST_GENERATION} is read")
-    other = key[1].startswith("StatefulSet/") and around.has((key[0], f"Deployment/{meta.name}"))
+    kind = key[1].partition("/")[0]
+    other = any(around.has((key[0], f"{each}/{meta.name}")) for each in PRECEDENCE[: PRECEDENCE.index(kind)])
     return ServiceRow(
-        id=f"{meta.namespace}/{meta.name}{TWIN if other else ''}",
+        id=f"{meta.namespace}/{meta.name}{POOL + kind.lower() if other else ''}",
         uid=meta.uid,
         queue=around.queue_of.get(meta.namespace, 0),
         ready_replicas=found.status.ready_replicas,
@@ -139,8 +146,9 @@ def _row(key: Key, found: Scaled, around: Around) -> ServiceRow:
     )
 
 
-def service_table(rows: Sequence[ServiceRow]) -> ServiceTable:
+def service_table(made: Mapping[Key, ServiceRow]) -> ServiceTable:
     """The table of these rows."""
+    rows, places = list(made.values()), {key: row for row, key in enumerate(made)}
     if not rows:
         nothing: ServiceTable = empty(ServiceTable)
         return nothing
@@ -149,6 +157,7 @@ def service_table(rows: Sequence[ServiceRow]) -> ServiceTable:
     columns |= {name: [getattr(each.promised, name) for each in rows] for name in Promised._fields}
     stated = ("id", "uid", "queue", "ready_replicas", "generation")
     columns |= {name: [getattr(each, name) for each in rows] for name in stated}
+    columns["part_of"] = [-1 if (whole := whole_of(key)) is None else places.get(whole, -1) for key in made]
     table: ServiceTable = make(ServiceTable, age_s=[inf] * len(rows), **columns)
     return table
 

@@ -5,7 +5,8 @@ Servers are idle between requests, so they never count as hung.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from autopilot.core.model.objects import ServingRole
@@ -51,6 +52,14 @@ KEYS = (
 )
 """Beginnings of the labels and annotations that serving systems write on their pods."""
 
+CLIQUE, CLIQUE_SET = "grove.io/podclique", "app.kubernetes.io/part-of"
+"""Labels with the names of the PodClique and the PodCliqueSet of a pod of Grove: `SET-0-decode`, `SET`."""
+SCALING_GROUP, SCALING_INDEX = "grove.io/podcliquescalinggroup", "grove.io/podcliquescalinggroup-replica-index"
+"""Labels with the name of the scaling group of a clique and the number of its replica there."""
+LEADER_SETS, CLIQUE_SETS = "LeaderWorkerSet/", "PodCliqueSet/"
+GROUPED = (LEADER_SETS, CLIQUE_SETS)
+"""Beginnings of the names of services whose replicas are groups of pods."""
+
 ASKS = frozenset({"httpGet", "grpc"})
 """Readiness probes that a server answers. A training framework opens ports too, and KubeRay runs a command."""
 
@@ -77,14 +86,22 @@ both (`prefill-decode`) or neither (`both`, `worker`) name no part."""
 
 def role_of(*metas: Meta) -> ServingRole:
     """The role by labels; `WHOLE` without one, or if they contradict each other."""
+    return role_in(meta.label(key) for meta in metas for key in ROLES)
+
+
+def role_in(names: Iterable[str]) -> ServingRole:
+    """The role that names contain; `WHOLE` without one, or if they contradict each other."""
     said = set()
-    for meta in metas:
-        for key in ROLES:
-            value = meta.label(key).lower()
-            prefill, decode = "prefill" in value, "decode" in value
-            if prefill != decode:
-                said.add(ServingRole.PREFILL if prefill else ServingRole.DECODE)
+    for name in names:
+        prefill, decode = "prefill" in name.lower(), "decode" in name.lower()
+        if prefill != decode:
+            said.add(ServingRole.PREFILL if prefill else ServingRole.DECODE)
     return said.pop() if len(said) == 1 else ServingRole.WHOLE
+
+
+def clique_set_of(meta: Meta, gang: str) -> str:
+    """The PodCliqueSet of a pod of Grove: by its label, else the name of its PodGang without the number."""
+    return CLIQUE_SETS + (meta.label(CLIQUE_SET) or re.sub(r"-[0-9]+$", "", gang))
 
 
 def serves(meta: Meta) -> bool:

@@ -22,6 +22,7 @@ KEPT_ANNOTATIONS = (
     "scheduling.volcano.sh/",
     "pod-group-name",
     "deployment.kubernetes.io/revision",
+    "leaderworkerset.sigs.k8s.io/size",
     "gpu-fraction",
     "gpu-memory",
     *(REGISTERS := ("hami.io/node-nvidia-register", "4pd.io/node-nvidia-register", "volcano.sh/node-vgpu-register")),

@@ -24,7 +24,6 @@ from collectors.kubernetes.placed import Holdings
 from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.rows import RowTable, member_table
 from collectors.kubernetes.service_work import Services
-from collectors.kubernetes.services import service_gaps
 from collectors.kubernetes.sharing import apart, why_alone
 from collectors.kubernetes.unread import Unread
 from collectors.kubernetes.unreadable import Alone, Unreadable
@@ -245,12 +244,14 @@ class Gangs:
         gang.pods[uid] = found
         self.dirty.add(key)
         self.dirty |= self.held.put(found)
+        self.served.put_pod(found)
 
     def _drop_pod(self, uid: str, *, reported: bool) -> None:
         found = self.pods.pop(uid, None)
         if found is None:
             return
         self.dirty |= self.held.drop(uid)
+        self.served.drop_pod(uid)
         name = alias_of(found.pod.metadata)
         if name[1]:
             self._named[name].discard(uid)
@@ -353,7 +354,6 @@ class Gangs:
     def gaps(self) -> Iterable[Gap]:
         """Why gangs and services are left alone."""
         yield from self.unreadable.gaps(self.source)
-        yield from service_gaps(self.source, self.served.services.values())
         yield from self.served.gaps(self.source)
         yield from self.cluster.opt_outs.gaps(self.source)
         for key, problems in self._problems.items():

@@ -116,12 +116,15 @@ class SloCollector:
         self._gaps: dict[tuple[str, str, str], Gap] = {}
 
     def learn(
-        self, services: Callable[[], Collection[str]], declared: Callable[[], Mapping[str, Objectives]] = dict
+        self,
+        services: Callable[[], Collection[str]],
+        declared: Callable[[], Mapping[str, Objectives]] = dict,
+        pods: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Measure the services of a cluster. `services` gives their names, and `declared` their objectives; a setting
-        takes precedence. Another thread may call both.
+        takes precedence. `pods` gives the services of pods whose names do not tell them. Another thread may call all.
         """
-        self.naming.known, self._declared = services, declared
+        self.naming.known, self._declared, self.naming.by_pod = services, declared, pods
 
     def collect(self, now_s: float) -> Batch:
         """Ask when it is due; between two questions the answer ages."""
@@ -171,8 +174,9 @@ class SloCollector:
         for pools, each in self._pools.items():
             for known in (columns, gateway_rps):
                 _share(known, pools, each)
-        if unjoined := self.naming.unjoined(columns):
-            self._gap("", "", unjoined)
+        for text in (self.naming.mixed(), self.naming.unjoined(columns)):
+            if text:
+                self._gap("", "", text)
         services = np.empty(len(columns), object)
         services[:] = sorted(columns)
         table = {column: np.array([columns[name].get(column, np.nan) for name in services]) for column in _COLUMNS}

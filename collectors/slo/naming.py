@@ -1,7 +1,7 @@
 """The service of a series.
 
-It is the owner of the measuring pods, if the cluster has a service of that name. Else it is the name in the servers'
-labels, or the operator's name for it. A name in several namespaces stands for a service in each.
+It is the service that the cluster has for the measuring pods, by the name of their owner. Else it is the name in the
+servers' labels, or the operator's name for it. A name in several namespaces stands for a service in each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from autopilot.contract.notes import shown
 from collectors.promql import Series
-from collectors.slo.queries import SPLIT
+from collectors.slo.queries import SPLIT, owner_of
 from collectors.slo.sources import Source
 
 NAMED = 3
@@ -48,20 +48,27 @@ class Naming:
     def __init__(self, services: Mapping[str, str]) -> None:
         """`services`: name in a source, or NAMESPACE/NAME -> our name."""
         self.known: Callable[[], Collection[str]] = tuple  # names of the services of the cluster, NAMESPACE/NAME
+        self.by_pod: Callable[[], Mapping[str, str]] = dict  # NAMESPACE/POD -> one of them, beside their owners
         self._services, self._there = dict(services), frozenset[str]()
+        self._owners: dict[str, set[str]] = {}  # NAMESPACE/OWNER -> the services of its pods
         self._spaces: dict[str, set[str]] = {}  # by the name that sources use: the namespaces that have it
 
     def learn(self, keys: Iterable[Key]) -> None:
         """Take in all keys of one question, and the services of the cluster now."""
-        self._there, self._spaces = frozenset(self.known()), defaultdict(set)
+        self._there, self._spaces, self._owners = frozenset(self.known()), defaultdict(set), defaultdict(set)
+        for pod, service in self.by_pod().items():
+            space, _, name = pod.partition("/")
+            self._owners[f"{space}/{owner_of(name)}"].add(service)
         for key in keys:
             self._spaces[key.given] |= {key.space} - {""}
 
     def name(self, key: Key) -> str:
         """Our name; "" if the source gives none."""
-        of_owner, named = f"{key.space}/{key.owner}", f"{key.space}/{key.given}"
-        if not key.given or of_owner in self._there:
-            return of_owner if key.given else ""
+        named = f"{key.space}/{key.given}"
+        if not key.given:
+            return ""
+        if of_owner := self._of_owner(key):
+            return of_owner
         if key.space and named in self._services:
             return self._services[named]
         alone, ours = len(self._spaces.get(key.given, ())) < 2, self._services.get(key.given, "")
@@ -69,9 +76,27 @@ class Naming:
             return ours
         return key.given if alone or not key.space else named
 
+    def _of(self, owner: str) -> set[str]:
+        """The services of the pods of NAMESPACE/OWNER."""
+        return self._owners.get(owner, set()) | ({owner} & self._there)
+
+    def _of_owner(self, key: Key) -> str:
+        """The service of the owner of some pods; "" for none, and for pods of several services."""
+        owner = f"{key.space}/{key.owner}"
+        services, without_hash = self._of(owner), owner.rpartition("-")[0]
+        if not services:
+            return without_hash if without_hash in self._there else ""
+        return min(services) if len(services) == 1 else ""
+
+    def mixed(self) -> str:
+        """Services whose pods cannot be told apart by their names; "" for none."""
+        mixed = {each for owner in self._owners if len(found := self._of(owner)) > 1 for each in found}
+        return f"names of pods do not tell apart {_some(sorted(mixed))}: their series do not count" if mixed else ""
+
     def unjoined(self, measured: Collection[str]) -> str:
         """Services of the cluster without a measurement, and measured names without a service; "" for neither."""
-        silent, strange = sorted(self._there - {*measured}), sorted({*measured} - self._there)
+        pools = {each.partition("~")[0] for each in measured}
+        silent, strange = sorted(self._there - {*measured} - pools), sorted({*measured} - self._there)
         if self._there and strange:
             near = f"; services of the cluster without a measurement: {_some(silent)}" if silent else ""
             return f"{_some(strange)}: no service of the cluster{near}; name it in collectors.slo.services"

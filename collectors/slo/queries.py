@@ -8,25 +8,38 @@ for the pod), then the sum over pods.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 PLACE = ("autopilot_namespace", "autopilot_pod")
 """Labels that queries add: where a server runs, by whatever label says it."""
 SPLIT = (PLACE[0], "autopilot_owner")
-"""Namespace and owner of the pods of a series: the StatefulSet or Deployment, by the shape of the name of the pod."""
+"""Namespace and owner of the pods of a series: StatefulSet, Deployment or PodClique, by the shape of the pod's name."""
 _SAID_BY = (
     (PLACE[0], ("k8s_namespace_name", "kubernetes_namespace", "namespace", "exported_namespace")),
     (PLACE[1], ("instance", "k8s_pod_name", "kubernetes_pod_name", "pod", "exported_pod", "worker_addr")),
 )
 """For each of them the labels that say it; the last that is there counts. Annotation jobs, operators and collectors of
 OpenTelemetry use different ones. A router of SGLang shows the metrics of its workers, each with its address."""
-_OWNER_OF = ("([a-z0-9.-]+)-[0-9]+", "([a-z0-9.-]+)-[a-z0-9]{5,10}-[a-z0-9]{5}")
-"""Names of pods by the name of their owner: of a StatefulSet, and of a ReplicaSet, whose own name ends with a hash
-(kubernetes, `pod-template-hash`)."""
+_OWNER_OF = (
+    "([a-z0-9.-]+-[0-9]+-[a-z0-9.-]+)-[a-z0-9]{5}",
+    "([a-z0-9.-]+)-[0-9]+",
+    "([a-z0-9.-]+)-[a-z0-9]{5,10}-[a-z0-9]{5}",
+    "([a-z0-9.-]+-[0-9]+-[a-z0-9.-]*[aeiou][a-z0-9]*)-[a-z0-9]{5}",
+)
+"""Names of pods by the name of their owner; the last that fits counts. Of a PodClique (grove, SET-0-CLIQUE), of a
+StatefulSet, of a ReplicaSet, whose own name ends with a hash (`pod-template-hash`), and of a PodClique whose
+name ends with what is no hash: a hash has no vowels."""
 _ENGINE = ("engine", "dp_rank", "engine_type", "ReplicaId", "WorkerId")
 """Labels of the engines of one pod that share its requests. Ranks of tensor parallelism repeat the same requests."""
 _PARTS = ("finished_reason", "reason", "version", "target_model_name", "priority", "fairness_id")
 """Labels of counters whose parts sum up."""
+
+
+def owner_of(pod: str) -> str:
+    """The owner that queries give to the series of a pod; "" for none."""
+    fits = (re.fullmatch(shape, pod) for shape in reversed(_OWNER_OF))
+    return next((found[1] for found in fits if found), "")
 
 
 def named(prefixes: tuple[str, ...], name: str) -> tuple[str, ...]:

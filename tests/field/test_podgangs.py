@@ -17,6 +17,9 @@ def test_the_cliques_of_a_podgang_are_one_gang() -> None:
     work = played.snapshot.workloads
     assert dict(zip(work.id.tolist(), work.gpus.tolist(), strict=True)) == {"llm/dyn-0": 8}
     assert played.held() == {"llm/dyn-0": 8}
+    services = played.snapshot.services
+    assert services.id.tolist() == ["llm/dyn", "llm/dyn~decode", "llm/dyn~prefill"]
+    assert services.part_of.tolist() == [-1, 0, 0]
 
 
 @pytest.mark.parametrize(

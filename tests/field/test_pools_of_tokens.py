@@ -25,7 +25,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def url(require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prometheus that scrapes the servers."""
-    files = [f"prefill-decode/{name}.prom" for name in ("vllm", "dynamo")]
+    files = [f"prefill-decode/{name}.prom" for name in ("vllm", "dynamo", "grove")]
     with answering(require_tool, tmp_path_factory.mktemp("pools"), files) as found:
         yield found
 
@@ -58,6 +58,31 @@ def test_what_frontends_of_dynamo_measure_is_that_of_both_pools(url: str) -> Non
         assert 1.0 < each["ttft_p99_s"] <= 5.0
         assert each["recent_ttft_violation_ratio"] == pytest.approx(0.5, abs=0.01)
         assert each["recent_itl_violation_ratio"] == pytest.approx(0.5, abs=0.01)
+
+
+GROUPS = {
+    "prod/dyn-0-vllmprefillworker-x2v4k": "prod/dyn~prefill",
+    "prod/dyn-0-decode-0-d-ldr-m8q2z": "prod/dyn~decode",
+    "prod/dyn-0-frontend-q7w2x": "prod/dyn",
+    "prod/qwen-0": "prod/qwen",
+    "prod/qwen-0-1": "prod/qwen",
+}
+
+
+def test_groups_of_pods_are_measured_as_their_services(url: str) -> None:
+    """Cliques of Grove apart by their pools, the frontend for the whole set, and all pods of a LeaderWorkerSet."""
+    collector = SloCollector(url, matchers={"file": "prefill-decode/grove.prom"})
+    promised = {"prod/dyn~prefill": (nan, 0.5, nan), "prod/dyn~decode": (nan, nan, 0.5)}
+    collector.learn(lambda: set(GROUPS.values()), lambda: promised, lambda: GROUPS)
+    found, gaps = measured(collector)
+    assert set(found) == set(GROUPS.values())
+    prefill, decode, whole, qwen = (found[f"prod/{each}"] for each in ("dyn~prefill", "dyn~decode", "dyn", "qwen"))
+    assert [each["queue_depth"] for each in (prefill, decode, qwen)] == [2, 0, 3]
+    assert [each["rate_rps"] for each in (prefill, decode, whole, qwen)] == pytest.approx([5, 4, 5, 4], rel=0.02)
+    assert prefill["recent_ttft_violation_ratio"] == pytest.approx(0.5, abs=0.01)
+    assert decode["recent_itl_violation_ratio"] == pytest.approx(0.5, abs=0.01)
+    assert 1.0 < whole["itl_p99_s"] <= 5.0
+    assert not any("no service of the cluster" in each or "tell apart" in each for each in gaps)
 
 
 class _Servers(SloCollector):

@@ -22,11 +22,13 @@ def test_quiet_servers_over_two_nodes_are_never_stopped(what: str) -> None:
     assert not evicted
 
 
-def test_the_inner_sets_of_a_leader_worker_set_are_no_services() -> None:
-    """Its groups are gangs (kubernetes-sigs/lws#508)."""
+def test_a_leader_worker_set_is_one_service_and_its_inner_sets_are_none() -> None:
+    """Its groups are gangs, and the replicas of the service (kubernetes-sigs/lws#508)."""
     played = play("11-lws-services", "objects.yaml")
     assert played.held() == {"team/llm-0": 16, "team/llm-1": 16}
-    assert len(played.snapshot.services.id) == 0
+    assert played.snapshot.services.id.tolist() == ["team/llm"]
+    assert played.snapshot.services.replicas.tolist() == [2]
+    assert played.snapshot.workloads.service.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from math import inf
 
 import numpy as np
 
-from autopilot.core.model.objectives import breached
+from autopilot.core.model.objectives import breached, of_pools
 from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Evidence
@@ -113,7 +113,7 @@ def _wishes(ctx: Context) -> Iterator[_Wish]:
         return
     lead, chances = {each.row: each for each in ctx.foreseen}, chances_needed(ctx, left.tolist())
     fresh = services.age_s <= ctx.policy.freshness.telemetry_s
-    breach = fresh & breached(services)
+    breach = of_pools(services, fresh & breached(services))
     for at in left.tolist():
         if ctx.plan.served.get(at, inf) <= ctx.policy.room.delay_s:
             continue  # an instance for it is being made, and is there in time

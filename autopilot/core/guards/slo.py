@@ -6,7 +6,7 @@ import numpy as np
 
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.guards.protected import yielding
-from autopilot.core.model.objectives import OBJECTIVES, counting, over_objective
+from autopilot.core.model.objectives import OBJECTIVES, counting, over_objective, with_pools
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
@@ -18,9 +18,9 @@ _UNITS = (UNIT, *(f"p99 of the {each.words} over its objective, worst service to
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the worst objective of the services among the victims: p99 / objective. Binds evictions by contract
-    too, except of replicas above the guarantee of their queue: otherwise a missed objective would keep GPUs from their
-    owner.
+    """Judged by the worst objective of the services among the victims, and of pools in their gangs: p99 / objective.
+    Binds evictions by contract too, except of replicas above the guarantee of their queue: otherwise a missed objective
+    would keep GPUs from their owner.
 
     A service with an objective but no recent p99 may miss it, so its replicas stay. The remains of a broken replica are
     stopped regardless: they serve no request.
@@ -30,7 +30,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return allow(NAME, 0.0, UNIT, 1.0)
     yields = yielding(draft, ctx)
     touched = sorted({int(work.service[row]) for row in draft.victims if work.service[row] >= 0 and row not in yields})
-    touched = [row for row in touched if row < len(services.id)]
+    touched = with_pools(services, [row for row in touched if row < len(services.id)])
     counts = counting(services)[:, touched]
     if not counts.any():
         return allow(NAME, 0.0, UNIT, 1.0)

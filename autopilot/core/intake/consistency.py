@@ -41,12 +41,14 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
         table = getattr(snapshot, name)
         lengths = {len(getattr(table, column)) for column in columns}
         invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
+    inside = snapshot.services.part_of
     bounds = (
         ("gpus.node", snapshot.gpus.node, len(snapshot.nodes.id)),
         ("instances.gpu", snapshot.instances.gpu, len(snapshot.gpus.uuid)),
         ("placements.gpu", snapshot.placements.gpu, len(snapshot.gpus.uuid)),
         ("placements.workload", snapshot.placements.workload, len(snapshot.workloads.id)),
         ("members.workload", snapshot.members.workload, len(snapshot.workloads.id)),
+        ("services.part_of", inside[inside >= 0], len(inside)),
     )
     for name, column, size in bounds:
         if len(column):

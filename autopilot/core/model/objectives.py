@@ -2,12 +2,13 @@
 
 A service may promise a p99 of latency, of the time to the first token (TTFT) and of the time between two tokens (ITL).
 With separate pools for prefill and decode, each pool is a service: TTFT is the work of prefill and ITL that of decode,
-so an objective counts for its own pool only. A pool of unknown role answers for both.
+so an objective counts for its own pool only. A pool of unknown role answers for both. Pools inside the gangs of another
+service share its fate: what stops a replica of that service stops a part of each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +88,19 @@ def over_objective(services: ServiceTable) -> F64:
 def breached(services: ServiceTable) -> Bools:
     """True if a measured p99 exceeds an objective that counts. Shape [services]."""
     return np.asarray((over_objective(services) > 1.0).any(axis=0))
+
+
+def with_pools(services: ServiceTable, rows: Sequence[int]) -> list[int]:
+    """These services, and the pools inside their gangs."""
+    pools: list[int] = np.flatnonzero(np.isin(services.part_of, rows) & (services.part_of >= 0)).tolist()
+    return sorted({*rows, *pools})
+
+
+def of_pools(services: ServiceTable, true: Bools) -> Bools:
+    """True also for services of which a pool inside their gangs is true. Shape [services]."""
+    found = true.copy()
+    found[services.part_of[true & (services.part_of >= 0)]] = True
+    return found
 
 
 def missed_ratio(services: ServiceTable) -> tuple[F64, Bools]:

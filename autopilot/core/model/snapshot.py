@@ -279,6 +279,7 @@ class ServiceTable:
     itl_p99_s: F64
     recent_ttft_violation_ratio: F64  # requests over the objective / requests
     recent_itl_violation_ratio: F64  # tokens over the objective / tokens
+    part_of: I32  # a pool inside the gangs of another service: the row of that service; -1: its replicas are its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +415,7 @@ UNSTATED: dict[str, Any] = {  # values of columns that are not stated; 0, "" or 
     "slo_class": SloClass.BATCH,
     "needed_replicas": -1,
     "ceiling": -1,
+    "part_of": -1,
 }
 
 

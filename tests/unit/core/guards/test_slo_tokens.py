@@ -48,3 +48,21 @@ def test_objectives_of_tokens_keep_the_replicas_that_answer_for_them(
     assert verdict.code == code
     assert verdict.value == pytest.approx(value)
     assert named in verdict.unit
+
+
+@pytest.mark.parametrize(("part_of", "code"), [(0, Code.SLO_BURNING), (-1, Code.OK)])
+def test_a_gang_is_kept_by_a_late_pool_that_has_its_pods(part_of: int, code: Code) -> None:
+    """The set of the gang promises nothing itself; a pool elsewhere keeps nothing."""
+    table: ServiceTable = make(
+        ServiceTable,
+        id=["dyn", "dyn~decode"],
+        uid=["dyn", "dyn~decode"],
+        objective_s=[np.nan] * 2,
+        role=[ServingRole.WHOLE, ServingRole.DECODE],
+        age_s=[np.inf, 5.0],
+        itl_objective_s=[np.nan, 0.05],
+        itl_p99_s=[np.nan, 0.2],
+        part_of=[-1, part_of],
+    )
+    observation = scene(holds("v", 8, service=0), waits("w", 8), services=table)
+    assert answer(Planted("w", {"v": ("evict", None)}, layout(*range(8))), observation, "slo").code == code

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.intake.assemble import assemble
-from autopilot.core.model.objectives import breached, counting, declared, missed_ratio, over_objective
+from autopilot.core.model.objectives import (
+    breached,
+    counting,
+    declared,
+    missed_ratio,
+    of_pools,
+    over_objective,
+    with_pools,
+)
 from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.records import Batch, Work
 from autopilot.core.model.snapshot import ServiceTable, make
@@ -132,3 +140,12 @@ def test_what_the_other_pool_does_changes_nothing(time_s: float, share: float, o
     for one, two in zip(missed_ratio(plain), missed_ratio(other), strict=True):
         np.testing.assert_array_equal(one, two)
     assert list(declared(other)) == list(declared(plain))
+
+
+def test_pools_inside_the_gangs_of_a_service_share_its_fate() -> None:
+    """What touches the service touches them, and what is late in one of them is late in it."""
+    table = pools(part_of=[-1, 0, 0])
+    assert [with_pools(table, rows) for rows in ([0], [1], [])] == [[0, 1, 2], [1], []]
+    assert of_pools(table, np.array([False, False, True])).tolist() == [True, False, True]
+    assert with_pools(pools(), [0]) == [0]
+    assert of_pools(pools(), np.array([False, False, True])).tolist() == [False, False, True]
