@@ -12,6 +12,7 @@ from autopilot.service.known import LastKnown
 from autopilot.service.published import Published
 
 Document = dict[str, Any]
+AGES = ("age_s", "telemetry_age_s")
 
 
 def blank(shape: Any) -> Any:
@@ -22,13 +23,14 @@ def blank(shape: Any) -> Any:
 def seen_or_blank(latest: Published, shape: Any, build: Callable[[], Document], **always: Any) -> Document:
     """The document of a tick; where it did not see the cluster, null in all fields but these."""
     tick = {"tick": latest.decision.tick, "now_s": latest.observation.now_s}
-    return (build() if latest.sees else blank(shape)) | tick | always
+    found = build() if latest.sees else {name: value for name, value in blank(shape).items() if name not in AGES}
+    return found | tick | always
 
 
 def aged(body: bytes, known: LastKnown) -> bytes:
-    """An encoded document with the ages that grow also between two ticks."""
+    """An encoded document of a tick with the ages of now (`view_answers.Aged`)."""
     ages = known.ages()
-    return body[:-1] + b"," + encode({"age_s": ages.cluster_s, "telemetry_age_s": ages.telemetry_s})[1:]
+    return body[:-1] + b"," + encode(dict(zip(AGES, (ages.cluster_s, ages.telemetry_s), strict=True)))[1:]
 
 
 def stale(latest: Published, known: LastKnown) -> Iterator[Document]:

@@ -15,7 +15,7 @@ from autopilot.app.commands.json_out import STDOUT, write_json
 from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.modes import Mode
-from autopilot.core.model.units import format_gpu_s
+from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio
 
 TIMEOUT_S = 90.0
 
@@ -47,6 +47,59 @@ class Api:
         return content
 
 
+FLEET = {
+    "capacity": "capacity_gpus",
+    "allocated": "held_gpus",
+    "free": "free_gpus",
+    "out of use": "out_of_use_gpus",
+    "active": "active_gpus",
+    "gap": "gap_gpus",
+}
+"""Figures of the fleet that the status has."""
+
+
+def show_status(api: Api, json_out: Path | None) -> None:
+    """Print whether the service acts, what is stale since when, and the fleet; `-` is not known."""
+    summary = api.ask("GET", "/api/v1/summary")
+    fleet = api.ask("GET", "/api/v1/fleet") if summary["tick"] is not None else None
+    if json_out is not None:
+        write_json(json_out, {"schema": "gpu-autopilot/status/1", "summary": summary, "fleet": fleet})
+        if json_out == STDOUT:
+            return
+    if fleet is None:
+        out.print("the controller has not decided yet; its first tick is under way")
+        return
+    still = summary["kill_switch"] or ("killed" if summary["killed"] else summary["paused"] or summary["halted"])
+    acts = f"nothing acts: {still}" if still else "acts" if summary["leads"] else "stands by"
+    out.print(f"tick {summary['tick']}, {format_duration(summary['age_s'])} ago; policy {summary['policy']}; {acts}")
+    say_stale(summary)
+    window = format_duration(fleet["window_s"])
+    print_rows(
+        (*FLEET, "pending", "measured", "workloads"),
+        [
+            [
+                *(_number(fleet["fleet"][name]) for name in FLEET.values()),
+                _number(fleet["signals"]["pending_gpus"]),
+                format_ratio(fleet["fleet"]["measured_ratio"]),
+                _number(fleet["fleet"]["workloads"]),
+            ]
+        ],
+    )
+    seen, sampled = format_duration(fleet["age_s"]), format_duration(fleet["telemetry_age_s"])
+    out.print(f"GPUs, active over {window}; cluster last seen {seen} ago, GPUs last sampled {sampled} ago")
+
+
+def say_stale(summary: Mapping[str, Any]) -> None:
+    """Print what is not known as of now: since when, and why."""
+    for each in summary.get("stale", ()):
+        since = "" if each["age_s"] is None else f", {format_duration(each['age_s'])} ago"
+        out.print(f"stale: {each['what']}{since}: {each['why']}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
+
+
 def show_recommendations(api: Api, json_out: Path | None) -> None:
     """Print the open recommendations."""
     answer = api.ask("GET", "/api/v1/recommendations")
@@ -54,6 +107,7 @@ def show_recommendations(api: Api, json_out: Path | None) -> None:
         write_json(json_out, {"schema": "gpu-autopilot/recommendations/1", **answer})
         if json_out == STDOUT:
             return
+    say_stale(api.ask("GET", "/api/v1/summary"))
     rows = answer["recommendations"]
     if rows:
         _print_open(rows)

@@ -81,6 +81,15 @@ def cluster(
 
 
 @asks
+def status(where: Where, json_out: JsonPlace = None) -> None:
+    """Show whether the running service acts, what it does not know as of now, and the fleet."""
+    from autopilot.operate.client import show_status
+    from autopilot.operate.finding import find_api
+
+    show_status(find_api(where), json_out)
+
+
+@asks
 def recommendations(where: Where, json_out: JsonPlace = None) -> None:
     """List what the running service would do if you agreed."""
     from autopilot.operate.client import show_recommendations
@@ -209,6 +218,7 @@ def watchdog(
 SERVICE_COMMANDS = (
     run,
     cluster,
+    status,
     recommendations,
     approve,
     reject,
@@ -226,4 +236,4 @@ SERVICE_COMMANDS = (
 def add_service_commands(app: typer.Typer) -> None:
     """Add the commands of the service to the command line."""
     for each in SERVICE_COMMANDS:
-        app.command(cls=JsonCommand if each is recommendations else None)(each)
+        app.command(cls=JsonCommand if each in {status, recommendations} else None)(each)

@@ -285,8 +285,9 @@ def fragmentation(data: ReportData) -> str:
             parts = [pick(causes, cause) if isinstance(causes, Mapping) else None for cause in CAUSES]
             values = [pick(found, "index_ratio"), pick(found, "index_ratio_max"), *parts]
             cells = "".join(f"<td>{'-' if value is None else f'{value:.3f}'}</td>" for value in values)
-            free = pick(found, "free_gpus") or 0.0
-            rows.append(f"<tr><th scope=row>{text(run.name)}</th><td>{text(pool)}</td><td>{free:,.1f}</td>{cells}</tr>")
+            free = pick(found, "free_gpus")
+            shown = "-" if free is None else f"{free:,.1f}"
+            rows.append(f"<tr><th scope=row>{text(run.name)}</th><td>{text(pool)}</td><td>{shown}</td>{cells}</tr>")
     if not rows:
         return ""
     names = ("policy", "pool", "free GPUs", "index", "highest", *(cause.replace("_", " ") for cause in CAUSES))

@@ -227,7 +227,7 @@ def _demand(record: DemandRecord, lines: list[str]) -> dict[str, Any]:
     assert last is not None  # noqa: S101 - records are made with their first forecast
     unit = record.kind.replace("_per_s", " a second")
     model = last.chosen[row] if last.chosen else last.model
-    age_s = record.rates[-1][0] - last.made_s if record.rates else 0.0
+    age_s = record.rates[-1][0] - last.made_s if record.rates else float("nan")
     history = f", from {int(last.history[row])} observations" if len(last.history) else ""
     lines.append(
         f"{unit}: {model}{history}, made at {format_duration(last.made_s)}, {format_duration(max(age_s, 0.0))} old"

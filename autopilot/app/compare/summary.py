@@ -127,17 +127,17 @@ def money_of(record: Record, prices: Prices) -> dict[str, float | None]:
     Idle and inactive time are priced at the mean of the cluster's GPUs. Raises `InputError` for a model without price.
     """
     result = record["result"]
-    makespan_h = (pick(result, "makespan_s") or 0.0) / 3600
+    makespan_s = pick(result, "makespan_s")
     hourly = sum(pool["gpus"] * prices.gpu_hour(pool["name"], pool["gpu_model"]) for pool in record["pools"])
     each = hourly / max(sum(pool["gpus"] for pool in record["pools"]), 1)
     handed_out_s, idle_s, useful_s = (pick(result, "gpu_s", name) for name in ("handed_out", "idle", "useful"))
     hardware = pick(result, "utilization", "hardware_ratio")
-    cost = hourly * makespan_h
+    cost = None if makespan_s is None else hourly * makespan_s / 3600
     return {
         "cluster": cost,
         "idle": None if idle_s is None else idle_s / 3600 * each,
         "gap": None if handed_out_s is None or hardware is None else handed_out_s * (1 - hardware) / 3600 * each,
-        "useful_hour": cost / (useful_s / 3600) if useful_s else None,
+        "useful_hour": cost / (useful_s / 3600) if useful_s and cost is not None else None,
     }
 
 

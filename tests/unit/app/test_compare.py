@@ -164,6 +164,10 @@ def test_money_is_every_gpu_over_the_makespan() -> None:
     (group,) = groups_of([case("one", 1)], [record(None)], flat_prices(3.0))
     money = {figure.title: spreads[0].middle for figure, spreads in group.rows if figure.kind == "money"}
     assert list(money.values()) == [48.0, 24.0, 18.0, 48.0]
+    endless = record(None)
+    del endless["result"]["makespan_s"]
+    (group,) = groups_of([case("one", 1)], [endless], flat_prices(3.0))
+    assert "cost of the cluster over the makespan" not in {figure.title for figure, _ in group.rows}
     unpriced = groups_of([case("one", 1)], [record(None)], None)[0]
     assert [figure.title for figure, _ in unpriced.rows] == ["makespan"]
 

@@ -19,7 +19,7 @@ from autopilot.report.data import (
     Series,
 )
 from autopilot.report.embedded import unpacked
-from autopilot.report.html_tables import WAITING, key_figures, use
+from autopilot.report.html_tables import WAITING, fragmentation, key_figures, use
 from autopilot.report.page import render_page, write_report
 from autopilot.report.plots import plots_of
 from tests.kits.report_data import make_report, with_result
@@ -114,6 +114,12 @@ def test_the_page_holds_its_sections_in_order(page: str) -> None:
         "assumed",
         "repeat",
     ]
+
+
+def test_free_gpus_that_are_not_known_are_a_dash() -> None:
+    """Not 0.0."""
+    found = with_result(make_report(("fifo",)), "fifo", fragmentation={"pools": {"main": {"index_ratio": 0.5}}})
+    assert "<td>main</td><td>-</td><td>0.500</td>" in fragmentation(found)
 
 
 def test_the_index_is_shown_by_pool_and_cause(page: str) -> None:

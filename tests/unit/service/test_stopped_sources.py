@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autopilot.http.app import service_app
+from autopilot.operate.client import Api, show_recommendations, show_status
 from autopilot.service.known import LEAST_LATE_S, LastKnown
+from autopilot.service.listeners import Listener
 from autopilot.service.settings import Role
-from tests.kits.http_kit import client
+from tests.kits.http_kit import TOKENS, client
 from tests.kits.sources_kit import PERIOD_S, SOURCES, StoppingService
 
 VIEWS = ("fleet", "tenants", "queue", "nodes", "forecasts", "state", "summary")
@@ -24,8 +28,27 @@ def read(running: StoppingService) -> dict[str, Any]:
     for view in VIEWS:
         answer = asks.get(f"/api/v1/{view}")
         assert answer.status_code == 200, answer.text
-        found[view] = answer.json()
+        found[view] = answer.json(object_pairs_hook=once)
     return found
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A document whose names are there once."""
+    assert len(dict(pairs)) == len(pairs), pairs
+    return dict(pairs)
+
+
+def told(running: StoppingService, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the commands print that show the state of the service."""
+    listener = Listener(service_app(running.desk), "127.0.0.1:0", "test")
+    listener.start()
+    try:
+        api = Api(listener.url, TOKENS[Role.VIEWER])
+        show_status(api, None)
+        show_recommendations(api, None)
+    finally:
+        listener.close()
+    return capsys.readouterr().out
 
 
 def numbers(document: Any, path: str = "") -> Iterator[tuple[str, float]]:
@@ -103,6 +126,25 @@ def test_the_age_of_a_silent_source_grows_on_every_face(tmp_path: Path, what: st
     said = {each["what"] for each in found["summary"]["stale"]}
     assert {f"data of {name}" for name in silent} <= said
     assert {gap["source"] for gap in found["state"]["gaps"]} >= set(silent)
+
+
+@pytest.mark.parametrize("what", ["nothing", "telemetry", "cluster"])
+def test_the_commands_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
+    """A figure where it is known, else `-`; and of each command what is stale since when."""
+    running, _ = after(tmp_path, what)
+    lines = told(running, capsys).splitlines()
+    place = next(at for at, line in enumerate(lines) if line.startswith("capacity"))
+    figures = dict(zip(re.split(r"\s{2,}", lines[place]), re.split(r"\s{2,}", lines[place + 1]), strict=True))
+    ages = lines[place + 2]
+    if what == "cluster":
+        assert set(figures.values()) == {"-"}
+        assert "cluster last seen 60 s ago" in ages
+    else:
+        assert (figures["capacity"], figures["allocated"]) == ("16", "12")
+        assert figures["active"] == ("-" if what == "telemetry" else "4")
+        assert "cluster last seen 0 s ago" in ages
+    said = [line for line in lines if line.startswith("stale: data of telemetry, 60 s ago: telemetry does not answer")]
+    assert len(said) == (0 if what == "nothing" else 2), "of each command"
 
 
 def test_without_telemetry_activity_is_unknown_and_the_rest_is_known(tmp_path: Path) -> None:
