@@ -9,7 +9,7 @@ and pauses while evicted work exceeds its grace period.
 
 Checked are gangs of whole GPUs whose only requirement is a GPU model, which they name where there are several. Replicas
 of services are excluded (they are withdrawn while they wait, without a fact), and so is work with a
-`preemption_delay_s`.
+`preemption_delay_s`, or that opted out: nobody is asked to start it.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Guarantees(Checker):
         self._leaving: dict[int, float] = {}
         self._waiting: dict[int, Counter[int]] = {}  # queue -> shapes of the gangs that are checked
         self._least: dict[int, Counter[int]] = {}  # queue -> least widths of all waiting gangs
+        self._waits: set[int] = set()
         self._owed: dict[int, int] = {}  # queue -> thousandths that it waits for inside its guarantee
         self._lots: dict[int, deque[_Lot]] = {}
         self._touched: set[int] = set()
@@ -112,7 +113,12 @@ class Guarantees(Checker):
         """From now on it yields, or does not."""
         if self._asked:
             self._advance(fact.at_s)
+            waits = fact.job in self._waits
+            if waits:
+                self._wait(fact.job, -1)
             self._declared.declared(fact, holds=fact.job in self._held)
+            if waits:
+                self._wait(fact.job, 1)
             self._touched.add(self._owners.queue(fact.job))
 
     def on_resumed(self, fact: Resumed) -> None:
@@ -168,13 +174,15 @@ class Guarantees(Checker):
     def _wait(self, job: int, count: int) -> None:
         queue = self._owners.queue(job)
         shape = self.jobs.shape_of(job)
+        (self._waits.add if count > 0 else self._waits.discard)(job)
         self._least.setdefault(queue, Counter())[least_milli(shape)] += count
         if self._looked_at(job):
             self._waiting.setdefault(queue, Counter())[self.jobs.shape[job]] += count
             self._touched.add(queue)
 
     def _looked_at(self, job: int) -> bool:
-        return self.jobs.service[job] < 0 and not self.jobs.preemption_delay_s[job]
+        delay_s = self.jobs.preemption_delay_s[job]
+        return self.jobs.service[job] < 0 and not delay_s and not self._declared.out(job)
 
     def _book(self, fact: Started, sign: int) -> None:
         queue = self._owners.queue(fact.job)

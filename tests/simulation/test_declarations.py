@@ -220,6 +220,14 @@ def test_what_others_start_inside_the_guarantee_is_never_taken(tmp_path: Path) -
     assert ran.violated == NOT_OURS
 
 
+@pytest.mark.parametrize("at_s", [-1.0, 20.0])
+def test_an_owner_that_opts_out_is_owed_nothing(at_s: float, tmp_path: Path) -> None:
+    """Before it comes, or while it waits: nobody is asked to start it, and no checker objects."""
+    ran = played(tmp_path, "elastic", {2: (at_s, Declares(True, True, SloClass.BATCH))})
+    assert math.isnan(ran.cluster.first_start_s[OWNER])
+    assert ran.violated == set()
+
+
 def test_work_that_others_start_and_that_stays_is_caught(tmp_path: Path) -> None:
     """Planted: what is seen to start protected is firm, whether it fits or not."""
     with pytest.MonkeyPatch.context() as patch:
