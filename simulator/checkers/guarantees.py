@@ -9,7 +9,7 @@ and pauses while evicted work exceeds its grace period.
 
 Checked are gangs of whole GPUs whose only requirement is a GPU model, which they name where there are several. Replicas
 of services are excluded (they are withdrawn while they wait, without a fact), and so is work with a
-`preemption_delay_s`, or that opted out: nobody is asked to start it.
+`preemption_delay_s`, or that opted out: it asks for no start.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def test_what_others_start_inside_the_guarantee_is_never_taken(tmp_path: Path) -
 
 @pytest.mark.parametrize("at_s", [-1.0, 20.0])
 def test_an_owner_that_opts_out_is_owed_nothing(at_s: float, tmp_path: Path) -> None:
-    """Before it comes, or while it waits: nobody is asked to start it, and no checker objects."""
+    """Before it comes, or while it waits: it asks for no start, and no checker objects."""
     ran = played(tmp_path, "elastic", {2: (at_s, Declares(True, True, SloClass.BATCH))})
     assert math.isnan(ran.cluster.first_start_s[OWNER])
     assert ran.violated == set()
