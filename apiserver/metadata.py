@@ -98,11 +98,14 @@ def label_errors(labels: Obj, path: str) -> list[FieldError]:
         for why in qualified_name_errors(key):
             text = QUALIFIED_TEXT if why.startswith("a qualified name") else why
             errors.append(invalid_value(path, key, text))
-        if len(value) > 63:
-            errors.append(invalid_value(path, value, "must be no more than 63 bytes"))
-        if not VALUE.fullmatch(value):
-            errors.append(invalid_value(path, value, LABEL_VALUE_TEXT))
+        errors += [invalid_value(path, value, why) for why in label_value_errors(value)]
     return errors
+
+
+def label_value_errors(value: str) -> list[str]:
+    """Why a text is no value of a label."""
+    errors = ["must be no more than 63 bytes"] if len(value) > 63 else []
+    return errors if VALUE.fullmatch(value) else [*errors, LABEL_VALUE_TEXT]
 
 
 def annotation_errors(annotations: Obj, path: str) -> list[FieldError]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import StatusError, bad_request
+from apiserver.metadata import label_value_errors, qualified_name_errors
 
 if TYPE_CHECKING:
     from apiserver.kinds.base import Kind
@@ -15,7 +16,8 @@ Obj = dict[str, Any]
 Match = Callable[[Obj], bool]
 Labels = dict[str, str]
 WHOLE = re.compile(r"[+-]?[0-9]+")
-TOKEN = re.compile(r"\s*(==|!=|=|,|\(|\)|!|<|>|[^\s,()=!<>]+)")
+TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=,()!<>]|[^ \t\r\n,()=!<>]+)")
+SYMBOLS = {"==", "!=", "=", ",", "(", ")", "!", "<", ">", ""}
 
 
 def everything(_obj: Obj) -> bool:
@@ -39,57 +41,67 @@ class _Parser:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
     def requirements(self) -> list[Callable[[Labels], bool]]:
-        found = []
-        while self.peek():
+        found: list[Callable[[Labels], bool]] = []
+        while self.peek() or found:
+            if self.peek() in SYMBOLS - {"!"}:
+                wanted = "identifier after ','" if found else "!, identifier, or 'end of string'"
+                raise bad_request(f"found '{self.peek()}', expected: {wanted}")
             found.append(self.requirement())
-            token = self.next()
-            if token not in {"", ","}:
-                raise _unparsable(f"found '{token}', expected: ',' or 'end of string'")
+            after = self.next()
+            if not after:
+                break
+            if after != ",":
+                raise bad_request(f"found '{after}', expected: ',' or 'end of string'")
         return found
 
     def requirement(self) -> Callable[[Labels], bool]:
-        if self.peek() == "!":
+        absent = self.peek() == "!"
+        if absent:
             self.next()
-            absent = self.next()
-            if not absent:
-                raise _unparsable("found '', expected: identifier")
-            return lambda labels: absent not in labels
-        key = self.next()
-        operator = self.peek()
-        if operator in {"", ","}:
-            return lambda labels: key in labels
-        self.next()
-        if operator in {"=", "=="}:
-            value = self.value()
-            return lambda labels: labels.get(key) == value
-        if operator == "!=":
-            value = self.value()
-            return lambda labels: labels.get(key) != value
+        key = self.word()
+        errors = "; ".join(qualified_name_errors(key))
+        if errors:
+            raise _unparsable(f'<nil>: Invalid value: "{key}": {errors}')
+        if absent or self.peek() in {"", ","}:
+            return lambda labels: (key in labels) is not absent
+        operator = self.next()
         if operator in {"in", "notin"}:
-            values = self.values()
-            if operator == "in":
-                return lambda labels: labels.get(key) in values
-            return lambda labels: labels.get(key) not in values
+            values = _checked(key, self.values())
+            return lambda labels: (labels.get(key) in values) is (operator == "in")
+        if operator not in {"=", "==", "!=", "<", ">"}:
+            raise _unparsable(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+        value = "" if self.peek() in {"", ","} else self.word()
+        _checked(key, {value})
         if operator in {"<", ">"}:
-            return _beyond(key, self.value(), 1 if operator == ">" else -1)
-        raise _unparsable(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+            return _beyond(key, value, 1 if operator == ">" else -1)
+        return lambda labels: (labels.get(key) == value) is (operator != "!=")
 
-    def value(self) -> str:
-        return "" if self.peek() in {"", ","} else self.next()
+    def word(self) -> str:
+        token = self.next()
+        if token in SYMBOLS:
+            raise _unparsable(f"found '{token}', expected: identifier")
+        return token
 
     def values(self) -> set[str]:
-        if self.next() != "(":
-            raise _unparsable(f"found '{self.tokens[self.at - 1]}', expected: '('")
+        if (opens := self.next()) != "(":
+            raise _unparsable(f"found '{opens}' expected: '('")
+        if self.peek() in SYMBOLS - {",", ")"}:
+            raise _unparsable(f"found '{self.peek()}', expected: ',', ')' or identifier")
         found = set()
         while True:
-            if not self.peek():
-                raise _unparsable("found '', expected: ',', ')' or identifier")
-            found.add(self.value() if self.peek() != ")" else "")
+            found.add("" if self.peek() in {",", ")"} else self.word())
             after = self.next()
             if after == ")":
                 return found
             if after != ",":
                 raise _unparsable(f"found '{after}', expected: ',' or ')'")
+
+
+def _checked(key: str, values: set[str]) -> set[str]:
+    for at, value in enumerate(sorted(values)):
+        if value and (errors := label_value_errors(value)):
+            raise _unparsable(f'values[{at}][{key}]: Invalid value: "{value}": {"; ".join(errors)}')
+    return values
 
 
 def _beyond(key: str, text: str, sign: int) -> Callable[[Labels], bool]:

@@ -27,6 +27,7 @@ FOLDERS = {
     "authorization/v1": "api/authorization/v1",
     "authentication/v1": "api/authentication/v1",
     "autoscaling/v1": "api/autoscaling/v1",
+    "autoscaling/v2": "api/autoscaling/v2",
     "meta/v1": "machinery/pkg/apis/meta/v1",
 }
 ROOTS = {
@@ -44,6 +45,7 @@ ROOTS = {
                                                     "SubjectAccessReview LocalSubjectAccessReview"),
     "authentication.k8s.io/v1": ("authentication/v1", "SelfSubjectReview TokenRequest TokenReview"),
     "autoscaling/v1": ("autoscaling/v1", "Scale HorizontalPodAutoscaler"),
+    "autoscaling/v2": ("autoscaling/v2", "HorizontalPodAutoscaler"),
     "meta.k8s.io/v1": ("meta/v1", "DeleteOptions"),
 }  # fmt: skip
 SCALARS = {

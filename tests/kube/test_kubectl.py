@@ -130,6 +130,11 @@ def test_small_changes_go_through_patches(kubectl: Kubectl) -> None:
     kubectl.done("create", "deployment", "web", "--image=app:1")
     kubectl.done("scale", "deployment", "web", "--replicas=3")
     assert kubectl.done("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "3"
+    kubectl.done("autoscale", "deployment", "web", "--min=1", "--max=3", "--cpu=50%")
+    assert (
+        kubectl.done("get", "hpa", "web", "-o", "jsonpath={.spec.metrics[0].resource.target.averageUtilization}")
+        == "50"
+    )
 
 
 def test_a_custom_resource_is_defined_waited_for_and_listed(kubectl: Kubectl) -> None:

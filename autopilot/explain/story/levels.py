@@ -122,7 +122,8 @@ def _cohort_parts(ledger: QuotaLedger, kind: int, queue: int) -> list[str]:
     tree = cohort_tree(ledger, kind, ledger.paths[queue][-1])
     parts = [f"quota with what is lent from below {number(tree.quota[queue])}"]
     if queue != ledger.paths[queue][-1]:
-        parts.append(f"may borrow {_bound(tree.borrow[queue])}")
+        bound = tree.borrow[queue]
+        parts.append(f"may borrow {'without limit' if bound == inf else number(bound)}")
         parts.append(f"borrows {number(tree.over(queue))}")
     return parts
 
