@@ -24,6 +24,7 @@ BENCHMARKS = {
     "kube_latency": "from a pending latency-critical pod to its recommendation, and to the release of its gate",
     "page": "the status page at 4,000 GPUs and 300 tenants in a browser: first paint and bytes",
     "kube_sync": "CPU and memory of list and watch at 20,000 pods on 2,000 nodes",
+    "approvals": "approvals of a simulated person: carried out, and their cost against acting at once (long)",
     "field": "signals by way in, and reported situations that come out right (minutes, where they are at hand)",
     "serving_speed": "requests simulated per second",
     "journal_size": "size of the journal of a day",

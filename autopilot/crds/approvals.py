@@ -1,8 +1,9 @@
 """Approvals and rejections by annotation: each becomes one command in the inbox, and its answer stands in the status.
 
-An object is about one state, and its spec never changes. So `yes` means the state that its reader saw; the digest or
-the id of the proposal mean the same. The API server knows who may set the annotation (RBAC) and tells here only with
-which program it was set, and when.
+`approve=yes` approves what the status shows, and whatever stays within it; the digest of the status means the same, and
+is refused where the status has changed; `exactly` approves the very plan. `reject=yes` rejects the action for this
+object; `plan` and `queue` reject less and more, and a time may follow (`queue,1d`; `forever`). The API server knows who
+may set the annotation (RBAC) and tells here only with which program it was set, and when.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from actuators.kubernetes.wire import Object, Part
 from autopilot.audit.log import AuditError
 from autopilot.contract.annotations import APPROVE, REJECT
 from autopilot.contract.written import writes
+from autopilot.core.model.approvals import rejection_of, seen_of
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.records import Command, CommandKind, Proposal
+from autopilot.core.model.records import Command, CommandKind, Proposal, RejectionScope
 from autopilot.core.model.units import format_duration
 from autopilot.crds.documents import cut
-from autopilot.service.deciding import Refusal, approval_refusal, became, recommendation
+from autopilot.service.deciding import Refusal, approval_refusal, became, recommendation, rejection_words, time_of
 from autopilot.service.inbox import CommandInbox
 from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
@@ -85,13 +85,11 @@ class _Decision(Part):
 
 class _Spec(Part):
     id: str
-    digest: str
 
 
 class _Status(Part):
     decision: _Decision | None = None
-    gain: float = msgspec.field(name="gainGPUSeconds", default=0.0)
-    cost: float = msgspec.field(name="costGPUSeconds", default=0.0)
+    digest: str = ""
 
 
 class Written(Object):
@@ -124,6 +122,35 @@ def _seconds(at: str) -> float:
         return datetime.fromisoformat(at).timestamp()
     except (ValueError, OverflowError):
         return float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What an annotation asks for."""
+
+    digest: str
+    exactly: bool = False
+    scope: RejectionScope = RejectionScope.WORKLOAD
+    for_s: float | None = None
+
+
+def _wanted(asked: Asked, found: Mapping[str, Any]) -> _Wanted:
+    """What an annotation asks for. Raises `InputError` for any other value."""
+    status, value = found.get("status") or {}, asked.value.strip()
+    digest, scopes = str(status.get("digest", "")), [each.value for each in RejectionScope]
+    if value in {"yes", digest, str((found.get("spec") or {}).get("id", ""))}:
+        return _Wanted(digest)
+    if asked.kind == CommandKind.APPROVE:
+        if value == "exactly":
+            return _Wanted(digest, exactly=True)
+        raise InputError(f"{value[:60]!r} is no answer to a recommendation; write yes, exactly or the digest {digest}")
+    scope, _, time = value.partition(",")
+    if scope not in scopes or not (time or scope == value):
+        raise InputError(
+            f"{value[:60]!r} is no answer to a recommendation; write yes, plan, workload or queue, with a time if you "
+            "like: queue,1d or plan,forever"
+        )
+    return _Wanted(digest, scope=RejectionScope(scope), for_s=time_of(time) if time else None)
 
 
 class Approvals:
@@ -159,18 +186,19 @@ class Approvals:
         if asked.at and (before.get("verb"), before.get("at"), before.get("value")) == same:
             known = Answered(asked, str(before.get("verdict", "")), str(before.get("message", "")))
             return replace(known, sequence=int(before.get("sequence", -1)))  # answered, and not taken off yet
-        spec = found.get("spec") or {}
-        known_values = {"yes", str(spec.get("digest", "")), str(spec.get("id", ""))}
-        if asked.value.strip() not in known_values:
-            fix = f"write yes, or the digest {spec.get('digest', '')}"
-            return Answered(asked, "Refused", f"{asked.value[:60]!r} is no answer to a recommendation; {fix}")
-        return self._decide(uid, found, asked, latest)
+        try:
+            wanted = _wanted(asked, found)
+        except InputError as error:
+            return Answered(asked, "Refused", str(error))
+        return self._decide(uid, found, asked, wanted, latest)
 
-    def _decide(self, uid: str, found: Mapping[str, Any], asked: Asked, latest: Published) -> Answered | None:
+    def _decide(
+        self, uid: str, found: Mapping[str, Any], asked: Asked, wanted: _Wanted, latest: Published
+    ) -> Answered | None:
         origin = f"annotation {uid} {asked.kind.value} {asked.at or found['metadata'].get('resourceVersion', '')}"
-        spec = found["spec"]
         stored = self._inbox.received(origin)
-        proposal = recommendation(self._publisher, latest, str(spec["id"]), str(spec["digest"]))
+        name = str(found["spec"]["id"])
+        proposal = recommendation(self._publisher, latest, name, wanted.digest, exactly=wanted.exactly)
         if isinstance(proposal, Refusal):
             if stored is not None:  # it was taken before this process started
                 return Answered(asked, _VERDICTS[asked.kind], proposal.text, stored.sequence)
@@ -180,7 +208,7 @@ class Approvals:
             refusal = approval_refusal(proposal)
         if refusal is not None:
             return Answered(asked, "Refused", refusal.text)
-        command = stored or self._store(found, asked, proposal, origin)
+        command = stored or self._store(asked, wanted, proposal, origin)
         self._pending[uid] = _Pending(asked, command, proposal)
         return self._outcome(uid, self._pending[uid], latest)
 
@@ -193,17 +221,18 @@ class Approvals:
             f"it was annotated {format_duration(age_s)} ago, and an approval holds for {held}; annotate again"
         )
 
-    def _store(self, found: Mapping[str, Any], asked: Asked, proposal: Proposal, origin: str) -> Command:
-        """Record the command, then put it into the inbox. What the person saw is what the status shows."""
-        now_s, status = self._clock_s(), found.get("status") or {}
+    def _store(self, asked: Asked, wanted: _Wanted, proposal: Proposal, origin: str) -> Command:
+        """Record the command, then put it into the inbox."""
+        now_s = self._clock_s()
         given = Command(
             asked.kind,
             f"annotation ({asked.manager})",
             min(asked.at_s, now_s) if asked.at else now_s,
-            proposal.id,
-            proposal.state_digest,
-            benefit_gpu_s=float(status.get("gainGPUSeconds", proposal.benefit_gpu_s)),
-            cost_gpu_s=float(status.get("costGPUSeconds", proposal.cost_gpu_s)),
+            proposal.recommendation,
+            seen=seen_of(proposal),
+            exactly=wanted.exactly,
+            scope=wanted.scope,
+            for_s=wanted.for_s,
         )
         self._record.command(given, ROLE, origin)
         stored = self._inbox.receive(given, origin)
@@ -216,7 +245,9 @@ class Approvals:
         del self._pending[uid]
         sequence, asked = pending.command.sequence, pending.asked
         if asked.kind == CommandKind.REJECT:
-            return Answered(asked, "Rejected", "it is not carried out in this state", sequence)
+            found = rejection_of(latest.memory.rejections, pending.proposal, latest.observation.now_s)
+            words = rejection_words(found[1], latest.observation.now_s) if found is not None else "it was rejected"
+            return Answered(asked, "Rejected", words, sequence)
         result = became(pending.proposal, latest)
         if isinstance(result, Refusal):
             return Answered(asked, "Refused", result.text, sequence)

@@ -85,29 +85,20 @@ def _policy_status() -> Obj:
 
 
 def _recommendation_spec() -> Obj:
-    victim = {"workload": text("its name"), "how": text("evict, shrink or move"), "gpus": _number("GPUs", "integer")}
     fields = {
-        "id": text("id of the proposal, as the page and the command line show it", 600),
-        "digest": text("digest of the state that it is for: the placement, and what becomes of each workload"),
+        "id": text("id of the recommendation, as the page and the command line show it", 600),
         "action": text("name of the action"),
-        "kind": text("kind of the change"),
-        "workload": text("the workload, service or GPU that it is about", 600),
+        "workload": text("the workload, service, GPU or node that it is for", 600),
         "tenant": text("tenant of it"),
         "queue": text("queue of it"),
-        "gpus": _number("GPUs that it assigns, or takes where it starts nothing", "integer"),
-        "place": text("where it starts", LONG_TEXT),
-        "victims": _list("work that loses GPUs or its place; the first hundred", MOST_VICTIMS, victim),
     }
     return _object(
-        "what is recommended, for one state of the cluster; another state is another object",
+        "what is recommended: an action for an object; its plan is in the status",
         fields,
-        required=["id", "digest", "action", "workload"],
+        required=["id", "action", "workload"],
         **{
             "x-kubernetes-validations": [
-                {
-                    "rule": "self == oldSelf",
-                    "message": "a recommendation never changes; another state is another object",
-                }
+                {"rule": "self == oldSelf", "message": "another action or object is another recommendation"}
             ]
         },
     )
@@ -125,8 +116,21 @@ def _recommendation_status() -> Obj:
         "sequence": _number("number of the command in the inbox and the audit log", "integer"),
         "message": text("what became of it", LONG_TEXT),
     }
+    victim = {
+        "workload": text("its name"),
+        "queue": text("its queue"),
+        "how": text("evict, shrink or move"),
+        "gpus": _number("GPUs", "integer"),
+    }
     fields = {
         "state": {"type": "string", "enum": list(STATES), "description": "what it waits for, or what became of it"},
+        "digest": text("digest of what is shown here; an approval may name it"),
+        "since": _time("since when it is recommended"),
+        "changed": _time("since when its plan and figures stand"),
+        "kind": text("kind of the change"),
+        "gpus": _number("GPUs that it assigns, or takes where it starts nothing", "integer"),
+        "place": text("where it starts", LONG_TEXT),
+        "victims": _list("work that loses GPUs or its place; the first hundred", MOST_VICTIMS, victim),
         "message": text("why it is in this state", LONG_TEXT),
         "why": text("why it is recommended", LONG_TEXT),
         "gain": text("GPU time that it gains"),

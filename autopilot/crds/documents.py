@@ -8,9 +8,11 @@ from math import isfinite
 from typing import Any
 
 from autopilot.app.decisions.decision_rows import gpus_of
-from autopilot.core.model.codes import APPROVAL_ENDED
+from autopilot.core.model.approvals import rejection_of
+from autopilot.core.model.codes import UNCOVERED
+from autopilot.core.model.memory import OpenProposal
 from autopilot.core.model.records import Code, Proposal
-from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.core.model.units import format_gpu_s
 from autopilot.crds.definitions import LONG_TEXT, MOST_EVIDENCE, MOST_VICTIMS, TEXT
 from autopilot.explain.proposals import (
     Answer,
@@ -23,6 +25,7 @@ from autopilot.explain.proposals import (
     where,
 )
 from autopilot.service.changes import what_changed
+from autopilot.service.deciding import digest_of, is_under_way, rejection_words
 from autopilot.service.published import FailedEffect, Published
 
 Obj = dict[str, Any]
@@ -54,64 +57,61 @@ def with_failure(state: State, failed: FailedEffect | None) -> State:
 
 def state_of(proposal: Proposal, latest: Published) -> State:
     """The state of a proposal that the latest tick made."""
-    codes, answer = refusing_codes(proposal), answer_of(proposal)
+    codes, answer, now_s = refusing_codes(proposal), answer_of(proposal), latest.observation.now_s
     held = "; ".join(
         code_words(each.code, each.value, each.threshold) for each in proposal.verdicts if not each.allowed
     )
     if Code.REJECTED in codes:
-        rejection = latest.memory.rejections.get(proposal.id)
-        left = f" for {format_duration(rejection.until_s - latest.observation.now_s)}" if rejection is not None else ""
-        return State("Rejected", f"a person rejected it; it is not carried out in this state{left}")
+        found = rejection_of(latest.memory.rejections, proposal, now_s)
+        return State("Rejected", rejection_words(found[1], now_s) if found is not None else "a person rejected it")
     if answer == Answer.NEEDS_APPROVAL:
-        return State("NeedsApproval", held if APPROVAL_ENDED & set(codes) else "")
+        return State("NeedsApproval", held if UNCOVERED & set(codes) else "")
     if answer == Answer.RECOMMENDED:
         return State("Recommended", held)
     if answer == Answer.ACCEPTED:
         return State("UnderWay", "its effects were sent")
-    if proposal.id in latest.memory.approvals:
+    if proposal.recommendation in latest.memory.approvals:
         return State("Approved", f"it is held: {held}" if held else "it was approved")
     return State("Ended", f"it cannot be carried out now: {held}" if held else "it is not proposed now")
 
 
-def state_without(proposal_id: str, shown: Proposal | None, latest: Published) -> State:
-    """The state of a proposal that the latest tick did not make; `shown` as it was made last, if that is known."""
-    sent = {entry.instruction.proposal_id for entry in latest.memory.in_flight.values()}
-    sent |= {each.proposal_id for each in latest.memory.pipelined_starts}
-    if proposal_id in sent:
+def state_without(name: str, shown: Proposal | None, latest: Published) -> State:
+    """The state of a recommendation that the latest tick did not make; `shown`: as it was made last, if known."""
+    approval = latest.memory.approvals.get(name)
+    if shown is not None and (is_under_way(shown, latest) or (approval is not None and approval.sent)):
         return State("UnderWay", "its effects are under way")
+    if approval is not None and shown is not None:
+        return State("Approved", f"it is not possible now: {'; '.join(what_changed(shown, latest))}")
     if shown is None:
         return State("Ended", "it is not proposed any more")
     return State("Ended", "; ".join(what_changed(shown, latest)))
 
 
 def spec_of(proposal: Proposal) -> Obj:
-    """What is recommended; equal for equal ids."""
-    victims = [
-        {"workload": cut(each.workload), "how": each.how, "gpus": each.gpus} for each in proposal.victims[:MOST_VICTIMS]
-    ]
-    found: Obj = {
-        "id": cut(proposal.id, 600),
-        "digest": proposal.state_digest,
+    """What is recommended; equal for equal recommendations."""
+    return {
+        "id": cut(proposal.recommendation, 600),
         "action": proposal.action,
-        "kind": proposal.kind,
         "workload": cut(proposal.subject.name, 600),
         "tenant": cut(proposal.tenant),
         "queue": cut(proposal.queue),
-        "gpus": gpus_of(proposal),
     }
-    if proposal.slots:
-        found["place"] = where(proposal.slots)
-    if victims:
-        found["victims"] = victims
-    return found
 
 
-def status_of(proposal: Proposal, state: State) -> Obj:
+def status_of(proposal: Proposal, state: State, opened: OpenProposal | None) -> Obj:
     """What a reader sees of it now. Nothing in it differs while nothing changed."""
     evidence = [evidence_words(each).partition(": ") for each in proposal.evidence[:MOST_EVIDENCE]]
     found: Obj = {
         "state": state.name,
         "message": cut(state.message, LONG_TEXT),
+        "digest": digest_of(proposal),
+        "kind": proposal.kind,
+        "gpus": gpus_of(proposal),
+        "place": cut(where(proposal.slots), LONG_TEXT) if proposal.slots else "",
+        "victims": [
+            {"workload": cut(each.workload), "queue": cut(each.queue), "how": each.how, "gpus": each.gpus}
+            for each in proposal.victims[:MOST_VICTIMS]
+        ],
         "why": cut(proposal_words(replace(proposal, verdicts=())), LONG_TEXT),
         "gain": format_gpu_s(proposal.benefit_gpu_s),
         "cost": format_gpu_s(proposal.cost_gpu_s),
@@ -122,6 +122,8 @@ def status_of(proposal: Proposal, state: State) -> Obj:
         ],
         "confidence": _confidence(proposal),
     }
+    if opened is not None:
+        found |= {"since": stamp(opened.since_s), "changed": stamp(opened.changed_s)}
     for name, value in (("gainGPUSeconds", proposal.benefit_gpu_s), ("costGPUSeconds", proposal.cost_gpu_s)):
         if isfinite(value):
             found[name] = round(value, 3)

@@ -74,7 +74,8 @@ def plan(
 
     `shown` and `failed`: a proposal as it was made last, and its last failed effect, by its id.
     """
-    proposals = {object_name(each.id): each for each in latest.decision.plan.proposals}
+    proposals = {object_name(each.recommendation): each for each in latest.decision.plan.proposals}
+    opened = latest.memory.open_proposals
     if latest.decision.halted and not proposals:
         return []  # nothing is known about what would be proposed
     ranked = _ranked(proposals)
@@ -85,14 +86,18 @@ def plan(
         if proposal is not None:
             state = with_failure(state_of(proposal, latest), failed(proposal.id))
             beyond = state.open and name not in kept
-            writes += [Write(Kind.DELETE, name, found.uid)] if beyond else _update(found, proposal, state, now_s)
+            shows = status_of(proposal, state, opened.get(proposal.recommendation))
+            writes += [Write(Kind.DELETE, name, found.uid)] if beyond else _update(found, proposal, state, shows, now_s)
         else:
             id_ = str(found.spec.get("id", ""))
-            writes += _end(found, with_failure(state_without(id_, shown(id_), latest), failed(id_)), now_s)
+            before = shown(id_)
+            state = state_without(id_, before, latest)
+            writes += _end(found, with_failure(state, failed(before.id) if before is not None else None), now_s)
     for name in ranked[:most]:
         if name not in there:
             each = proposals[name]
-            status = status_of(each, with_failure(state_of(each, latest), failed(each.id)))
+            state = with_failure(state_of(each, latest), failed(each.id))
+            status = status_of(each, state, opened.get(each.recommendation))
             writes.append(Write(Kind.CREATE, name, spec=spec_of(each), status=status, gain_gpu_s=each.benefit_gpu_s))
     return sorted(writes, key=lambda each: (each.kind, -each.gain_gpu_s, each.name))
 
@@ -104,8 +109,7 @@ def _ranked(proposals: Mapping[str, Proposal]) -> list[str]:
     return sorted(found, key=lambda name: (answers[name] == Answer.RECOMMENDED, -proposals[name].benefit_gpu_s, name))
 
 
-def _update(found: There, proposal: Proposal, state: State, now_s: float) -> list[Write]:
-    status = status_of(proposal, state)
+def _update(found: There, proposal: Proposal, state: State, status: Obj, now_s: float) -> list[Write]:
     before = found.status
     if state.name != "Ended":
         found.ended_s = None
@@ -117,7 +121,8 @@ def _update(found: There, proposal: Proposal, state: State, now_s: float) -> lis
         return [Write(Kind.STATE, found.name, found.uid, status=status, gain_gpu_s=proposal.benefit_gpu_s)]
     age_s = now_s - found.written_s
     moved = (
-        _moved(before.get("gainGPUSeconds"), status.get("gainGPUSeconds"))
+        before.get("digest") != status["digest"]
+        or _moved(before.get("gainGPUSeconds"), status.get("gainGPUSeconds"))
         or _moved(before.get("costGPUSeconds"), status.get("costGPUSeconds"))
         or (state.name == "Approved" and before.get("message") != status["message"])
     )

@@ -18,8 +18,9 @@ _HANG = "{subject} seems to hang and is not stopped: "
 WORDS: Mapping[str, str] = {
     NoteCode.CLOCK_MOVED: "the clock moved by {value}; every timer moves with it",
     NoteCode.RESUME_REFUSED: "resume by {who} is refused: it may have been received before the kill; send it again",
-    NoteCode.APPROVAL_REFUSED: "approve by {who} is refused: it states no benefit and cost, and {subject} is not "
-    "proposed now; look again",
+    NoteCode.APPROVAL_REFUSED: "approve by {who} is refused: {subject} is not proposed now; look again",
+    NoteCode.REJECTION_REFUSED: "reject by {who} is refused: {subject} is not proposed now; look again",
+    NoteCode.REVOKE_REFUSED: "revoke by {who} is refused: there is no rejection '{subject}'",
     NoteCode.CONFIRM_REFUSED: "confirm by {who} is refused: no source named '{subject}' is suspected",
     NoteCode.VICTIM_CANNOT_SAVE: "{subject} cannot save within its grace and stays; the start of {start_of} there is "
     "given up",

@@ -16,7 +16,7 @@ import numpy as np
 
 from autopilot.core.guards import telemetry
 from autopilot.core.model.changes import CeilingChange, DrainChange, RecutChange, ScaleChange
-from autopilot.core.model.codes import APPROVAL_ENDED
+from autopilot.core.model.codes import UNCOVERED
 from autopilot.core.model.modes import MODE_UNIT, MODES
 from autopilot.core.model.objects import Geometry, SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
@@ -60,16 +60,17 @@ REASONS: Mapping[Code, str] = {
     Code.MODE_OFF: "the action is switched off",
     Code.MODE_OBSERVE: "the action only observes",
     Code.MODE_RECOMMEND: "the action only recommends; set its mode to approve or auto to let it act",
-    Code.NEEDS_APPROVAL: "it waits for a person's approval of this very state",
+    Code.NEEDS_APPROVAL: "it waits for a person's approval",
     Code.ON_PAPER: "it counts on GPUs or quota that only a recommendation frees",
     Code.APPROVAL_EXPIRED: "its approval was given {value} s ago and has expired (it holds for {threshold} s)",
-    Code.APPROVAL_COST_ROSE: "its approval ended: it would cost {value} GPU-s now, more than the {threshold} "
-    "GPU-s that "
-    "what was shown allows",
-    Code.APPROVAL_GAIN_FELL: "its approval ended: it would gain {value} GPU-s now, less than the {threshold} "
-    "GPU-s that "
-    "what was shown asks for",
-    Code.REJECTED: "a person rejected it in this state",
+    Code.APPROVAL_COST_ROSE: "its approval does not cover it: what is lost under the approval would be {value} GPU-s, "
+    "more than {threshold} GPU-s",
+    Code.APPROVAL_GREW: "its approval does not cover it: it would take {value} in place of {threshold} (GPUs, or "
+    "replicas or nodes)",
+    Code.APPROVAL_OTHER_WORK: "its approval does not cover it: it would stop work of a class or queue that was not "
+    "shown",
+    Code.APPROVAL_OTHER_PLAN: "only the very plan that was shown is approved, and the plan is another one now",
+    Code.REJECTED: "a person rejected it",
     Code.KILL_SWITCH: "the kill switch is on, or cannot be read",
     Code.PAUSED_BY_PERSON: "a person paused the autopilot {value} s ago; it goes on when a person resumes it",
     Code.PAUSED: "the autopilot paused itself {value} s ago (the pause lasts {threshold} s)",
@@ -246,7 +247,7 @@ class Answer(StrEnum):
 
 _RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.CAPPED, Code.CONTRACT_RATE, Code.ON_PAPER})
 _BOUND = frozenset({Code.CAPPED, Code.CONTRACT_RATE})
-_APPROVES = _RECOMMENDS | APPROVAL_ENDED | {Code.NEEDS_APPROVAL}
+_APPROVES = _RECOMMENDS | UNCOVERED | {Code.NEEDS_APPROVAL}
 
 
 def refusing_codes(proposal: Proposal) -> tuple[Code, ...]:

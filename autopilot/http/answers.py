@@ -235,6 +235,19 @@ class Obeyed(TypedDict):
     halted: NotRequired[str | None]
     until_s: NotRequired[Number]
     codes: NotRequired[list[str]]
+    rejection: NotRequired[str]
+
+
+class ObeyedOne(Obeyed):
+    """What became of one of several commands."""
+
+    id: str
+
+
+class ObeyedRows(TypedDict):
+    """What became of several commands. `result` is `refused` for those that were not taken."""
+
+    results: list[ObeyedOne]
 
 
 class SessionState(TypedDict):
@@ -284,6 +297,8 @@ class VictimRow(TypedDict):
     worst_gpu_s: Number
     overhead_gpu_s: Number
     uid: str
+    queue: str
+    slo_class: str
 
 
 class VerdictRow(TypedDict):
@@ -350,9 +365,18 @@ class DecisionRows(TypedDict):
 
 
 class RecommendationRow(DecisionRow):
-    """One recommendation. The last five fields only with details."""
+    """One recommendation: `id` names what it is about, `proposal` its present plan. The last five fields only with
+    details.
+    """
 
-    state_digest: str
+    proposal: str
+    digest: str
+    since_s: float
+    since: str | None
+    changed_s: float
+    changed: str | None
+    group: str
+    most_cost_gpu_s: Number
     approvable: bool
     why: str
     place: str | None
@@ -371,12 +395,41 @@ class AdviceRow(Remark):
     at: str | None
 
 
+class ApprovalRow(TypedDict):
+    """An approval that holds."""
+
+    id: str
+    who: str
+    until_s: float
+    exactly: bool
+    carried_out: int
+
+
+class RejectionRow(TypedDict):
+    """A rejection that holds; `until_s` is null for one without an end."""
+
+    id: str
+    scope: str
+    action: str
+    about: str
+    who: str
+    until_s: float | None
+    words: str
+
+
+class RejectionRows(TypedDict):
+    """What people rejected."""
+
+    rejections: list[RejectionRow]
+
+
 class RecommendationRows(TypedDict):
-    """What waits for a person."""
+    """What waits for a person, and what people approved."""
 
     tick: int
     now_s: float
     halted: str | None
     in_total: int
     recommendations: list[RecommendationRow]
+    approvals: list[ApprovalRow]
     advice: list[AdviceRow]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 
@@ -74,16 +74,16 @@ class Desk:
         caller: Caller,
         origin: str,
         subject: str = "",
-        digest: str = "",
-        benefit_gpu_s: float = float("nan"),
-        cost_gpu_s: float = float("nan"),
+        **more: Any,
     ) -> Command:
         """Record and store a command of the caller, and wake the loop. Raises 503 where that is not possible.
+
+        `more`: further fields of the command.
 
         A `kill` that cannot be stored switches the kill switch on, for as long as this process lives.
         """
         at_s = self.clock_s()
-        given = Command(kind, caller.name, at_s, subject, digest, benefit_gpu_s=benefit_gpu_s, cost_gpu_s=cost_gpu_s)
+        given = Command(kind, caller.name, at_s, subject, **more)
         try:
             self.record.command(given, caller.role.value, origin)
             stored = self.inbox.receive(given, origin)

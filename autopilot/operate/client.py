@@ -137,11 +137,31 @@ def _print_open(rows: Sequence[Mapping[str, Any]]) -> None:
         out.print(f"mode recommend takes no approvals: set {fields} to approve in the policy")
 
 
-def decide(api: Api, verb: str, proposal_id: str, digest: str | None) -> None:
+def decide(api: Api, verb: str, recommendation: str, body: dict[str, Any]) -> None:
     """Approve or reject one recommendation."""
-    body = {"state_digest": digest or ""}
-    answer = api.ask("POST", f"/api/v1/recommendations/{quote(proposal_id, safe='/')}/{verb}", body)
-    out.print(f"{proposal_id}: {answer['result']}: {answer['message']}")
+    answer = api.ask("POST", f"/api/v1/recommendations/{quote(recommendation, safe='/')}/{verb}", body)
+    out.print(f"{recommendation}: {answer['result']}: {answer['message']}")
+
+
+def show_rejections(api: Api, json_out: Path | None) -> None:
+    """Print what people rejected."""
+    answer = api.ask("GET", "/api/v1/rejections")
+    if json_out is not None:
+        write_json(json_out, {"schema": "gpu-autopilot/rejections/1", **answer})
+        if json_out == STDOUT:
+            return
+    rows = answer["rejections"]
+    if not rows:
+        out.print("nothing is rejected")
+        return
+    print_rows(("id", "what"), [(row["id"], row["words"]) for row in rows])
+    out.print("end one with `autopilot revoke ID`")
+
+
+def revoke_rejection(api: Api, rejection: str) -> None:
+    """End a rejection."""
+    answer = api.ask("POST", f"/api/v1/rejections/{quote(rejection, safe='/')}/revoke")
+    out.print(f"{rejection}: {answer['result']}: {answer['message']}")
 
 
 def command(api: Api, verb: str, subject: str = "") -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from autopilot.app.commands.json_out import JsonCommand, JsonPlace
+from autopilot.core.model.codes import RejectionScope
 from autopilot.operate.where import Config, Where, asks
 
 Kubeconfig = Annotated[
@@ -19,9 +20,12 @@ Context = Annotated[
 InCluster = Annotated[
     bool, typer.Option("--in-cluster", help="The cluster that this pod runs in, with its service account.")
 ]
-ProposalId = Annotated[str, typer.Argument(metavar="ID", help="Id from `autopilot recommendations`.")]
+Recommendation = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the recommendation, as `autopilot recommendations` lists it.")
+]
 Digest = Annotated[
-    str | None, typer.Option("--state", help="Digest of the state that you saw; the id names the state as well.")
+    str | None,
+    typer.Option("--digest", help="Digest of what you saw (--json); it is refused where that has outgrown it."),
 ]
 
 
@@ -99,21 +103,69 @@ def recommendations(where: Where, json_out: JsonPlace = None) -> None:
 
 
 @asks
-def approve(where: Where, proposal_id: ProposalId, state: Digest = None) -> None:
-    """Approve one recommendation of the running service, in the state that it shows."""
+def approve(
+    where: Where,
+    recommendation: Recommendation,
+    digest: Digest = None,
+    exactly: Annotated[
+        bool, typer.Option("--exactly", help="Approve only the very plan, not another one within what it shows.")
+    ] = False,
+) -> None:
+    """Approve one recommendation of the running service, and whatever stays within what it shows.
+
+    The approval covers this action for this object: a cost of at most 1.2 times the cost shown, or 0.1 GPU-h more,
+    no more GPUs, and only victims of the classes and queues that are shown. It holds until it expires.
+    """
     from autopilot.operate.client import decide
     from autopilot.operate.finding import find_api
 
-    decide(find_api(where), "approve", proposal_id, state)
+    body = {"digest": digest or "", "exactly": exactly}
+    decide(find_api(where), "approve", recommendation, body)
 
 
 @asks
-def reject(where: Where, proposal_id: ProposalId, state: Digest = None) -> None:
-    """Reject one recommendation of the running service, in the state that it shows."""
+def reject(
+    where: Where,
+    recommendation: Recommendation,
+    digest: Digest = None,
+    scope: Annotated[
+        RejectionScope,
+        typer.Option("--scope", help="plan: what was shown; workload: this action for it; queue: for its queue."),
+    ] = RejectionScope.WORKLOAD,
+    for_: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="How long: 1h, 1d, forever.", show_default="as the policy says"),
+    ] = None,
+) -> None:
+    """Reject one recommendation of the running service for a time; `revoke` ends that."""
     from autopilot.operate.client import decide
     from autopilot.operate.finding import find_api
 
-    decide(find_api(where), "reject", proposal_id, state)
+    body = {"digest": digest or "", "scope": scope.value, "for": for_ or ""}
+    decide(find_api(where), "reject", recommendation, body)
+
+
+@asks
+def rejections(where: Where, json_out: JsonPlace = None) -> None:
+    """List what people rejected, and until when."""
+    from autopilot.operate.client import show_rejections
+    from autopilot.operate.finding import find_api
+
+    show_rejections(find_api(where), json_out)
+
+
+@asks
+def revoke(
+    where: Where,
+    rejection: Annotated[
+        str, typer.Argument(metavar="REJECTION", help="Id of the rejection, as `autopilot rejections` lists it.")
+    ],
+) -> None:
+    """End a rejection: what it forbade may be proposed again."""
+    from autopilot.operate.client import revoke_rejection
+    from autopilot.operate.finding import find_api
+
+    revoke_rejection(find_api(where), rejection)
 
 
 @asks
@@ -222,6 +274,8 @@ SERVICE_COMMANDS = (
     recommendations,
     approve,
     reject,
+    rejections,
+    revoke,
     pause,
     resume,
     kill,

@@ -14,7 +14,7 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
     now = _same_wish(before, latest)
     if now is None:
         return [_why_gone(before, latest)]
-    found = [f"it is {now.id} now"] if now.id != before.id else []
+    found = [f"it is {now.recommendation} now"] if now.recommendation != before.recommendation else []
     found += _other_place(now, before)
     lost, new = _victims(before) - _victims(now), _victims(now) - _victims(before)
     found += [f"{name} is no longer a victim" for name in sorted(lost)]
@@ -40,10 +40,14 @@ def _other_place(now: Proposal, before: Proposal) -> list[str]:
 
 
 def _same_wish(before: Proposal, latest: Published) -> Proposal | None:
-    """The present proposal of the same kind for the same object."""
+    """The present proposal of the same recommendation, else one that has the same result for the same object."""
     proposals = latest.decision.plan.proposals
-    same = [each for each in proposals if each.subject.name == before.subject.name and each.kind == before.kind]
-    return next((each for each in same if each.action == before.action), same[0] if same else None)
+    same = [
+        each
+        for each in proposals
+        if each.subject.name == before.subject.name and each.change.wish == before.change.wish
+    ]
+    return next((each for each in same if each.recommendation == before.recommendation), same[0] if same else None)
 
 
 def _victims(proposal: Proposal) -> set[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from autopilot.audit.log import AuditError
+from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Command, CommandKind, Proposal
@@ -53,13 +54,7 @@ class Consents:
 
     def _approve(self, proposal: Proposal, who: str, latest: Published) -> None:
         given = Command(
-            CommandKind.APPROVE,
-            who,
-            latest.observation.now_s,
-            proposal.id,
-            proposal.state_digest,
-            benefit_gpu_s=proposal.benefit_gpu_s,
-            cost_gpu_s=proposal.cost_gpu_s,
+            CommandKind.APPROVE, who, latest.observation.now_s, proposal.recommendation, seen=seen_of(proposal)
         )
         origin = f"annotation {proposal.subject.uid} {proposal.state_digest} tick {latest.observation.tick}"
         self._record.command(given, ROLE, origin)

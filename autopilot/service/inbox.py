@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind
 
 _TABLE = """CREATE TABLE IF NOT EXISTS commands (
     number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, who TEXT NOT NULL, at_s REAL NOT NULL,
-    subject TEXT NOT NULL, state_digest TEXT NOT NULL, benefit_gpu_s REAL, cost_gpu_s REAL, origin TEXT NOT NULL)"""
-_COLUMNS = "number, kind, who, at_s, subject, state_digest, benefit_gpu_s, cost_gpu_s"
+    subject TEXT NOT NULL, state_digest TEXT NOT NULL, benefit_gpu_s REAL, cost_gpu_s REAL, origin TEXT NOT NULL,
+    command TEXT)"""
+_COLUMNS = "number, kind, who, at_s, subject, command"
+
+
+def command_text(command: Command) -> str:
+    """A command as JSON, for an inbox."""
+    return json.dumps(msgspec.to_builtins(command))
+
+
+def read_command(text: str) -> Command:
+    """The inverse of `command_text`. Raises `ValueError` for any other text."""
+    try:
+        return msgspec.convert(json.loads(text), Command)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
 
 
 class CommandInbox(Protocol):
@@ -57,6 +75,8 @@ class SqliteInbox:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute(_TABLE)
+            if "command" not in {row[1] for row in self._db.execute("PRAGMA table_info(commands)")}:
+                self._db.execute("ALTER TABLE commands ADD COLUMN command TEXT")
         except sqlite3.Error as error:
             raise self._refusal(error) from error
 
@@ -65,26 +85,17 @@ class SqliteInbox:
 
         `origin`: where it came from, kept for the record.
         """
-        row = (
-            command.kind.value,
-            command.who,
-            command.at_s,
-            command.subject,
-            command.state_digest,
-            command.benefit_gpu_s,
-            command.cost_gpu_s,
-            origin,
-        )
+        row = (command.kind.value, command.who, command.at_s, command.subject, origin, command_text(command))
         try:
             with self._lock:
                 number = self._db.execute(
-                    "INSERT INTO commands (kind, who, at_s, subject, state_digest, benefit_gpu_s, cost_gpu_s, origin) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO commands (kind, who, at_s, subject, state_digest, origin, command) "
+                    "VALUES (?, ?, ?, ?, '', ?, ?)",
                     row,
                 ).lastrowid
         except sqlite3.Error as error:
             raise self._refusal(error) from error
-        return _command((number, *row[:-1]))
+        return replace(command, sequence=(number or 0) - 1)  # SQLite counts from 1
 
     def received(self, origin: str) -> Command | None:
         """The command that came from there, if one did. Raises `InputError`."""
@@ -129,15 +140,8 @@ class SqliteInbox:
 
 
 def _command(row: tuple[object, ...]) -> Command:
-    number, kind, who, at_s, subject, digest, benefit, cost = row
-    nan = float("nan")
-    return Command(
-        CommandKind(str(kind)),
-        str(who),
-        float(str(at_s)),
-        str(subject),
-        str(digest),
-        int(str(number)) - 1,  # SQLite counts from 1
-        nan if benefit is None else float(str(benefit)),
-        nan if cost is None else float(str(cost)),
-    )
+    number, kind, who, at_s, subject, text = row
+    sequence = int(str(number)) - 1
+    if text is None:  # written by an earlier version: it says less of what the person saw
+        return Command(CommandKind(str(kind)), str(who), float(str(at_s)), str(subject), sequence)
+    return replace(read_command(str(text)), sequence=sequence)

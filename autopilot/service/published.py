@@ -13,6 +13,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.intake.sight import listed_s, newest_sample_s
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.intake.silent import newest_of, problem_of
+from autopilot.core.model.approvals import cover_digest, seen_of
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Beginning, Collector, Recalling
@@ -108,7 +109,8 @@ class Publisher:
         """`known`: keeps when things were last known."""
         self.known = known or LastKnown()
         self._latest: Published | None = None
-        self._shown: OrderedDict[str, Proposal] = OrderedDict()
+        self._shown: OrderedDict[str, Proposal] = OrderedDict()  # by recommendation, as it was made last
+        self._versions: OrderedDict[str, Proposal] = OrderedDict()  # by digest of its cover
         self._sent: OrderedDict[str, Instruction] = OrderedDict()
         self._failed_of: OrderedDict[str, FailedEffect] = OrderedDict()  # the last one, by proposal
         self._failed: deque[FailedEffect] = deque(maxlen=MOST_FAILED)
@@ -132,15 +134,19 @@ class Publisher:
         """Replace the latest step, and wake those who wait for it."""
         with self._news:
             for proposal in published.decision.plan.proposals:
-                self._shown[proposal.id] = proposal
-                self._shown.move_to_end(proposal.id)
+                self._shown[proposal.recommendation] = proposal
+                self._shown.move_to_end(proposal.recommendation)
+            for each in published.memory.open_proposals.values():
+                digest = cover_digest(each.proposal.recommendation, seen_of(each.proposal), exactly=True)
+                self._versions[digest] = each.proposal
+                self._versions.move_to_end(digest)
             if self._latest is None or self._latest.decision is not published.decision:
                 self._recent.extend(self._fresh.of(published.decision))
                 self._take_outcomes(published)
                 self._take_advice(published)
                 self._take_times(published)
             self._sent.update((key, entry.instruction) for key, entry in published.memory.in_flight.items())
-            for kept in (self._shown, self._sent, self._failed_of):
+            for kept in (self._shown, self._versions, self._sent, self._failed_of):
                 while len(kept) > REMEMBERED:
                     kept.popitem(last=False)
             self._latest = published
@@ -203,10 +209,11 @@ class Publisher:
         with self._news:
             return list(reversed(self._recent))
 
-    def shown(self, proposal_id: str) -> Proposal | None:
-        """A proposal of this or an earlier tick, as it was last shown."""
+    def shown(self, recommendation: str, digest: str = "") -> Proposal | None:
+        """A recommendation of this or an earlier tick, as it was made last; with a digest as it was shown with it."""
         with self._news:
-            return self._shown.get(proposal_id)
+            found = self._versions.get(digest) if digest else self._shown.get(recommendation)
+            return found if found is None or found.recommendation == recommendation else None
 
     def wait_for(self, done: Callable[[Published], bool], timeout_s: float) -> Published | None:
         """The first published step for which `done` holds; None when there is none in time."""

@@ -17,8 +17,9 @@ import structlog
 from autopilot.audit.entry import Event, Fact, Kind
 from autopilot.audit.keys import signing_key
 from autopilot.audit.log import SEAL_EVERY_S, AuditError, AuditLog, Head
+from autopilot.core.model.approvals import cover_digest
 from autopilot.core.model.ports import Actuator, Following
-from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeKind
+from autopilot.core.model.records import Command, CommandKind, Instruction, Outcome, OutcomeKind
 from autopilot.journal.alerts import AlertStep
 
 DENIALS_EVERY_S = 10.0
@@ -66,11 +67,15 @@ class Record:
     def command(self, command: Command, role: str, origin: str) -> None:
         """A command of a person, before it is stored. Raises `AuditError`."""
         facts: dict[str, Fact] = {"command": command.kind.value}
-        if command.subject:
-            facts |= {"benefit_gpu_s": command.benefit_gpu_s, "cost_gpu_s": command.cost_gpu_s}
-        self._log.record(
-            Event(Kind.COMMAND, command.who, role, origin, command.subject, command.state_digest, facts=facts)
-        )
+        if command.kind == CommandKind.APPROVE:
+            facts["covers"] = "the very plan" if command.exactly else "plans within its cover"
+        if command.kind == CommandKind.REJECT:
+            facts |= {"scope": command.scope.value, "for_s": "by policy" if command.for_s is None else command.for_s}
+        digest, seen = "", command.seen
+        if seen is not None:
+            facts |= {"cost_gpu_s": seen.cost_gpu_s, "taken_gpus": seen.taken_gpus, "queues": ",".join(seen.queues)}
+            digest = cover_digest(command.subject, seen, exactly=command.exactly)
+        self._log.record(Event(Kind.COMMAND, command.who, role, origin, command.subject, digest, facts=facts))
 
     def alerts(self, steps: Iterable[AlertStep], who: str = "autopilot", role: str = "", origin: str = "") -> None:
         """What happened to alerts: deliveries, and what the controller made of them. Raises `AuditError`."""

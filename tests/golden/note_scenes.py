@@ -218,6 +218,8 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
         CommandKind.RESUME, memory=ControllerMemory(killed=True, kill_sequence=2)
     ),
     NoteCode.APPROVAL_REFUSED: lambda: _commanded(CommandKind.APPROVE, "admit-w-1"),
+    NoteCode.REJECTION_REFUSED: lambda: _commanded(CommandKind.REJECT, "admit-w-1"),
+    NoteCode.REVOKE_REFUSED: lambda: _commanded(CommandKind.REVOKE, "workload/admit-w-1"),
     NoteCode.CONFIRM_REFUSED: lambda: _commanded(CommandKind.CONFIRM, "kubernetes"),
     NoteCode.VICTIM_CANNOT_SAVE: _victim_cannot_save,
     NoteCode.NO_TURN_TO_SAVE: _no_turn,

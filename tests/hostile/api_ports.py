@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from actuators.kubernetes.levers import LEVERS
 from autopilot.app.runs.wiring import NoJournal
+from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.records import Command, CommandKind, Decision, Instruction, Observation, Proposal
@@ -58,11 +59,8 @@ class People:
 
     def give(self, kind: CommandKind, now_s: float, shown: Proposal | None = None) -> None:
         """A command."""
-        given = Command(kind, "anna", now_s, shown.id if shown else "", sequence=self.numbers)
-        if shown is not None:
-            given = replace(
-                given, state_digest=shown.state_digest, benefit_gpu_s=shown.benefit_gpu_s, cost_gpu_s=shown.cost_gpu_s
-            )
+        seen, subject = (seen_of(shown), shown.recommendation) if shown else (None, "")
+        given = Command(kind, "anna", now_s, subject, sequence=self.numbers, seen=seen)
         self.numbers += 1
         self.commands.append(given)
 

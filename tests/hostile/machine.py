@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from autopilot.controller import Controller, Wiring
+from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.ports import Actuator
 from autopilot.core.model.records import Code, Command, CommandKind, Proposal
@@ -291,8 +292,8 @@ class Hostile(RuleBasedStateMachine):
         if running and ends:
             self.cluster.finish(data.draw(st.sampled_from(running)))
         for approval in shown:
-            self._command(CommandKind.APPROVE, approval.proposal.id, approval.proposal)
-            self.watch.approvals[approval.proposal.id] = Approval(approval.proposal, self.cluster.true_s)
+            self._command(CommandKind.APPROVE, approval.proposal.recommendation, approval.proposal)
+            self.watch.approvals[approval.proposal.recommendation] = Approval(approval.proposal, self.cluster.true_s)
         self._calm_ticks(data.draw(st.sampled_from((1, 2, 30))), 35.0)
 
     def _see_all(self) -> None:
@@ -323,11 +324,11 @@ class Hostile(RuleBasedStateMachine):
         """A person approves or rejects what was shown, perhaps long ago."""
         shown = data.draw(st.sampled_from(self.shown))
         given = shown.proposal
-        self._command(kind, given.id, given)
+        self._command(kind, given.recommendation, given)
         if kind == CommandKind.APPROVE:
-            self.watch.approvals[given.id] = Approval(given, self.cluster.true_s)
+            self.watch.approvals[given.recommendation] = Approval(given, self.cluster.true_s)
         else:
-            self.watch.approvals.pop(given.id, None)
+            self.watch.approvals.pop(given.recommendation, None)
 
     @happens(kind=st.sampled_from((CommandKind.KILL, CommandKind.PAUSE, *[CommandKind.RESUME] * 4)))
     def command(self, kind: CommandKind) -> None:
@@ -343,12 +344,8 @@ class Hostile(RuleBasedStateMachine):
     def _command(self, kind: CommandKind, subject: str = "", shown: Proposal | None = None) -> None:
         ports = self.ports
         ports.received += 1
-        command = Command(kind, "anna", ports.now_s, subject, sequence=ports.received)
-        if shown is not None:
-            command = replace(
-                command, state_digest=shown.state_digest, benefit_gpu_s=shown.benefit_gpu_s, cost_gpu_s=shown.cost_gpu_s
-            )
-        ports.commands.append(command)
+        seen = seen_of(shown) if shown is not None else None
+        ports.commands.append(Command(kind, "anna", ports.now_s, subject, sequence=ports.received, seen=seen))
 
     # --- what must hold -------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import blake2s
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from autopilot.core.actions import regeometry
-from autopilot.core.decision import planner, reconciler, sending, underway
+from autopilot.core.decision import reconciler, sending, underway
 from autopilot.core.guards import mode
 from autopilot.core.guards import regeometry as regeometry_guard
 from autopilot.core.intake import sight
+from autopilot.core.model import approvals
 from autopilot.core.model.memory import PipelinedStart
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.planning import build, cuttable, idle_work
@@ -68,14 +69,13 @@ def sends_again_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def approves_any_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """An approval says what happens to which object, and nothing else."""
-    monkeypatch.setattr(
-        planner, "state_digest", lambda draft, subject, *_: blake2s(f"{draft.kind}{subject.uid}".encode()).hexdigest()
-    )
+    monkeypatch.setattr(mode, "outside", lambda *_: None)
 
 
 def approves_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An approval neither expires nor ends when the price moves."""
-    monkeypatch.setattr(mode, "approval_ended", lambda *_: None)
+    """An approval does not expire."""
+    real = approvals.outside
+    monkeypatch.setattr(mode, "outside", lambda given, *more: real(replace(given, given_s=inf), *more))
 
 
 @pytest.mark.parametrize(

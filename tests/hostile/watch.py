@@ -18,7 +18,6 @@ from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, ClusterSnapshot
 from autopilot.core.model.work import entry_milli
 from tests.hostile.ports import Ports, Sent
-from tests.hostile.world import spot
 
 LIE_S = 60.0
 """Three complete lists at least 30 s apart take at least this long."""
@@ -28,10 +27,14 @@ LEAST_LISTED = 20
 
 @dataclass(frozen=True)
 class Approval:
-    """What a person approved: the proposal as shown, and when (true time)."""
+    """What a person approved: the proposal as shown, and when (true time).
+
+    `plans`: the loss and the GPUs of each plan that was carried out under it.
+    """
 
     proposal: Proposal
     true_s: float
+    plans: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def for_an_owner(snapshot: ClusterSnapshot, entry: InFlight) -> bool:
@@ -137,18 +140,31 @@ class Watch:
         return self._approved(now, sent)
 
     def _approved(self, now: Proposal, sent: Sent) -> list[str]:
-        given = self.approvals.get(now.id)
-        if given is None:
-            return ["nobody approved it"]
-        if content(given.proposal) != content(now):
-            return ["approved for another state"]
+        """Its cover, told by the facts of this world and not by what the core remembers."""
+        start = now.kind == "admit"
+        alike = [
+            each
+            for name, each in self.approvals.items()
+            if name == now.recommendation or (start and each.proposal.subject.uid == now.subject.uid)
+        ]
+        found = [self._outside(given, now, sent) for given in alike]
+        return min(found, key=len, default=["nobody approved it"])
+
+    def _outside(self, given: Approval, now: Proposal, sent: Sent) -> list[str]:
+        shown = given.proposal
+        if (shown.subject.uid, shown.subject.revision) != (now.subject.uid, now.subject.revision):
+            return ["approved for another object"]
         if sent.true_s - given.true_s > sent.policy.approval.valid_s:
             return ["the approval expired"]
-        if now.cost_gpu_s > 1.2 * given.proposal.cost_gpu_s + 1e-6:
+        given.plans.setdefault(now.id, (now.cost_gpu_s, float(sum(each.gpus for each in now.victims))))
+        cost_gpu_s, gpus = (sum(each[at] for each in given.plans.values()) for at in (0, 1))
+        if cost_gpu_s > max(1.2 * shown.cost_gpu_s, shown.cost_gpu_s + 360.0) + 1e-6:
             return ["costs more than was approved"]
-        if now.benefit_gpu_s < 0.8 * given.proposal.benefit_gpu_s - 1e-6:
-            return ["gains less than was approved"]
-        return []
+        if gpus > sum(each.gpus for each in shown.victims) or len(now.slots) > len(shown.slots):
+            return ["takes more GPUs than was approved"]
+        kinds, approved = ({(each.queue, each.slo_class) for each in one.victims} for one in (now, shown))
+        queues, classes = ({each[at] for each in kinds} - {each[at] for each in approved} for at in (0, 1))
+        return ["stops other work than was approved"] if queues or classes else []
 
     def _people(self) -> list[str]:
         if self.ports.killed:
@@ -216,19 +232,6 @@ def row_of(sent: Sent, order: Instruction) -> int | None:
 def targets(order: Instruction) -> bool:
     """True for what takes GPUs from running work."""
     return order.operation.takes is not None
-
-
-def content(proposal: Proposal) -> tuple[object, ...]:
-    """What a person approves: object, action, victims, and the GPUs of each node. Of a start the kind of each node
-    counts, and not its name.
-    """
-    victims = tuple(
-        sorted((v.workload, v.uid, v.how, v.gpus, v.contract, tuple(held(v.keeps).items())) for v in proposal.victims)
-    )
-    places = held(proposal.slots)
-    kinds = sorted((spot(int(node.rpartition("-")[2])), amount) for node, amount in places.items())
-    slots: tuple[object, ...] = tuple(kinds) if proposal.kind == "admit" else tuple(places.items())
-    return proposal.action, proposal.kind, proposal.subject.name, proposal.subject.uid, slots, victims
 
 
 def held(slots: Sequence[Slot]) -> dict[str, tuple[int, int]]:

@@ -124,4 +124,4 @@ class Desk:
         """Name of the object of the only proposal of the last tick."""
         assert self.publisher.latest is not None
         (proposal,) = self.publisher.latest.decision.plan.proposals
-        return object_name(proposal.id)
+        return object_name(proposal.recommendation)

@@ -16,10 +16,9 @@ POLICY = "apiVersion: gpu-autopilot.io/v1alpha1\nkind: AutopilotPolicy\nmetadata
 RECOMMENDATION = {
     "apiVersion": "gpu-autopilot.io/v1alpha1",
     "kind": "Recommendation",
-    "metadata": {"name": "admit-vision-train-1a2b3c4d"},
+    "metadata": {"name": "admit-gang-vision-train-1a2b3c4d"},
     "spec": {
-        "id": "admit-vision/train-1a2b3c4d",
-        "digest": "1a2b3c4d5e6f",
+        "id": "admit-gang-vision/train-1a2b3c4d",
         "action": "admit_gang",
         "workload": "vision/train",
         "queue": "research",
@@ -90,7 +89,7 @@ def test_an_approver_may_annotate_and_nothing_else(applied: Kubectl) -> None:
     applied.done("annotate", "recommendation", _name(), "gpu-autopilot.io/approve=yes", *AS)
     changed = json.dumps({"spec": {"workload": "vision/other"}})
     refused = applied.refused("patch", "rec", _name(), "--type=merge", f"--patch={changed}", *AS)
-    assert "a recommendation never changes" in refused
+    assert "another action or object is another recommendation" in refused
     status = json.dumps({"status": {"cost": "nothing"}})
     forbidden = applied.refused("patch", "rec", _name(), "--subresource=status", "--type=merge", f"-p={status}", *AS)
     assert "forbidden" in forbidden

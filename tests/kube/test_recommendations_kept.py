@@ -69,8 +69,10 @@ def test_an_open_recommendation_is_an_object(desk: Desk, cluster: Kubectl, get: 
     found = get(desk.proposal)
     assert found["metadata"]["annotations"] == {"gpu-autopilot.io/epoch": "7"}
     assert "ownerReferences" not in found["metadata"]
-    assert (found["spec"]["action"], found["spec"]["workload"], found["spec"]["gpus"]) == ("admit_gang", "a", 4)
+    assert (found["spec"]["action"], found["spec"]["workload"]) == ("admit_gang", "a")
     status = found["status"]
+    assert (status["gpus"], status["victims"]) == (4, [])
+    assert status["since"] == status["changed"] == status["updated"]
     assert (status["state"], status["epoch"], status["confidence"]) == ("NeedsApproval", 7, "it rests on no forecast")
     assert status["gain"] == f"{status['gainGPUSeconds']:.0f} GPU-s"
     assert status["evidence"]
@@ -89,7 +91,8 @@ def test_a_person_approves_with_one_annotation(desk: Desk, cluster: Kubectl, get
     desk.look()
     assert desk.woken == 1
     (command,) = desk.tick(waits("a", 4))
-    assert (command.kind, command.who, command.subject) == ("approve", "annotation (kubectl-annotate)", name)
+    assert (command.kind, command.who, command.exactly) == ("approve", "annotation (kubectl-annotate)", False)
+    assert command.subject == get(name)["spec"]["id"]
     assert desk.now_s() - 30 < command.at_s <= desk.now_s()
     found = get(name)
     decision = found["status"]["decision"]
@@ -164,21 +167,52 @@ def test_an_approval_by_a_user_without_the_role_changes_nothing(
 
 @pytest.mark.parametrize(
     ("value", "verdict"),
-    [("digest", "Approved"), ("id", "Approved"), ("maybe", "Refused"), ("0123456789ab", "Refused")],
+    [
+        ("digest", "Approved"),
+        ("id", "Approved"),
+        ("exactly", "Approved"),
+        ("maybe", "Refused"),
+        ("0123456789ab", "Refused"),
+    ],
 )
 def test_what_an_annotation_may_say(
     desk: Desk, cluster: Kubectl, get: Callable[[str], Any], value: str, verdict: str
 ) -> None:
-    """`yes`, the digest of the state, or the id; anything else is refused with what to write."""
+    """`yes`, `exactly`, the digest of what is shown, or the id; anything else is refused with what to write."""
     desk.tick(waits("a", 4))
     name = desk.proposal
-    _approve(cluster, name, get(name)["spec"].get(value, value))
+    found = get(name)
+    _approve(cluster, name, {**found["spec"], **found["status"]}.get(value, value))
     desk.look()
     desk.tick(waits("a", 4))
     decision = get(name)["status"]["decision"]
     assert decision["verdict"] == verdict
     if verdict == "Refused":
-        assert "is no answer to a recommendation; write yes, or the digest" in decision["message"]
+        assert "is no answer to a recommendation; write yes, exactly or the digest" in decision["message"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("yes", "rejected admit_gang for this object, for "),
+        ("plan,1d", "rejected this plan, for 2"),
+        ("queue,forever", "rejected admit_gang for the queue root, until the rejection is revoked"),
+        ("soon", "write yes, plan, workload or queue, with a time"),
+        ("queue,soon", "the time of a rejection: 'soon' is not a duration"),
+    ],
+)
+def test_what_a_rejection_may_say(
+    desk: Desk, cluster: Kubectl, get: Callable[[str], Any], value: str, words: str
+) -> None:
+    """What is rejected, and for how long."""
+    desk.tick(waits("a", 4))
+    name = desk.proposal
+    _approve(cluster, name, value, "reject")
+    desk.look()
+    desk.tick(waits("a", 4))
+    found = get(name)["status"]
+    assert words in found["decision"]["message"]
+    assert found["state"] == ("Rejected" if "rejected" in words else "NeedsApproval")
 
 
 def test_a_mode_that_only_recommends_takes_no_approval(desk: Desk, cluster: Kubectl, get: Callable[[str], Any]) -> None:
@@ -270,7 +304,7 @@ def test_objects_are_bounded_and_those_that_gain_most_stay(desk: Desk, cluster: 
     desk.restart()
     desk.tick(waits("small", 1), waits("wide", 4))
     names = cluster.done("get", "recommendations", "-o", "name").split()
-    assert [each.partition("/")[2].rpartition("-")[0] for each in names] == ["admit-wide"]
+    assert [each.partition("/")[2].rpartition("-")[0] for each in names] == ["admit-gang-wide"]
     desk.tick()
     assert cluster.done("get", "recommendations", "-o", "jsonpath={.items[*].status.state}") == "Ended"
     desk.steady_s += KEPT_S

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autopilot.core.model.changes import PipelineChange
 from autopilot.core.model.memory import (
     Approval,
     ClockDoubt,
@@ -38,7 +39,16 @@ from autopilot.core.model.operations import (
     StopReason,
 )
 from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord
-from autopilot.core.model.records import Command, CommandKind, Instruction, Reservation
+from autopilot.core.model.records import (
+    Command,
+    CommandKind,
+    Instruction,
+    Proposal,
+    RejectionScope,
+    Reservation,
+    Seen,
+    Victim,
+)
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.replay.unequal import first_unequal
@@ -107,6 +117,33 @@ pipelined_starts = st.builds(
     numbers,
     texts,
 )
+seen = st.builds(
+    Seen,
+    texts,
+    texts,
+    texts,
+    st.integers(0, 9),
+    texts,
+    st.booleans(),
+    st.booleans(),
+    numbers,
+    numbers,
+    numbers,
+    names,
+    names,
+)
+victims = st.builds(Victim, texts, st.integers(0, 9), st.integers(0, 9), numbers, st.booleans(), queue=texts)
+proposed = st.builds(
+    Proposal,
+    texts,
+    texts,
+    subjects,
+    texts,
+    texts,
+    st.builds(PipelineChange, slots=places, victims=st.lists(victims, max_size=2).map(tuple)),
+    numbers,
+    numbers,
+)
 view_records = st.builds(
     ViewRecord,
     st.integers(0, 9),
@@ -164,9 +201,13 @@ memories = st.builds(
     promises=st.lists(promises, max_size=2).map(tuple),
     kept_promises=st.dictionaries(texts, st.builds(PromiseRecord, pairs, numbers), max_size=2),
     touched=st.lists(st.builds(Touched, texts, texts, numbers), max_size=2).map(tuple),
-    open_proposals=st.dictionaries(texts, st.builds(OpenProposal, texts, numbers, numbers), max_size=3),
-    approvals=st.dictionaries(texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3),
-    rejections=st.dictionaries(texts, st.builds(Rejection, texts, numbers, texts), max_size=3),
+    open_proposals=st.dictionaries(texts, st.builds(OpenProposal, proposed, numbers, numbers), max_size=3),
+    approvals=st.dictionaries(
+        texts, st.builds(Approval, seen, st.booleans(), numbers, texts, names, numbers, numbers), max_size=3
+    ),
+    rejections=st.dictionaries(
+        texts, st.builds(Rejection, st.sampled_from(RejectionScope), texts, texts, texts, numbers, texts), max_size=3
+    ),
     last_sequence=st.integers(-1, 1 << 40),
     last_kill=st.none() | st.builds(Command, st.just(CommandKind.KILL), texts, numbers),
     clock_doubt=st.none() | st.builds(ClockDoubt, numbers, numbers, st.integers(0, 9)),

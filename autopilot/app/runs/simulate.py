@@ -13,8 +13,9 @@ from autopilot.app.runs.advised import DEFAULT_ADVICE, Advice, advise, check_adv
 from autopilot.app.runs.capacity_use import measured_idle_use, measured_real_use
 from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.metered import Metered
+from autopilot.app.runs.people import People
 from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
-from autopilot.app.runs.wiring import Managed, Running, manage
+from autopilot.app.runs.wiring import Managed, NoInbox, Running, manage
 from autopilot.app.runs.world import World, build_world
 from autopilot.app.when import When
 from autopilot.core.model.errors import InputError, nearest
@@ -115,8 +116,10 @@ def check_policies(
     return found
 
 
-def simulate(options: SimulateOptions, progress: Progress | None = None) -> SimulationOutcome:
-    """Run every policy of `options` on the same world.
+def simulate(
+    options: SimulateOptions, progress: Progress | None = None, people: Callable[[Policy], People] | None = None
+) -> SimulationOutcome:
+    """Run every policy of `options` on the same world. `people`: who approve, made for each policy.
 
     Raises `InputError` before anything starts, and where the first policy's journal cannot be written; when that
     happens to a later one, the outcome holds those before it and `failure` gives the reason.
@@ -152,7 +155,7 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
     for name, policy in policies.items():
         report = (lambda now_s, ended, total, shown=name: progress(shown, now_s, ended, total)) if progress else None
         try:
-            one = _run(name, policy, options, world, telemetry, alone, journals.get(name), report)
+            one = _run(name, policy, options, world, telemetry, alone, journals.get(name), report, people)
         except InputError as error:
             if not outcome.policies:
                 raise
@@ -203,6 +206,7 @@ def _run(
     alone: Mapping[str, float],
     journal: Path | None,
     progress: Callable[[float, int, int], None] | None,
+    people: Callable[[Policy], People] | None,
 ) -> PolicyOutcome:
     """One policy on a fresh copy of the world."""
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
@@ -210,6 +214,7 @@ def _run(
     recorder = DecisionRecorder(log) if policy is not None else None
     running: list[Running] = []
     advice = Advice() if options.engine is not None else None
+    approving = people(policy) if people is not None and policy is not None else None
     jobs = world.jobs()
     services = world.fleet(jobs)
     metered = Metered.of(journal, world.start_s) if policy is not None else None
@@ -235,7 +240,8 @@ def _run(
             recorder=recorder,
             meter=metered.meter if metered is not None else None,
             registry=options.registry,
-            watch=advice.on_tick if advice is not None else None,
+            watch=advice.on_tick if advice is not None else approving.on_tick if approving is not None else None,
+            inbox=approving if approving is not None else NoInbox(),
         )
         scheduler, run = _scheduler(options, cluster, managed)
         running.append(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Effect, Policy, RuleSetName
-from autopilot.core.model.ports import Collector, Forecaster, Journal
+from autopilot.core.model.ports import Collector, Forecaster, Inbox, Journal
 from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make
 from autopilot.core.planning.action import Action
@@ -119,6 +119,7 @@ class Managed:
     demand: Forecaster | None = None  # forecaster of service demand; None: the shipped one
     recorder: DecisionRecorder | None = None
     watch: Callable[[Observation, Decision], None] | None = None  # called after each tick as well
+    inbox: Inbox = field(default_factory=NoInbox)
     acts: bool = True  # False: there are no actuators
     meter: Meter | None = None
     actions: tuple[Action, ...] = ACTIONS
@@ -172,7 +173,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
             actuators=dict.fromkeys(OPERATIONS, actuator) if managed.acts else {},
             journal=as_port(journal),
             memory=InMemoryStore(),
-            inbox=NoInbox(),
+            inbox=managed.inbox,
             policy=StaticPolicySource(managed.policy),
             leadership=SoleLeader(),
             worker=InlineWorker(keep),

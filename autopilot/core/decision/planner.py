@@ -41,6 +41,7 @@ from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.promises import Promise
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.core.model.work import evicted_uids, named
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.vacate import vacate
@@ -108,6 +109,7 @@ class Planner:
         verdicts = tuple(check(proposal, draft, ctx) for _, check in self.guards)
         refused = [verdict for verdict in verdicts if not verdict.allowed]
         accepted = not refused
+        proposal = _as_shown(proposal, ctx)
         self.proposals.append(_with_verdicts(proposal, verdicts, accepted))
         stands = accepted or all(verdict.code in ON_PAPER for verdict in refused)
         if draft.victims and not accepted:
@@ -381,6 +383,25 @@ def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: 
     )
 
 
+def _as_shown(proposal: Proposal, ctx: Context) -> Proposal:
+    """The proposal with the figures that people were shown, while the plan is the same and they differ by little."""
+    shown = ctx.memory.open_proposals.get(proposal.recommendation) if ctx.memory.open_proposals else None
+    if shown is None or shown.proposal.id != proposal.id:
+        return proposal
+    before, margin = shown.proposal, ctx.policy.approval.margin_ratio
+    for old, new in ((before.benefit_gpu_s, proposal.benefit_gpu_s), (before.cost_gpu_s, proposal.cost_gpu_s)):
+        if not abs(new - old) <= margin * max(abs(old), abs(new)):
+            return proposal
+    if _places(before) == _places(proposal):
+        return before
+    return replace(proposal, benefit_gpu_s=before.benefit_gpu_s, cost_gpu_s=before.cost_gpu_s, evidence=before.evidence)
+
+
+def _places(proposal: Proposal) -> tuple[tuple[Slot, ...], ...]:
+    """All GPUs that the plan names."""
+    return (proposal.slots, *(each.keeps for each in proposal.victims))
+
+
 def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
     """A layout in names."""
     snapshot = ctx.observation.snapshot
@@ -409,4 +430,6 @@ def _victim(give: Eviction, contract: bool, ctx: Context) -> Victim:
         worst,
         overhead,
         str(work.uid[give.row]),
+        str(ctx.observation.snapshot.queues.id[work.queue[give.row]]) if work.queue[give.row] >= 0 else "",
+        SLO_CLASS_NAMES[int(work.slo_class[give.row])],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.intake.commands import approval_ended
+from autopilot.core.model.approvals import approval_of, outside, rejection_of
 from autopilot.core.model.modes import MODE_UNIT, MODES, Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.placement.shapes import Fit
@@ -15,7 +15,7 @@ _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOM
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Allowed when the mode is auto, or approve with an approval for exactly this state, or for a case without need."""
+    """Allowed when the mode is auto, or approve with an approval that covers the plan, or for a case without need."""
     mode = getattr(ctx.policy.modes, proposal.action)
     step, unit, need = float(MODES.index(mode)), MODE_UNIT, float(MODES.index(Mode.AUTO))
     if ctx.observation.kill_switch or ctx.memory.killed:
@@ -27,20 +27,15 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         )
     if mode in _REFUSED:
         return deny(NAME, _REFUSED[mode], step, unit, need)
-    rejection = ctx.memory.rejections.get(proposal.id)
-    if (
-        rejection is not None
-        and rejection.until_s > ctx.now_s
-        and rejection.state_digest in {"", proposal.state_digest}
-    ):
+    if ctx.memory.rejections and rejection_of(ctx.memory.rejections, proposal, ctx.now_s) is not None:
         return deny(NAME, Code.REJECTED, step, unit, need)
     if mode == Mode.APPROVE and Code.NEEDS_APPROVAL not in draft.case.exempt:
-        approval = ctx.memory.approvals.get(proposal.id)
-        if approval is None or approval.state_digest != proposal.state_digest:
+        approval = approval_of(ctx.memory.approvals, proposal) if ctx.memory.approvals else None
+        if approval is None:
             return deny(NAME, Code.NEEDS_APPROVAL, step, unit, need)
-        ended = approval_ended(approval, proposal, ctx.now_s, ctx.policy)
-        if ended is not None:
-            return deny(NAME, *ended)
+        uncovered = outside(approval, proposal, ctx.now_s, ctx.policy.approval)
+        if uncovered is not None:
+            return deny(NAME, *uncovered)
     if ctx.plan.paper and draft.placed is not None and _rests_on_paper(draft, draft.placed, ctx):
         return deny(NAME, Code.ON_PAPER, step, unit, need)
     return allow(NAME, step, unit, step)

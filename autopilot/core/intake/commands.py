@@ -7,16 +7,29 @@ repeats the last KILL, and only a RESUME that was certainly received after it en
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf, isnan
 from typing import TypeVar
 
-from autopilot.core.model.codes import APPROVAL_ENDED
+from autopilot.core.model.approvals import approval_of, rejection_key, seen_of
+from autopilot.core.model.codes import ON_PAPER
 from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Rejection
+from autopilot.core.model.modes import Mode
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.promises import PromiseRecord
-from autopilot.core.model.records import About, Code, Command, CommandKind, Evidence, Note, NoteCode, Proposal
+from autopilot.core.model.records import (
+    About,
+    Code,
+    Command,
+    CommandKind,
+    Evidence,
+    Note,
+    NoteCode,
+    Proposal,
+    RejectionScope,
+    Seen,
+)
 
 Entry = TypeVar("Entry")
 
@@ -28,6 +41,7 @@ _CAUTION = (
     CommandKind.LIFT,
     CommandKind.CONFIRM,
     CommandKind.RELEASE,
+    CommandKind.REVOKE,
     CommandKind.APPROVE,
     CommandKind.REJECT,
     CommandKind.PAUSE,
@@ -86,12 +100,9 @@ def _obey_one(
     if command.kind == CommandKind.APPROVE:
         return _approve(memory, command, given_s)
     if command.kind == CommandKind.REJECT:
-        rejection = Rejection(command.state_digest, given_s + policy.approval.rejected_s, command.who)
-        return replace(
-            memory,
-            approvals=_without(memory.approvals, command.subject),
-            rejections={**memory.rejections, command.subject: rejection},
-        ), None
+        return _reject(memory, command, given_s, policy)
+    if command.kind == CommandKind.REVOKE:
+        return _revoke(memory, command)
     if command.kind == CommandKind.CONFIRM:
         return _confirm(memory, command)
     if command.kind == CommandKind.RELEASE:
@@ -117,19 +128,41 @@ def _refused(code: NoteCode, about: About, command: Command) -> Note:
 
 
 def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tuple[ControllerMemory, Note | None]:
-    """Bind the approval to the benefit and cost that the person saw, else to those that the last decision showed."""
-    benefit_gpu_s, cost_gpu_s = command.benefit_gpu_s, command.cost_gpu_s
-    if not (isfinite(benefit_gpu_s) and isfinite(cost_gpu_s)):
-        shown = memory.open_proposals.get(command.subject)
-        if shown is None or shown.state_digest != command.state_digest:
-            return memory, _refused(NoteCode.APPROVAL_REFUSED, About.PROPOSAL, command)
-        benefit_gpu_s, cost_gpu_s = shown.benefit_gpu_s, shown.cost_gpu_s
-    approval = Approval(command.state_digest, given_s, benefit_gpu_s, cost_gpu_s, command.who)
-    return replace(
-        memory,
-        approvals={**memory.approvals, command.subject: approval},
-        rejections=_without(memory.rejections, command.subject),
-    ), None
+    """Approve what the person saw, else what the last decision showed. It ends a rejection of the same."""
+    seen = _seen(memory, command)
+    if seen is None or isnan(seen.cost_gpu_s):
+        return memory, _refused(NoteCode.APPROVAL_REFUSED, About.PROPOSAL, command)
+    approval = Approval(seen, command.exactly, given_s, command.who)
+    rejections = {key: each for key, each in memory.rejections.items() if each.about != command.subject}
+    return replace(memory, approvals={**memory.approvals, command.subject: approval}, rejections=rejections), None
+
+
+def _reject(
+    memory: ControllerMemory, command: Command, given_s: float, policy: Policy
+) -> tuple[ControllerMemory, Note | None]:
+    """Reject a plan, an action for an object, or an action for a queue. It ends the approvals of the same."""
+    seen = _seen(memory, command)
+    if seen is None:
+        return memory, _refused(NoteCode.REJECTION_REFUSED, About.PROPOSAL, command)
+    about = seen.queue if command.scope == RejectionScope.QUEUE else command.subject
+    plan = seen.plan if command.scope == RejectionScope.PLAN else ""
+    for_s = policy.approval.rejected_s if command.for_s is None else command.for_s
+    rejection = Rejection(command.scope, seen.action, about, plan, given_s + for_s, command.who)
+    rejections = {**memory.rejections, rejection_key(command.scope, seen.action, about): rejection}
+    return replace(memory, approvals=_without(memory.approvals, command.subject), rejections=rejections), None
+
+
+def _seen(memory: ControllerMemory, command: Command) -> Seen | None:
+    """What the person saw, else what the last decision showed."""
+    shown = memory.open_proposals.get(command.subject)
+    return command.seen if command.seen is not None or shown is None else seen_of(shown.proposal)
+
+
+def _revoke(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
+    """End a rejection."""
+    if command.subject not in memory.rejections:
+        return memory, _refused(NoteCode.REVOKE_REFUSED, About.PROPOSAL, command)
+    return replace(memory, rejections=_without(memory.rejections, command.subject)), None
 
 
 def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
@@ -164,56 +197,52 @@ def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
     return {name: entry for name, entry in entries.items() if name != key}
 
 
-def approval_ended(
-    approval: Approval, proposal: Proposal, now_s: float, policy: Policy
-) -> tuple[Code, float, str, float, bool] | None:
-    """Why an approval of this state has ended, as `deny` takes it: code, value, unit, threshold, whether that is the
-    least that is asked for. None while it holds.
-    """
-    rules = policy.approval
-    dearest, least = approval.cost_gpu_s * rules.cost_ratio, approval.benefit_gpu_s * rules.gain_ratio
-    found = {
-        Code.APPROVAL_EXPIRED: (now_s - approval.given_s, "s since it was approved", rules.valid_s, False),
-        Code.APPROVAL_COST_ROSE: (proposal.cost_gpu_s, "GPU-s of cost", dearest, False),
-        Code.APPROVAL_GAIN_FELL: (proposal.benefit_gpu_s, "GPU-s of benefit", least, True),
-    }
-    if approval.ended:
-        return Code(approval.ended), *found[Code(approval.ended)]
-    if now_s >= approval.given_s + rules.valid_s:  # the same sum as in `command_timers_s`
-        return Code.APPROVAL_EXPIRED, *found[Code.APPROVAL_EXPIRED]
-    if proposal.cost_gpu_s > dearest:
-        return Code.APPROVAL_COST_ROSE, *found[Code.APPROVAL_COST_ROSE]
-    if proposal.benefit_gpu_s < least:
-        return Code.APPROVAL_GAIN_FELL, *found[Code.APPROVAL_GAIN_FELL]
-    return None
-
-
 def remember_open_proposals(
-    memory: ControllerMemory, proposals: Sequence[Proposal], *, whole: bool
+    memory: ControllerMemory, proposals: Sequence[Proposal], now_s: float, policy: Policy, *, there: Collection[str]
 ) -> ControllerMemory:
-    """Memory after a decision: the proposals that it offers for approval, and the approvals that it ended.
+    """Memory after a decision: the recommendations that it shows, and what it carried out under each approval.
 
-    An approval ends with the state for which it was given. A decision that is not `whole` (it reached its limit on
-    proposals) does not show which proposals are gone, so it removes no approval.
+    An approval stays until it has expired or its object is gone. `there`: uids of the objects that are there.
     """
-    open_proposals: dict[str, OpenProposal] = {}
-    approvals = dict(memory.approvals)
-    made = {entry.instruction.proposal_id for entry in memory.in_flight.values()}  # these may be retried
-    made |= {pipelined.proposal_id for pipelined in memory.pipelined_starts}
-    for proposal in proposals:
-        made.add(proposal.id)
-        for verdict in proposal.verdicts:
-            if verdict.code in APPROVAL_ENDED and proposal.id in approvals:
-                approvals[proposal.id] = replace(approvals[proposal.id], ended=verdict.code)
-            if verdict.code in APPROVAL_ENDED or verdict.code == Code.NEEDS_APPROVAL:
-                open_proposals[proposal.id] = OpenProposal(
-                    proposal.state_digest, proposal.benefit_gpu_s, proposal.cost_gpu_s
-                )
-    if whole:
-        approvals = {key: approval for key, approval in approvals.items() if key in made}
-    if open_proposals == memory.open_proposals and approvals == memory.approvals:
+    opened = {
+        each.recommendation: _as_shown(each, memory.open_proposals.get(each.recommendation), now_s)
+        for each in proposals
+        if is_open(each)
+    }
+    approvals = {
+        key: each
+        for key, each in memory.approvals.items()
+        if each.seen.uid in there and now_s < each.given_s + 2 * policy.approval.valid_s
+    }
+    for proposal in proposals if approvals else ():
+        asks = getattr(policy.modes, proposal.action) == Mode.APPROVE
+        approval = approval_of(approvals, proposal) if proposal.accepted and asks else None
+        if approval is not None and proposal.state_digest not in approval.sent:
+            key = next(key for key, each in approvals.items() if each is approval)
+            seen = seen_of(proposal)
+            approvals[key] = replace(
+                approval,
+                sent=(*approval.sent, seen.plan),
+                taken_gpus=approval.taken_gpus + seen.taken_gpus,
+                spent_gpu_s=approval.spent_gpu_s + seen.cost_gpu_s,
+            )
+    if opened == memory.open_proposals and approvals == memory.approvals:
         return memory
-    return replace(memory, open_proposals=open_proposals, approvals=approvals)
+    return replace(memory, open_proposals=opened, approvals=approvals)
+
+
+def is_open(proposal: Proposal) -> bool:
+    """True where a proposal only waits for a person, or for the mode of its action."""
+    codes = {verdict.code for verdict in proposal.verdicts if not verdict.allowed}
+    return bool(codes) and codes <= ON_PAPER and Code.MODE_OBSERVE not in codes
+
+
+def _as_shown(proposal: Proposal, before: OpenProposal | None, now_s: float) -> OpenProposal:
+    """What is remembered of a recommendation. Its verdicts are those of each tick, and not kept."""
+    bare = replace(proposal, verdicts=())
+    if before is None:
+        return OpenProposal(bare, now_s, now_s)
+    return before if bare == before.proposal else OpenProposal(bare, before.since_s, now_s)
 
 
 def command_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:

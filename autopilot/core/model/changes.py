@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from autopilot.core.model.objects import Evidence, Geometry, PlannedCut, Slot, Victim
+
+START = "start"
+"""The wish of a gang that is to start."""
 
 
 class Change:
@@ -34,6 +38,21 @@ class Change:
         """Terms of the placement score."""
         return ()
 
+    @property
+    def wish(self) -> str:
+        """What a person wishes for: equal for changes that differ in how they bring it about."""
+        return self.kind
+
+    @property
+    def size(self) -> float:
+        """GPUs that work holds afterwards, replicas or nodes; inf where these do not count."""
+        return float(len(self.slots)) or inf
+
+    @property
+    def exact(self) -> bool:
+        """True where another plan is another wish."""
+        return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitChange(Change):
@@ -42,6 +61,11 @@ class AdmitChange(Change):
     slots: tuple[Slot, ...] = field()
     score_terms: tuple[Evidence, ...] = ()
     kind: Literal["admit"] = field(default="admit", init=False)
+
+    @property
+    def wish(self) -> str:
+        """With or without victims, the gang starts."""
+        return START
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +76,11 @@ class PipelineChange(Change):
     victims: tuple[Victim, ...] = field()
     score_terms: tuple[Evidence, ...] = ()
     kind: Literal["pipeline"] = field(default="pipeline", init=False)
+
+    @property
+    def wish(self) -> str:
+        """With or without victims, the gang starts."""
+        return START
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +125,16 @@ class ScaleChange(Change):
     until_s: float  # when the floor lapses
     kind: Literal["scale"] = field(default="scale", init=False)
 
+    @property
+    def wish(self) -> str:
+        """To raise a floor and to give it back are two wishes."""
+        return "raise" if self.replicas else "give_back"
+
+    @property
+    def size(self) -> float:
+        """Its replicas."""
+        return float(self.replicas)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingChange(Change):
@@ -107,6 +146,16 @@ class CeilingChange(Change):
     gpus: float  # that it gives up
     owner: str
     kind: Literal["ceiling"] = field(default="ceiling", init=False)
+
+    @property
+    def wish(self) -> str:
+        """To set a ceiling and to end it are two wishes."""
+        return "bound" if self.replicas >= 0 else "unbound"
+
+    @property
+    def exact(self) -> bool:
+        """Another ceiling is another wish."""
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +170,11 @@ class RecutChange(Change):
     index: int = field()  # of the GPU on its node
     kind: Literal["recut"] = field(default="recut", init=False)
 
+    @property
+    def exact(self) -> bool:
+        """Another geometry is another wish."""
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainChange(Change):
@@ -133,6 +187,11 @@ class DrainChange(Change):
     victims: tuple[Victim, ...] = field()
     until_s: float  # when it is given up
     kind: Literal["drain"] = field(default="drain", init=False)
+
+    @property
+    def exact(self) -> bool:
+        """Another geometry is another wish."""
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +218,11 @@ class CordonChange(Change):
     on: bool
     kind: Literal["cordon"] = field(default="cordon", init=False)
 
+    @property
+    def wish(self) -> str:
+        """To close a node and to open it are two wishes."""
+        return "cordon" if self.on else "uncordon"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisionChange(Change):
@@ -168,6 +232,11 @@ class ProvisionChange(Change):
     nodes: int
     kind: Literal["provision"] = field(default="provision", init=False)
 
+    @property
+    def size(self) -> float:
+        """Its nodes."""
+        return float(self.nodes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferChange(Change):
@@ -175,6 +244,11 @@ class OfferChange(Change):
 
     on: bool
     kind: Literal["offer"] = field(default="offer", init=False)
+
+    @property
+    def wish(self) -> str:
+        """To offer a node and to take it back are two wishes."""
+        return "offer" if self.on else "keep"
 
 
 CHANGES: Mapping[str, type[Change]] = {

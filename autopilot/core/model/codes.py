@@ -42,7 +42,9 @@ class Code(StrEnum):
     NEEDS_APPROVAL = "needs_approval"
     APPROVAL_EXPIRED = "approval_expired"
     APPROVAL_COST_ROSE = "approval_cost_rose"
-    APPROVAL_GAIN_FELL = "approval_gain_fell"
+    APPROVAL_GREW = "approval_grew"  # it would start or take more GPUs
+    APPROVAL_OTHER_WORK = "approval_other_work"  # it would stop work of a class or queue that was not shown
+    APPROVAL_OTHER_PLAN = "approval_other_plan"  # only the very plan that was shown is approved
     ON_PAPER = "on_paper"
     REJECTED = "rejected"
     KILL_SWITCH = "kill_switch"
@@ -117,6 +119,8 @@ class NoteCode(StrEnum):
     CLOCK_MOVED = "clock_moved"
     RESUME_REFUSED = "resume_refused"
     APPROVAL_REFUSED = "approval_refused"
+    REJECTION_REFUSED = "rejection_refused"
+    REVOKE_REFUSED = "revoke_refused"
     CONFIRM_REFUSED = "confirm_refused"
     VICTIM_CANNOT_SAVE = "victim_cannot_save"
     NO_TURN_TO_SAVE = "no_turn_to_save"
@@ -149,6 +153,14 @@ class NoteCode(StrEnum):
     LOAD_UNKNOWN = "load_unknown"
 
 
+class RejectionScope(StrEnum):
+    """What a rejection is about."""
+
+    PLAN = "plan"  # the plan that was shown
+    WORKLOAD = "workload"  # the action for this object
+    QUEUE = "queue"  # the action for every object of this queue
+
+
 class ConditionKind(StrEnum):
     """What holds for a workload or a queue from tick to tick, and since when (`Condition` in core/model/memory.py)."""
 
@@ -169,11 +181,19 @@ class ConditionKind(StrEnum):
     TAKES_BACK = "takes_back"  # of a queue: it was owed for so long that its guarantee is kept strictly for a while
 
 
-APPROVAL_ENDED = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
-"""Refusals of an approval that was given and no longer holds."""
+UNCOVERED = frozenset(
+    {
+        Code.APPROVAL_EXPIRED,
+        Code.APPROVAL_COST_ROSE,
+        Code.APPROVAL_GREW,
+        Code.APPROVAL_OTHER_WORK,
+        Code.APPROVAL_OTHER_PLAN,
+    }
+)
+"""Refusals of a plan that an approval was given for and does not cover."""
 
 ON_PAPER = (
-    APPROVAL_ENDED
+    UNCOVERED
     | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL}
     | {
         Code.CAPPED,

@@ -39,6 +39,12 @@ def rows_by_uid(table: WorkloadTable | ServiceTable) -> dict[str, int]:
     return rows
 
 
+def present_uids(snapshot: ClusterSnapshot) -> frozenset[str]:
+    """What a subject of a proposal may name: uids of workloads and services, UUIDs of GPUs, names of nodes."""
+    tables = (snapshot.workloads.uid, snapshot.services.uid, snapshot.gpus.uuid, snapshot.nodes.id)
+    return frozenset(str(name) for column in tables for name in column.tolist())
+
+
 def shape_digest(snapshot: ClusterSnapshot, row: int) -> str:
     """Twelve hexadecimal digits of the request and queue of a workload; they change when either changes.
 

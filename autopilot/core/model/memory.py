@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.idle_memory import IdleMemory
 from autopilot.core.model.promises import Promise, PromiseRecord
-from autopilot.core.model.records import Command, Decision, Geometry, Instruction, Reservation, Slot, Victim
+from autopilot.core.model.records import (
+    Command,
+    Decision,
+    Geometry,
+    Instruction,
+    Proposal,
+    RejectionScope,
+    Reservation,
+    Seen,
+    Slot,
+    Victim,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +133,34 @@ class ViewRecord:
 
 @dataclass(frozen=True, slots=True)
 class OpenProposal:
-    """The state, benefit and cost that a decision showed for a proposal waiting for approval."""
+    """A recommendation that waits for a person, as decisions show it."""
 
-    state_digest: str
-    benefit_gpu_s: float
-    cost_gpu_s: float
+    proposal: Proposal
+    since_s: float  # it has been shown without a break
+    changed_s: float  # its plan or figures have stood since
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's approval of one proposal, with the values shown. `ended`: code of what ended it, permanently."""
+    """A person's approval of a recommendation, and what was done under it (core/model/approvals.py)."""
 
-    state_digest: str
+    seen: Seen
+    exactly: bool
     given_s: float
-    benefit_gpu_s: float
-    cost_gpu_s: float
     who: str
-    ended: str = ""
+    sent: tuple[str, ...] = ()  # digests of the plans carried out under it; it holds for their retries and starts
+    taken_gpus: float = 0.0  # by these
+    spent_gpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A person's rejection of one proposal. `state_digest`: of the state shown; "" where the command has none."""
+    """A person's rejection. `plan`: digest of the plan that was shown, where only that is rejected."""
 
-    state_digest: str
+    scope: RejectionScope
+    action: str
+    about: str  # recommendation, or queue
+    plan: str
     until_s: float
     who: str
 
@@ -289,10 +304,9 @@ class ControllerMemory:
     spending_gpus: Mapping[str, float] = field(default_factory=dict)  # tenant -> held since `spent_until_s`
     spent_until_s: float = float("-inf")
     disrupted: tuple[Disruption, ...] = ()
-    # proposal id -> values that the last decision showed
-    open_proposals: Mapping[str, OpenProposal] = field(default_factory=dict)
-    approvals: Mapping[str, Approval] = field(default_factory=dict)  # by proposal id
-    rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by proposal id
+    open_proposals: Mapping[str, OpenProposal] = field(default_factory=dict)  # by recommendation
+    approvals: Mapping[str, Approval] = field(default_factory=dict)  # by recommendation
+    rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by scope and what it is about
     last_sequence: int = -1  # the highest sequence number of a command so far
     failed: tuple[Failure, ...] = ()  # effects that failed inside the pause window
     storms: Mapping[str, StormRecord] = field(default_factory=dict)  # by action

@@ -81,6 +81,26 @@ class Victim:
     worst_gpu_s: float = float("nan")  # progress that it loses if it does not save
     overhead_gpu_s: float = 0.0  # GPU-seconds without progress while it saves and restarts
     uid: str = ""
+    queue: str = ""
+    slo_class: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A recommendation as a person saw it: the object that it is for, and what it takes (core/model/approvals.py)."""
+
+    action: str
+    queue: str  # of the object; "" for none
+    uid: str
+    revision: int  # of a workload; 0 for other objects, whose plan says what it starts from
+    plan: str  # digest of the very plan
+    exact: bool  # nothing but the very plan is the same wish
+    starts: bool  # a gang is to start
+    size: float  # GPUs that work holds afterwards, replicas or nodes; inf where these do not count
+    taken_gpus: float  # from running work
+    cost_gpu_s: float
+    queues: tuple[str, ...]  # of its victims
+    classes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRules:
-    """How long an approval or a rejection holds."""
+    """What an approval covers, how long it or a rejection holds, and when a recommendation is shown anew."""
 
     valid_s: Annotated[float, Interval(ge=1, le=7 * DAY_S), Doc("an approval ends this long after it was given")] = (
         900.0
@@ -257,17 +257,25 @@ class ApprovalRules:
     cost_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
-        Doc("an approval also ends as soon as the cost exceeds this many times the cost shown"),
+        Doc("an approval covers a cost of at most this many times the cost shown"),
     ] = 1.2
-    gain_ratio: Annotated[
+    cost_slack_gpu_s: Annotated[
+        float,
+        Interval(ge=0, le=1e9),
+        Doc("or of at most this much more than the cost shown, if that is greater"),
+    ] = 360.0
+    margin_ratio: Annotated[
         float,
         Interval(ge=0, le=1),
-        Doc("an approval also ends as soon as the benefit falls below this part of the benefit shown"),
-    ] = 0.8
+        Doc(
+            "a recommendation keeps its plan until one with other victims costs less by this part, and its figures "
+            "until they differ by this part"
+        ),
+    ] = 0.2
     rejected_s: Annotated[
         float,
         Interval(ge=1, le=7 * DAY_S),
-        Doc("a rejected proposal is not carried out for this long while the state is the same"),
+        Doc("a rejection holds for this long where the person states no other time"),
     ] = 3600.0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2s
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from autopilot.core.model.changes import Change as Change  # noqa: PLC0414
 from autopilot.core.model.codes import About as About  # noqa: PLC0414 - exported with the other records
 from autopilot.core.model.codes import Code as Code  # noqa: PLC0414
 from autopilot.core.model.codes import NoteCode as NoteCode  # noqa: PLC0414
+from autopilot.core.model.codes import RejectionScope as RejectionScope  # noqa: PLC0414
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.objects import Evidence as Evidence  # noqa: PLC0414
 from autopilot.core.model.objects import Geometry as Geometry  # noqa: PLC0414
+from autopilot.core.model.objects import Seen as Seen  # noqa: PLC0414
 from autopilot.core.model.objects import Slot as Slot  # noqa: PLC0414
 from autopilot.core.model.objects import Subject as Subject  # noqa: PLC0414
 from autopilot.core.model.objects import SubjectKind as SubjectKind  # noqa: PLC0414
@@ -198,6 +201,7 @@ class CommandKind(StrEnum):
 
     APPROVE = "approve"
     REJECT = "reject"
+    REVOKE = "revoke"  # the rejection named in `subject` ends
     KILL = "kill"
     RESUME = "resume"
     PAUSE = "pause"
@@ -210,18 +214,18 @@ class CommandKind(StrEnum):
 class Command:
     """One command of a person.
 
-    The inbox assigns `sequence` on receipt. `benefit_gpu_s`, `cost_gpu_s` and `state_digest` are those of the proposal
-    as the person saw it.
+    The inbox assigns `sequence` on receipt. `seen` is the recommendation as the person saw it.
     """
 
     kind: CommandKind
     who: str
     at_s: float
-    subject: str = ""  # proposal id for approve and reject, source for confirm
-    state_digest: str = ""
+    subject: str = ""  # recommendation for approve and reject, rejection for revoke, source for confirm
     sequence: int = -1
-    benefit_gpu_s: float = float("nan")
-    cost_gpu_s: float = float("nan")
+    seen: Seen | None = None  # None: as the last decision showed it
+    exactly: bool = False  # an approval of the very plan
+    scope: RejectionScope = RejectionScope.WORKLOAD
+    for_s: float | None = None  # how long a rejection holds; None: as the policy says, inf: until it is revoked
 
 
 class OutcomeKind(StrEnum):
@@ -339,6 +343,14 @@ class Proposal:
     def kind(self) -> str:
         """Kind of the change."""
         return self.change.kind
+
+    @property
+    def recommendation(self) -> str:
+        """What a person decides about: this action for this object, whatever the plan. The id names the plan too."""
+        subject = self.subject
+        about = f"{self.action}|{self.change.wish}|{subject.kind}|{subject.uid}"
+        action = self.action.replace("_", "-")
+        return f"{action}-{subject.name}-{blake2s(about.encode(), digest_size=4).hexdigest()}"
 
     @property
     def slots(self) -> tuple[Slot, ...]:

@@ -17,10 +17,11 @@ from typing import TypeVar, cast
 import numpy as np
 
 from autopilot.core.checkpoints.losses import Losses
+from autopilot.core.model.changes import START
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Observation, Reservation
+from autopilot.core.model.records import Code, Observation, Proposal, Reservation
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I8, I32, Bools, State
 from autopilot.core.model.work import evicted_uids, holding_mask, named, running_since, whole_gpus
 from autopilot.core.ordering.predicted_ends import Outlook
@@ -48,6 +49,10 @@ class _Positions(dict[int, int]):
 
 class _SharedIndices(list[float]):
     """Indices of pending gangs, by position."""
+
+
+class _Shown(dict[str, Proposal]):
+    """Starts that people were shown, by uid."""
 
 
 class _Foreseen(list[Ahead]):
@@ -213,6 +218,19 @@ class Context:
             _Doubts, lambda: _Doubts(doubts(self.observation.snapshot, self.policy.freshness.telemetry_s))
         )
         return found.index
+
+    def shown_start(self, row: int) -> Proposal | None:
+        """The start of a pending gang as people were shown it, where one waits for them."""
+        if not self.memory.open_proposals:
+            return None
+        opened = self.memory.open_proposals.values()
+        starts = self.once(
+            _Shown,
+            lambda: _Shown(
+                (each.proposal.subject.uid, each.proposal) for each in opened if each.proposal.change.wish == START
+            ),
+        )
+        return starts.get(str(self.observation.snapshot.workloads.uid[row]))
 
     def _is_for(self, held: Held, row: int) -> bool:
         """True if this room is held for the gang of `row`, or for its queue. False where `row` is -1."""

@@ -68,10 +68,17 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
 
     if spared is None and not displacing and ctx.given_way(row):
         spared = held_for_others(ctx, at)
+    first = room if spared is None else np.minimum(ctx.whatif.node_free - spared, room)
+    shown = ctx.shown_start(row)
+    if shown is not None:  # where people were shown that it would start
+        nodes = np.isin(ctx.observation.snapshot.nodes.id, [slot.node for slot in shown.slots])
+        again = on(np.where(nodes, first, 0).astype(np.int32))
+        if isinstance(again, Fit):
+            return again
     if spared is not None and spared.any():
-        first = on(np.minimum(ctx.whatif.node_free - spared, room))
-        if isinstance(first, Fit):
-            return first
+        beside = on(first)
+        if isinstance(beside, Fit):
+            return beside
     found = on(room)
     if isinstance(found, Miss) and barred is not None and len(barred):
         alone = find_fit(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.idle.evidence import returning_rows
 from autopilot.core.model.snapshot import Bools
-from autopilot.core.model.work import gpu_part, gpu_parts, overdue_mask
+from autopilot.core.model.work import gpu_part, gpu_parts, named, overdue_mask
 from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import claim_kinds
@@ -21,8 +21,8 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
     rows = ctx.pending[positions]
     overdue = overdue_mask(work, rows, ctx.review_now_s, ctx.policy.order) | _returning(ctx, rows)
     groups = []
-    # what is needed comes before what is foreseen
-    ranks = 2 * work.slo_class[rows] + ctx.ahead[positions]
+    # what a person approved comes before what waits for one, and what is needed before what is foreseen
+    ranks = 4 * work.slo_class[rows] + 2 * ~_approved(ctx, rows) + ctx.ahead[positions]
     for rank in np.unique(ranks).tolist():
         mine = ranks == rank
         lines: dict[int, list[int]] = {}
@@ -86,6 +86,13 @@ def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
         return (*tiers[queue], float(not at_once), float(rows[at] not in lending.entitled), -index[at])
 
     return key
+
+
+def _approved(ctx: Context, rows: NDArray[np.integer]) -> Bools:
+    """Gangs whose start a person approved. Shape [rows]."""
+    approvals, given_s = ctx.memory.approvals.values(), ctx.now_s - ctx.policy.approval.valid_s
+    uids = [each.seen.uid for each in approvals if each.seen.starts and each.given_s > given_s]
+    return named(ctx.observation.snapshot.workloads.uid[rows], uids) if uids else np.zeros(len(rows), np.bool_)
 
 
 def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:

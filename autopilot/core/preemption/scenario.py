@@ -12,6 +12,7 @@ import numpy as np
 
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Topology
+from autopilot.core.model.work import named
 from autopilot.core.placement.fit import find_fit, fits_on
 from autopilot.core.placement.shapes import (
     Fit,
@@ -85,12 +86,25 @@ def search_for(ctx: Context, at: int, shape: Shape, first: int = -1) -> Search:
         spread=shape.topology == Topology.SPREAD,
         by_gpus=by_gpus,
         first=first,
+        shown=_shown_victims(ctx, int(ctx.pending[at])),
+        margin_ratio=ctx.policy.approval.margin_ratio,
     )
     if by_gpus and shape.asks_hosts:
         search.hosted = lambda cpu, memory: host_members(shape, cpu, memory).astype(np.int64) * shape.per_member
     elif not by_gpus:
         search.fits_slowly = lambda targets: _fits_slowly(ctx, at, shape, search, targets)
     return search
+
+
+def _shown_victims(ctx: Context, row: int) -> frozenset[int]:
+    """Rows of the victims of a start as people were shown it; none where one of them is another by now, or shrinks."""
+    shown = ctx.shown_start(row)
+    if shown is None or any(each.how == "shrink" for each in shown.victims):
+        return frozenset()
+    work, names = ctx.observation.snapshot.workloads, {each.uid: each.incarnation for each in shown.victims}
+    rows = np.flatnonzero(named(work.uid, names)).tolist()
+    same = [at for at in rows if int(work.incarnation[at]) == names[str(work.uid[at])]]
+    return frozenset(same) if len(same) == len(names) else frozenset()
 
 
 def _fits_slowly(ctx: Context, at: int, shape: Shape, search: Search, targets: Sequence[Target]) -> bool:

@@ -80,6 +80,8 @@ class Search:
     by_gpus: bool = True
     patience: int = PATIENCE
     first: int = -1  # of a gang that gives members up, those on this node leave first
+    shown: frozenset[int] = frozenset()  # rows of the victims that people were shown
+    margin_ratio: float = 0.0  # other victims must cost less by this part
     steps: int = 0  # of work so far
     takings: Takings = field(init=False)
 
@@ -130,7 +132,24 @@ class Search:
             found = in_order(ranked_targets, enough)
         if found is None and len(ranked_targets) <= EXACT:
             found = one_wide(ranked_targets, allowed, enough)
-        return None if found is None else taken(ranked_targets, without_needless(ranked_targets, found, enough))
+        if found is None:
+            return None
+        chosen = taken(ranked_targets, without_needless(ranked_targets, found, enough))
+        shown = tuple(each for each in ranked_targets if each.target.row in self.shown and each.target.whole)
+        if len(shown) < max(len(self.shown), 1) or self._clearly_better(chosen, shown, ranked_targets):
+            return chosen
+        again = tuple(each.target for each in shown)
+        return again if enough(again) else chosen
+
+    def _clearly_better(
+        self, chosen: Sequence[Target], shown: Sequence[RankedTarget], ranked_targets: Sequence[RankedTarget]
+    ) -> bool:
+        """True where these victims have a lower rank than those that people were shown, or cost less by the margin."""
+        found = [each for each in ranked_targets if each.target in chosen]
+        if max(each.rank for each in found) < max(each.rank for each in shown):
+            return True
+        costs_gpu_s = [sum(each.price_gpu_s for each in some) for some in (found, shown)]
+        return costs_gpu_s[0] < (1.0 - self.margin_ratio) * costs_gpu_s[1]
 
     def near(self, columns: Columns, may: Bools) -> list[int]:
         """Places, among thousands of gangs, of those that hold the nodes which are cheapest to clear by estimate.

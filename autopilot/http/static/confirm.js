@@ -4,13 +4,16 @@ import { h, show } from "./dom.js";
 const dialog = document.getElementById("dialog");
 
 // `act` returns the words of the result, or throws. Resolves once the dialog is closed, with true when it acted.
-export function confirmed({ title, lines, verb, tone, act }) {
+// `fields` are choices: each has a name, a label and its options as [value, words]; `act` gets the values by name.
+export function confirmed({ title, lines, verb, tone, act, fields = [] }) {
   return new Promise((resolve) => {
     let acted = false;
     let busy = false;
     const body = (result, failed, waiting) => show(dialog,
       h("h2", { id: "dialog-title" }, title),
       lines.map((line, place) => h("p", { "data-key": `line-${place}` }, line)),
+      acted || failed ? null : fields.map((each) => h("label", { class: "choice", "data-key": `field-${each.name}` }, `${each.label} `,
+        h("select", { name: each.name, disabled: waiting }, each.options.map(([value, text]) => h("option", { value }, text))))),
       h("p", { class: `result${failed ? " bad" : ""}`, role: "status", "data-key": "result" }, result),
       h("div", { class: "buttons", "data-key": "buttons" },
         acted || failed ? null : h("button", { type: "button", class: `main ${tone || ""}`, "data-do": "yes", "data-key": "yes", disabled: waiting },
@@ -22,9 +25,10 @@ export function confirmed({ title, lines, verb, tone, act }) {
       if (what === "no") close();
       if (what !== "yes" || busy) return;
       busy = true;
+      const values = Object.fromEntries(fields.map((each) => [each.name, dialog.querySelector(`[name=${each.name}]`).value]));
       body("", false, true);
       try {
-        const words = await act();
+        const words = await act(values);
         acted = true;
         body(words, false, false);
       } catch (error) { body(error.message, true, false); }

@@ -10,13 +10,13 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isnan, nan
 from typing import Any
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.records import Command, CommandKind
+from autopilot.core.model.records import Command
 from autopilot.readiness.line import Answer
 from autopilot.readiness.manifest import INBOX_MAP
+from autopilot.service.inbox import command_text, read_command
 from autopilot.service.leading.elector import Requests
 from autopilot.service.leading.lease import LABELS, text_in
 
@@ -126,8 +126,10 @@ class ClusterInbox:
     def _read(self, document: Mapping[str, Any]) -> tuple[int, list[Command]]:
         try:
             content = json.loads((document.get("data") or {})["commands.json"])
-            self._origins = {int(each["sequence"]): str(each["origin"]) for each in content["commands"]}
-            return int(content["next"]), [_command(each) for each in content["commands"]]
+            found = [read_command(each["command"]) for each in content["commands"]]
+            origins = [str(each["origin"]) for each in content["commands"]]
+            self._origins = {each.sequence: origin for each, origin in zip(found, origins, strict=True)}
+            return int(content["next"]), found
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
             raise InputError(
                 f"{self._shown}: it is no inbox of commands ({error}); restore it, or delete it: commands that no tick "
@@ -141,9 +143,8 @@ class ClusterInbox:
             "labels": LABELS,
             "annotations": {EPOCH: str(fence)},
         }
-        content = json.dumps(
-            {"next": following, "commands": [_document(each, self._origins.get(each.sequence, "")) for each in waiting]}
-        )
+        commands = [{"origin": self._origins.get(each.sequence, ""), "command": command_text(each)} for each in waiting]
+        content = json.dumps({"next": following, "commands": commands})
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"commands.json": content}}
         if not version:
             return self._api.post(self._parent, body)
@@ -157,30 +158,3 @@ class ClusterInbox:
 
 def _version(answer: Answer) -> str:
     return text_in(answer.document, "resourceVersion")
-
-
-def _document(command: Command, origin: str) -> dict[str, Any]:
-    return {
-        "sequence": command.sequence,
-        "origin": origin,
-        "kind": command.kind.value,
-        "who": command.who,
-        "at_s": command.at_s,
-        "subject": command.subject,
-        "state_digest": command.state_digest,
-        "benefit_gpu_s": None if isnan(command.benefit_gpu_s) else command.benefit_gpu_s,
-        "cost_gpu_s": None if isnan(command.cost_gpu_s) else command.cost_gpu_s,
-    }
-
-
-def _command(content: Mapping[str, Any]) -> Command:
-    return Command(
-        CommandKind(content["kind"]),
-        str(content["who"]),
-        float(content["at_s"]),
-        str(content["subject"]),
-        str(content["state_digest"]),
-        int(content["sequence"]),
-        nan if content["benefit_gpu_s"] is None else float(content["benefit_gpu_s"]),
-        nan if content["cost_gpu_s"] is None else float(content["cost_gpu_s"]),
-    )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.changes import PipelineChange
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import Mode, Modes
@@ -65,7 +66,7 @@ def test_what_its_owner_approves_starts_and_other_work_waits(owned: Owned) -> No
     assert list(started(owned.step(*work))) == ["mine"]
     (command,) = owned.commands
     assert (command.kind, command.who) == (CommandKind.APPROVE, "annotation of mine")
-    assert (command.subject, command.state_digest) == (shown["mine"].id, shown["mine"].state_digest)
+    assert (command.subject, command.seen) == (shown["mine"].recommendation, seen_of(shown["mine"]))
     assert owned.woken == 1
 
 
@@ -101,7 +102,7 @@ def test_a_rejection_by_a_person_wins(owned: Owned) -> None:
     """The annotation does not speak against it."""
     (shown,) = owned.step(waits("mine", 4)).decision.plan.proposals
     owned.inbox.drain(0.0)
-    owned.inbox.receive(Command(CommandKind.REJECT, "ann", 100.0, shown.id, shown.state_digest))
+    owned.inbox.receive(Command(CommandKind.REJECT, "ann", 100.0, shown.recommendation, seen=seen_of(shown)))
     assert not started(owned.step(waits("mine", 4)))
     assert not started(owned.step(waits("mine", 4)))
     assert [each.kind for each in owned.commands] == [CommandKind.REJECT]

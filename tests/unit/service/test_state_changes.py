@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.changes import PipelineChange
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Proposal
 from autopilot.service.changes import what_changed
+from autopilot.service.deciding import digest_of
 from autopilot.service.published import Published
 from autopilot.service.settings import Role
 from tests.kits.core_world import AUTO, Item, holds, observe, snapshot, waits
@@ -43,7 +45,7 @@ def test_a_start_on_another_node_is_the_same_recommendation(tmp_path: Path) -> N
     taken = _tick(waits("a", 4), holds("b", 4, on=[0, 1, 2, 3] if node.endswith("0") else [4, 5, 6, 7]))
     assert {slot.node for slot in _seen(taken).slots} != {node}
     desk = desk_over(tmp_path, first, taken)
-    answer = client(desk, Role.APPROVER).post(f"/api/v1/recommendations/{_seen(first).id}/approve")
+    answer = client(desk, Role.APPROVER).post(f"/api/v1/recommendations/{_seen(first).recommendation}/approve")
     assert answer.json()["result"] == "stored"
 
 
@@ -77,7 +79,7 @@ def test_an_approval_for_a_state_that_changed_is_refused_with_the_change(tmp_pat
     first, second = _tick(waits("a", 4)), _tick(holds("a", 4))
     desk = desk_over(tmp_path, first, second)
     ask = client(desk, Role.APPROVER)
-    answer = ask.post(f"/api/v1/recommendations/{_seen(first).id}/approve")
+    answer = ask.post(f"/api/v1/recommendations/{_seen(first).recommendation}/approve")
     assert answer.status_code == 409
     assert "is no longer what was shown: a is running now" in answer.json()["detail"]
     assert ask.post("/api/v1/recommendations/admit-x-00000000/approve").status_code == 404
@@ -85,12 +87,12 @@ def test_an_approval_for_a_state_that_changed_is_refused_with_the_change(tmp_pat
 
 
 def test_an_approval_of_another_digest_is_refused(tmp_path: Path) -> None:
-    """The id is that of now, the state that the person names is not."""
+    """The recommendation is that of now, what the person names was never shown."""
     tick = _tick(waits("a", 4))
     desk = desk_over(tmp_path, tick)
     ask = client(desk, Role.APPROVER)
-    path = f"/api/v1/recommendations/{_seen(tick).id}/approve"
-    assert ask.post(path, json={"state_digest": "other"}).status_code == 409
-    assert ask.post(path, json={"state_digest": _seen(tick).state_digest}).json()["result"] == "stored"
+    path = f"/api/v1/recommendations/{_seen(tick).recommendation}/approve"
+    assert ask.post(path, json={"digest": "other"}).status_code == 409
+    assert ask.post(path, json={"digest": digest_of(_seen(tick))}).json()["result"] == "stored"
     (command,) = desk.inbox.drain(0.0)
-    assert (command.subject, command.state_digest) == (_seen(tick).id, _seen(tick).state_digest)
+    assert (command.subject, command.seen) == (_seen(tick).recommendation, seen_of(_seen(tick)))

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.codes import Code
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.modes import Mode, Modes
-from autopilot.core.model.records import Command, CommandKind
+from autopilot.core.model.records import Command, CommandKind, RejectionScope
 from autopilot.core.model.snapshot import ClusterSnapshot
 from tests.kits.core_world import AUTO, decide, observe, proposals
 from tests.kits.dra_objects import by_template, dra_node, request, resource_slice, template, whole_gpu
@@ -62,7 +63,9 @@ def test_a_rejection_outlives_a_taint_of_another_node() -> None:
     seen = Seen(node("n1", 8, labels={"disk": "ssd"}), mine())
     first = decide(observe(seen.snapshot(), 100.0), ASKING)
     shown = proposals(first)["team/mine"]
-    rejection = Command(CommandKind.REJECT, "ann", 110.0, shown.id, shown.state_digest, 1)
+    rejection = Command(
+        CommandKind.REJECT, "ann", 110.0, shown.recommendation, 1, seen_of(shown), scope=RejectionScope.PLAN
+    )
     second = decide(observe(seen.snapshot(TAINTED), 110.0, tick=1, commands=(rejection,)), ASKING, first.memory)
     again = proposals(decide(observe(seen.snapshot(), 120.0, tick=2), AUTO, second.memory))["team/mine"]
     assert again.id == shown.id

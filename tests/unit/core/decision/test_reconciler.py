@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Command, CommandKind, OutcomeKind
@@ -68,31 +69,29 @@ def test_an_approval_starts_what_it_was_given_for() -> None:
     first = decide(halves(), policy)
     assert not first.instructions
     wanted = proposals(first)["b"]
-    word = Command(CommandKind.APPROVE, "ann", 5.0, wanted.id, wanted.state_digest)
+    word = Command(CommandKind.APPROVE, "ann", 5.0, wanted.recommendation, seen=seen_of(wanted))
     second = decide(halves(10.0, 1, commands=(word,)), policy, first.memory)
     assert list(started(second)) == ["b"]
     assert second.instructions[0].proposal_id == wanted.id
 
 
-def test_an_approval_is_bound_to_its_state() -> None:
-    """An approval with another digest, or of a proposal that is no longer made, moves nothing and is dropped."""
+def test_an_approval_is_bound_to_its_object() -> None:
+    """Without what was seen, of another object under the name, or of one that is gone, it moves nothing."""
     policy = in_mode(Mode.APPROVE)
     wanted = proposals(decide(halves(), policy))["a"]
-    stale = Command(CommandKind.APPROVE, "ann", 5.0, wanted.id, "another state")
-    assert not decide(halves(10.0, 1, commands=(stale,)), policy).instructions
-    priced = replace(stale, benefit_gpu_s=wanted.benefit_gpu_s, cost_gpu_s=wanted.cost_gpu_s)
-    assert not decide(halves(10.0, 1, commands=(priced,)), policy).instructions
-    good = Command(CommandKind.APPROVE, "ann", 5.0, wanted.id, wanted.state_digest)
-    moved = world("2x8", [waits("a", 8), holds("x", 4, on=[0, 1, 2, 3])], 10.0, commands=(good,), tick=1)
-    step = decide(moved, policy)
-    assert not step.instructions
-    assert not step.memory.approvals
+    word = Command(CommandKind.APPROVE, "ann", 5.0, wanted.recommendation)
+    assert not decide(halves(10.0, 1, commands=(word,)), policy).instructions
+    good = replace(word, seen=seen_of(wanted))
+    assert list(started(decide(halves(10.0, 1, commands=(good,)), policy))) == ["a"]
+    for gang in (waits("a", 4, uid="a-new"), waits("a", 4, incarnation=1), waits("x", 4)):
+        other = world("1x8", [gang], 10.0, commands=(good,), tick=1)
+        assert not decide(other, policy).instructions
 
 
 def test_a_rejection_holds_a_proposal_and_ends() -> None:
     """A rejected proposal is held with the code `rejected`, its work waits, and the timer of its end is set."""
     first = proposals(decide(halves()))["a"]
-    no = Command(CommandKind.REJECT, "bob", 0.0, first.id)
+    no = Command(CommandKind.REJECT, "bob", 0.0, first.recommendation, seen=seen_of(first))
     step = decide(halves(1.0, 1, commands=(no,)), AUTO)
     verdicts = {v.code for v in proposals(step)["a"].verdicts if not v.allowed}
     assert verdicts == {"rejected"}

@@ -41,6 +41,7 @@ from autopilot.core.model.records import (
     Gap,
     Inventory,
     NoteCode,
+    Seen,
     Telemetry,
     Work,
 )
@@ -350,10 +351,13 @@ def test_the_time_of_a_restart_counts_for_nobody() -> None:
     assert step.memory.cooled_until_s == {"x": 30_500.0}
 
 
+SEEN = Seen("preempt", "q", "w", 0, "plan", False, True, 8.0, 8.0, 100.0, ("q",), ("batch",))
+
+
 @pytest.mark.parametrize("later_s", [40.0, 29_000.0], ids=["at once", "after the clock is believed again"])
 def test_an_approval_does_not_outlast_a_restart(later_s: float) -> None:
     """Cool-downs get the unknown time on top; a permission ages as the clock says."""
-    approval = Approval("digest", 990.0, 0.0, 0.0, "ann")
+    approval = Approval(SEEN, False, 990.0, "ann")
     memory = ControllerMemory(now_s=1000.0, cooled_until_s={"x": 1500.0}, approvals={"p": approval})
     for passed_s in (0.0, 10.0, 20.0):
         reading = read_clock(memory, 1000.0 + later_s + passed_s, min(passed_s, 10.0), Policy())
@@ -366,7 +370,7 @@ def test_an_approval_does_not_outlast_a_restart(later_s: float) -> None:
 
 def test_an_approval_moves_with_a_clock_that_is_set_while_the_process_runs() -> None:
     """Then the time that passed is known."""
-    memory = ControllerMemory(now_s=1000.0, approvals={"p": Approval("digest", 990.0, 0.0, 0.0, "ann")})
+    memory = ControllerMemory(now_s=1000.0, approvals={"p": Approval(SEEN, False, 990.0, "ann")})
     assert read_clock(memory, 1050.0, 10.0, Policy()).memory.approvals["p"].given_s == 1030.0
     assert read_clock(memory, 1050.0, 0.0, Policy()).memory.approvals["p"].given_s == 990.0
     assert read_clock(memory, 950.0, 0.0, Policy()).memory.approvals["p"].given_s == 940.0

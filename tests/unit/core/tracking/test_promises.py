@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.guards import GUARDS
+from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.memory import ControllerMemory, Step, Stop
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord, Realised
@@ -345,16 +346,7 @@ def test_a_capped_action_takes_no_approval() -> None:
     first = decide(seen(FULL, RUNS), policy, capped("preempt"))
     proposal = first.decision.plan.proposals[-1]
     assert answer_of(proposal) == Answer.RECOMMENDED
-    yes = Command(
-        CommandKind.APPROVE,
-        "ann",
-        1000.0,
-        proposal.id,
-        proposal.state_digest,
-        1,
-        proposal.benefit_gpu_s,
-        proposal.cost_gpu_s,
-    )
+    yes = Command(CommandKind.APPROVE, "ann", 1000.0, proposal.recommendation, 1, seen_of(proposal))
     assert decide(seen(FULL, RUNS, tick=1, commands=(yes,)), policy, first.memory).instructions == ()
     free = replace(first.memory, kept_promises={})
     assert decide(seen(FULL, RUNS, tick=1, commands=(yes,)), policy, free).instructions

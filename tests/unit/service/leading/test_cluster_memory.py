@@ -14,7 +14,7 @@ from apiserver.server import Server
 from apiserver.users import ADMIN
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Failure, Touched
-from autopilot.core.model.records import Command, CommandKind, Reservation
+from autopilot.core.model.records import Command, CommandKind, Reservation, Seen
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.service.leading import inbox as inbox_module
 from autopilot.service.leading import memory as memory_module
@@ -32,6 +32,9 @@ MEMORY = ControllerMemory(tick=7, now_s=100.0, fence=3, last_sequence=4, paused_
 def server() -> Server:
     """A cluster with the namespace of the service."""
     return with_namespace(small_cluster())
+
+
+SEEN = Seen("preempt", "q", "w", 0, "plan", False, True, 8.0, 8.0, 100.0, ("q",), ("batch",))
 
 
 def store(server: Server, disk: Path | None = None) -> tuple[ClusterMemory, InProcess]:
@@ -201,7 +204,15 @@ def test_the_next_leader_knows_where_a_command_came_from(server: Server) -> None
     one, two = inbox(server)[0], inbox(server)[0]
     one.claim(3, known=-1)
     given = one.receive(
-        Command(CommandKind.APPROVE, "ada", 1.0, "p", benefit_gpu_s=1.0, cost_gpu_s=1.0), "annotation 1"
+        Command(
+            CommandKind.APPROVE,
+            "ada",
+            1.0,
+            "p",
+            seen=Seen("preempt", "q", "w", 0, "plan", False, True, 8.0, 8.0, 100.0, ("q",), ("batch",)),
+            exactly=True,
+        ),
+        "annotation 1",
     )
     assert one.received("annotation 1") == given
     two.claim(4, known=-1)
@@ -231,7 +242,7 @@ def test_few_commands_that_the_memory_knows_are_kept(server: Server, monkeypatch
         one.decided(number)
     found = server.store.get("configmaps", NAME.namespace, INBOX)
     assert found is not None
-    assert found["data"]["commands.json"].count('"kind"') == 3
+    assert found["data"]["commands.json"].count('"origin"') == 3
     two = inbox(server)[0]
     two.claim(4, known=4)
     assert two.drain(0.0) == ()
