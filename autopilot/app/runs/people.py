@@ -5,6 +5,7 @@ Both are an inbox (port `Inbox`) and watch each tick. They judge what was carrie
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ class Given:
 
 
 @dataclass(slots=True)
-class People:
+class People(ABC):
     """What both have in common: the inbox, what is open, what they approved, and what went beyond it."""
 
     policy: Policy
@@ -71,9 +72,9 @@ class People:
         self._judge(observation, decision)
         self.decide(open_, now_s)
 
+    @abstractmethod
     def decide(self, open_: dict[str, Proposal], now_s: float) -> None:
-        """Approve something."""
-        raise NotImplementedError
+        """Approve something of what is open now."""
 
     def approve(self, proposal: Proposal, at_s: float) -> None:
         """Approve what is shown."""

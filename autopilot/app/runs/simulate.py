@@ -210,11 +210,10 @@ def _run(
 ) -> PolicyOutcome:
     """One policy on a fresh copy of the world."""
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
-    log = DecisionLog(When(world.start_s)) if options.series else None
-    recorder = DecisionRecorder(log) if policy is not None else None
+    recorder = DecisionRecorder(DecisionLog(When(world.start_s)) if options.series else None) if policy else None
     running: list[Running] = []
     advice = Advice() if options.engine is not None else None
-    approving = people(policy) if people is not None and policy is not None else None
+    approving = people(policy) if people and policy else None
     jobs = world.jobs()
     services = world.fleet(jobs)
     metered = Metered.of(journal, world.start_s) if policy is not None else None
@@ -240,8 +239,8 @@ def _run(
             recorder=recorder,
             meter=metered.meter if metered is not None else None,
             registry=options.registry,
-            watch=advice.on_tick if advice is not None else approving.on_tick if approving is not None else None,
-            inbox=approving if approving is not None else NoInbox(),
+            watch=next((each.on_tick for each in (advice, approving) if each is not None), None),
+            inbox=approving or NoInbox(),
         )
         scheduler, run = _scheduler(options, cluster, managed)
         running.append(run)

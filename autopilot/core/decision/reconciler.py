@@ -30,7 +30,6 @@ from autopilot.core.model.changes import (
     RecutChange,
     ReserveChange,
 )
-from autopilot.core.model.identity import present_uids
 from autopilot.core.model.memory import (
     CONTRACT_WINDOW_S,
     ControllerMemory,
@@ -245,8 +244,7 @@ def _commit(
     for record in planner.ctx.standing.values():
         if record.workload in chosen.released:
             cooled[record.uid] = now_s + policy.reservation.cool_down_s
-    there = present_uids(observation.snapshot) if memory.approvals else ()
-    memory = remember_open_proposals(memory, chosen.proposals, now_s, policy, there=there)
+    memory = remember_open_proposals(memory, chosen.proposals, observation, policy)
     in_turns = in_turn(
         evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.losses.worst_gpu_s, now_s, policy
     )

@@ -7,13 +7,14 @@ repeats the last KILL, and only a RESUME that was certainly received after it en
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isnan
 from typing import TypeVar
 
 from autopilot.core.model.approvals import approval_of, rejection_key, seen_of
 from autopilot.core.model.codes import ON_PAPER
+from autopilot.core.model.identity import present_uids
 from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Rejection
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.policy import Policy
@@ -26,6 +27,7 @@ from autopilot.core.model.records import (
     Evidence,
     Note,
     NoteCode,
+    Observation,
     Proposal,
     RejectionScope,
     Seen,
@@ -198,12 +200,14 @@ def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
 
 
 def remember_open_proposals(
-    memory: ControllerMemory, proposals: Sequence[Proposal], now_s: float, policy: Policy, *, there: Collection[str]
+    memory: ControllerMemory, proposals: Sequence[Proposal], observation: Observation, policy: Policy
 ) -> ControllerMemory:
     """Memory after a decision: the recommendations that it shows, and what it carried out under each approval.
 
-    An approval stays until it has expired or its object is gone. `there`: uids of the objects that are there.
+    An approval stays until it has expired or its object is gone.
     """
+    now_s = observation.now_s
+    there = present_uids(observation.snapshot) if memory.approvals else frozenset()
     opened = {
         each.recommendation: _as_shown(each, memory.open_proposals.get(each.recommendation), now_s)
         for each in proposals

@@ -347,10 +347,9 @@ class Proposal:
     @property
     def recommendation(self) -> str:
         """What a person decides about: this action for this object, whatever the plan. The id names the plan too."""
-        subject = self.subject
-        about = f"{self.action}|{self.change.wish}|{subject.kind}|{subject.uid}"
-        action = self.action.replace("_", "-")
-        return f"{action}-{subject.name}-{blake2s(about.encode(), digest_size=4).hexdigest()}"
+        about = f"{self.action}|{self.change.wish}|{self.subject.kind}|{self.subject.uid}"
+        digest = blake2s(about.encode(), digest_size=4).hexdigest()
+        return f"{self.action.replace('_', '-')}-{self.subject.name}-{digest}"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -418,7 +417,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan with its verdicts, and the reason if it was halted. `losses` and `realised` are of earlier decisions."""
+    """A plan with its verdicts, and the reason if it was halted. Losses and what was realised are of earlier ones."""
 
     tick: int
     now_s: float

@@ -221,14 +221,11 @@ class Context:
 
     def shown_start(self, row: int) -> Proposal | None:
         """The start of a pending gang as people were shown it, where one waits for them."""
-        if not self.memory.open_proposals:
+        opened = [each.proposal for each in self.memory.open_proposals.values()]
+        if not opened:
             return None
-        opened = self.memory.open_proposals.values()
         starts = self.once(
-            _Shown,
-            lambda: _Shown(
-                (each.proposal.subject.uid, each.proposal) for each in opened if each.proposal.change.wish == START
-            ),
+            _Shown, lambda: _Shown((each.subject.uid, each) for each in opened if each.change.wish == START)
         )
         return starts.get(str(self.observation.snapshot.workloads.uid[row]))
 

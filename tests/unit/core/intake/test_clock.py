@@ -371,9 +371,8 @@ def test_an_approval_does_not_outlast_a_restart(later_s: float) -> None:
 def test_an_approval_moves_with_a_clock_that_is_set_while_the_process_runs() -> None:
     """Then the time that passed is known."""
     memory = ControllerMemory(now_s=1000.0, approvals={"p": Approval(SEEN, False, 990.0, "ann")})
-    assert read_clock(memory, 1050.0, 10.0, Policy()).memory.approvals["p"].given_s == 1030.0
-    assert read_clock(memory, 1050.0, 0.0, Policy()).memory.approvals["p"].given_s == 990.0
-    assert read_clock(memory, 950.0, 0.0, Policy()).memory.approvals["p"].given_s == 940.0
+    for now_s, passed_s, given_s in ((1050.0, 10.0, 1030.0), (1050.0, 0.0, 990.0), (950.0, 0.0, 940.0)):
+        assert read_clock(memory, now_s, passed_s, Policy()).memory.approvals["p"].given_s == given_s
 
 
 # --- sources whose clock is ahead --------------------------------------------------------------------
