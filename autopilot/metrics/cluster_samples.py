@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import compress
+
 import numpy as np
 
-from autopilot.core.fragmentation.measure import fragmentation_of
+from autopilot.core.fragmentation.measure import measure_fragmentation
 from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
 from autopilot.core.intake.sight import fresh_samples
@@ -44,17 +46,17 @@ def put_cluster(
 
 def put_use(out: Samples, observation: Observation) -> None:
     """Capacity with its parts, both utilizations and their gap: fleet, pools, and tenants with held or waiting work."""
-    found = rollups(observation.snapshot)
-    present = _tenants(observation.snapshot)
-    for level, names in (("fleet", ("",)), ("pool", found["pool"].names[:-1]), ("tenant", found["tenant"].names[:-1])):
-        use = ratios(found[level], ACTIVITY_WINDOW_S)
-        for what, _, _ in USE:
-            if level == "tenant" and what not in TENANT_USE:
-                continue
-            column = found[level].gpus(what) if what in ROOM else np.asarray(getattr(use, what))
-            for row, name in enumerate(names):
-                if level != "tenant" or present[row]:
-                    out.put(f"{level}_{what}", float(column[row]), *(() if level == "fleet" else (name,)))
+    present = _tenants(observation.snapshot).tolist()
+    for level, found in rollups(observation.snapshot, ("fleet", "pool", "tenant")).items():
+        use, names = ratios(found, ACTIVITY_WINDOW_S), found.names[:-1]
+        for what in TENANT_USE if level == "tenant" else [name for name, _, _ in USE]:
+            values = (found.gpus(what) if what in ROOM else getattr(use, what))[:-1].tolist()
+            if level == "fleet":
+                out.put(f"fleet_{what}", values[0])
+            elif level == "pool":
+                out.column(f"pool_{what}", values, names)
+            else:
+                out.column(f"tenant_{what}", compress(values, present), compress(names, present))
 
 
 def _tenants(snapshot: ClusterSnapshot) -> Bools:
@@ -72,11 +74,11 @@ def put_shape(out: Samples, observation: Observation, memory: ControllerMemory) 
     """
     snapshot = observation.snapshot
     nodes, gpus = snapshot.nodes, snapshot.gpus
-    whatif, aside = WhatIf(snapshot), set_aside(memory, snapshot)
-    whatif.set_aside(np.flatnonzero(aside).astype(np.int32))
-    pools = snapshot.names.pools
-    for row in np.flatnonzero(whatif.node_ok).tolist():
-        out.put("node_free_gpus", float(whatif.node_free[row]), str(nodes.id[row]), pools[nodes.pool[row]])
+    whatif = WhatIf(snapshot)
+    whatif.set_aside(np.flatnonzero(set_aside(memory, snapshot)).astype(np.int32))
+    names, ok = nodes.id.tolist(), whatif.node_ok
+    pools = [snapshot.names.pools[pool] for pool in nodes.pool[ok].tolist()]
+    out.column("node_free_gpus", whatif.node_free[ok].tolist(), compress(names, ok.tolist()), pools)
     states = {
         "changing": gpus.recut == Recut.CHANGING,
         "failed": gpus.recut == Recut.FAILED,
@@ -85,11 +87,10 @@ def put_shape(out: Samples, observation: Observation, memory: ControllerMemory) 
     for state, found_in in states.items():
         at, count = np.unique(gpus.node[found_in], return_counts=True)
         for node, number in zip(at.tolist(), count.tolist(), strict=True):
-            out.put("node_recut_gpus", number, str(nodes.id[node]), state)
-    found = fragmentation_of(observation, aside)
-    out.column(
-        "largest_gang_gpus", *zip(*found.largest_gang_gpus, strict=True) if found.largest_gang_gpus else ((), ())
-    )
+            out.put("node_recut_gpus", number, names[node], state)
+    found = measure_fragmentation(snapshot, whatif, observation.forecasts.mix)
+    for model, gpus_wide in found.largest_gang_gpus:
+        out.put("largest_gang_gpus", gpus_wide, model)
     for pool in found.pools:
         out.put("fragmentation_ratio", pool.index_ratio, pool.pool)
         for demand, loss in (("pending", pool.pending), ("expected", pool.expected)):
@@ -114,16 +115,15 @@ def put_owners(out: Samples, observation: Observation, policy: Policy) -> None:
     for row in range(len(queues.id) - 1, 0, -1):  # children come after their parents
         use[queues.parent[row]] += use[row]
         idle_use[queues.parent[row]] += idle_use[row]
-    guarantee = queues.guarantee.sum(axis=1)
-    idle_borrowed: dict[str, float] = {}
-    for row in range(1, len(queues.id)):
-        name, borrowed = str(queues.id[row]), max(float(use[row]) - float(guarantee[row]), 0.0)
-        out.put("queue_guaranteed_gpus", float(guarantee[row]), name)
-        out.put("queue_borrowed_gpus", borrowed, name)
-        if borrowed > 0 and judged[work.queue == row].any():
-            idle_borrowed[name] = min(borrowed, float(idle_use[row]))
-    for name in sorted(idle_borrowed, key=lambda name: (-idle_borrowed[name], name))[:MOST_IDLE_BORROWERS]:
-        out.put("queue_borrowed_idle_gpus", idle_borrowed[name], name)
+    names, guarantee = queues.id.tolist(), queues.guarantee.sum(axis=1)
+    borrowed = np.maximum(use - guarantee, 0.0)
+    borrowed[:1] = 0.0  # the root
+    out.column("queue_guaranteed_gpus", guarantee[1:].tolist(), names[1:])
+    out.column("queue_borrowed_gpus", borrowed[1:].tolist(), names[1:])
+    idle_borrowed = np.minimum(borrowed, idle_use)
+    rows = np.intersect1d(np.flatnonzero(borrowed), work.queue[judged]).tolist()
+    for row in sorted(rows, key=lambda row: (-idle_borrowed[row], names[row]))[:MOST_IDLE_BORROWERS]:
+        out.put("queue_borrowed_idle_gpus", idle_borrowed[row], names[row])
 
 
 def put_pending(out: Samples, observation: Observation, decision: Decision, policy: Policy) -> None:
@@ -150,11 +150,12 @@ def put_pending(out: Samples, observation: Observation, decision: Decision, poli
     ours = pending & ~theirs[reason]
     held = np.bincount(snapshot.placements.workload, minlength=len(work.id)) * gpu_parts(work)
     out.put("half_started_gpus", float(held[half_started(snapshot, policy, observation.now_s)].sum()))
-    for row in np.flatnonzero(_tenants(snapshot)).tolist():
-        tenant, own = snapshot.names.tenants[row], work.tenant == row
-        out.put("tenant_pending_gpus", float(gpus[own & pending].sum()), tenant)
-        if (own & ours).any():
-            out.put("tenant_oldest_pending_seconds", observation.now_s - float(work.submit_s[own & ours].min()), tenant)
+    tenants, present = snapshot.names.tenants, _tenants(snapshot).tolist()
+    known, oldest_s = work.tenant >= 0, np.full(len(tenants), np.inf)
+    by_tenant = np.bincount(work.tenant[known], gpus[known], len(tenants))
+    out.column("tenant_pending_gpus", compress(by_tenant.tolist(), present), compress(tenants, present))
+    np.minimum.at(oldest_s, work.tenant[known & ours], work.submit_s[known & ours])
+    out.column("tenant_oldest_pending_seconds", (observation.now_s - oldest_s).tolist(), tenants)
 
 
 def put_services(out: Samples, snapshot: ClusterSnapshot, now_s: float) -> None:
@@ -176,15 +177,14 @@ def put_services(out: Samples, snapshot: ClusterSnapshot, now_s: float) -> None:
         "service_queued_requests": table.queue_depth,
     }
     for name, column in columns.items():
-        out.column(name, names, column.astype(float).tolist())
+        out.column(name, column.tolist(), names)
     needed = np.where(table.needed_replicas >= 0, table.needed_replicas, np.nan)
     floor = np.where(table.floor_until_s > now_s, table.floor, 0)
     ceiling = np.where((table.ceiling_until_s > now_s) & (table.ceiling >= 0), table.ceiling, np.nan)
     states = {"present": table.replicas, "ready": table.ready_replicas, "needed": needed}
     states |= {"floor": floor, "ceiling": ceiling}
     for state, column in states.items():
-        for service, replicas in zip(names, column.astype(float).tolist(), strict=True):
-            out.put("service_replicas", replicas, service, state)
+        out.column("service_replicas", column.tolist(), names, [state] * len(names))
 
 
 def put_telemetry(out: Samples, snapshot: ClusterSnapshot, policy: Policy) -> None:

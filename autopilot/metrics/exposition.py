@@ -197,7 +197,7 @@ def families_of(moments: Iterable[tuple[float | None, Samples, Counted]]) -> Ite
 
 def _clean(labels: Labels) -> list[str]:
     """Labels that can be encoded: a broken character becomes `?`. prometheus-client escapes the rest."""
-    return [label.encode("utf-8", "replace").decode() for label in labels]
+    return [label if label.isascii() else label.encode("utf-8", "replace").decode() for label in labels]
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

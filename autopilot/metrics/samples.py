@@ -51,17 +51,22 @@ class Samples:
 
     def put(self, name: str, value: float, *labels: str) -> None:
         """One sample; a value that is not finite is left out."""
+        self._add(name, len(labels), [(labels, value)])
+
+    def column(self, name: str, values: Iterable[float], *labels: Iterable[str]) -> None:
+        """Samples of one metric, with a column for each label; values that are not finite are left out."""
+        self._add(name, len(labels), zip(zip(*labels, strict=True), values, strict=True))
+
+    def _add(self, name: str, labels: int, samples: Iterable[tuple[Labels, float]]) -> None:
         metric = BY_NAME.get(name)
         invariant(
-            metric is not None and len(labels) == len(metric.labels), f"metric {name}{labels} is not in the table"
+            metric is not None and len(metric.labels) == labels,
+            f"metric {name} with {labels} labels is not in the table",
         )
-        if isfinite(value):
-            self.values.setdefault(name, {})[labels] = float(value)
-
-    def column(self, name: str, labels: Iterable[str], values: Iterable[float]) -> None:
-        """One sample for each label value."""
-        for label, value in zip(labels, values, strict=True):
-            self.put(name, value, label)
+        of = self.values.setdefault(name, {})
+        for key, value in samples:
+            if isfinite(value):
+                of[key] = float(value)
 
 
 def put_control(out: Samples, moment: Moment) -> None:
@@ -77,7 +82,7 @@ def put_control(out: Samples, moment: Moment) -> None:
         out.put("realised_use_gpu_seconds", realised_gpu_s, action)
     out.put("kill_switch", float(observation.kill_switch or memory.killed))
     out.put("policy_problem", float(bool(moment.policy_problem)))
-    out.column("tenant_daily_spend_ratio", moment.spend_ratios, moment.spend_ratios.values())
+    out.column("tenant_daily_spend_ratio", moment.spend_ratios.values(), moment.spend_ratios)
     by_person = bool(memory.paused_reason and memory.paused_by)
     out.put("paused", float(by_person), "person")
     out.put("paused", float(bool(memory.paused_reason) and not by_person), "autopilot")
@@ -99,7 +104,7 @@ def put_recommendations(out: Samples, moment: Moment) -> None:
     for each in found:
         counts[each.action] = counts.get(each.action, 0) + 1
     if not decision.halted:
-        out.column("recommendations", counts, counts.values())
+        out.column("recommendations", counts.values(), counts)
     for each in sorted(found, key=lambda one: (-one.benefit_gpu_s, one.id))[:MOST_RECOMMENDATIONS]:
         mode = str(getattr(policy.modes, each.action, ""))
         words = (each.action, each.kind, each.subject.name, each.tenant, mode, each.reason or each.kind)
@@ -134,7 +139,7 @@ def put_forecasts(out: Samples, observation: Observation) -> None:
                     delivered = float(forecast.coverage[row, at, high])
                     out.put("forecast_delivered_coverage_ratio", delivered, service, horizon)
         if len(forecast.drifting):
-            out.column("forecast_drifting", forecast.series, forecast.drifting.astype(float).tolist())
+            out.column("forecast_drifting", forecast.drifting.tolist(), forecast.series)
     runtimes = observation.forecasts.runtimes
     jobs = observation.snapshot.workloads.service < 0
     if runtimes is not None and len(runtimes.known) == len(jobs) and jobs.any():
@@ -148,14 +153,14 @@ def _median(levels: tuple[float, ...]) -> tuple[int, ...]:
 
 def put_ages(out: Samples, moment: Moment | None, tick_s: float, collectors_s: Mapping[str, float]) -> None:
     """What grows while nothing happens: the age of the last tick, and of the newest data of each collector."""
-    out.column("collector_age_seconds", collectors_s, collectors_s.values())
+    out.column("collector_age_seconds", collectors_s.values(), collectors_s)
     if moment is None:
         return
     out.put("tick_age_seconds", tick_s)
     gaps = dict.fromkeys(collectors_s, 0)
     for gap in moment.observation.gaps:
         gaps[gap.source] = gaps.get(gap.source, 0) + 1
-    out.column("collector_gaps", gaps, (float(count) for count in gaps.values()))
+    out.column("collector_gaps", gaps.values(), gaps)
 
 
 def ages_at(observation: Observation, now_s: float) -> tuple[float, dict[str, float]]:

@@ -131,17 +131,9 @@ def measure_fragmentation(snapshot: ClusterSnapshot, whatif: WhatIf, mix: Expect
     return Fragmentation(tuple(pools), largest_gangs(whatif))
 
 
-def fragmentation_of(observation: Observation, aside: Bools | None = None) -> Fragmentation:
-    """The fragmentation of what a decision saw.
-
-    `aside` [gpus]: GPUs that take no new work whatever their node reports (core/tracking/recuts.py, `set_aside`). What
-    is free there is neither free nor lost.
-    """
-    snapshot = observation.snapshot
-    whatif = WhatIf(snapshot)
-    if aside is not None and aside.any():
-        whatif.set_aside(np.flatnonzero(aside).astype(np.int32))
-    return measure_fragmentation(snapshot, whatif, observation.forecasts.mix)
+def fragmentation_of(observation: Observation) -> Fragmentation:
+    """The fragmentation of what a decision saw."""
+    return measure_fragmentation(observation.snapshot, WhatIf(observation.snapshot), observation.forecasts.mix)
 
 
 def draws_for(whatif: WhatIf, inside: Bools, mix: ExpectedMix) -> int:
