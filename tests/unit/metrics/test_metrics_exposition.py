@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from autopilot.controller import STAGES as CONTROLLER_STAGES
@@ -25,6 +27,7 @@ from tests.kits.idle_world import measured
 from tests.kits.proposals import propose
 from tests.kits.scraping import scrape, shown
 from tests.kits.ticking_world import tenants
+from tests.kits.tries import tries
 
 NOW_S = 10_000.0
 RECOMMEND = shipped_policy("recommend")
@@ -306,6 +309,26 @@ def test_effects_are_counted_with_their_result_and_duration(kind: OutcomeKind, r
     assert found["effect_duration_seconds_sum{operation=admit}"] == 20.0
     assert found["effect_duration_seconds_bucket{le=30,operation=admit}"] == 1.0
     assert found["effect_duration_seconds_bucket{le=10,operation=admit}"] == 0.0
+
+
+WAITING = st.tuples(st.integers(0, 2), st.integers(1, 8), st.integers(0, 9_000), st.sampled_from([0, 250]))
+
+
+@given(st.lists(WAITING, max_size=6))
+@settings(max_examples=tries(10, 300))
+def test_each_tenant_waits_with_its_own_work(rows: list[tuple[int, int, int, int]]) -> None:
+    """GPUs that a tenant waits for, and since when; a tenant without work has no series."""
+    work = [
+        waits(f"w{number}", 1 if milli else gpus, tenant=tenant, queue=1, submit_s=float(submit_s), gpu_milli=milli)
+        for number, (tenant, gpus, submit_s, milli) in enumerate(rows)
+    ]
+    found = shown(observe(snapshot("1x8", work, queues=tenants(("q", 0, 8))), NOW_S))
+    for tenant in range(3):
+        own = [row for row in rows if row[0] == tenant]
+        gpus = sum(milli / 1000 if milli else gpus for _, gpus, _, milli in own) if own else None
+        oldest_s = NOW_S - min(submit_s for _, _, submit_s, _ in own) if own else None
+        assert found.get(f"tenant_pending_gpus{{tenant=t{tenant}}}") == gpus
+        assert found.get(f"tenant_oldest_pending_seconds{{tenant=t{tenant}}}") == oldest_s
 
 
 # --- hostile names, size, threads -----------------------------------------------------------------
