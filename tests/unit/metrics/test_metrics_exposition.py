@@ -95,9 +95,9 @@ def test_lost_telemetry_raises_no_figure_that_an_alert_reads() -> None:
     lively = {row: {"sm_active_ratio": 0.5, "power_w": 300.0} for row in range(4)}
     whole = measured(snapshot("1x8", work), lively)
     whole = replace(whole, telemetry=replace(whole.telemetry, windows_s=(300.0, 1800.0)))
-    mean = whole.telemetry.mean.copy()
-    mean[:, :, :4] = np.nan
-    dark = replace(whole, telemetry=replace(whole.telemetry, mean=mean, maximum=mean * 1.02))
+    mean, maximum = whole.telemetry.mean.copy(), whole.telemetry.maximum.copy()
+    mean[:, :, :4] = maximum[:, :, :4] = np.nan
+    dark = replace(whole, telemetry=replace(whole.telemetry, mean=mean, maximum=maximum))
     before, after = (shown(observe(each, NOW_S)) for each in (whole, dark))
     for name, values in {
         "tenant_hoarding_ratio{tenant=t0}": (0.5, 0.5),
