@@ -47,6 +47,7 @@ SCENARIO_NAMES = (
     "mixed",
     "night-rest",
     "no-checkpoint",
+    "pools",
     "quickstart",
     "reclaim-storm",
     "spot-cascade",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from autopilot.core.model.objectives import OBJECTIVES, over_objective
 from simulator.checkers.base import Checker
 from simulator.world.facts import Evicting
 
 
 class Slo(Checker):
-    """Checks the service's p99, as its users see it, at the moment of the eviction."""
+    """Checks each p99 that the service promises, as its users see it, at the moment of the eviction."""
 
     name = "slo"
 
@@ -18,10 +21,12 @@ class Slo(Checker):
             return
         self.checked += 1
         table = ask(fact.at_s)
-        p99_s, objective_s = float(table.p99_s[service]), float(table.objective_s[service])
-        if p99_s > objective_s:
+        for kind in np.flatnonzero(over_objective(table)[:, service] > 1.0).tolist():
+            each = OBJECTIVES[kind]
+            p99_s, objective_s = (float(getattr(table, name)[service]) for name in (each.p99, each.objective))
             self.violate(
                 fact.at_s,
                 self.job(fact.job),
-                f"was evicted while its service needs {p99_s:g} s for 99 of 100 requests (objective {objective_s:g} s)",
+                f"was evicted while the {each.words} of its service needs {p99_s:g} s for 99 of 100 "
+                f"(objective {objective_s:g} s)",
             )

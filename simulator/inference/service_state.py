@@ -10,6 +10,7 @@ from simulator.inference.deployments import Deployment
 from simulator.inference.requests import ArrivalSource
 from simulator.inference.serving import ServiceSim
 from simulator.inference.serving_records import Served
+from simulator.inference.token_times import TokenFigures
 from simulator.world.work import Shape
 
 WINDOW_S = 60.0
@@ -45,6 +46,7 @@ class Service:
         self._ceiling, self._ceiling_until_s, self._had = -1, nan, 0
         self.ready_log: list[tuple[float, int]] = [(0.0, 0)]
         self._recent: tuple[int, tuple[float, ...]] = (-1, (nan,) * 6)
+        self._tokens: tuple[int, TokenFigures] = (-1, TokenFigures())
 
     @property
     def wanted(self) -> int:
@@ -107,3 +109,10 @@ class Service:
                 ),
             )
         return self._recent[1]
+
+    def tokens(self, now_s: float) -> TokenFigures:
+        """Times of tokens of the last closed windows."""
+        closed = int(now_s // WINDOW_S)
+        if self._tokens[0] != closed:
+            self._tokens = (closed, self.sim.tokens())
+        return self._tokens[1]

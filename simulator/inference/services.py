@@ -344,7 +344,12 @@ class ServiceFleet:
         ceilings = [service.ceiling(now_s) for service in services]
         ids = np.empty(len(services), object)
         ids[:] = [service.deployment.name for service in services]
-        objectives = [service.deployment.serving.objective_s for service in services]
+        specs, tokens = ([each.deployment.serving for each in services], [each.tokens(now_s) for each in services])
+        objectives = (
+            [nan if (value := getattr(spec, name)) is None else value for spec in specs]
+            for name in ("objective_s", "ttft_objective_s", "itl_objective_s")
+        )
+        latency_s, ttft_s, itl_s = (np.array(column, np.float64) for column in objectives)
         age_s = now_s % WINDOW_S if now_s >= WINDOW_S else np.inf
         table: ServiceTable = make(
             ServiceTable,
@@ -355,7 +360,7 @@ class ServiceFleet:
             ready_replicas=np.array([len(service.ready) for service in services], np.int32),
             min_replicas=np.array([service.deployment.kept for service in services], np.int32),
             max_replicas=np.array([service.autoscaler.spec.max_replicas for service in services], np.int32),
-            objective_s=np.array([nan if s is None else s for s in objectives], np.float64),
+            objective_s=latency_s,
             p99_s=recent[0].copy(),
             violation_ratio=recent[2].copy(),
             rate_rps=recent[1].copy(),
@@ -374,6 +379,13 @@ class ServiceFleet:
             ceiling=np.array([replicas for replicas, _ in ceilings], np.int32),
             ceiling_until_s=np.array([until_s for _, until_s in ceilings], np.float64),
             ceiling_way=np.zeros(len(services), np.int8),
+            role=np.array([spec.role for spec in specs], np.int8),
+            ttft_objective_s=ttft_s,
+            itl_objective_s=itl_s,
+            ttft_p99_s=np.array([each.ttft_p99_s for each in tokens], np.float64),
+            itl_p99_s=np.array([each.itl_p99_s for each in tokens], np.float64),
+            recent_ttft_violation_ratio=np.array([each.ttft_late_ratio for each in tokens], np.float64),
+            recent_itl_violation_ratio=np.array([each.itl_late_ratio for each in tokens], np.float64),
         )
         return table
 

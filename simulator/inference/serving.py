@@ -29,8 +29,10 @@ from autopilot.core.model.errors import InputError, invariant
 from simulator.inference.requests import ArrivalSource, Floats, Ints
 from simulator.inference.serving_queue import LatencyCounts, fcfs_starts
 from simulator.inference.serving_records import Counters, Served, ServiceSpec, ServingTotals, Windows
+from simulator.inference.token_times import TokenFigures, TokenTimes
 
 RECENT_WINDOWS = 60  # closed windows whose latencies stay available to `recent_latency_s`
+TOKEN_WINDOWS = 5  # closed windows that the figures of tokens cover
 
 
 class _Waiting(NamedTuple):
@@ -102,6 +104,8 @@ class ServiceSim:
         self._latencies = LatencyCounts()  # of closed windows
         self._window_latencies = LatencyCounts()
         self._recent: deque[tuple[Ints, Ints]] = deque(maxlen=RECENT_WINDOWS)  # bins and their counts
+        promises_tokens = spec.ttft_objective_s is not None or spec.itl_objective_s is not None
+        self._token_times = TokenTimes(spec, TOKEN_WINDOWS) if promises_tokens else None
 
     # --- what it shows --------------------------------------------------------------------
 
@@ -152,6 +156,10 @@ class ServiceSim:
             merged.total += int(counts.sum())
         return merged.quantiles_s(ratio)[0]
 
+    def tokens(self) -> TokenFigures:
+        """Times of tokens over the last closed windows; unknown for a service that promises none."""
+        return self._token_times.figures() if self._token_times is not None else TokenFigures()
+
     def overdue(self) -> int:
         """Unfinished requests that already exceed the objective."""
         if self.spec.objective_s is None:
@@ -185,6 +193,8 @@ class ServiceSim:
             self.arrived += len(seq)
             self._queue_depth += len(seq)
             self._tokens += int(new.input_tokens.sum()) + int(new.output_tokens.sum())
+            if self._token_times is not None:
+                self._token_times.arrived(new.input_tokens, new.output_tokens)
         self._count_capacity(to_s)
         self.now_s = to_s
         if self._waiting and len(self._free_s) and self._free_s[0] <= to_s:
@@ -231,6 +241,8 @@ class ServiceSim:
         self._window_latencies.add(latency_s)
         if self.spec.objective_s is not None:
             self.violations += int(np.count_nonzero(latency_s > self.spec.objective_s))
+        if self._token_times is not None:
+            self._token_times.completed(done.seq, done.start_s - done.arrival_s)
         if self._on_served is not None:
             self._on_served(Served(done.seq, done.arrival_s, done.start_s, done.service_s, latency_s))
 
@@ -259,6 +271,8 @@ class ServiceSim:
                 tokens,
             )
         )
+        if self._token_times is not None:
+            self._token_times.close(busy_us / capacity_us * self.spec.slots if capacity_us else 0.0)
         bins = np.flatnonzero(self._window_latencies.counts) if completed else _NO_BINS
         self._recent.append((bins, self._window_latencies.counts[bins]))
         if completed:

@@ -141,11 +141,11 @@ class LatencyCounts:
         self.counts: Ints = np.zeros(BINS, dtype=np.int64)
         self.total = 0
 
-    def add(self, latency_s: Floats) -> None:
-        """Count every one of `latency_s` (finite, >= 0)."""
+    def add(self, latency_s: Floats, times: int = 1) -> None:
+        """Count every one of `latency_s` (finite, >= 0), each so many times."""
         bins = (np.ascontiguousarray(latency_s).view(np.int64) >> _SHIFT) - _FIRST
-        self.counts += np.bincount(np.clip(bins, 0, BINS - 1), minlength=BINS)
-        self.total += len(latency_s)
+        self.counts += np.bincount(np.clip(bins, 0, BINS - 1), minlength=BINS) * times
+        self.total += len(latency_s) * times
 
     def merge(self, other: LatencyCounts) -> None:
         """Add the counts of `other`."""

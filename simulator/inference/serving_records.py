@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.objects import ServingRole
 from simulator.inference.requests import Floats, Ints
 
 
@@ -19,19 +20,24 @@ class ServiceSpec:
     slots: int
     """requests that a replica serves at once"""
     prefill_tokens_per_s: float
-    """input tokens per second, for one request"""
+    """input tokens per second, for one request; infinite in a pool of decode, which gets them ready"""
     decode_tokens_per_s: float
-    """output tokens per second of one slot while the others are busy too"""
+    """output tokens per second of one slot while the others are busy too; infinite in a pool of prefill"""
     objective_s: float | None = None
     """latency above which a request violates the service's objective; None: it has none"""
+    ttft_objective_s: float | None = None
+    itl_objective_s: float | None = None
+    role: ServingRole = ServingRole.WHOLE
 
     def __post_init__(self) -> None:
         """Raise `InputError` naming the field that is out of range."""
         if self.slots < 1:
             raise InputError(f"service {self.name}: slots = {self.slots} must be 1 or more")
-        for field in ("prefill_tokens_per_s", "decode_tokens_per_s", "objective_s"):
+        free = {ServingRole.PREFILL: "decode_tokens_per_s", ServingRole.DECODE: "prefill_tokens_per_s"}.get(self.role)
+        objectives = ("objective_s", "ttft_objective_s", "itl_objective_s")
+        for field in ("prefill_tokens_per_s", "decode_tokens_per_s", *objectives):
             value = getattr(self, field)
-            if value is not None and not (np.isfinite(value) and value > 0):
+            if value is not None and not ((np.isfinite(value) or field == free) and value > 0):
                 raise InputError(f"service {self.name}: {field} = {value!r} must be a finite number above 0")
 
     def service_s(self, input_tokens: Ints, output_tokens: Ints) -> Floats:

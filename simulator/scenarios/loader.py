@@ -36,7 +36,11 @@ services:
     slots: 16
     prefill_tokens_per_s: 8000
     decode_tokens_per_s: 40
-    objective: 20s              # left out: it has none
+    objective: 20s              # latency; left out: it has none
+    ttft_objective: 2s          # time to the first token; left out: it has none
+    itl_objective: 100ms        # time from one token to the next; left out: it has none
+    role: whole                 # also when left out; a pool of prefill has no decode_tokens_per_s, one of decode no
+                                # prefill_tokens_per_s. The formulas: simulator/inference/token_times.py
     load_time: 60s              # of the model; left out: from the physics
     replicas: {initial: 2, min: 1, max: 8}    # least: 0, what its owner keeps while it is idle; left out: min
     slo_class: latency-critical # also when left out
@@ -45,6 +49,7 @@ services:
     requests: {mean_rps: 2, shape: m-large, swing: 1.0, noise: 1.0, peak_at: 15h, from: 5m,
                bursts: {per_day: 6, factor: 3, spread: 0.4, rise: 10m, length: 30m,    # left out: no bursts
                         daily: [9h, 17h]}}    # these every day, in addition to those at random times
+                                # or the name of an earlier service: the same requests, for the other pool
 faults: {node_mtbf: 6h}         # fields of simulator.running.faults.FaultOptions; times without their _s
 physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full
@@ -134,7 +139,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         file_jobs=file_jobs,
         synthetic_jobs=synthetic,
         job_groups=groups,
-        services=tuple(read_service(each, cluster) for each in root.each("services")),
+        services=_services(root, cluster),
         faults=read_faults(root),
         physics=root.text("physics", default="real", allowed=tuple(PHYSICS)),
         telemetry=root.text("telemetry", default="windowed", allowed=TELEMETRY),
@@ -149,6 +154,15 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     if not (scenario.services or file_jobs or synthetic or groups):
         raise InputError(f"{path}: neither jobs nor services; add at least one of them")
     return scenario
+
+
+def _services(root: Fields, cluster: ClusterSpec) -> tuple[Deployment, ...]:
+    made: dict[str, Deployment] = {}
+    found = []
+    for each in root.each("services"):
+        found.append(read_service(each, cluster, made))
+        made.setdefault(found[-1].name, found[-1])
+    return tuple(found)
 
 
 def _prose(root: Fields) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, SloClass
 from autopilot.core.model.units import parse_duration_s
 from simulator.inference.autoscaler import AutoscalerSpec
@@ -171,18 +172,22 @@ def _checkpoint_interval_s(place: Fields) -> float:
     return seconds(place, "checkpoint_interval", 1.0, default=nan)
 
 
-def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:
-    """One service of the list."""
+def read_service(place: Fields, cluster: ClusterSpec, earlier: Mapping[str, Deployment]) -> Deployment:
+    """One service of the list. `earlier` are those before it, by name."""
     name = place.text("name")
+    role = ServingRole[place.text("role", default="whole", allowed=("whole", "prefill", "decode")).upper()]
     profile = place.text("mig_profile", default="-")
     if profile != "-" and not is_mig_profile(profile):
         raise place.fail("mig_profile", "write a MIG profile such as 1g.10gb")
     spec = ServiceSpec(
         name=name,
         slots=place.whole("slots", 1, 100_000),
-        prefill_tokens_per_s=required_number(place, "prefill_tokens_per_s", 0.0, 1e9, above=True),
-        decode_tokens_per_s=required_number(place, "decode_tokens_per_s", 0.0, 1e9, above=True),
-        objective_s=None if place.get("objective") is None else seconds(place, "objective", 1e-6),
+        prefill_tokens_per_s=_speed(place, "prefill_tokens_per_s", needed=role != ServingRole.DECODE),
+        decode_tokens_per_s=_speed(place, "decode_tokens_per_s", needed=role != ServingRole.PREFILL),
+        objective_s=_objective_s(place, "objective"),
+        ttft_objective_s=_objective_s(place, "ttft_objective"),
+        itl_objective_s=_objective_s(place, "itl_objective"),
+        role=role,
     )
     try:
         autoscaler, initial, least = _autoscaler(place)
@@ -199,12 +204,25 @@ def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:
             load_s=seconds(place, "load_time", 0.0, default=nan),
             slo_class=SloClass(SLO_CLASS_NAMES.index(place.text("slo_class", SLO_CLASS_NAMES[0], SLO_CLASS_NAMES))),
             preemptible=place.flag("preemptible", default=False),
-            **_load(place, name),
+            **_load(place, name, earlier),
         )
     except InputError as error:
         raise _placed(place, error) from None
     place.done()
     return deployment
+
+
+def _speed(place: Fields, name: str, *, needed: bool) -> float:
+    """Tokens per second; infinite for the part that another pool does."""
+    if needed:
+        return required_number(place, name, 0.0, 1e9, above=True)
+    if place.get(name) is not None:
+        raise place.fail(name, "leave it out: its role does not do this part")
+    return inf
+
+
+def _objective_s(place: Fields, name: str) -> float | None:
+    return None if place.get(name) is None else seconds(place, name, 1e-6)
 
 
 def _placed(place: Fields, error: InputError) -> InputError:
@@ -251,8 +269,13 @@ def _autoscaler(place: Fields) -> tuple[AutoscalerSpec, int, int | None]:
     return spec, initial, least
 
 
-def _load(place: Fields, name: str) -> dict[str, Any]:
-    """The fields of a deployment that come from `requests`."""
+def _load(place: Fields, name: str, earlier: Mapping[str, Deployment]) -> dict[str, Any]:
+    """The fields of a deployment that come from `requests`: its own, or the name of a service with the same ones."""
+    if isinstance(place.get("requests"), str):
+        other = place.text("requests")
+        if other not in earlier:
+            raise place.fail("requests", f"write the name of an earlier service; {unknown_name(other, earlier)}")
+        return {"load": earlier[other].load, "calls_from_s": earlier[other].calls_from_s}
     inner = inside(place, "requests")
     if inner is None:
         return {}

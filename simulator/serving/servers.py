@@ -1,8 +1,7 @@
 """The inference servers of a served cluster: one target per service, with the metrics of vLLM.
 
-Names, labels and buckets are those of vLLM. Histograms count completed requests. The simulated server has no batch-size
-effects, so the time to the first token is the wait for a slot plus the prefill, and every further token takes the same
-time.
+Names, labels and buckets are those of vLLM. Histograms count completed requests. The time to the first token is that of
+`simulator.inference.token_times`; every further token takes the same time, without the stalls by prefills.
 """
 
 from __future__ import annotations
@@ -139,7 +138,8 @@ class Server:
         self.queue_time.add(waited_s)
         one_token_s = 1.0 / self.spec.decode_tokens_per_s
         self.ttft.add(waited_s + prompt / self.spec.prefill_tokens_per_s + np.minimum(output, 1) * one_token_s)
-        self.itl.add(np.full(len(output), one_token_s), np.maximum(output - 1, 0))
+        if one_token_s > 0:  # else a pool of prefill
+            self.itl.add(np.full(len(output), one_token_s), np.maximum(output - 1, 0))
         self._done.update(done.seq.tolist())
         while self._first in self._done:
             self._done.remove(self._first)

@@ -89,7 +89,13 @@ def recut(
 def services(_now_s: float) -> ServiceTable:
     """One service that misses its objective, one that keeps it."""
     table: ServiceTable = make(
-        ServiceTable, id=["slow", "quick"], uid=["slow", "quick"], objective_s=[5.0, 5.0], p99_s=[5.1, 4.9]
+        ServiceTable,
+        id=["slow", "quick"],
+        uid=["slow", "quick"],
+        objective_s=[5.0, 5.0],
+        p99_s=[5.1, 4.9],
+        itl_objective_s=[0.05, 0.05],
+        itl_p99_s=[0.1, 0.04],
     )
     return table
 

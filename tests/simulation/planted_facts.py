@@ -136,6 +136,7 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ),
     ("preemption-rate", "again after 1799 s", [evicting(0), evicting(0, 3799.0)]),
     ("slo", "needs 5.1 s", [evicting(4, contract=True)]),
+    ("slo", "between two tokens of its service needs 0.1 s", [evicting(4)]),
     ("advance", "20 GPUs are reserved as launch, and left 8", [started(11, range(16), 1000.0)]),
     (
         "advance",
