@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.changes import AdmitChange, GrowChange
 from autopilot.core.model.records import Decision, Observation, Slot
 from autopilot.core.model.snapshot import GPU_MILLI, I32, I64, ClusterSnapshot, State
@@ -49,7 +50,7 @@ class Held:
 def seen(observation: Observation, decision: Decision, before: Seen | None = None) -> Seen:
     """The part of a tick that metering needs. A tick whose decision could not trust its view measured no signals."""
     snapshot = observation.snapshot
-    trusted = bool(np.isfinite(observation.signals.capacity_gpus))
+    trusted = sees_the_cluster(observation)
     started = tuple(
         (proposal.subject.name, proposal.change.slots)
         for proposal in decision.plan.proposals

@@ -15,6 +15,7 @@ from autopilot.app.options import past_end
 from autopilot.app.when import When
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.fragmentation.measure import fragmentation_of
+from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Loss, Proposal
@@ -73,13 +74,15 @@ def _tick(reader: JournalReader, tick: int) -> Explanation:
     record = reader.at(number)
     decision, modes = record.decided.decision, record.decided.policy.modes
     when, _ = clock_of(reader)
-    found = fragmentation_of(record.observation)
-    lines = _dated(explain_decision(decision), when, decision.now_s) + [
-        f"  {each}" for each in [*fragmentation_lines(found, modes), *gap_lines(record.observation.gaps)]
-    ]
-    gaps = [asdict(gap) for gap in record.observation.gaps]
-    more = {"fragmentation": fragmentation_document(found, modes), "gaps": gaps}
-    return Explanation(lines, tick_document(decision, when) | more)
+    document = tick_document(decision, when) | {"gaps": [asdict(gap) for gap in record.observation.gaps]}
+    if sees_the_cluster(record.observation):
+        found = fragmentation_of(record.observation)
+        document["fragmentation"], shape = fragmentation_document(found, modes), fragmentation_lines(found, modes)
+    else:
+        document |= dict.fromkeys(("waiting", "reservations", "fragmentation"))
+        shape = ["nothing of the cluster was known at this tick"]
+    lines = _dated(explain_decision(decision), when, decision.now_s)
+    return Explanation([*lines, *(f"  {each}" for each in [*shape, *gap_lines(record.observation.gaps)])], document)
 
 
 def _dated(lines: list[str], when: When, at_s: float) -> list[str]:

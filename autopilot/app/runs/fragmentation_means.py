@@ -7,6 +7,7 @@ from math import fsum
 from typing import Any
 
 from autopilot.core.fragmentation.measure import CAUSES, PoolFragmentation, fragmentation_of
+from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.records import Observation
 
 HOUR_S = 3600.0
@@ -50,9 +51,9 @@ class FragmentationMeans:
         self._hour = -1
 
     def on_tick(self, observation: Observation) -> None:
-        """Measure at the first tick of an hour."""
+        """Measure at the first tick of an hour that sees the cluster."""
         hour = int(observation.now_s // HOUR_S)
-        if hour == self._hour:
+        if hour == self._hour or not sees_the_cluster(observation):
             return
         self._hour = hour
         for found in fragmentation_of(observation).pools:

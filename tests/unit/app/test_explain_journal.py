@@ -9,6 +9,7 @@ import pytest
 
 from autopilot.app.decisions.answers import explain_from
 from autopilot.app.decisions.past import SHOWN_EVENTS
+from autopilot.core.intake.signals import UNMEASURED
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import Mode, Modes
@@ -303,6 +304,16 @@ def test_a_tick_names_the_values_that_are_not_used(path: Path) -> None:
     assert found.lines[-1] == "  and 1 more gap"
     assert len(found.document["gaps"]) == 11
     assert found.document["gaps"][0]["object_id"] == "GPU-3"
+
+
+def test_a_tick_without_a_view_has_no_figure_of_the_cluster(path: Path) -> None:
+    """Neither free GPUs nor reasons of waiting work: they are unknown, not none."""
+    record(path, [(seen(0, 0.0, holds("a", 2)), None), (replace(blind(1, 60.0), signals=UNMEASURED), None)])
+    before, found = (explain_from(path, tick, None, None) for tick in ("0", "1"))
+    assert before.document["fragmentation"]["pools"]
+    assert [found.document[name] for name in ("fragmentation", "waiting", "reservations")] == [None] * 3
+    assert "  nothing of the cluster was known at this tick" in found.lines
+    assert not [line for line in found.lines if "free" in line]
 
 
 def test_advice_to_a_person_is_told_once_with_its_newest_figures(path: Path) -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from autopilot.app.runs.fragmentation_means import HOUR_S, FragmentationMeans
+from autopilot.core.intake.signals import UNMEASURED
 from autopilot.core.model.forecast import Forecasts
+from tests.kits.core_world import world
 from tests.kits.expected_world import island_expected
 
 
@@ -15,6 +17,7 @@ def test_one_look_an_hour_counts() -> None:
     """The first tick of each hour; the parts add up to the index, and hours without a mix count for what is free."""
     means = FragmentationMeans()
     stranded = island_expected(now_s=HOUR_S)
+    means.on_tick(replace(world("1x8"), signals=UNMEASURED))  # evidence of nothing
     means.on_tick(replace(stranded, forecasts=Forecasts(), now_s=0.0))
     means.on_tick(stranded)
     means.on_tick(island_expected((), now_s=1.5 * HOUR_S))
