@@ -16,8 +16,9 @@ from autopilot.core.tracking.replicas import capacity_rps
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.kits.core_world import decide
+from tests.kits.ticking_world import EAGER
 from tests.simulation.kit import Ran, Setup, run
-from tests.unit.core.guards.test_new_guards import EAGER, Planted, layout
+from tests.unit.core.guards.test_new_guards import Planted, layout
 
 END_S = 1500.0
 NAMES = ["llama-prefill", "llama-decode", "chat"]

@@ -74,7 +74,7 @@ def test_each_pool_shows_its_own_tokens() -> None:
 
 def test_nothing_is_measured_where_nothing_is_promised_or_served() -> None:
     """Unknown, never zero."""
-    nothing = {"ttft_objective_s": None, "itl_objective_s": None}
+    nothing: dict[str, Any] = {"ttft_objective_s": None, "itl_objective_s": None}
     assert np.isnan(figures([(0.0, 500, 11)], **nothing)).all()
     assert np.isnan(figures([(0.0, 500, 11)], to_s=30.0)).all(), "no window is closed"
     assert np.isnan(figures([(90.0, 500, 11)])).all(), "no request is served"
@@ -97,7 +97,7 @@ def test_figures_do_not_depend_on_when_they_are_asked_for(
         for stop in (*stops, 300.0):
             sim.advance(stop)
         found.append(sim.tokens())
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
     shares = np.array(found[0][2:])
     assert ((shares >= 0) & (shares <= 1) | np.isnan(shares)).all()
 
