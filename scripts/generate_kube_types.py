@@ -25,7 +25,7 @@ ROOTS = (
     "V1MutatingWebhookConfiguration", "V1PriorityLevelConfiguration", "V1FlowSchema", "V1ResourceSlice",
     "V1DeviceClass", "ResourceV1ResourceClaim", "V1ResourceClaimTemplate", "CoreV1Event", "EventsV1Event", "V1Scale",
     "V1CustomResourceDefinition", "V1ReplicationController", "V1PodTemplate", "V1PersistentVolume", "V1StorageClass",
-    "V1RuntimeClass",
+    "V1RuntimeClass", "V1NetworkPolicy", "V1Ingress",
 )  # fmt: skip
 NAMED = {  # keys of lists that are maps, by the type of their items
     "Container": "name", "EphemeralContainer": "name", "EnvVar": "name", "ContainerPort": "containerPort,protocol",

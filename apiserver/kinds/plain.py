@@ -1,4 +1,4 @@
-"""Checks of small kinds: ConfigMaps, Secrets, Leases, priority and fairness."""
+"""Checks and defaults of small kinds: ConfigMaps, Secrets, Leases, namespaces, NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -71,6 +71,15 @@ def default_lease(lease: Obj) -> None:
     spec = lease.setdefault("spec", {})
     for name in ("strategy", "preferredHolder"):
         spec.pop(name, None)
+
+
+def default_network_policy(policy: Obj) -> None:
+    """It limits what comes in, and what goes out where a rule says so. Ports are TCP."""
+    spec = policy.setdefault("spec", {})
+    spec.setdefault("policyTypes", ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
+    for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
+        for port in rule.get("ports") or ():
+            port.setdefault("protocol", "TCP")
 
 
 def default_namespace(namespace: Obj) -> None:

@@ -1,9 +1,9 @@
-"""What a cluster is run with: leases, classes, roles, policies, priority and fairness."""
+"""What a cluster is run with: leases, classes, roles, policies of admission and of the network, fairness."""
 
 from __future__ import annotations
 
 from apiserver.kinds.base import STATUS, Kind
-from apiserver.kinds.plain import default_lease, lease_errors, lease_update_errors
+from apiserver.kinds.plain import default_lease, default_network_policy, lease_errors, lease_update_errors
 from apiserver.kinds.policies import (
     binding_changes,
     binding_problems,
@@ -17,6 +17,7 @@ from apiserver.kinds.policies import (
 from apiserver.metadata import path_segment_errors
 
 RBAC = "rbac.authorization.k8s.io"
+NETWORK = "networking.k8s.io"
 ADMISSION = "admissionregistration.k8s.io"
 FLOW = "flowcontrol.apiserver.k8s.io"
 SYSTEM = (
@@ -49,6 +50,13 @@ SYSTEM = (
     Kind(
         ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False,
         generation=True,
+    ),
+    Kind(
+        NETWORK, "v1", "ingresses", "Ingress", short_names=("ing",), subresources={"status": STATUS}, generation=True
+    ),
+    Kind(
+        NETWORK, "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), generation=True,
+        default=default_network_policy,
     ),
     Kind(
         FLOW, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False,

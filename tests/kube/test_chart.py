@@ -346,7 +346,7 @@ def test_a_server_takes_all_of_it_and_nothing_is_left_of_it(render: Callable[...
     definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
     kubectl.done("apply", "-f", "-", stdin=yaml.safe_dump_all(definitions))
     kubectl.done("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-    rest = [each for each in objects if each not in definitions and each["kind"] != "NetworkPolicy"]  # not served
+    rest = [each for each in objects if each not in definitions]
     kubectl.done("apply", "-f", "-", stdin=yaml.safe_dump_all(rest))
     account = "--as=system:serviceaccount:gpu-autopilot:gpu-autopilot"
     for allowed in (
