@@ -17,7 +17,7 @@ from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.records import Gap, Inventory
 from autopilot.core.model.snapshot import GPU_MILLI, GpuTable, InstanceTable, Names, NodeTable, Recut, empty, make
 from collectors.kubernetes import devices, instances, kinds, nodes
-from collectors.kubernetes.asks import Ask
+from collectors.kubernetes.asks import GPU, Ask
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, NodeIndex, restricting
 from collectors.kubernetes.devices import Gpu, Part
@@ -179,17 +179,18 @@ class Nodes:
         name = node.metadata.name
         before = self.objects.get(name)
         named, layer = len(self.known.get(name, ())), layer_of(node)
-        with_gpus = named > 0 or nodes.has_gpus(node, layer)
+        with_gpus, virtual = named > 0 or nodes.has_gpus(node, layer), nodes.virtual(node)
+        if with_gpus and virtual and not named:
+            self._see_foreign(name, (GPU, f"virtual nodes, {virtual}"))
+            self._see_plain(node)
+            return
         at_s = self._notices.reclaim_at_s(node)
         facts = None  # they are made before anything is changed
         if with_gpus:
             facts = nodes.facts_of(node, self.topology, named, at_s, layer, self.bad)
         self._see_foreign(name, vendor_of(node) if facts is None else ("", ""))
         if facts is None:
-            self._plain[name] = node
-            node.status.images = None
-            if before is not None:
-                self._forget(name, reported=True)
+            self._see_plain(node)
             return
         if before is not None and before.metadata.uid != node.metadata.uid:
             self._forget(name, reported=True)
@@ -218,8 +219,16 @@ class Nodes:
         else:
             slots.facts = facts
 
+    def _see_plain(self, node: Node) -> None:
+        """A node without GPUs that count."""
+        name = node.metadata.name
+        self._plain[name] = node
+        node.status.images = None
+        if name in self.objects:
+            self._forget(name, reported=True)
+
     def _see_foreign(self, name: str, found: tuple[str, str]) -> None:
-        """Accelerators of another maker on a node without readable GPUs."""
+        """Accelerators of another maker on a node without readable GPUs, and GPUs of virtual nodes."""
         if self.foreign.get(name, ("", "")) != found:
             self.version += 1
             self.foreign.pop(name, None)

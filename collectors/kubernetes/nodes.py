@@ -56,6 +56,10 @@ COUNT = (
 )
 """Labels of feature discovery, GKE, Karpenter and the auto mode of EKS, the first that is there counts."""
 
+VIRTUAL = {"type": "virtual-kubelet", "liqo.io/type": "virtual-node"}
+VIRTUAL_TAINTS = ("virtual-kubelet.io/provider", "virtual-node.liqo.io/not-allowed")
+"""Labels and taints of nodes that stand for a cloud service (Virtual Kubelet) or for another cluster (Liqo)."""
+
 MAINTENANCE = ("aws-node-termination-handler/scheduled-maintenance", "node.kubernetes.io/out-of-service", "maintenance")
 """Taints of nodes that should get no new work (the last one as the end of any key)."""
 
@@ -148,6 +152,18 @@ def has_gpus(node: Node, layer: Layer = NONE) -> bool:
     """True for a node with GPUs, also while its device plugin is down. `layer`: the layer that shares them."""
     capacity = node.status.capacity or {}
     return any(map(is_gpu, capacity)) or bool(first_label(node, PRODUCT)) or bool(layer.name)
+
+
+def virtual(node: Node) -> str:
+    """What makes a node virtual; "" for a machine, and where feature discovery has counted the GPUs of a device plugin.
+
+    A virtual node offers what the other side may hand out: a quota, and the GPUs of other nodes.
+    """
+    if quantity.whole(node.metadata.label(COUNT[0])):
+        return ""
+    taints = {each.key for each in node.spec.taints or ()}
+    labels = (f"{key}={value}" for key, value in VIRTUAL.items() if node.metadata.label(key) == value)
+    return next(labels, "") or next((key for key in VIRTUAL_TAINTS if key in taints), "")
 
 
 def facts_of(

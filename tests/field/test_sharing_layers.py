@@ -416,3 +416,30 @@ def test_models_by_the_labels_of_clouds(labels: dict[str, Any], model: str) -> N
     guessed = any(value in {"h100", "NVIDIA-H100-NEW", "NVIDIA-H20"} for value in labels.values()) and len(labels) > 1
     assert found.said("is taken for") == guessed
     assert found.said("is an unknown product") == (model in {"H100-NEW", "A40-8Q"})
+
+
+@pytest.mark.parametrize(
+    ("labels", "taint", "said"),
+    [
+        pytest.param({"liqo.io/type": "virtual-node"}, "", "liqo.io/type=virtual-node", id="Liqo"),
+        pytest.param({"type": "virtual-kubelet"}, "", "type=virtual-kubelet", id="Virtual Kubelet"),
+        pytest.param(
+            {}, "virtual-kubelet.io/provider", "virtual-kubelet.io/provider", id="Virtual Kubelet, by its taint"
+        ),
+        pytest.param(
+            {}, "virtual-node.liqo.io/not-allowed", "virtual-node.liqo.io/not-allowed", id="Liqo, by its taint"
+        ),
+        pytest.param({"type": "virtual-kubelet", "nvidia.com/gpu.count": "8"}, "", "", id="its GPUs are discovered"),
+        pytest.param({"type": "gpu-large"}, "", "", id="a machine"),
+    ],
+)
+def test_gpus_of_virtual_nodes_are_no_capacity(labels: dict[str, str], taint: str, said: str) -> None:
+    """They are those of another cluster, or of a cloud service; a gap names the node and what makes it virtual."""
+    found = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    taints = [{"key": taint, "value": "x", "effect": "NoSchedule"}] if taint else []
+    far = {"node": "far", "capacity": {"nvidia.com/gpu": 8}, "labels": found | labels, "taints": taints}
+    near = {"node": "near", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3"}
+    played = play_objects(made(near, far, {"pod": "team/runs", "at": "far"}))
+    assert played.snapshot.nodes.id.tolist() == (["near"] if said else ["far", "near"])
+    assert played.free_gpus == (8 if said else 15)
+    assert played.said(f"sharing 1 nodes offer nvidia.com/gpu .virtual nodes, {said}.* far;") is bool(said)
