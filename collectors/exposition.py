@@ -138,6 +138,7 @@ class Scanner:
         self._heads: dict[str, int] = {}
         self._field: list[int] = []
         self._entity: list[int] = []
+        self._xid: dict[int, float] = {}  # of the rows that count one code
         self._owner: list[tuple[Owner, Owner]] = []  # (exported, plain)
         self._target: list[tuple[str, str]] = []  # who was scraped: job and instance, or the node
         self._renamed: set[tuple[str, str]] = set()  # those that have samples with exported_pod
@@ -236,10 +237,13 @@ class Scanner:
         return row, number
 
     def _new_row(self, name: str, labels: dict[str, str], node: str) -> int:
-        field = dcgm.BY_NAME.get(name)
+        counted = _counted_xid(name, labels)
+        field = dcgm.FIELDS[230] if counted else dcgm.BY_NAME.get(name)
         uuid = labels.get("UUID") or labels.get("uuid")
         if field is None or not uuid or any(label in labels for label in _LINK_LABELS):
             return _IGNORED
+        if counted:
+            self._xid[len(self._field)] = counted
         node = node or next((labels[label] for label in NODE_LABELS if labels.get(label)), "")
         gi_id, model = labels.get("GPU_I_ID", ""), labels.get("modelName", "")
         if model:
@@ -286,6 +290,9 @@ class Scanner:
         for field_row, field in enumerate(dcgm.FIELDS.values()):
             of_field = np.flatnonzero(fields == field_row)
             cleaned[of_field], faults[of_field] = dcgm.clean(field, numbers[of_field])
+        for k in np.flatnonzero(np.isin(rows, list(self._xid))).tolist() if self._xid else ():
+            cleaned[k] = self._xid[int(rows[k])] if numbers[k] > 0 else np.nan
+            faults[k] = dcgm.Fault.OK
         size = len(self.entities.ids)
         twice = _contradicted(rows, numbers, lines)
         if len(twice):
@@ -365,6 +372,7 @@ class Scanner:
         renumbered = {int(old): new for new, old in enumerate(live)}
         self._heads = {h: renumbered[row] for h, row in self._heads.items() if row in renumbered}
         self._rows = np.array([renumbered[int(row)] for row in self._rows], np.intp)
+        self._xid = {renumbered[row]: code for row, code in self._xid.items() if row in renumbered}
         self._field = [self._field[row] for row in live]
         self._entity = [self._entity[row] for row in live]
         self._owner = [self._owner[row] for row in live]
@@ -372,6 +380,12 @@ class Scanner:
         self._used = self._used[live]
         self._fields, self._columns = self._fields[live], self._columns[live]
         self._purged = (self._round, len(self._heads))
+
+
+def _counted_xid(name: str, labels: dict[str, str]) -> float:
+    """The code that a series counts; 0 for any other series, and for one that counts none."""
+    code = labels.get("xid", "") if name in dcgm.XID_COUNTS else ""
+    return float(code) if code.isascii() and code.isdigit() and float(code) <= dcgm.FIELDS[230].highest else 0.0
 
 
 def _is_plain(labels: dict[str, str]) -> bool:

@@ -164,6 +164,7 @@ class PrometheusCollector:
             for given in (_XID, _FAILED, _PENDING)
             for name in site.names_of(given)
         ]
+        asked += [(_XID, promql.counts_query(site, name)) for name in dcgm.XID_COUNTS if name in site.names]
         self._errors = _errors_of(self._run(pool, now_s, asked)) if asked else None
 
     def _look(self, site: Site, now_s: float) -> None:
@@ -216,7 +217,7 @@ class PrometheusCollector:
             return values
 
         longest_s = max(self.windows_s)
-        names = ask("__name__", promql.any_of(list(dcgm.BY_NAME), self._matchers), longest_s)
+        names = ask("__name__", promql.any_of([*dcgm.BY_NAME, *dcgm.XID_COUNTS], self._matchers), longest_s)
         site = Site(frozenset(names), matchers=self._matchers)
         if names:
             recent = partial(ask, match=promql.any_of(names, self._matchers), back_s=longest_s)
@@ -440,8 +441,11 @@ def _errors_of(answers: Iterable[tuple[dcgm.Field, list[Row]]]) -> Errors:
 
 
 def _code(row: Row) -> float:
+    """The code of a series, or the one that it counts; NaN without a count."""
     try:
-        return float(row.metric.code)
+        return (
+            float(row.metric.code) if not row.metric.xid else float(row.metric.xid) if float(row.value[1]) else math.nan
+        )
     except ValueError:
         return math.nan
 

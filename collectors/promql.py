@@ -149,6 +149,12 @@ def codes_query(site: Site, name: str) -> str:
     return f'count_values by ({labels}) ("code", {name}{{{",".join(site.matchers)}}})'
 
 
+def counts_query(site: Site, name: str) -> str:
+    """The newest count of each code by entity, with its label `xid`."""
+    labels = ", ".join((*site.uuid_labels, "GPU_I_ID", "xid"))
+    return f"max by ({labels}) ({name}{{{','.join((*site.matchers, matcher('xid', '!=', '')))}}})"
+
+
 def owner_query(site: Site, name: str, style: Style) -> str:
     """Latest value by entity and container, of the series of one style. It looks 90 s back, so a deleted pod disappears
     soon.
@@ -225,6 +231,7 @@ class Labels(msgspec.Struct, gc=False):
     exported_container: str = ""
     container_name: str = ""
     code: str = ""  # of `codes_query`
+    xid: str = ""  # of `counts_query`
 
 
 class Row(msgspec.Struct, gc=False):

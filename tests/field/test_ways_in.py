@@ -56,6 +56,36 @@ def test_of_two_codes_of_a_gpu_the_graver_counts(codes: tuple[int, int], stored_
 
 
 @pytest.mark.parametrize("stored_s", [0.0, 15.0])
+@pytest.mark.parametrize(
+    ("shown", "closes", "code"),
+    [
+        pytest.param(
+            {"DEV_XID_ERRORS": 45, "EXP_XID_ERRORS_COUNT 79": 1, "EXP_XID_ERRORS_COUNT 45": 8}, True, 79, id="window"
+        ),
+        pytest.param({"DEV_XID_ERRORS": 154, "EXP_XID_ERRORS_TOTAL 79": 1}, True, 79, id="since its start"),
+        pytest.param({"EXP_XID_ERRORS_TOTAL 79": 2}, True, 79, id="no last code is exported"),
+        pytest.param({"DEV_XID_ERRORS": 31, "EXP_XID_ERRORS_COUNT 79": 0}, False, 31, id="it is older than the window"),
+        pytest.param({"EXP_XID_ERRORS_COUNT": 0}, False, -1, id="no code in the window: nothing is known"),
+        pytest.param(
+            {"EXP_XID_ERRORS_TOTAL 31": 7, "EXP_XID_ERRORS_COUNT x": 7}, False, 31, id="codes of applications"
+        ),
+    ],
+)
+def test_counters_of_errors_tell_what_the_last_code_hides(
+    shown: dict[str, int], code: int, stored_s: float, *, closes: bool
+) -> None:
+    """One series for each code, with the label `xid` (dcgm-exporter, internal/pkg/collector/xid_collector.go)."""
+    spec = yaml.safe_load((FOLDER / "14b-xid-prometheus" / "gpus.yaml").read_text("utf-8"))
+    spec["changes"] = []
+    values = spec["gpus"][0]["values"]
+    spec["gpus"][0]["values"] = {name: each for name, each in values.items() if name != "DEV_XID_ERRORS"} | shown
+    objects = objects_of(FOLDER / "14b-xid-prometheus" / "objects.yaml")
+    played = play_objects(objects, spec, ticks=3, effects=True, stored_s=stored_s)
+    assert any(isinstance(each.operation, CordonOperation) for _, each in played.sent) == closes
+    assert int(played.snapshot.gpus.xid[0]) == code
+
+
+@pytest.mark.parametrize("stored_s", [0.0, 15.0])
 def test_a_code_that_needs_a_look_is_named(stored_s: float) -> None:
     """154 says that another recovery is needed now, not which one: the gap names the code."""
     played = play("14-xid-154", "objects.yaml", "code154.yaml", ticks=4, stored_s=stored_s)

@@ -111,7 +111,10 @@ def _pod(short: Json) -> Json:
 
 
 def exposition(spec: Json, node: str, at_s: float) -> str:
-    """What the exporter of a node shows at a time; [low, high] is a random value between both."""
+    """What the exporter of a node shows at a time; [low, high] is a random value between both.
+
+    `EXP_NAME 79` is a counter of the exporter for one XID.
+    """
     lines, rng = [], random.Random(int(at_s))
     for group in (each for each in spec["gpus"] if each["node"] == node):
         for index in range(group.get("first", 0), group.get("first", 0) + group.get("count", 1)):
@@ -128,7 +131,9 @@ def exposition(spec: Json, node: str, at_s: float) -> str:
             text = ",".join(f'{key}="{value}"' for key, value in labels.items())
             for name, value in {} if now["drop"] else now["values"].items():
                 shown = rng.uniform(*value) if isinstance(value, list) else value
-                lines.append(f"DCGM_FI_{name}{{{text}}} {shown}")
+                field, _, xid = name.partition(" ")
+                code = f',xid="{xid}"' if xid else ""
+                lines.append(f"DCGM_{'' if field.startswith('EXP_') else 'FI_'}{field}{{{text}{code}}} {shown}")
     return "\n".join(lines) + "\n"
 
 

@@ -152,6 +152,12 @@ FIELDS: dict[int, Field] = {field.id: field for field in _TABLE}
 BY_NAME: dict[str, Field] = {name: field for field in _TABLE for name in field.names}
 """The same fields by each of their names."""
 
+XID_COUNTS = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL")
+"""Counters of dcgm-exporter with one series for each code (label `xid`): those of the last 5 min by default, and from
+4.8.3 on those since its start. Both are off by default. A count above 0 tells a code that field 230 no longer shows; 0
+says nothing of the codes before.
+"""
+
 ACTIVITY: tuple[tuple[int, Quality], ...] = (
     (1002, Quality.SM_ACTIVE),
     (1001, Quality.GR_ENGINE),

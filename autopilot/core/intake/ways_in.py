@@ -61,9 +61,9 @@ _QUOTA = Use("give queues their guarantees", ("reclaim_borrowed", "preempt"))
 _PRICE = Use("weigh a stop by its lost progress", ("preempt", "reclaim_borrowed", "defragment", "make_room"))
 
 
-def _exported(*numbers: int, nvml: tuple[str, ...]) -> dict[Way, tuple[str, ...]]:
-    """The cells of DCGM fields: an exporter writes them under the same names for every reader."""
-    names = tuple(dcgm.FIELDS[number].names[0] for number in numbers)
+def _exported(*numbers: int, nvml: tuple[str, ...], counts: tuple[str, ...] = ()) -> dict[Way, tuple[str, ...]]:
+    """The cells of DCGM fields: an exporter writes them under the same names for every reader. `counts`: its own."""
+    names = (*(dcgm.FIELDS[number].names[0] for number in numbers), *counts)
     return {Way.SCRAPE: names, Way.PROMETHEUS: names, Way.NVML: nvml}
 
 
@@ -97,7 +97,8 @@ SIGNALS = (
            _exported(1011, 1012, nvml=(_GPM + "NVLINK_TOTAL_RX_PER_SEC", _GPM + "NVLINK_TOTAL_TX_PER_SEC"))),
     Signal("pcie_bytes_s", "traffic of PCIe",
            _exported(1009, 1010, nvml=(_GPM + "PCIE_TX_PER_SEC", _GPM + "PCIE_RX_PER_SEC"))),
-    Signal("xid_code", "errors of GPUs (XIDs)", _exported(230, nvml=("nvmlEventTypeXidCriticalError",)), (_BROKEN,)),
+    Signal("xid_code", "errors of GPUs (XIDs)",
+           _exported(230, nvml=("nvmlEventTypeXidCriticalError",), counts=dcgm.XID_COUNTS), (_BROKEN,)),
     Signal("row_remap", "row remapping that failed or is pending",
            _exported(395, 396, nvml=("nvmlDeviceGetRemappedRows",)), (_BROKEN,)),
     Signal("ecc_errors", "counters of ECC errors; those that matter are XIDs too (48, 94, 95)"),
