@@ -16,7 +16,6 @@ import numpy as np
 
 from autopilot.contract.notes import shown
 from autopilot.core.hardware import dcgm
-from autopilot.core.hardware.xid_facts import REMAP_FAILED, REMAP_NONE, REMAP_PENDING, REMAP_UNKNOWN, UNKNOWN_XID
 from autopilot.core.intake.silent import nearest, seen
 from autopilot.core.model.records import Batch, Errors, Gap
 from autopilot.core.model.snapshot import F64
@@ -26,6 +25,7 @@ from collectors.attribution import Attribution, Sightings
 from collectors.energy import EnergyCounters
 from collectors.entities import PROFILED, Entities, dead_counters, gaps_of
 from collectors.exporter import check_url, get_limited, http_session, reason_of
+from collectors.promerrors import errors_of, uuid_of
 from collectors.promjoin import PodJoin
 from collectors.promql import Answered, AnswerError, Row, Selection, Site
 from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
@@ -155,7 +155,7 @@ class PrometheusCollector:
             queries = (promql.last_query, promql.time_query)
             found = self._run(pool, now_s, [(_ENERGY, query(site, _ENERGY, name, Selection())) for query in queries])
             if len(found) == len(queries):
-                values, times = ({_uuid(row): float(row.value[1]) for row in rows} for _, rows in found)
+                values, times = ({uuid_of(row): float(row.value[1]) for row in rows} for _, rows in found)
                 energy_mj, _ = dcgm.clean(_ENERGY, np.array(list(values.values()), float))
                 at_s = [times.get(uuid, np.nan) for uuid in values]
                 self._energy.take(zip(values, at_s, energy_mj.tolist(), strict=True))
@@ -165,7 +165,7 @@ class PrometheusCollector:
             for name in site.names_of(given)
         ]
         asked += [(_XID, promql.counts_query(site, name)) for name in dcgm.XID_COUNTS if name in site.names]
-        self._errors = _errors_of(self._run(pool, now_s, asked)) if asked else None
+        self._errors = errors_of(self._run(pool, now_s, asked)) if asked else None
 
     def _look(self, site: Site, now_s: float) -> None:
         """Ask for the nodes of GPUs and the pods on them, if due. A failure is a gap and keeps the last answer."""
@@ -345,7 +345,7 @@ class PrometheusCollector:
         self._cut = False
         answers = self._run(pool, now_s, asked)
         current = {
-            dcgm.entity_id(_uuid(row), row.metric.GPU_I_ID): row.metric.GPU_I_PROFILE
+            dcgm.entity_id(uuid_of(row), row.metric.GPU_I_ID): row.metric.GPU_I_PROFILE
             for _, rows in answers
             for row in rows
         }
@@ -419,36 +419,3 @@ class PrometheusCollector:
 
     def _gap(self, object_id: str, signal: str, reason: str) -> None:
         self._gaps[object_id, signal, reason] = Gap(self.name, object_id, signal, reason)
-
-
-def _errors_of(answers: Iterable[tuple[dcgm.Field, list[Row]]]) -> Errors:
-    """One row for each code of a GPU or an instance now."""
-    entities: list[str] = []
-    found: list[tuple[int, int]] = []
-    for given, rows in answers:
-        codes, faults = dcgm.clean(given, np.array([_code(row) for row in rows]))
-        for row, code, fault in zip(rows, codes.tolist(), faults.tolist(), strict=True):
-            if fault == dcgm.Fault.OK and _uuid(row):
-                entities.append(dcgm.entity_id(_uuid(row), row.metric.GPU_I_ID))
-                bad = REMAP_FAILED if given is _FAILED else REMAP_PENDING
-                found.append(
-                    (int(code), REMAP_UNKNOWN) if given is _XID else (UNKNOWN_XID, bad if code else REMAP_NONE)
-                )
-    names = np.empty(len(entities), object)
-    names[:] = entities
-    table = np.array(found, np.int32).reshape(-1, 2)
-    return Errors(names, table[:, 0].copy(), table[:, 1].astype(np.int8))
-
-
-def _code(row: Row) -> float:
-    """The code of a series, or the one that it counts; NaN without a count."""
-    try:
-        return (
-            float(row.metric.code) if not row.metric.xid else float(row.metric.xid) if float(row.value[1]) else math.nan
-        )
-    except ValueError:
-        return math.nan
-
-
-def _uuid(row: Row) -> str:
-    return row.metric.UUID or row.metric.uuid

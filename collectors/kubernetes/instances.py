@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_facts import GpuModel
@@ -100,3 +101,17 @@ def _named(profiles: Counter[str]) -> str:
     """`2 x 3g.40gb`, for a message."""
     found = [f"{count} x {name or 'without a profile'}" for name, count in sorted(profiles.items()) if count]
     return ", ".join(found) or "none"
+
+
+@lru_cache(maxsize=4096)
+def on_demand(model_name: str, parts: tuple[Part, ...], places: tuple[tuple[str, int], ...] | None) -> int:
+    """Places of instances that could be made beside those that exist, as GpuTable has them."""
+    model = find_gpu_model(model_name)
+    if places is None:
+        return -1
+    held = [(part.profile, part.start) for part in parts]
+    if model is None or not mig.is_legal(model, held):
+        return 0
+    options = [(model.profiles[each.profile_index].name, each.start) for each in mig.placement_masks(model)]
+    may = (option in places and mig.is_legal(model, [*held, option]) for option in options)
+    return sum(1 << number for number, made in enumerate(may) if made)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
 
 from autopilot.contract.node_conditions import BAD
 from autopilot.contract.notes import shown
-from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_facts import MODELS
-from autopilot.core.hardware.mig_profiles import find_gpu_model
 from autopilot.core.model.records import Gap, Inventory
 from autopilot.core.model.snapshot import GPU_MILLI, GpuTable, InstanceTable, Names, NodeTable, Recut, empty, make
 from collectors.kubernetes import devices, instances, kinds, nodes
 from collectors.kubernetes.asks import GPU, Ask
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, NodeIndex, restricting
-from collectors.kubernetes.devices import Gpu, Part
+from collectors.kubernetes.devices import Gpu
 from collectors.kubernetes.gangs import PodFacts
 from collectors.kubernetes.hints import Hints
 from collectors.kubernetes.nodes import NodeFacts
@@ -362,7 +359,7 @@ class Nodes:
             xid=[-1] * len(rows),
             recut=[slots.facts.recut if gpu.mig else Recut.SETTLED for _, slots, gpu in rows],
             on_demand=[
-                _on_demand(slots.facts.model, gpu.parts, gpu.on_demand) if slots.facts.by_claims else -1
+                instances.on_demand(slots.facts.model, gpu.parts, gpu.on_demand) if slots.facts.by_claims else -1
                 for _, slots, gpu in rows
             ],
         )
@@ -438,17 +435,3 @@ def _codes(values: Iterable[str]) -> list[int]:
     """Values as codes, in the order of their first appearance."""
     code: dict[str, int] = {}
     return [code.setdefault(value, len(code)) for value in values]
-
-
-@lru_cache(maxsize=4096)
-def _on_demand(model_name: str, parts: tuple[Part, ...], places: tuple[tuple[str, int], ...] | None) -> int:
-    """Places of instances that could be made beside those that exist, as GpuTable has them."""
-    model = find_gpu_model(model_name)
-    if places is None:
-        return -1
-    held = [(part.profile, part.start) for part in parts]
-    if model is None or not mig.is_legal(model, held):
-        return 0
-    options = [(model.profiles[each.profile_index].name, each.start) for each in mig.placement_masks(model)]
-    may = (option in places and mig.is_legal(model, [*held, option]) for option in options)
-    return sum(1 << number for number, made in enumerate(may) if made)
