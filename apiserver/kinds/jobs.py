@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apiserver.errors import FieldError, invalid_value, required
+from apiserver.errors import FieldError, invalid_value, required, unsupported
 from apiserver.kinds.internal import compact, internal, internal_template
 from apiserver.kinds.pods import template_errors
 from apiserver.kinds.workload_defaults import JOB_NAME, JOB_UID
@@ -16,6 +16,8 @@ NOT_NEGATIVE = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
     "backoffLimitPerIndex", "maxFailedIndexes",
 )  # fmt: skip
+MODES, RESTARTS = ("NonIndexed", "Indexed"), ("OnFailure", "Never")
+WIDEST_INDEXED = 100_000
 DIRECTIVES = ("nodeSelector", "affinity", "tolerations", "schedulingGates")  # of a suspended Job's template
 WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
@@ -52,17 +54,54 @@ def _spec_errors(spec: Obj) -> list[FieldError]:
         for name in NOT_NEGATIVE
         if (spec.get(name) or 0) < 0
     ]
-    if spec.get("completionMode") == "Indexed" and spec.get("completions") is None:
-        errors.append(required("spec.completions", "when completion mode is Indexed"))
+    errors += _mode_errors(spec)
     template = spec["template"]
     labels = template.get("metadata", {}).get("labels") or {}
     if spec.get("selector") and not matches_labels(spec["selector"], labels):
         why = "`selector` does not match template `labels`"
         errors.append(invalid_value("spec.template.metadata.labels", labels, why))
-    errors += template_errors(template)
-    if template["spec"].get("restartPolicy") not in {"OnFailure", "Never"}:
-        errors.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    replaces, by_failure = spec.get("podReplacementPolicy"), bool(spec.get("podFailurePolicy"))
+    allowed = ("Failed",) if by_failure else ("Failed", "TerminatingOrFailed")
+    if replaces is not None and replaces not in allowed:
+        errors.append(unsupported("spec.podReplacementPolicy", replaces, allowed))
+    return errors + template_errors(template) + _restart_errors(template["spec"].get("restartPolicy"), by_failure)
+
+
+def _mode_errors(spec: Obj) -> list[FieldError]:
+    """What an indexed Job must say, and what only an indexed one may say."""
+    mode, failing = spec.get("completionMode") or MODES[0], spec.get("maxFailedIndexes")
+    errors = []
+    if failing is not None and spec.get("backoffLimitPerIndex") is None:
+        errors.append(required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    if mode not in MODES:
+        errors.append(unsupported("spec.completionMode", mode, MODES))
+    if mode == "Indexed":
+        completions, wide = spec.get("completions"), spec.get("parallelism") or 0
+        if completions is None:
+            errors.append(required("spec.completions", "when completion mode is Indexed"))
+        if wide > WIDEST_INDEXED:
+            why = f"must be less than or equal to {WIDEST_INDEXED} when completion mode is Indexed"
+            errors.append(invalid_value("spec.parallelism", wide, why))
+        if completions is not None and failing is not None and failing > completions:
+            errors.append(invalid_value("spec.maxFailedIndexes", failing, "must be less than or equal to completions"))
+    elif mode == "NonIndexed":
+        errors += [
+            invalid_value(f"spec.{name}", spec[name], "requires indexed completion mode")
+            for name in ("backoffLimitPerIndex", "maxFailedIndexes")
+            if spec.get(name) is not None
+        ]
     return errors
+
+
+def _restart_errors(policy: str | None, by_failure: bool) -> list[FieldError]:
+    path = "spec.template.spec.restartPolicy"
+    if policy in {None, "", "Always"}:
+        return [required(path, 'valid values: "OnFailure", "Never"')]
+    if policy not in RESTARTS:
+        return [unsupported(path, policy, RESTARTS)]
+    if by_failure and policy != "Never":
+        return [invalid_value(path, policy, 'only "Never" is supported when podFailurePolicy is specified')]
+    return []
 
 
 def job_update_errors(job: Obj, old: Obj) -> list[FieldError]:

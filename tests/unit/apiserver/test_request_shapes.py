@@ -131,6 +131,14 @@ def test_the_status_of_a_custom_resource_keeps_its_metadata(server: Server) -> N
     assert ask(server, "PATCH", f"{WIDGETS}/w/status", kind="merge", body=stale).status == 409
 
 
+INDEXED: Obj = {"completionMode": "Indexed", "completions": 2}
+
+
+def job_of(**spec: Any) -> Obj:
+    """A suspended Job of pods that do not start again."""
+    return {"metadata": {"name": "k"}, "spec": {"suspend": True, "template": {"spec": NEVER}, **spec}}
+
+
 REFUSED: list[tuple[str, str, str, str, Any, int, str]] = [
     ("GET", PODS, "limit=x", "json", None, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
     ("GET", PODS, "limit=9223372036854775808", "json", None, 400, "value out of range"),
@@ -173,6 +181,13 @@ REFUSED: list[tuple[str, str, str, str, Any, int, str]] = [
     ("PATCH", f"{JOBS}/j", "", "merge", {"spec": {"backoffLimit": -2}}, 422, "spec.backoffLimit: Invalid value: -2"),
     ("PATCH", f"{JOBS}/j", "", "merge", {"spec": {"parallelism": 2**31}}, 422, "spec.parallelism of type int32"),
     ("PATCH", f"{JOBS}/j", "", "merge", {"spec": {"suspend": "no"}}, 422, "JobSpec.spec.suspend of type bool"),
+    ("POST", JOBS, "", "json", job_of(completionMode="Odd"), 422, 'supported values: "NonIndexed", "Indexed"'),
+    ("POST", JOBS, "", "json", job_of(completionMode="Indexed", parallelism=2), 422, "when completion mode is Indexed"),
+    ("POST", JOBS, "", "json", job_of(**INDEXED, parallelism=100_001), 422, "must be less than or equal to 100000"),
+    ("POST", JOBS, "", "json", job_of(backoffLimitPerIndex=1), 422, "requires indexed completion mode"),
+    ("POST", JOBS, "", "json", job_of(**INDEXED, maxFailedIndexes=1), 422, "when maxFailedIndexes is specified"),
+    ("POST", JOBS, "", "json", job_of(podReplacementPolicy="No"), 422, '"Failed", "TerminatingOrFailed"'),
+    ("POST", JOBS, "", "json", job_of(template={"spec": {"restartPolicy": "No"}}), 422, '"OnFailure", "Never"'),
     ("DELETE", f"{JOBS}/j", "", "json", {"kind": "Pod", "apiVersion": "v1"}, 400, 'no kind "Pod" is registered'),
     ("DELETE", f"{JOBS}/j", "", "json", "{", 400, "unexpected end of JSON input"),
     ("DELETE", f"{JOBS}/j", "", "json", {"propagationPolicy": "Never"}, 422, 'Unsupported value: "Never"'),
