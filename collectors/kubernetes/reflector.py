@@ -396,7 +396,7 @@ class Reflector:
 
 def _shrunk(found: Object) -> Object:
     """An object with what is read of it; what is known of it where that cannot be read."""
-    if not isinstance(found, Unread) and not (found.metadata.name and found.metadata.uid):
+    if not (found.metadata.name and found.metadata.uid) and not isinstance(found, Unread):
         return unread_as(found, ValueError("it has no name, or no uid"))
     try:
         found.shrink()
