@@ -92,7 +92,7 @@ def plan(
             id_ = str(found.spec.get("id", ""))
             before = shown(id_)
             state = state_without(id_, before, latest)
-            writes += _end(found, with_failure(state, failed(before.id) if before is not None else None), now_s)
+            writes += _end(found, with_failure(state, failed(before.id if before is not None else id_)), now_s)
     for name in ranked[:most]:
         if name not in there:
             each = proposals[name]
