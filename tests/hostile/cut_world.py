@@ -245,7 +245,9 @@ class CutCluster(Cluster):
         samples = np.broadcast_to(np.array([[2], [60]], np.int32), (len(WINDOWS_S), GPUS)).copy()
         uuids = np.array([f"GPU-{gpu}" for gpu in range(GPUS)], object)
         quality = np.full(GPUS, Quality.SM_ACTIVE, np.int8)
-        return Telemetry(SIGNALS, WINDOWS_S, uuids, mean, mean * 1.02, samples, np.zeros(GPUS, np.float32), quality)
+        most, memory = mean * 1.02, SIGNALS.index("fb_used_mib")
+        most[memory] = mean[memory]  # the memory in use of work that rests does not change
+        return Telemetry(SIGNALS, WINDOWS_S, uuids, mean, most, samples, np.zeros(GPUS, np.float32), quality)
 
 
 @lru_cache(maxsize=256)
