@@ -51,6 +51,7 @@ class Naming:
         self.by_pod: Callable[[], Mapping[str, str]] = dict  # NAMESPACE/POD -> one of them, beside their owners
         self._services, self._there = dict(services), frozenset[str]()
         self._owners: dict[str, set[str]] = {}  # NAMESPACE/OWNER -> the services of its pods
+        self._nameless = set[str]()  # services with pods whose names tell no owner
         self._spaces: dict[str, set[str]] = {}  # by the name that sources use: the namespaces that have it
 
     def learn(self, keys: Iterable[Key]) -> None:
@@ -59,6 +60,7 @@ class Naming:
         for pod, service in self.by_pod().items():
             space, _, name = pod.partition("/")
             self._owners[f"{space}/{owner_of(name)}"].add(service)
+        self._nameless = {each for owner, found in self._owners.items() if owner.endswith("/") for each in found}
         for key in keys:
             self._spaces[key.given] |= {key.space} - {""}
 
@@ -83,14 +85,14 @@ class Naming:
     def _of_owner(self, key: Key) -> str:
         """The service of the owner of some pods; "" for none, and for pods of several services."""
         owner = f"{key.space}/{key.owner}"
-        services, without_hash = self._of(owner), owner.rpartition("-")[0]
+        services, without_hash = self._of(owner) if key.owner else set(), owner.rpartition("-")[0]
         if not services:
             return without_hash if without_hash in self._there else ""
         return min(services) if len(services) == 1 else ""
 
     def mixed(self) -> str:
         """Services whose pods cannot be told apart by their names; "" for none."""
-        mixed = {each for owner in self._owners if len(found := self._of(owner)) > 1 for each in found}
+        mixed = {each for owner in self._owners if len(found := self._of(owner)) > 1 for each in found} | self._nameless
         return f"names of pods do not tell apart {_some(sorted(mixed))}: their series do not count" if mixed else ""
 
     def unjoined(self, measured: Collection[str]) -> str:

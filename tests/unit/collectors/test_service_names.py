@@ -53,6 +53,12 @@ def test_pods_whose_names_do_not_tell_them_apart_are_not_measured() -> None:
     assert "do not tell apart" in named(alone, "prod/s-0-bcdfg-x2x4z", "prod/s", "prod/s-0")[1]
 
 
+def test_a_pod_whose_name_tells_no_owner_counts_for_no_group() -> None:
+    """A plain pod beside it could be meant as well."""
+    name, gap = named({"prod/leader": "prod/llm"}, "prod/server", "prod/llm")
+    assert (name, gap) == ("llama", "names of pods do not tell apart prod/llm: their series do not count")
+
+
 PARTS = st.sampled_from(["a", "b", "0", "1", "bcdfg", "decode", "ldr", "x2x4z", "12345"])
 PODS = st.lists(PARTS, min_size=1, max_size=5).map(lambda parts: "n/" + "-".join(parts))
 

@@ -260,3 +260,22 @@ def test_a_budget_still_keeps_the_pods_of_a_group() -> None:
     }
     work = Seen(*NODES, budget, *group(0, slo_class="interactive", preemptible="true")).tables()[1]
     assert not row(work, "team/llm-0")["preemptible"]
+
+
+def test_an_autoscaler_of_a_set_states_its_need_and_nothing_else() -> None:
+    """Its load is known, so that room is made for groups that it asks for. The autopilot sets no number."""
+    target = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "llm"}
+    now = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 90}}}
+    wants = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
+    }
+    hpa = {
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": meta("llm", "team"),
+        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 8, "metrics": [wants]},
+        "status": {"currentReplicas": 2, "desiredReplicas": 3, "currentMetrics": [now]},
+    }
+    llm = services(hpa, *group(0, scale="true"), *group(1, scale="true"))[0]["team/llm"]
+    assert (llm["needed_replicas"], llm["load_ratio"]) == (3, pytest.approx(1.5))
+    assert (llm["min_replicas"], llm["max_replicas"]) == (2, 2)
