@@ -43,7 +43,7 @@ def stale(latest: Published, known: LastKnown) -> Iterator[Document]:
     limit_s = max(latest.policy.freshness.telemetry_s / known.speed, late_s)
     for each in latest.collectors:
         age_s = ages.collectors_s.get(each.name)
-        old = age_s is not None and age_s > limit_s
+        old = age_s is not None and age_s - (ages.tick_s or 0.0) > limit_s  # at that tick: a late one is said above
         if why := each.problem or (f"it has delivered nothing newer for {limit_s:.0f} s" if old else ""):
             yield _row(f"data of {each.name}", age_s, why)
     for gap in latest.observation.gaps:

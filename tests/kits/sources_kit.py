@@ -69,6 +69,7 @@ class StoppingService:
         self.now_s, self.monotonic_s = NOW_S, 50.0
         self.standing = False  # the cluster's process stands still, and its clock with it
         self.forecasts = True
+        self.sampled_s: float | None = None  # the time of the newest sample; None: always now
         self.sources = {name: Source(name, self._show) for name in SOURCES}
         self.publisher = Publisher(LastKnown(1.0, PERIOD_S, lambda: self.monotonic_s))
         self.desk: Desk = replace(desk_over(folder), publisher=self.publisher)
@@ -95,7 +96,8 @@ class StoppingService:
     def _show(self) -> ClusterSnapshot:
         unmeasured = {name: [np.nan] for name in ("p99_s", "violation_ratio", "recent_violation_ratio", "queue_depth")}
         snap = serving(replace(a_world(), now_s=self.now_s), **unmeasured).snapshot
-        return replace(snap, telemetry=replace(snap.telemetry, age_s=np.zeros_like(snap.telemetry.age_s)))
+        age_s = 0.0 if self.sampled_s is None else self.now_s - self.sampled_s
+        return replace(snap, telemetry=replace(snap.telemetry, age_s=np.full_like(snap.telemetry.age_s, age_s)))
 
     def update(self, *_: Any) -> None:
         """Learn nothing."""

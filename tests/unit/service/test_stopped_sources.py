@@ -14,6 +14,7 @@ from autopilot.operate.client import Api, show_recommendations, show_status
 from autopilot.service.known import LEAST_LATE_S, LastKnown
 from autopilot.service.listeners import Listener
 from autopilot.service.settings import Role
+from tests.kits.core_world import AUTO
 from tests.kits.http_kit import TOKENS, client
 from tests.kits.sources_kit import PERIOD_S, SOURCES, StoppingService
 
@@ -186,10 +187,21 @@ def test_a_tick_is_stale_after_two_periods(tmp_path: Path) -> None:
     assert (found := read(running)["summary"])["age_s"] == found["late_s"] == 2 * PERIOD_S
     assert found["stale"] == []
     running.pass_s(0.1)
-    assert read(running)["summary"]["stale"][0]["what"] == "the last tick"
+    assert [each["what"] for each in read(running)["summary"]["stale"]] == ["the last tick"]
     assert client(running.desk).get("/readyz").status_code == 200
-    running.pass_s(60.0)
-    assert client(running.desk).get("/readyz").json()["status"] == "no tick for 70 s"
+    running.pass_s(200.0)
+    assert client(running.desk).get("/readyz").json()["status"] == "no tick for 210 s"
+    assert len(read(running)["summary"]["stale"]) == 1, "data is as old as the tick"
+
+
+def test_a_source_that_answers_with_old_data_alone_is_stale_once_no_action_relies_on_it(tmp_path: Path) -> None:
+    """It names no problem; its newest sample is older than `freshness.telemetry_s`."""
+    running = StoppingService(tmp_path)
+    running.sampled_s = running.now_s
+    for passed_s, said in ((AUTO.freshness.telemetry_s, []), (1.0, ["data of telemetry"])):
+        running.pass_s(passed_s)
+        running.tick()
+        assert [each["what"] for each in read(running)["summary"]["stale"]] == said
 
 
 def test_ages_are_seconds_of_the_process_at_any_speed_of_the_cluster() -> None:
