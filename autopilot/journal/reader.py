@@ -156,6 +156,12 @@ class JournalReader:
             )
             return tuple((row[0], row[1]) for row in rows.fetchall())
 
+    def workloads(self) -> tuple[str, ...]:
+        """The workloads that proposals were about."""
+        with self._guard():
+            rows = self._db.execute("SELECT DISTINCT workload FROM proposals").fetchall()
+        return tuple(row[0] for row in rows)
+
     def find_tick(self, tick: int) -> int | None:
         """Position of a tick (in the last run that has it); None when it is missing."""
         with self._guard():

@@ -15,6 +15,7 @@ from pathlib import Path
 from autopilot.app.commands.ask_commands import check_place
 from autopilot.app.commands.json_out import STDOUT, write_lines
 from autopilot.app.commands.run_commands import out, print_rows
+from autopilot.app.decisions.answers import full_name
 from autopilot.app.decisions.decision_rows import (
     Fresh,
     Row,
@@ -89,7 +90,7 @@ def run_decisions(path: Path, asked: Asked) -> None:
         when, last_s = clock_of(reader)
         wanted = Wanted(
             action=asked.action,
-            workload=asked.workload,
+            workload=None if asked.workload is None else full_name(reader, asked.workload),
             tenant=asked.tenant,
             answer=asked.answer,
             since_s=_moment(asked.since, "--since", when, last_s, float("-inf")),

@@ -16,7 +16,7 @@ from autopilot.app.when import When
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.fragmentation.measure import fragmentation_of
 from autopilot.core.intake.signals import sees_the_cluster
-from autopilot.core.model.errors import InputError
+from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Loss, Proposal
 from autopilot.core.model.units import EPOCH_FROM_S, format_clock, format_duration
@@ -32,6 +32,8 @@ from autopilot.explain.use import workload_use
 from autopilot.journal import DecisionRecord, JournalReader, TickRecord
 from autopilot.replay.again import first_difference, remembered
 
+MOST_NAMED = 20
+"""Workloads that a message lists."""
 EMPTY = "the journal holds no decisions yet"
 
 SETTLED_S = 7200.0
@@ -58,7 +60,7 @@ def explain_from(path: Path, decision: str | None, workload: str | None, at_s: f
         if at_s is not None:
             _check_moment(reader, bounds[1], at_s)
         if workload is not None:
-            return _workload(reader, workload, at_s)
+            return _workload(reader, full_name(reader, workload), at_s)
         if decision is None:
             return _tick(reader, bounds[1] if at_s is None else _last_until(reader, at_s).tick)
         if decision.isdigit():
@@ -113,8 +115,9 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
     """The details of one proposal; the id of a workload is accepted too."""
     numbers = reader.find_proposal(proposal_id)
     if not numbers:
-        if reader.find_workload(proposal_id):
-            return _workload(reader, proposal_id, None)
+        named = full_name(reader, proposal_id)
+        if reader.find_workload(named):
+            return _workload(reader, named, None)
         raise InputError(
             f"{reader.path}: no proposal or workload {proposal_id!r} in this journal; give an id as shown "
             "by the page or `autopilot explain TICK`, a tick number, or --workload ID"
@@ -164,6 +167,25 @@ def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss
     return found
 
 
+def known_names(reader: JournalReader) -> set[str]:
+    """The workloads at the last tick, and those that a proposal was about."""
+    bounds = reader.tick_bounds()
+    number = reader.find_tick(bounds[1]) if bounds is not None else None
+    here = reader.at(number).observation.snapshot.workloads.id.tolist() if number is not None else []
+    return {*here, *reader.workloads()}
+
+
+def full_name(reader: JournalReader, given: str) -> str:
+    """The workload that is meant: a name alone stands for NAMESPACE/NAME. Raises `InputError` where several have it."""
+    names = known_names(reader)
+    found = sorted(name for name in names if name.endswith(f"/{given}"))
+    if given in names or not found:
+        return given
+    if len(found) > 1:
+        raise InputError(f"{given!r} is the name of several workloads; write one of {', '.join(found[:MOST_NAMED])}")
+    return found[0]
+
+
 # --- one workload -----------------------------------------------------------------------------------
 
 
@@ -182,7 +204,10 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
         raise InputError(f"{reader.path}: {EMPTY}")
     seen = _submitted_s(reader, workload, shown.number)
     if seen is None and not past.recent and not _was_there(reader, workload, shown):
-        raise InputError(f"{reader.path}: no workload {workload!r} at {format_clock(shown.now_s)}; try --at")
+        near = nearest(workload, known_names(reader))
+        raise InputError(
+            f"{reader.path}: no workload {workload!r} at {format_clock(shown.now_s)}; {near or 'try --at'}"
+        )
     submit_s = seen
     for record in reversed(past.recent):
         submit_s = _submitted_s(reader, workload, record.number) if submit_s is None else submit_s

@@ -24,11 +24,12 @@ from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.plan_state import CODES
-from autopilot.explain.notes import note_words
+from autopilot.explain.notes import gap_lines, note_words
 from autopilot.explain.proposals import by_node, code_words, how_words, proposal_words, victim_words
 from autopilot.explain.story.freeing import freed_by
 from autopilot.explain.story.holding import held_by
 from autopilot.explain.story.levels import has_tree, quota_lines
+from autopilot.explain.story.never import NEVER_FREED, never_lines
 from autopilot.explain.story.recutting import recut_lines
 from autopilot.explain.story.waiting import QUOTA_CODES, Waiting, gangs, soon
 
@@ -83,6 +84,7 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
         for note in decision.notes
         if note.about == About.WORKLOAD and note.subject == workload
     ]
+    lines += [f"  {line}" for line in gap_lines([gap for gap in observation.gaps if gap.object_id == workload])]
     ctx = watch.ctx if watch is not None else None
     if ctx is not None:
         lines += [f"  {line}" for line in _under_way(ctx, workload)]
@@ -207,8 +209,8 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     found = np.flatnonzero(ctx.pending == row)
     if not len(found):
         return []  # an effect is under way: told above
-    at = int(found[0])
-    lines = [_position(ctx, at), *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision)]
+    at, never = int(found[0]), never_lines(ctx, row)
+    lines = [*never, _position(ctx, at), *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision)]
     if ctx.plan.taken[at]:
         return lines
     least = ctx.pending_table.least_gpus[at]
@@ -230,7 +232,7 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
         *lines,
         *held_by(gang),
         "what would free it:",
-        *(f"  {line}" for line in freed_by(gang, decision)),
+        *(f"  {line}" for line in ([NEVER_FREED] if never else freed_by(gang, decision))),
     ]
 
 

@@ -372,3 +372,15 @@ def test_work_that_a_complete_list_lacks_has_left(path: Path) -> None:
     starts = seen(0, 0.0, waits("a", 8))
     record(path, [(starts, None), (seen(1, 600.0, runs), None), (blind(2, 700.0, complete=True, lost=0), None)])
     assert "finished, or was withdrawn" in told(path, "a")
+
+
+def test_a_name_without_its_namespace_is_found_where_one_has_it(path: Path) -> None:
+    """Several are listed, and a name near a known one is named."""
+    work = (waits("red/w", 16), waits("blue/w", 16), waits("blue/train", 16), waits("alone", 16))
+    record(path, [(seen(0, 600.0, *work), None)])
+    assert "blue/train: pending, 16 GPUs" in told(path, "train")
+    assert "alone: pending, 16 GPUs" in told(path, "alone")
+    with pytest.raises(InputError, match="'w' is the name of several workloads; write one of blue/w, red/w"):
+        told(path, "w")
+    with pytest.raises(InputError, match=r"no workload 'blue/tarin' at 10 min; did you mean blue/train\?"):
+        told(path, "blue/tarin")
