@@ -35,6 +35,8 @@ def aged(body: bytes, known: LastKnown) -> bytes:
 
 def stale(latest: Published, known: LastKnown) -> Iterator[Document]:
     """What is not known as of now: since when and why, the worst first."""
+    if not latest.leads:
+        return  # its last tick is old by design; the leader knows the cluster
     ages, late_s = known.ages(), known.late_s(latest.took_s)
     if ages.tick_s is not None and ages.tick_s > late_s:
         yield _row("the last tick", ages.tick_s, "the next one has not ended; the log of the controller has the reason")

@@ -29,7 +29,7 @@ export const unseen = () => h("p", { class: "card empty", "data-key": "unseen" }
 export function stale() {
   const found = state.summary;
   if (state.lost) return `The connection to the service is lost. Shown is what was known ${age(tickAge())} ago. Trying again.`;
-  if (!found || found.tick === null) return "";
+  if (!found || found.tick === null || !found.leads) return "";
   const late = tickAge() > found.late_s ? [{ what: LATE, age_s: found.age_s, why: "the next one has not ended; the log of the controller has the reason" }] : [];
   const words = [...late, ...found.stale.filter((each) => each.what !== LATE)].map((each) => `${each.what}${each.age_s === null ? "" : `, ${age(grown(each.age_s))} ago`}: ${each.why}`);
   return words.length ? `Stale: ${words.join("; ")}.` : "";

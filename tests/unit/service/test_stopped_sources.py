@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,9 @@ def test_a_tick_is_stale_after_two_periods(tmp_path: Path) -> None:
     running.pass_s(200.0)
     assert client(running.desk).get("/readyz").json()["status"] == "no tick for 210 s"
     assert len(read(running)["summary"]["stale"]) == 1, "data is as old as the tick"
+    running.publisher.publish(replace(running.desk.latest(), leads=False))
+    assert read(running)["summary"]["stale"] == [], "the leader has newer ticks"
+    assert read(running)["summary"]["age_s"] == pytest.approx(210.1)
 
 
 def test_a_source_that_answers_with_old_data_alone_is_stale_once_no_action_relies_on_it(tmp_path: Path) -> None:
