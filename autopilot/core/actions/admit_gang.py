@@ -319,7 +319,7 @@ def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
     starting = [waiting(ctx, at) for at in positions]
     share(ctx, starting + (running(ctx) if resize_acts(ctx) else []))
     for gang in starting:
-        ctx.quota.book(gang.row, ctx.whatif.evict(gang.row), -1)
+        ctx.vacate(gang.at)
     for gang in sorted(starting, key=lambda each: each.fit is None):  # the others find their places free
         shape = ctx.shape(gang.row, gang.least_gpus)
         fit = gang.fit or place(ctx, gang.at, shape)

@@ -235,29 +235,31 @@ class Context:
             return row >= 0 and held.row == row
         return int(self.observation.snapshot.workloads.queue[row]) in self.below(held.queue)
 
-    def gives_way(self, held: Held | QuotaHold, row: int) -> bool:
-        """True for a waiting gang that is owed, where another queue holds room or quota above its guarantee."""
+    def gives_way(self, held: Held | QuotaHold, row: int, gpus: int = 0) -> bool:
+        """True for a waiting gang that is owed (`gpus`: at that width), where another queue holds this above its
+        guarantee.
+        """
         at = self._positions.get(row) if np.any(held.lent) else None
         if at is None:
             return False
         whose = held.queue if isinstance(held, Held) and held.queue >= 0 else self._queue_of(held.row)
-        return self.pending_table.queue[at] != whose and self.owed(at)
+        return self.pending_table.queue[at] != whose and self.owed(at, gpus)
 
-    def given_way(self, row: int) -> bool:
-        """True for a waiting gang that some hold of room gives way to."""
-        return any(self.gives_way(held, row) for held in self.plan.held)
+    def given_way(self, row: int, gpus: int = 0) -> bool:
+        """True for a waiting gang that some hold of room gives way to (`gpus`: at that width)."""
+        return any(self.gives_way(held, row, gpus) for held in self.plan.held)
 
     def _queue_of(self, row: int) -> int:
         return int(self.observation.snapshot.workloads.queue[row])
 
-    def owed(self, at: int) -> bool:
+    def owed(self, at: int, gpus: int = 0) -> bool:
         """True for a waiting gang that takes back by contract: the rule set sees it within the guarantee of its queue.
 
-        What only a forecast asks for is not owed.
+        Its width is the least, or `gpus`. What only a forecast asks for is not owed.
         """
         if self.ahead[at] or not self.lending.takes_back(self.pending_table.queue[at]):
             return False
-        return self.quota.inside(self.quota.claim(int(self.pending[at]), self.pending_table.least_gpus[at]))
+        return self.quota.inside(self.quota.claim(int(self.pending[at]), gpus or self.pending_table.least_gpus[at]))
 
     def below(self, queue: int) -> tuple[int, ...]:
         """A queue and all queues below it."""
@@ -285,13 +287,25 @@ class Context:
     def foresee(self, layout: Layout, end_s: float, row: int) -> None:
         """Note until when the gang of `row` uses these GPUs by prediction, and what reservations of others lose."""
         self.plan.foresee(layout, end_s)
+        self.use_held(layout, end_s, row)
+
+    def use_held(self, layout: Layout, end_s: float, row: int, sign: int = 1) -> None:
+        """Take what the gang of `row` uses until then off what holds for others can spare; with -1 give it back."""
         losing = [
             held
             for held in self.plan.held
             if held.start_s < end_s and not (held.queue >= 0 and self._is_for(held, row))
         ]
         if losing:
-            self.plan.use_spare(losing, layout.per_node(self.observation.snapshot), layout.instance)
+            self.plan.use_spare(losing, layout.per_node(self.observation.snapshot), layout.instance, sign)
+
+    def vacate(self, at: int) -> Layout:
+        """Take the waiting gang at `at` off the what-if, its quota and what holds lose by it; what it had."""
+        row = int(self.pending[at])
+        layout = self.whatif.evict(row)
+        self.quota.book(row, layout, -1)
+        self.use_held(layout, self.now_s + float(self.run_low_s[at]), row, -1)
+        return layout
 
     def shape(self, row: int, gpus: int) -> Shape:
         """The shape of a workload at a width in GPUs, shares or instances."""

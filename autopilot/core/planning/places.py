@@ -34,7 +34,8 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
             return Miss(Code.RESERVED, 0.0, float(shape.gpus))
         return found
     barred = barred_for(ctx, at) if shape.profile >= 0 else None
-    room = ctx.room(float(ctx.gap_end_s[at]), row, promises_only=displacing)
+    given = ctx.given_way(row, shape.gpus)
+    room = ctx.room(float(ctx.gap_end_s[at]), row, promises_only=displacing, giving_way=given)
     missing = short(ctx, shape, room)
     if missing is not None:
         return missing
@@ -66,7 +67,7 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
             return found
         return replace(found, terms=(*found.terms, _kept_term(found, kept)))
 
-    if spared is None and not displacing and ctx.given_way(row):
+    if spared is None and not displacing and given:
         spared = held_for_others(ctx, at)
     first = room if spared is None else np.minimum(ctx.whatif.node_free - spared, room)
     shown = ctx.shown_start(row)

@@ -195,12 +195,23 @@ class PlanState:
         """Note until when these GPUs are used by prediction."""
         self.gpu_free_at_s[layout.gpu] = end_s
 
-    def use_spare(self, holds: Sequence[Held], gpus_per_node: I32, instances: I32) -> None:
-        """Take GPUs and instances (rows) off what these reservations can spare. `gpus_per_node` [nodes]."""
+    def use_spare(self, holds: Sequence[Held], gpus_per_node: I32, instances: I32, sign: int = 1) -> None:
+        """Take GPUs and instances (rows) off what these reservations can spare; with -1 give them back.
+        `gpus_per_node` [nodes].
+        """
         for held in holds:
-            np.subtract(held.spare, gpus_per_node[held.nodes], out=held.spare)
+            np.subtract(held.spare, sign * gpus_per_node[held.nodes], out=held.spare)
             if len(held.instances):
-                held.left[0] -= np.isin(instances, held.instances).sum()
+                held.left[0] -= sign * np.isin(instances, held.instances).sum()
+
+    def spares(self) -> list[tuple[I32, I32]]:
+        """What the holds can spare now, for `restore_spares`."""
+        return [(held.spare.copy(), held.left.copy()) for held in self.held]
+
+    def restore_spares(self, spares: Sequence[tuple[I32, I32]]) -> None:
+        """Restore what `spares` returned."""
+        for held, (spare, left) in zip(self.held, spares, strict=True):
+            held.spare[:], held.left[:] = spare, left
 
     def leave(self, row: int, keeps: Layout | None = None) -> None:
         """Count on a running gang's leaving, but for what it keeps."""

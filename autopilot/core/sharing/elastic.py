@@ -70,7 +70,7 @@ def running(ctx: Context) -> list[Elastic]:
 
 def share(ctx: Context, gangs: Sequence[Elastic]) -> None:
     """Widen the gangs in turns as far as there is room; each gets its `spot` and `shape`."""
-    mark, ledger = ctx.whatif.checkpoint(), ctx.quota.ledger.saved()
+    mark, ledger, spares = ctx.whatif.checkpoint(), ctx.quota.ledger.saved(), ctx.plan.spares()
     turns = _turns(ctx, gangs)
     open_gpus = sum(gang.member_gpus for gang in gangs)
 
@@ -95,6 +95,7 @@ def share(ctx: Context, gangs: Sequence[Elastic]) -> None:
             open_gpus -= gang.member_gpus
     ctx.whatif.rollback(mark)
     ctx.quota.ledger.restore(ledger)
+    ctx.plan.restore_spares(spares)
 
 
 def _turns(ctx: Context, gangs: Sequence[Elastic]) -> QueueRotation:
@@ -137,16 +138,18 @@ def _widen(ctx: Context, gang: Elastic, members: int) -> bool:
 
 def _wider_start(ctx: Context, gang: Elastic, more: int) -> tuple[Fit, Shape] | None:
     row, whatif = gang.row, ctx.whatif
-    mark, ledger = whatif.checkpoint(), ctx.quota.ledger.saved()
-    ctx.quota.book(row, whatif.evict(row), -1)
+    mark, ledger, spares = whatif.checkpoint(), ctx.quota.ledger.saved(), ctx.plan.spares()
+    ctx.vacate(gang.at)
     shape = shape_of(ctx.observation.snapshot, row, gang.width_gpus + more)
     found = place(ctx, gang.at, shape) if ctx.may_start(gang.at, shape.gpus) is None else None
     if not isinstance(found, Fit):
         whatif.rollback(mark)
         ctx.quota.ledger.restore(ledger)
+        ctx.plan.restore_spares(spares)
         return None
     whatif.place(row, found.layout)
     ctx.quota.book(row, found.layout)
+    ctx.use_held(found.layout, ctx.now_s + float(ctx.run_low_s[gang.at]), row)
     return found, shape
 
 
@@ -160,6 +163,7 @@ def _growth(ctx: Context, gang: Elastic, more: int) -> tuple[Fit, Shape] | None:
         return None
     whatif.move(row, whatif.layout_of(row).joined(found.layout))
     ctx.quota.book(row, found.layout)
+    ctx.use_held(found.layout, np.inf, row)
     if gang.fit is None or gang.shape is None:
         return found, shape
     whole = Fit(

@@ -11,11 +11,13 @@ import pytest
 
 from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.operations import ResizeOperation
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import NoteCode, Observation
 from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, started, waits, why_waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.instructions import asked
 from tests.kits.story_kit import story
 from tests.kits.ticking_world import tenants
 
@@ -283,6 +285,50 @@ def test_what_is_owed_takes_other_room_first() -> None:
     snap = snapshot("2x8", work, queues=tenants(("web", 0, 2), ("batch", 0, 8)))
     step = told(serving(observe(snap, NOW_S, total_s={"b": 7200.0}), forecast(FOUR, NOW_S), queue=[1]))
     assert (kept(step), set(started(step)["b"])) == (2, {"node-1"})
+
+
+# --- beside elastic gangs -------------------------------------------------------------------------------
+
+
+def elastic(*work: Item, queues: QueueTable = TWO_QUEUES, **replica: Any) -> Step:
+    """Six GPUs are left by two replicas, and two more are expected; `work` runs or waits beside them."""
+    every = [holds(f"chat/{number}", 1, [number], **REPLICA | replica) for number in (0, 1)]
+    snap = snapshot("1x8", [*every, *work], queues=queues)
+    total_s = {each.id: 7200.0 for each in work}
+    return told(serving(observe(snap, NOW_S, total_s=total_s), forecast(FOUR, NOW_S), queue=[1]))
+
+
+def narrow(name: str, least: int, most: int, **columns: Any) -> Item:
+    """An elastic gang of the other queue that waits."""
+    return waits(name, most, min_gpus=least, **{"queue": 2, "gpus_per_member": 1} | columns)
+
+
+@pytest.mark.parametrize("least", [1, 3, 4])
+def test_an_elastic_gang_takes_what_is_left_beside_them(least: int) -> None:
+    """Four GPUs, whatever its least width: what it has been given at its turn is not in its way when it widens."""
+    assert {name: len(at) for name, at in started(elastic(narrow("b", least, 6))).items()} == {"b": 4}
+
+
+def test_elastic_gangs_share_what_is_left_beside_them() -> None:
+    """Two of at least one and at most four get four together."""
+    found = started(elastic(narrow("b", 1, 4), narrow("c", 1, 4)))
+    assert (sorted(found), sum(map(len, found.values()))) == (["b", "c"], 4)
+
+
+def test_gangs_that_grow_leave_what_is_kept() -> None:
+    """Two run with one member of four. Four GPUs are free, and two of them are kept."""
+    at: dict[str, Any] = {"queue": 2, "gpus_per_member": 1, "min_gpus": 1}
+    step = elastic(holds("b", 4, [2], **at), holds("c", 4, [3], **at))
+    wide = [len(asked(each, ResizeOperation).slots) for each in step.instructions if each.kind == "resize"]
+    assert (kept(step), wide) == (2, [2, 2])
+
+
+@pytest.mark.parametrize(("least", "gets"), [(3, 4), (5, 5)])
+def test_members_above_a_guarantee_leave_what_is_kept(least: int, gets: int) -> None:
+    """Two GPUs are lent, four spare. The guarantee is the least width of the gang, and it would take six."""
+    queues = tenants(("web", 0, 2), ("batch", 0, least))
+    step = elastic(narrow("b", least, 6), queues=queues, preemptible=True)
+    assert (kept(step), {name: len(at) for name, at in started(step).items()}) == (2, {"b": gets})
 
 
 def test_the_story_of_work_that_waits_for_what_is_kept_names_it() -> None:
