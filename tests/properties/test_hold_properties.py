@@ -19,7 +19,8 @@ from tests.kits.ticking_world import tenants
 NOW_S = 5000.0
 POLICY = with_policy(AUTO, modes={f.name: Mode.AUTO for f in fields(Modes)}, reservation={"depth": 0})
 GPUS, SERVING = 16, 2
-WAITING = st.lists(st.tuples(st.sampled_from([2, 3]), st.integers(1, 4)), min_size=1, max_size=8)
+WAITING = st.lists(st.tuples(st.sampled_from([2, 3]), st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=8)
+"""Queue, least width and members above it."""
 
 
 @given(
@@ -31,12 +32,15 @@ WAITING = st.lists(st.tuples(st.sampled_from([2, 3]), st.integers(1, 4)), min_si
 )
 @settings(max_examples=30)
 def test_what_is_owed_waits_for_no_hold_above_a_guarantee(
-    guaranteed: tuple[int, int, int], waiting: list[tuple[int, int]], replicas: int, preemptible: bool, first: int
+    guaranteed: tuple[int, int, int], waiting: list[tuple[int, int, int]], replicas: int, preemptible: bool, first: int
 ) -> None:
     """After a tick no gang inside its guarantee waits beside GPUs that are free and not held inside a guarantee."""
     replica: dict[str, Any] = {"queue": 1, "service": 0, "preemptible": preemptible}
     work = [holds(f"chat/{number}", 1, [number], **replica) for number in range(SERVING)]
-    work += [waits(f"w{at}", gpus, queue=queue, gpus_per_member=1) for at, (queue, gpus) in enumerate(waiting)]
+    work += [
+        waits(f"w{at}", least + more, min_gpus=least, queue=queue, gpus_per_member=1)
+        for at, (queue, least, more) in enumerate(waiting)
+    ]
     names = ("web", "batch", "lab")
     tree = tenants(
         *((name, 0, gpus) for name, gpus in zip(names, guaranteed, strict=True)), priority={names[first - 1]: 1}
@@ -46,11 +50,11 @@ def test_what_is_owed_waits_for_no_hold_above_a_guarantee(
     step = decide(serving(seen, made, queue=[1]), POLICY, ControllerMemory(services=LEARNED))
     starts = started(step)
     used = Counter({1: SERVING})
-    for at, (queue, gpus) in enumerate(waiting):
-        used[queue] += gpus if f"w{at}" in starts else 0
+    for at, (queue, _, _) in enumerate(waiting):
+        used[queue] += len(starts.get(f"w{at}", ()))
     held = sum(float(note.facts[0].value) for note in step.decision.notes if note.code == NoteCode.REPLICAS_HELD)
     assert preemptible or held <= guaranteed[0] - SERVING
     free = GPUS - used.total() - min(held, guaranteed[0] - SERVING)
-    for at, (queue, gpus) in enumerate(waiting):
-        inside = used[queue] + gpus <= guaranteed[queue - 1]
-        assert f"w{at}" in starts or not inside or gpus > free
+    for at, (queue, least, _) in enumerate(waiting):
+        inside = used[queue] + least <= guaranteed[queue - 1]
+        assert f"w{at}" in starts or not inside or least > free
