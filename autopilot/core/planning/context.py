@@ -140,7 +140,7 @@ class Context:
             return node_free
         opened = np.zeros_like(node_free)  # what earlier holds take and the gang may use: a later hold leaves it out
         for held in self.plan.held:
-            if self._is_for(held, row):
+            if self.is_for(held, row):
                 opened[held.nodes] += held.counts
                 continue
             if giving_way and not len(held.instances) and self.gives_way(held, row):
@@ -157,22 +157,6 @@ class Context:
                 room[nodes] = np.minimum(room[nodes], spare)
             rooms[key] = room
         return rooms[key]
-
-    def barred_instances(self, end_s: float, row: int = -1) -> I32:
-        """Free MIG instances that a gang which would run until `end_s` may not use: they are held for others. Where a
-        hold leaves some of its instances to others, only the rest is barred.
-        """
-        barred, before = [np.zeros(0, np.int32)], list[tuple[Held, int]]()
-        for held in self.plan.held:
-            if not len(held.instances):
-                continue
-            own = self._is_for(held, row)
-            before.append((held, held.record.gpus if own else int(held.lent[0]) if self.gives_way(held, row) else 0))
-            if held.start_s < end_s and not own:
-                opened = sum(count for each, count in before if np.isin(held.instances, each.instances).any())
-                free = held.instances[self.whatif.instance_used[held.instances] == 0]
-                barred.append(free[max(int(held.left[0]) + opened, 0) :])
-        return np.concatenate(barred)
 
     def cached(self) -> StateCache:
         """Answers for the current state of the what-if."""
@@ -229,7 +213,7 @@ class Context:
         )
         return starts.get(str(self.observation.snapshot.workloads.uid[row]))
 
-    def _is_for(self, held: Held, row: int) -> bool:
+    def is_for(self, held: Held, row: int) -> bool:
         """True if this room is held for the gang of `row`, or for its queue. False where `row` is -1."""
         if held.queue < 0 or row < 0:
             return row >= 0 and held.row == row
@@ -292,9 +276,7 @@ class Context:
     def use_held(self, layout: Layout, end_s: float, row: int, sign: int = 1) -> None:
         """Take what the gang of `row` uses until then off what holds for others can spare; with -1 give it back."""
         losing = [
-            held
-            for held in self.plan.held
-            if held.start_s < end_s and not (held.queue >= 0 and self._is_for(held, row))
+            held for held in self.plan.held if held.start_s < end_s and not (held.queue >= 0 and self.is_for(held, row))
         ]
         if losing:
             self.plan.use_spare(losing, layout.per_node(self.observation.snapshot), layout.instance, sign)

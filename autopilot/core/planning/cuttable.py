@@ -18,6 +18,7 @@ from autopilot.core.hardware.xid_facts import out_of_use
 from autopilot.core.model.memory import RecutRecord
 from autopilot.core.model.snapshot import I32, Bools, Recut
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.held_instances import barred_instances
 from autopilot.core.planning.instance_requests import counts_in
 from autopilot.core.tracking.recuts import turned_mode_s
 
@@ -47,7 +48,7 @@ def books_of(ctx: Context) -> Books:
     """The books of the tick. What this plan evicts is still in use, and so is what is held for expected replicas."""
     whatif = ctx.whatif
     held = _held(ctx)
-    held[ctx.barred_instances(np.inf)] = True
+    held[barred_instances(ctx, np.inf)] = True
     return Books(
         whatif.instance_gpu,
         whatif.instance_profile,

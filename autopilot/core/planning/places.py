@@ -13,6 +13,7 @@ from autopilot.core.placement.members import Team, find_members
 from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, suited_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.expected_room import kept_clear
+from autopilot.core.planning.held_instances import barred_instances
 
 HINT = 1e-9
 """What a hint counts: less than any difference of the other terms, so that it only decides between equal nodes."""
@@ -94,7 +95,7 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
 
 def barred_for(ctx: Context, at: int) -> I32:
     """MIG instances that are held for others than the gang at `at`."""
-    return ctx.barred_instances(float(ctx.gap_end_s[at]), int(ctx.pending[at]))
+    return barred_instances(ctx, float(ctx.gap_end_s[at]), int(ctx.pending[at]))
 
 
 def _apart(ctx: Context, row: int) -> F64 | None:
@@ -186,6 +187,6 @@ def elsewhere(ctx: Context, row: int, gpus: int) -> Fit | None:
     if row in ctx.members:  # members that differ are placed when they start, not here
         return None
     shape = within_limits(ctx, row, shape)
-    barred = ctx.barred_instances(np.inf) if shape.profile >= 0 else None
+    barred = barred_instances(ctx, np.inf) if shape.profile >= 0 else None
     fit = find_fit(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib, barred=barred)
     return fit if isinstance(fit, Fit) else None

@@ -15,6 +15,7 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Eviction
+from autopilot.core.planning.held_instances import barred_instances
 from autopilot.core.planning.places import within_limits
 from autopilot.core.preemption.scenario import STEPS_A_PLACE
 
@@ -89,7 +90,7 @@ def _moves(ctx: Context, gpus: I32, rows: list[int]) -> tuple[Eviction, ...] | N
     for row in sorted(rows, key=lambda each: (-len(held[each]), each)):
         width = len(held[row])
         own = within_limits(ctx, row, shape_of(snapshot, row, width))
-        barred = ctx.barred_instances(np.inf) if own.profile >= 0 else None
+        barred = barred_instances(ctx, np.inf) if own.profile >= 0 else None
         place = find_fit(whatif, own, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib, barred=barred)
         if not isinstance(place, Fit) or ctx.quota.may_start(row, width) is not None:
             break
