@@ -20,7 +20,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
 from autopilot.variants import decoded
 
-SCHEMA = "gpu-autopilot/memory/4"
+SCHEMA = "gpu-autopilot/memory/5"
 
 
 def memory_text(memory: ControllerMemory) -> str:
