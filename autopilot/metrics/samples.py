@@ -105,12 +105,13 @@ def put_recommendations(out: Samples, moment: Moment) -> None:
         counts[each.action] = counts.get(each.action, 0) + 1
     if not decision.halted:
         out.column("recommendations", counts.values(), counts)
-    for each in sorted(found, key=lambda one: (-one.benefit_gpu_s, one.id))[:MOST_RECOMMENDATIONS]:
+    shown = {each.recommendation: each for each in found}.values()
+    for each in sorted(shown, key=lambda one: (-one.benefit_gpu_s, one.id))[:MOST_RECOMMENDATIONS]:
         mode = str(getattr(policy.modes, each.action, ""))
         words = (each.action, each.kind, each.subject.name, each.tenant, mode, each.reason or each.kind)
-        out.put("recommendation_info", 1.0, each.id, *words, confidence_of(each))
-        out.put("recommendation_gain_gpu_seconds", each.benefit_gpu_s, each.id)
-        out.put("recommendation_cost_gpu_seconds", each.cost_gpu_s, each.id)
+        out.put("recommendation_info", 1.0, each.recommendation, *words, confidence_of(each))
+        out.put("recommendation_gain_gpu_seconds", each.benefit_gpu_s, each.recommendation)
+        out.put("recommendation_cost_gpu_seconds", each.cost_gpu_s, each.recommendation)
 
 
 def confidence_of(proposal: Proposal) -> str:

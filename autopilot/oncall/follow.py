@@ -124,7 +124,8 @@ class Round:
                 if approvable
                 else "recommended only: the mode takes no approvals"
             )
-            return alert.to(Stage.PROPOSED, reason, self.now_s, proposals=tuple(each.id for each in waiting[:5]))
+            names = tuple(each.recommendation for each in waiting[:5])
+            return alert.to(Stage.PROPOSED, reason, self.now_s, proposals=names)
         if alert.stage == Stage.NOT_VERIFIED:
             return alert
         return alert.to(Stage.WAITING, self._why_nothing(book, related), self.now_s, proposals=())

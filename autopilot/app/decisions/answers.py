@@ -13,6 +13,7 @@ from autopilot.app.decisions.life import Life, life_of
 from autopilot.app.decisions.past import Past
 from autopilot.app.options import past_end
 from autopilot.app.when import When
+from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.fragmentation.measure import fragmentation_of
 from autopilot.core.intake.signals import sees_the_cluster
@@ -111,8 +112,21 @@ def _last_until(reader: JournalReader, at_s: float) -> DecisionRecord:
     return chosen
 
 
+def _latest_of(reader: JournalReader, recommendation: str) -> str | None:
+    """The id of the latest proposal of a recommendation (`Proposal.recommendation`), if it is one."""
+    about = recommendation.rpartition("-")[0]
+    for prefix in (f"{action.name.replace('_', '-')}-" for action in ACTIONS):
+        made = reader.find_workload(about.removeprefix(prefix)) if about.startswith(prefix) else ()
+        for number, proposal_id in reversed(made):
+            proposals = reader.at(number).decided.decision.plan.proposals
+            if any((each.id, each.recommendation) == (proposal_id, recommendation) for each in proposals):
+                return proposal_id
+    return None
+
+
 def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
-    """The details of one proposal; the id of a workload is accepted too."""
+    """The details of one proposal, or of the latest one of a recommendation; the id of a workload is accepted too."""
+    proposal_id = _latest_of(reader, proposal_id) or proposal_id
     numbers = reader.find_proposal(proposal_id)
     if not numbers:
         named = full_name(reader, proposal_id)

@@ -27,9 +27,9 @@ def decisions(
 
 @router.get("/decisions/{proposal_id:path}", responses=stated(DecisionCase))
 def decision(desk: Asked, _caller: Viewer, proposal_id: str) -> dict[str, Any]:
-    """One recent decision with evidence, placement, verdicts, and its explanation in words."""
+    """One recent decision, or the latest of a recommendation, with evidence, placement, verdicts and explanation."""
     for row in desk.publisher.recent():
-        if row.proposal.id == proposal_id:
+        if proposal_id in {row.proposal.id, row.proposal.recommendation}:
             latest = desk.latest().decision
             return case_document(row, desk.when) | {"lines": explain_proposal(row.proposal, latest)}
     raise HTTPException(

@@ -229,11 +229,11 @@ def test_recommendations_are_shown_until_they_are_closed() -> None:
     found = scrape(exposition.render(NOW_S))
     info = [name for name in found if name.startswith("recommendation_info")]
     assert info == [
-        "recommendation_info{action=preempt,confidence=measured,id=evict-w-1,kind=evict,mode=recommend,reason=evict,"
+        "recommendation_info{action=preempt,confidence=measured,id=preempt-w-41de659a,kind=evict,mode=recommend,reason=evict,"
         "target=w,tenant=t}"
     ]
-    assert found["recommendation_gain_gpu_seconds{id=evict-w-1}"] == 3600.0
-    assert found["recommendation_cost_gpu_seconds{id=evict-w-1}"] == 5.0
+    assert found["recommendation_gain_gpu_seconds{id=preempt-w-41de659a}"] == 3600.0
+    assert found["recommendation_cost_gpu_seconds{id=preempt-w-41de659a}"] == 5.0
     assert found["recommendations{action=preempt}"] == 1.0
     closed = with_proposals(step)
     exposition.tick(observation, closed.decision, closed.memory, RECOMMEND)

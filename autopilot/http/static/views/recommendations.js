@@ -66,7 +66,7 @@ function card([key, some]) {
     some.map((each) => h("details", { "data-id": each.id, "data-key": `of-${each.id}` },
       h("summary", null, some.length === 1 ? "Explanation" : `${each.workload}: gain ${gpuTime(each.benefit_gpu_s)}, cost ${gpuTime(each.cost_gpu_s)}`),
       explained.has(each.id) ? h("pre", { tabindex: "0" }, explained.get(each.id).join("\n")) : h("p", { class: "loading" }, "Loading …"),
-      h("p", { class: "quiet" }, `Id ${each.id}. In a terminal: autopilot explain ${each.proposal}`))));
+      h("p", { class: "quiet" }, `Id ${each.id}. In a terminal: autopilot explain ${each.id}`))));
 }
 
 async function decide(key, verb) {
