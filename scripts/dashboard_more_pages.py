@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from autopilot.alerts.table import THRESHOLDS
+from scripts.dashboard_fragmentation import FRAGMENTATION
 from scripts.dashboard_pages import (
     ALERTS,
     AUTOPILOT,
     CLUSTER,
     FLEET,
-    FRAGMENTATION,
     INFERENCE,
     NOTHING_WAITS,
     RECOMMENDED,
@@ -16,11 +17,65 @@ from scripts.dashboard_pages import (
     T,
     by,
     chosen,
+    limit,
     lines,
     stat,
     top,
 )
-from scripts.dashboard_panels import Page, Panel, Target, Variable
+from scripts.dashboard_panels import (
+    GPU_HOURS,
+    GREEN,
+    NEUTRAL,
+    ORANGE,
+    RED,
+    Look,
+    Page,
+    Panel,
+    Target,
+    Variable,
+    above,
+    below,
+    switch,
+)
+
+Q = f'{C}, queue=~"$queue"'
+
+
+def waited(level: float, of: str = Q) -> str:
+    """A quantile of the waits of the work that started within the shown time, by queue."""
+    return (
+        f"histogram_quantile({level:g}, sum by (queue, le) (increase(gpu_autopilot_queue_wait_seconds_bucket{{{of}}}"
+        "[$__range])))"
+    )
+
+
+def of_range(metric: str, labels: str = "queue", of: str = Q) -> str:
+    """The increase of a counter within the shown time."""
+    return f"sum by ({labels}) (increase(gpu_autopilot_{metric}{{{of}}}[$__range]))"
+
+
+WAITS = limit("starving_seconds")
+NO_STARTS = "nothing started in this time"
+BY_QUEUE = Panel(
+    "table",
+    "Queues",
+    "Of the shown time: starts, their wait from the submission, evictions. Of now: guarantee, limit, borrowed GPUs. "
+    "30 queues have waits and evictions of their own, the rest is (other).",
+    "none",
+    (
+        Target(of_range("queue_wait_seconds_count"), "admissions"),
+        Target(waited(0.5), "wait p50"),
+        Target(waited(0.99), "wait p99"),
+        Target(of_range("queue_evictions_total"), "evictions"),
+        Target(by("queue", "queue_guaranteed_gpus", Q), "guarantee"),
+        Target(by("queue", "queue_limit_gpus", Q), "limit"),
+        Target(by("queue", "queue_borrowed_gpus", Q), "borrowed"),
+    ),
+    "no queues",
+    join="queue",
+    units=(("wait p50", "s"), ("wait p99", "s")),
+    columns=(("wait p99", WAITS),),
+)
 
 QUEUE = Page(
     "gpu-autopilot-queue",
@@ -45,6 +100,25 @@ QUEUE = Page(
             "s",
             f"max(gpu_autopilot_tenant_oldest_pending_seconds{{{T}}})",
             NOTHING_WAITS,
+            WAITS,
+        ),
+        BY_QUEUE,
+        lines(
+            "Wait by queue",
+            "99th percentile and median of the waits of work that started within 1 h.",
+            "s",
+            Target(waited(0.99).replace("$__range", "1h"), "{{queue}} p99"),
+            Target(waited(0.5).replace("$__range", "1h"), "{{queue}} p50"),
+            empty=NO_STARTS,
+            look=WAITS,
+        ),
+        lines(
+            "Admissions and evictions by queue",
+            "Within 1 h.",
+            "none",
+            Target(of_range("queue_wait_seconds_count").replace("$__range", "1h"), "{{queue}} admissions"),
+            Target(of_range("queue_evictions_total").replace("$__range", "1h"), "{{queue}} evictions"),
+            empty=NO_STARTS,
         ),
         lines(
             "Waiting GPUs by reason",
@@ -66,6 +140,7 @@ QUEUE = Page(
             "s",
             Target(by("tenant", "tenant_oldest_pending_seconds", T), "{{tenant}}"),
             empty=NOTHING_WAITS,
+            look=WAITS,
         ),
         lines(
             "Waiting GPUs by tenant",
@@ -76,7 +151,11 @@ QUEUE = Page(
             kind="stacked",
         ),
     ),
-    (CLUSTER, chosen("tenant", "Tenant", "gpu_autopilot_tenant_held_gpus")),
+    (
+        CLUSTER,
+        chosen("tenant", "Tenant", "gpu_autopilot_tenant_held_gpus"),
+        chosen("queue", "Queue", "gpu_autopilot_queue_guaranteed_gpus"),
+    ),
     ALERTS,
 )
 
@@ -98,17 +177,36 @@ AUTOPILOT_PAGE = Page(
     "Autopilot",
     "Decisions, refusals, effects, coverage and the health of the controller.",
     (
-        stat("Leads", "1: a controller leads.", "none", f"sum(gpu_autopilot_leader{{{C}}})"),
-        stat("Kill switch", "1: no effect leaves.", "none", top("kill_switch")),
-        stat("Paused", "1: by itself or by a person.", "none", top("paused")),
-        stat("Policy problem", "1: the policy is gone or invalid.", "none", top("policy_problem")),
-        stat("Last tick", "Time since the last decision.", "s", top("tick_age_seconds")),
+        stat(
+            "Leader",
+            "Whether a controller leads. Two do for a moment while one takes over.",
+            "none",
+            f"sum(gpu_autopilot_leader{{{C}}})",
+            look=switch("none", "leads", on_is_bad=False),
+        ),
+        stat("Kill switch", "On: no effect leaves.", "none", top("kill_switch"), look=switch("off", "on")),
+        stat("Paused", "By itself or by a person.", "none", top("paused"), look=switch("no", "paused")),
+        stat(
+            "Policy",
+            "Whether it is in force.",
+            "none",
+            top("policy_problem"),
+            look=switch("in force", "gone or invalid"),
+        ),
+        stat(
+            "Last tick",
+            "Time since the last decision.",
+            "s",
+            top("tick_age_seconds"),
+            look=above((60.0, ORANGE), (THRESHOLDS["tick_age_seconds"], RED)),
+        ),
         stat(
             "Jobs with a forecast",
             "Share of jobs whose run time is forecast.",
             "percentunit",
             top("forecast_runtime_known_ratio"),
             "no jobs",
+            below((0.5, ORANGE), (0.8, GREEN)),
         ),
         stat(
             "Open recommendations",
@@ -150,18 +248,18 @@ AUTOPILOT_PAGE = Page(
         ),
         lines(
             "Promised gain and cost",
-            "Of accepted proposals, within 1 h, in GPU-seconds.",
-            "s",
-            Target(hourly("promised_gain_gpu_seconds_total", "action"), "{{action}} gain"),
-            Target(hourly("promised_cost_gpu_seconds_total", "action"), "{{action}} cost"),
+            "Of accepted proposals, within 1 h.",
+            GPU_HOURS,
+            Target(f"{hourly('promised_gain_gpu_seconds_total', 'action')} / 3600", "{{action}} gain"),
+            Target(f"{hourly('promised_cost_gpu_seconds_total', 'action')} / 3600", "{{action}} cost"),
             empty="no accepted proposals",
         ),
         lines(
             "Realised gain",
-            "Use that finished cases promised and realised (measured use less the measured loss), in GPU-seconds.",
-            "s",
-            Target(by("action", "promised_use_gpu_seconds"), "{{action}} promised"),
-            Target(by("action", "realised_use_gpu_seconds"), "{{action}} realised"),
+            "Use that finished cases promised and realised (measured use less the measured loss).",
+            GPU_HOURS,
+            Target(f"{by('action', 'promised_use_gpu_seconds')} / 3600", "{{action}} promised"),
+            Target(f"{by('action', 'realised_use_gpu_seconds')} / 3600", "{{action}} realised"),
             empty="no finished cases",
         ),
         lines(
@@ -174,13 +272,20 @@ AUTOPILOT_PAGE = Page(
             ),
             Target(by("action", "action_capped"), "{{action}} capped"),
             empty="no finished cases",
+            look=below((0.5, ORANGE), (0.8, GREEN)),
         ),
         lines(
-            "Disruptions and lost work",
-            "Workloads stopped or moved within 1 h, and the GPU-seconds that stops lost.",
+            "Disruptions",
+            "Workloads stopped or moved within 1 h.",
             "none",
             Target(hourly("disruptions_total", "contract"), "contract: {{contract}}"),
-            Target(f"increase(gpu_autopilot_lost_gpu_seconds_total{{{C}}}[1h])", "lost GPU-s"),
+            empty="nothing was stopped",
+        ),
+        lines(
+            "Lost work",
+            "Progress that stops lost within 1 h, where its source reports it.",
+            GPU_HOURS,
+            Target(f"sum(increase(gpu_autopilot_lost_gpu_seconds_total{{{C}}}[1h])) / 3600", "lost"),
             empty="nothing was stopped",
         ),
         lines(
@@ -201,6 +306,7 @@ AUTOPILOT_PAGE = Page(
             "Age of the newest data of each collector.",
             "s",
             Target(by("collector", "collector_age_seconds", C), "{{collector}}"),
+            look=limit("collector_age_seconds", RED),
         ),
         lines(
             "Telemetry",
@@ -217,6 +323,9 @@ AUTOPILOT_PAGE = Page(
             (Target(by("action, mode", "action_mode", C), "1"),),
             "no controller leads",
             join="action",
+            columns=(
+                ("mode", Look(words=(("auto", "auto", GREEN), ("approve", "approve", ORANGE), ("off", "off", RED)))),
+            ),
         ),
     ),
     (CLUSTER, AUTOPILOT),
@@ -224,18 +333,23 @@ AUTOPILOT_PAGE = Page(
 )
 
 G = '{namespace=~"$namespace", pod=~"$pod"}'
+NOT_EXPORTED = "its exporter does not export this; deploy/dcgm-exporter-counters.csv has it"
 NO_GPUS = "the pod holds no GPUs that an exporter measures"
 
 
-def dcgm(title: str, description: str, unit: str, field: str) -> Panel:
+GPU = "{{Hostname}}{{hostname}} {{gpu}}"
+
+
+def per_gpu(field: str) -> str:
     """One counter of the GPUs of a pod."""
-    return lines(
-        title,
-        description,
-        unit,
-        Target(f"avg by (Hostname, hostname, gpu) ({field}{G})", "{{Hostname}}{{hostname}} {{gpu}}"),
-        empty=NO_GPUS,
-    )
+    return f"avg by (Hostname, hostname, gpu) ({field}{G})"
+
+
+def dcgm(
+    title: str, description: str, unit: str, field: str, factor: str = "", look: Look = NEUTRAL, empty: str = NO_GPUS
+) -> Panel:
+    """One counter of the GPUs of a pod; `factor` is multiplied with it."""
+    return lines(title, description, unit, Target(f"{per_gpu(field)}{factor}", GPU), empty=empty, look=look)
 
 
 JOB = Page(
@@ -258,6 +372,37 @@ JOB = Page(
         ),
         dcgm("Memory in use", "Frame buffer.", "decmbytes", "DCGM_FI_DEV_FB_USED"),
         dcgm("Power", "Power of the board.", "watt", "DCGM_FI_DEV_POWER_USAGE"),
+        dcgm(
+            "Temperature",
+            "Of the GPU. Boards of data centres slow down from about 85 °C on.",
+            "celsius",
+            "DCGM_FI_DEV_GPU_TEMP",
+            look=above((80.0, ORANGE), (85.0, RED)),
+            empty=NOT_EXPORTED,
+        ),
+        dcgm(
+            "SM clock",
+            "It falls when a board is too hot or at its power limit.",
+            "hertz",
+            "DCGM_FI_DEV_SM_CLOCK",
+            " * 1e6",
+            empty=NOT_EXPORTED,
+        ),
+        lines(
+            "NVLink",
+            "Bytes sent and received over all NVLinks of a GPU.",
+            "Bps",
+            Target(per_gpu("DCGM_FI_PROF_NVLINK_TX_BYTES"), f"{GPU} sent"),
+            Target(per_gpu("DCGM_FI_PROF_NVLINK_RX_BYTES"), f"{GPU} received"),
+            empty=NOT_EXPORTED,
+        ),
+        dcgm(
+            "Last XID",
+            "Code of the last XID error of a GPU since its driver was loaded; 0 is none.",
+            "none",
+            "DCGM_FI_DEV_XID_ERRORS",
+            look=Look(((1.0, RED),), GREEN, (("0", "none", GREEN),)),
+        ),
         lines(
             "Imbalance between ranks",
             "Highest minus lowest SM activity of its GPUs: a straggler shows here.",

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from scripts.dashboard_panels import Page, Panel, Target, Variable
+from autopilot.alerts.table import THRESHOLDS
+from scripts.dashboard_panels import (
+    GPU_HOURS,
+    GREEN,
+    NEUTRAL,
+    ORANGE,
+    RED,
+    Look,
+    Page,
+    Panel,
+    Target,
+    Variable,
+    above,
+    below,
+    switch,
+)
+from scripts.dashboard_words import WHY
 
 C = 'cluster=~"$cluster"'
 P, T, S = (f'{C}, {name}=~"${name}"' for name in ("pool", "tenant", "service"))
@@ -34,19 +50,44 @@ def top(metric: str) -> str:
     return f"max(gpu_autopilot_{metric}{{{C}}})"
 
 
-def stat(title: str, description: str, unit: str, expr: str, empty: str = NO_CONTROLLER) -> Panel:
+def stat(
+    title: str,
+    description: str,
+    unit: str,
+    expr: str,
+    empty: str = NO_CONTROLLER,
+    look: Look = NEUTRAL,
+    legend: str = "",
+) -> Panel:
     """One number."""
-    return Panel("stat", title, description, unit, (Target(expr),), empty)
+    return Panel("stat", title, description, unit, (Target(expr, legend),), empty, look=look)
 
 
 def lines(
-    title: str, description: str, unit: str, *targets: Target, empty: str = NO_CONTROLLER, kind: str = "lines"
+    title: str,
+    description: str,
+    unit: str,
+    *targets: Target,
+    empty: str = NO_CONTROLLER,
+    kind: str = "lines",
+    look: Look = NEUTRAL,
 ) -> Panel:
     """Series over time."""
-    return Panel(kind, title, description, unit, targets, empty)
+    return Panel(kind, title, description, unit, targets, empty, look=look)
 
 
-PRICE = Variable("gpu_hour_price", "Price of a GPU-hour", "In the currency of your choice.", text="2.50")
+def limit(name: str, colour: str = ORANGE) -> Look:
+    """Green below the threshold of an alert."""
+    return above((THRESHOLDS[name], colour))
+
+
+COVERED = below((0.5, ORANGE), (1 - THRESHOLDS["missing_ratio"], GREEN))
+"""The share that is measured: an alert fires where too much is missing."""
+USED = below((0.3, ORANGE), (0.6, GREEN))
+"""SM activity of what is handed out."""
+ROOM = Look(((1.0, GREEN),), RED)
+"""At least one."""
+ZERO_IS_GOOD = above((1.0, ORANGE))
 AUTOPILOT = Variable(
     "autopilot_url", "Autopilot", "Address of its API and page, for links.", text="http://localhost:9470"
 )
@@ -62,19 +103,25 @@ RECOMMENDED = Panel(
             by("id, action, target, tenant, reason, mode, confidence", "recommendation_info", C),
             "1",
         ),
-        Target(by("id", "recommendation_gain_gpu_seconds", C), "gain"),
-        Target(by("id", "recommendation_cost_gpu_seconds", C), "cost"),
+        Target(f"{by('id', 'recommendation_gain_gpu_seconds', C)} / 3600", "gain"),
+        Target(f"{by('id', 'recommendation_cost_gpu_seconds', C)} / 3600", "cost"),
     ),
     "no open recommendations",
     join="id",
     links=(
-        ("Explain", "${autopilot_url}/#/decisions/${__data.fields.id}"),
-        ("Approve", "${autopilot_url}/#/recommendations/${__data.fields.id}"),
+        ("Explain", "${autopilot_url}/#/decisions/${__data.fields.id:percentencode}"),
+        ("Approve", "${autopilot_url}/#/recommendations/${__data.fields.id:percentencode}"),
     ),
-    units=(("gain", "s"), ("cost", "s")),
+    units=(("gain", GPU_HOURS), ("cost", GPU_HOURS)),
+    columns=(("reason", Look(words=WHY)),),
+    names=(("reason", "why"),),
 )
 
 MEASURED = f"max(gpu_autopilot_fleet_held_gpus{{{C}}} * gpu_autopilot_fleet_measured_ratio{{{C}}})"
+GAP_PRICE = (
+    f"sum by (currency) (max by (cluster, pool) (gpu_autopilot_pool_gap_gpus{{{C}}}) * on (cluster, pool) "
+    f"group_right () max by (cluster, pool, currency) (gpu_autopilot_gpu_hour_price{{{C}}}))"
+)
 FLEET = Page(
     "gpu-autopilot-fleet",
     "GPU fleet",
@@ -88,6 +135,7 @@ FLEET = Page(
             "GPUs without work, closed to new work: not healthy, or on a node that is cordoned or not ready.",
             "none",
             top("fleet_out_of_use_gpus"),
+            look=ZERO_IS_GOOD,
         ),
         stat(
             "Measured",
@@ -95,17 +143,21 @@ FLEET = Page(
             "percentunit",
             top("fleet_measured_ratio"),
             NO_MEASURE,
+            COVERED,
         ),
         stat("SM-active", f"GPU equivalents of SM activity. {LEAST}", "none", top("fleet_active_gpus"), NO_MEASURE),
         stat("Gap", f"Held GPUs known to be idle. {LEAST}", "none", top("fleet_gap_gpus"), NO_MEASURE),
         stat(
             "Gap a day",
-            "The gap of now over a day, at the price of a GPU-hour.",
-            "currencyUSD",
-            f"max(gpu_autopilot_fleet_gap_gpus{{{C}}}) * 24 * $gpu_hour_price",
+            "The gap of now over a day, at the list price of each pool; of its dearest GPU model where it has several.",
+            "none",
+            f"24 * {GAP_PRICE}",
             NO_MEASURE,
+            legend="{{currency}}",
         ),
-        stat("Widest gang", "The widest gang of whole GPUs that fits now.", "none", top("largest_gang_gpus")),
+        stat(
+            "Widest gang", "The widest gang of whole GPUs that fits now.", "none", top("largest_gang_gpus"), look=ROOM
+        ),
         lines(
             "GPUs: capacity, handed out, SM-active",
             "The space between measured and SM-active is reserved and unused capacity.",
@@ -148,7 +200,7 @@ FLEET = Page(
         ),
         RECOMMENDED,
     ),
-    (CLUSTER, chosen("pool", "Pool", "gpu_autopilot_pool_capacity_gpus"), PRICE, AUTOPILOT),
+    (CLUSTER, chosen("pool", "Pool", "gpu_autopilot_pool_capacity_gpus"), AUTOPILOT),
     ALERTS,
 )
 
@@ -179,6 +231,7 @@ TENANTS = Page(
             "no tenant holds or waits for GPUs",
             join="tenant",
             units=(("measured", "percentunit"), ("SM-active", "percentunit"), ("hoarding", "percentunit")),
+            columns=(("measured", COVERED), ("SM-active", USED), ("hoarding", limit("hoarding_ratio"))),
         ),
         lines(
             "GPUs held", "By tenant.", "none", Target(by("tenant", "tenant_held_gpus", T), "{{tenant}}"), kind="stacked"
@@ -203,6 +256,7 @@ TENANTS = Page(
             "percentunit",
             Target(by("tenant", "tenant_hoarding_ratio", T), "{{tenant}}"),
             empty=NO_MEASURE,
+            look=limit("hoarding_ratio"),
         ),
         lines(
             "Daily spending",
@@ -211,6 +265,7 @@ TENANTS = Page(
             "percentunit",
             Target(by("tenant", "tenant_daily_spend_ratio", T), "{{tenant}}"),
             empty="fewer than 7 metered days, or no price",
+            look=limit("daily_spend_ratio"),
         ),
         lines(
             "Guarantee and borrowed",
@@ -225,6 +280,7 @@ TENANTS = Page(
             "none",
             Target(by("queue", "queue_borrowed_idle_gpus", C), "{{queue}}"),
             empty="no queue borrows",
+            look=limit("borrowed_idle_gpus"),
         ),
     ),
     (CLUSTER, chosen("tenant", "Tenant", "gpu_autopilot_tenant_held_gpus")),
@@ -268,6 +324,7 @@ INFERENCE = Page(
             Target(f"max by (service) (service:gpu_autopilot_late_requests:ratio_5m{{{S}}})", "{{service}} 5 min"),
             Target(f"max by (service) (service:gpu_autopilot_late_requests:ratio_1h{{{S}}})", "{{service}} 1 h"),
             empty=NO_SERVICES,
+            look=limit("error_budget_ratio", RED),
         ),
         lines(
             "Load and forecast",
@@ -289,6 +346,7 @@ INFERENCE = Page(
                 "{{service}}",
             ),
             empty=NO_SERVICES,
+            look=Look(((0.0, GREEN),), RED),
         ),
         lines(
             "Replicas",
@@ -321,82 +379,9 @@ INFERENCE = Page(
             "none",
             Target(by("service", "forecast_drifting", S), "{{service}}"),
             empty="no forecasts of demand",
+            look=switch("as usual", "drifting"),
         ),
     ),
     (CLUSTER, chosen("service", "Service", "gpu_autopilot_service_objective_seconds")),
-    ALERTS,
-)
-
-FRAGMENTATION = Page(
-    "gpu-autopilot-fragmentation",
-    "Fragmentation and MIG",
-    "Free capacity that cannot be used, by cause; free GPUs by node; activity of every GPU and MIG instance.",
-    (
-        lines(
-            "Stranded GPUs by cause",
-            "Free GPUs that pending work cannot use for their shape, their model or a limit.",
-            "none",
-            Target(
-                f'sum by (cause) (max by (pool, cause) (gpu_autopilot_stranded_gpus{{{P}, demand="pending"}}))',
-                "{{cause}}",
-            ),
-            kind="stacked",
-        ),
-        lines(
-            "Fragmentation index",
-            "Share of the free GPUs that the expected mix cannot use.",
-            "percentunit",
-            Target(by("pool", "fragmentation_ratio", P), "{{pool}}"),
-            empty="the demand mix is not known yet",
-        ),
-        lines(
-            "Stranded of the expected mix",
-            "By cause, at the size of the free capacity.",
-            "none",
-            Target(
-                f'sum by (cause) (max by (pool, cause) (gpu_autopilot_stranded_gpus{{{P}, demand="expected"}}))',
-                "{{cause}}",
-            ),
-            empty="the demand mix is not known yet",
-            kind="stacked",
-        ),
-        lines(
-            "Widest gang that fits",
-            "Whole GPUs, by GPU model.",
-            "none",
-            Target(by("gpu_model", "largest_gang_gpus", C), "{{gpu_model}}"),
-        ),
-        Panel(
-            "map",
-            "Free GPUs by node",
-            "Whole free GPUs of each node that takes work.",
-            "none",
-            (Target(by("node", "node_free_gpus", P), "{{node}}"),),
-            NO_CONTROLLER,
-        ),
-        Panel(
-            "map",
-            "GPU and MIG map",
-            "SM activity of every GPU and MIG instance, from the exporters.",
-            "percentunit",
-            (
-                Target(
-                    "avg by (Hostname, hostname, gpu, GPU_I_PROFILE, GPU_I_ID) (DCGM_FI_PROF_SM_ACTIVE)",
-                    "{{Hostname}}{{hostname}} {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}",
-                ),
-            ),
-            "no DCGM exporter is scraped by this data source",
-        ),
-        Panel(
-            "table",
-            "Changing and failed geometries",
-            "GPUs whose MIG geometry changes, failed to, or that are quarantined after a change that went wrong.",
-            "none",
-            (Target(by("node, state", "node_recut_gpus", C), "GPUs"),),
-            "no geometry changes",
-            join="node",
-        ),
-    ),
-    (CLUSTER, chosen("pool", "Pool", "gpu_autopilot_pool_capacity_gpus")),
     ALERTS,
 )

@@ -30,8 +30,13 @@ BUILDERS: dict[str, Any] = {
     "table": table.Panel,
     "map": statetimeline.Panel,
 }
-SIZES = {"stat": (4, 4), "lines": (12, 8), "stacked": (12, 8), "table": (24, 9), "map": (24, 10)}
+SIZES = {"stat": (4, 4), "lines": (12, 9), "stacked": (12, 9), "table": (24, 9), "map": (24, 16)}
 """Width and height by kind of panel."""
+ROWS_OF_A_MAP = 25
+"""Rows of a map on one page of it; a large cluster has hundreds."""
+GPU_HOURS = "suffix:GPU-h"
+"""A unit of Grafana: the number is followed by this text."""
+GREEN, ORANGE, RED, PLAIN = "green", "orange", "red", "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,51 @@ class Target:
 
     expr: str
     legend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How values are shown. `steps`: (from, colour), below the first one `below`; `words`: (value, text, colour)."""
+
+    steps: tuple[tuple[float, str], ...] = ()
+    below: str = PLAIN
+    words: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def thresholds(self) -> dict[str, Any]:
+        """As Grafana has them."""
+        steps = [{"value": None, "color": self.below}, *({"value": at, "color": colour} for at, colour in self.steps)]
+        return {"mode": "absolute", "steps": steps}
+
+    @property
+    def mappings(self) -> list[dict[str, Any]]:
+        """As Grafana has them."""
+        options = {
+            value: {"text": text, "index": place, **({"color": colour} if colour else {})}
+            for place, (value, text, colour) in enumerate(self.words)
+        }
+        return [{"type": "value", "options": options}] if options else []
+
+
+def above(*steps: tuple[float, str]) -> Look:
+    """Green below the first step."""
+    return Look(steps, GREEN)
+
+
+def below(*steps: tuple[float, str]) -> Look:
+    """Red below the first step; each step has the colour from there on."""
+    return Look(steps, RED)
+
+
+NEUTRAL = Look()
+"""Neither good nor bad: without it Grafana shows every value from 80 on in red."""
+
+
+def switch(off: str, on: str, *, on_is_bad: bool = True) -> Look:
+    """0 and 1 in words."""
+    good, bad = (off, on) if on_is_bad else (on, off)
+    colours = {good: GREEN, bad: RED}
+    return Look(words=(("0", off, colours[off]), ("1", on, colours[on])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +106,9 @@ class Panel:
     links: tuple[tuple[str, str], ...] = ()  # (title, address) of the rows of a table
     units: tuple[tuple[str, str], ...] = ()  # (column, unit) of a table
     width: int = 0  # 0: that of its kind
+    look: Look = NEUTRAL
+    columns: tuple[tuple[str, Look], ...] = ()  # (column, look) of a table
+    names: tuple[tuple[str, str], ...] = ()  # (label, title) of columns of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +198,8 @@ def _panel(panel: Panel, number: int) -> Any:
         .unit(panel.unit)
         .no_value(panel.empty)
         .datasource(SOURCE)
+        .thresholds(_Raw(panel.look.thresholds))
+        .mappings(panel.look.mappings)
     )
     for place, target in enumerate(panel.targets):
         query = (
@@ -157,6 +212,12 @@ def _panel(panel: Panel, number: int) -> Any:
         builder = builder.with_target(query)
     if panel.kind == "stacked":
         builder = builder.fill_opacity(40).stacking(_stacking())
+    if panel.kind in {"lines", "stacked"}:
+        builder = builder.legend(_legend())
+        if panel.look.steps:
+            builder = builder.thresholds_style(_dashed())
+    if panel.kind == "map":
+        builder = builder.per_page(float(ROWS_OF_A_MAP)).row_height(0.8).color_scheme(_by_threshold())
     if panel.kind == "table":
         builder = _as_table(builder, panel)
     return builder
@@ -167,6 +228,39 @@ def _stacking() -> Any:
     from grafana_foundation_sdk.models.common import StackingMode
 
     return StackingConfig().mode(StackingMode.NORMAL)
+
+
+class _Raw:
+    """A part of a panel that is known as JSON already."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+    def build(self) -> Any:
+        """The content."""
+        return self._content
+
+
+def _legend() -> Any:
+    from grafana_foundation_sdk.builders.common import VizLegendOptions
+    from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement
+
+    legend = VizLegendOptions().display_mode(LegendDisplayMode.TABLE).placement(LegendPlacement.BOTTOM)
+    return legend.show_legend(True).calcs(["lastNotNull", "mean", "max"])
+
+
+def _by_threshold() -> Any:
+    from grafana_foundation_sdk.builders.dashboard import FieldColor
+    from grafana_foundation_sdk.models.dashboard import FieldColorModeId
+
+    return FieldColor().mode(FieldColorModeId.THRESHOLDS)
+
+
+def _dashed() -> Any:
+    from grafana_foundation_sdk.builders.common import GraphThresholdsStyleConfig
+    from grafana_foundation_sdk.models.common import GraphThresholdsStyleMode
+
+    return GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
 
 
 def _as_table(builder: Any, panel: Panel) -> Any:
@@ -188,6 +282,16 @@ def _as_table(builder: Any, panel: Panel) -> Any:
     )
     for name, unit in panel.units:
         builder = builder.override_by_name(name, [DynamicConfigValue(id_val="unit", value=unit)])
+    for name, title in panel.names:
+        builder = builder.override_by_name(name, [DynamicConfigValue(id_val="displayName", value=title)])
+    for name, look in panel.columns:
+        found = [DynamicConfigValue(id_val="mappings", value=look.mappings)] if look.words else []
+        if look.steps:
+            found += [
+                DynamicConfigValue(id_val="thresholds", value=look.thresholds),
+                DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
+            ]
+        builder = builder.override_by_name(name, found)
     if panel.links:
         links = [{"title": title, "url": address, "targetBlank": True} for title, address in panel.links]
         builder = builder.override_by_name(panel.join, [DynamicConfigValue(id_val="links", value=links)])

@@ -16,14 +16,14 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.objectives import missed_ratio, promised_s
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
-from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut, State
+from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, QueueTable, Recut, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.half_started import half_started
 from autopilot.core.tracking.recuts import quarantined, set_aside
 from autopilot.core.usage.rollup import ROOM, ratios, rollups
 from autopilot.metrics.samples import Samples
-from autopilot.metrics.table import MOST_IDLE_BORROWERS, TENANT_USE, USE
+from autopilot.metrics.table import MOST_IDLE_BORROWERS, MOST_QUEUES, TENANT_USE, USE
 
 NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.NO_PODS, Code.SUSPENDED, Code.LIMIT})
 """Refusals after which work waits for its owner, an operator or an external check."""
@@ -124,6 +124,18 @@ def put_owners(out: Samples, observation: Observation, policy: Policy) -> None:
     rows = np.intersect1d(np.flatnonzero(borrowed), work.queue[judged]).tolist()
     for row in sorted(rows, key=lambda row: (-idle_borrowed[row], names[row]))[:MOST_IDLE_BORROWERS]:
         out.put("queue_borrowed_idle_gpus", idle_borrowed[row], names[row])
+    limits = _limits(queues)
+    limited = np.flatnonzero(np.isfinite(limits[1:])) + 1
+    for row in limited[np.argsort(-use[limited], kind="stable")][: MOST_QUEUES + 1].tolist():
+        out.put("queue_limit_gpus", limits[row], names[row])
+
+
+def _limits(queues: QueueTable) -> F64:
+    """GPUs that each queue may hold at most: the least of its limit and guarantee + borrowing limit; inf: no limit."""
+    own = np.where(queues.limit >= 0, queues.limit, np.inf)
+    return np.minimum(
+        own, np.where(queues.borrow_limit >= 0, queues.guarantee.sum(axis=1) + queues.borrow_limit, np.inf)
+    )
 
 
 def put_pending(out: Samples, observation: Observation, decision: Decision, policy: Policy) -> None:

@@ -21,11 +21,13 @@ from autopilot.metrics.cluster_samples import put_cluster
 from autopilot.metrics.samples import (
     Labels,
     Moment,
+    Pricing,
     Samples,
     ages_at,
     put_ages,
     put_control,
     put_forecasts,
+    put_prices,
     put_recommendations,
 )
 from autopilot.metrics.table import METRICS
@@ -48,7 +50,7 @@ class Counted:
     histograms: Mapping[str, Mapping[Labels, Histogram]]
 
 
-def samples_of(moment: Moment) -> Samples:
+def samples_of(moment: Moment, pricing: Pricing | None = None) -> Samples:
     """All samples of a tick that do not change until the next one. Pure."""
     out = Samples()
     put_control(out, moment)
@@ -56,13 +58,16 @@ def samples_of(moment: Moment) -> Samples:
     if sees_the_cluster(moment.observation):
         put_cluster(out, moment.observation, moment.decision, moment.memory, moment.policy)
         put_forecasts(out, moment.observation)
+        if pricing is not None:
+            put_prices(out, moment.observation, pricing)
     return out
 
 
 class Exposition:
-    """The metrics of one process. `memory` is that with which its controller started."""
+    """The metrics of one process. `memory` is that with which its controller started; `pricing` is the price file."""
 
-    def __init__(self, memory: ControllerMemory | None, version: str) -> None:
+    def __init__(self, memory: ControllerMemory | None, version: str, pricing: Pricing | None = None) -> None:
+        self._pricing = pricing
         self._tally, self._version = Tally(memory or ControllerMemory()), version
         self._lock = threading.Lock()
         self._moment: Moment | None = None
@@ -99,7 +104,7 @@ class Exposition:
         """The samples of the last tick, computed on first use; one thread computes them, others wait for it."""
         with self._lock:
             if self._moment is not None and self._samples is None:
-                self._samples = samples_of(self._moment)
+                self._samples = samples_of(self._moment, self._pricing)
             return self._samples, self._moment, self._counted
 
     def samples(

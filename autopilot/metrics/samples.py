@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Protocol
 
-from autopilot.core.model.errors import invariant
+import numpy as np
+
+from autopilot.core.model.errors import InputError, invariant
 from autopilot.core.model.forecast import REQUESTS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.modes import Modes
@@ -29,6 +32,19 @@ OPEN = frozenset({Answer.RECOMMENDED, Answer.NEEDS_APPROVAL})
 
 RELIES_ON_NOTHING = "forecasts relied on"
 """Unit of the verdict of the guard `confidence` on a proposal without a forecast."""
+
+
+class Pricing(Protocol):
+    """What a GPU-hour costs (`autopilot.metering.prices.Prices`)."""
+
+    @property
+    def currency(self) -> str:
+        """Three letters."""
+        ...
+
+    def gpu_hour(self, pool: str, model: str) -> float:
+        """The list price. Raises `InputError` where there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +136,20 @@ def confidence_of(proposal: Proposal) -> str:
     if verdict is None or verdict.unit == RELIES_ON_NOTHING:
         return "measured"
     return "forecast_proven" if verdict.allowed else str(verdict.code)
+
+
+def put_prices(out: Samples, observation: Observation, pricing: Pricing) -> None:
+    """The price of a GPU-hour of each pool and GPU model that the cluster has."""
+    names, nodes = observation.snapshot.names, observation.snapshot.nodes
+    found = np.unique(np.stack([nodes.pool, nodes.gpu_model]), axis=1).T.tolist() if len(nodes.pool) else []
+    for pool, model in found:
+        if pool < 0 or model < 0:
+            continue
+        labels = names.pools[pool], names.gpu_models[model]
+        try:
+            out.put("gpu_hour_price", pricing.gpu_hour(*labels), *labels, pricing.currency)
+        except InputError:  # `autopilot showback` says which price is missing
+            continue
 
 
 def put_forecasts(out: Samples, observation: Observation) -> None:

@@ -20,10 +20,16 @@ MOST_SPENDERS = 8
 MOST_IDLE_BORROWERS = 50
 """Queues with a series of their borrowed idle GPUs: those with the most."""
 
+MOST_QUEUES = 30
+"""Queues with waits, starts and evictions of their own: the first that are seen. The others count as `OTHER_QUEUES`."""
+
+OTHER_QUEUES = "(other)"
+
 LARGE: dict[str, int] = {
     "tenant": 300,
     "queue": 300,
     "idle borrower": MOST_IDLE_BORROWERS,
+    "counted queue": MOST_QUEUES + 1,
     "pool": 8,
     "node": 500,
     "changing node": 10,
@@ -50,7 +56,7 @@ LARGE: dict[str, int] = {
 }
 """Objects of each kind on a cluster of 4,000 GPUs and 300 tenants, for the bound on series."""
 
-MOST_SERIES = 5000
+MOST_SERIES = 5400
 """The bound on all series at that size."""
 
 BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
@@ -58,6 +64,9 @@ BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 EFFECT_BUCKETS_S = (1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """Upper bounds of the buckets of the duration of an effect."""
+
+WAIT_BUCKETS_S = (60.0, 300.0, 1800.0, 7200.0, 14_400.0, 43_200.0, 172_800.0)
+"""Upper bounds of the buckets of the wait of work."""
 
 STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply", "whole")
 """Stages of a tick, those of the controller, and the tick from start to end. A shell may measure fewer."""
@@ -149,6 +158,16 @@ METRICS: tuple[Metric, ...] = (
     _gauge("queue_borrowed_gpus", "GPUs", ("queue",), "GPUs held above the guarantee", "queue"),
     _gauge("queue_borrowed_idle_gpus", "GPUs", ("queue",), "borrowed GPUs that are idle; queues that borrow nothing "
            "have no series, and no more than 50 queues have one, those with most of them first", "idle borrower"),
+    _gauge("queue_limit_gpus", "GPUs", ("queue",), "GPUs that a queue may hold at most: its limit, or its guarantee "
+           "and its borrowing limit; a queue without a limit has no series, and no more than 31 queues have one, those "
+           "that hold most first", "counted queue"),
+    Metric("queue_wait_seconds", "histogram", "s", ("queue",), "wait of jobs from submission to first start; "
+           "its count is that of admissions, of the first 30 queues that are seen, the others together as `(other)`",
+           ("counted queue",)),
+    _counter("queue_evictions_total", "", ("queue",), "workloads of a queue that accepted proposals stopped, shrunk or "
+             "moved; queues as for the waits", "counted queue"),
+    _gauge("gpu_hour_price", "1/GPU-h", ("pool", "gpu_model", "currency"), "list price of a GPU-hour, from the price "
+           "file; absent where it has none", "pool"),
     # waiting work
     _gauge("pending_workloads", "", ("reason",), "pending workloads by reason code (docs/output.md); `proposed`: a "
            "start is proposed", "reason"),

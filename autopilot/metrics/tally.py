@@ -5,8 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf, isfinite
 
+import numpy as np
+
+from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
@@ -14,7 +17,7 @@ from autopilot.core.model.records import Cause, Decision, Observation, OutcomeKi
 from autopilot.core.tracking.lifecycle import ENDED, followed
 from autopilot.explain.proposals import answer_of
 from autopilot.metrics.samples import Labels
-from autopilot.metrics.table import BUCKETS_S, EFFECT_BUCKETS_S
+from autopilot.metrics.table import BUCKETS_S, EFFECT_BUCKETS_S, MOST_QUEUES, OTHER_QUEUES, WAIT_BUCKETS_S
 
 AT_START: dict[str, tuple[Labels, ...]] = {
     "ticks_total": (("decided",), ("halted",)),
@@ -51,10 +54,13 @@ class Tally:
         self._began_s = {key: entry.since_s for key, entry in memory.in_flight.items()}
         self.counters: dict[str, dict[Labels, float]] = {name: dict.fromkeys(at, 0.0) for name, at in AT_START.items()}
         self.histograms: dict[str, dict[Labels, Histogram]] = {}
+        self._queues: set[str] = set()
+        self._looked_s = inf
 
     def tick(self, observation: Observation, decision: Decision, memory: ControllerMemory, policy: Policy) -> None:
         """Count one tick; `memory` is that after it."""
         self._add("ticks_total", 1, "halted" if decision.halted else "decided")
+        work = observation.snapshot.workloads
         for proposal in decision.plan.proposals:
             self._add("decisions_total", 1, proposal.action, str(answer_of(proposal, decision.halted)))
             for verdict in proposal.verdicts:
@@ -65,6 +71,8 @@ class Tally:
                 self._add("promised_cost_gpu_seconds_total", max(proposal.cost_gpu_s, 0.0), proposal.action)
                 for victim in proposal.victims:
                     self._add("disruptions_total", 1, str(victim.contract).lower())
+                    for row in np.flatnonzero(work.uid == victim.uid)[:1].tolist():
+                        self._add("queue_evictions_total", 1, self._queue(observation, row))
         for loss in decision.losses:
             self._add("lost_gpu_seconds_total", max(loss.lost_gpu_s, 0.0) if isfinite(loss.lost_gpu_s) else 0.0)
         for case in decision.realised:
@@ -74,12 +82,36 @@ class Tally:
                 entry = self._memory.in_flight.get(outcome.instruction_id)
                 operation = entry.instruction.kind if entry is not None else "ended"
                 self._add("effect_failures_total", 1, operation, str(outcome.cause or Cause.OTHER))
+        self._waits(observation)
         self._effects(observation, memory, policy)
 
     def stages(self, durations_s: Mapping[str, float]) -> None:
         """Durations of the stages of one tick."""
         for stage, duration_s in durations_s.items():
             self._observe("tick_stage_duration_seconds", BUCKETS_S, duration_s, stage)
+
+    def _waits(self, observation: Observation) -> None:
+        """Jobs that have started for the first time since the last tick with a view; each start is in one such time."""
+        if not sees_the_cluster(observation):
+            return
+        work, since_s = observation.snapshot.workloads, self._looked_s
+        self._looked_s = observation.now_s
+        with np.errstate(invalid="ignore"):
+            started = (work.start_s >= since_s) & (work.start_s < observation.now_s)
+        started &= (work.incarnation == 0) & (work.service < 0)
+        for row in np.flatnonzero(started & np.isfinite(work.submit_s)).tolist():
+            waited_s = max(float(work.start_s[row] - work.submit_s[row]), 0.0)
+            self._observe("queue_wait_seconds", WAIT_BUCKETS_S, waited_s, self._queue(observation, row))
+
+    def _queue(self, observation: Observation, row: int) -> str:
+        """The name of the queue of a workload, as it is counted."""
+        snapshot = observation.snapshot
+        name = str(snapshot.queues.id[int(snapshot.workloads.queue[row])])
+        if name not in self._queues and len(self._queues) >= MOST_QUEUES:
+            return OTHER_QUEUES
+        self._queues.add(name)
+        self.counters.setdefault("queue_evictions_total", {}).setdefault((name,), 0.0)  # its first increase is seen
+        return name
 
     def _effects(self, observation: Observation, memory: ControllerMemory, policy: Policy) -> None:
         """Effects that ended at this tick, with their result and their time since the instruction."""

@@ -7,7 +7,7 @@ from math import nan
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.metrics.exposition import Exposition
-from autopilot.metrics.samples import Labels
+from autopilot.metrics.samples import Labels, Pricing
 from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
 
@@ -22,6 +22,7 @@ class Exposed:
         version: str,
         record: Record,
         waiting: Callable[[], str] = lambda: "",
+        pricing: Pricing | None = None,
     ) -> None:
         """`memory` is that with which the controller started.
 
@@ -29,7 +30,7 @@ class Exposed:
         """
         self._waiting = waiting
         self._publisher, self._record = publisher, record
-        self._exposition = Exposition(memory, version)
+        self._exposition = Exposition(memory, version, pricing)
         self.counts: list[Callable[[], Mapping[str, Mapping[Labels, float]]]] = [record.counts]
         """Counters of parts beside the loop, by metric."""
 

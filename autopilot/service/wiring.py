@@ -134,7 +134,8 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
     with ExitStack() as opened:
         kept = _open(settings, places, site, policy, opened)
         watch, publisher = Stopwatch(), Publisher(LastKnown(site.speed, _period_s(settings, site)))
-        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), kept.record, kept.waiting)
+        prices = load_prices(settings.metering.prices)
+        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), kept.record, kept.waiting, prices)
         ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
         sources = (site.collector, *_telemetry(settings, site))
         for each in sources[1:]:
@@ -145,7 +146,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in read)
         ticks.meter = _meter(settings, places, site, sources)
         opened.callback(ticks.meter.close)
-        ticks.spending = DailySpend(metering_folder(places.journal), load_prices(settings.metering.prices))
+        ticks.spending = DailySpend(metering_folder(places.journal), prices)
         keep = Promoter(Registry(places.registry)) if settings.forecasting.registry else None
         controller = Controller(
             replace(
@@ -155,11 +156,10 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             )
         )
         ticks.controller, ticks.concluded = controller, site.conclude
-        ticks.led = kept.shared.leadership.decided if kept.shared is not None else None
         if kept.shared is not None:
+            ticks.led = kept.shared.leadership.decided
             exposed.counts.append(kept.shared.elector.counts)
-        if site.counts is not None:
-            exposed.counts.append(site.counts)
+        exposed.counts += [site.counts] if site.counts is not None else []
         opened.pop_all()
     loop = _loop(settings, site, controller, ticks, kept)
     ticks.pulse = Pulse(settings.loop.interval_s / site.speed, loop.stop)

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf, isnan
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from autopilot.metrics.exposition import Counted, Exposition, history_text
 from autopilot.metrics.samples import Samples
 from autopilot.oncall.runbook import SUBJECTS, bound, load_runbooks
 from autopilot.settings import shipped_policy
+from scripts.dashboard_more_pages import PAGES
 from scripts.dashboard_panels import queries_of
 from scripts.generate_dashboards import documents
 from simulator.signals.behaviours import draw_jobs
@@ -51,8 +53,26 @@ PLANTED = {
     ("service_ttft_objective_seconds", ("assistant",)): 0.5,
     ("service_itl_p99_seconds", ("assistant",)): 0.03,
     ("service_itl_objective_seconds", ("assistant",)): 0.05,
+    ("queue_limit_gpus", ("vision",)): 64.0,
 }
 """What this run does not show at its end, so that its panels are tried with data all the same."""
+
+EMPTY = {
+    "GPU job / Temperature": "the simulated exporter does not print it",
+    "GPU job / SM clock": "the simulated exporter does not print it",
+}
+"""Panels without data here, with the reason."""
+
+PLAUSIBLE = {
+    "percentunit": (-0.01, 2.0),
+    "suffix:GPU-h": (-100.0, 1_000.0),
+    "s": (0.0, 86_400.0),
+    "watt": (20.0, 1_200.0),
+    "decmbytes": (0.0, 200_000.0),
+    "Bps": (0.0, 1e12),
+    "reqps": (0.0, 1e5),
+}
+"""Bounds of values by unit: another factor, or seconds as hours, are outside."""
 
 LABELS: dict[str, set[str]] = {
     "GPU fleet / Gap by pool": {"pool"},
@@ -63,6 +83,9 @@ LABELS: dict[str, set[str]] = {
     "Fragmentation and MIG / Stranded GPUs by cause": {"cause"},
     "Fragmentation and MIG / Free GPUs by node": {"node"},
     "Fragmentation and MIG / GPU and MIG map": {"hostname", "gpu"},
+    "GPU fleet / Gap a day": {"currency"},
+    "GPU queue / Queues": {"queue"},
+    "GPU queue / Wait by queue": {"queue"},
     "GPU queue / Waiting GPUs by reason": {"reason"},
     "Autopilot / Proposals by answer": {"action", "answer"},
     "Autopilot / Duration of ticks": {"stage"},
@@ -144,6 +167,8 @@ def test_every_query_returns_data_with_its_labels(tmp_path: Path, require_tool: 
             until(lambda: query(url, "service:gpu_autopilot_late_requests:ratio_1h"), "recorded values")
             until(lambda: query(url, "DCGM_FI_PROF_SM_ACTIVE"), "the first scrape")
             assert not problems(url)
+            assert not implausible(url)
+            assert not invented(url)
             assert not refused(url)
 
 
@@ -155,11 +180,41 @@ def problems(url: str) -> list[str]:
             continue
         for where, expr in queries_of(text):
             result = query(url, filled_in(expr))
-            if not result:
+            if where in EMPTY:
+                found += [f"{where} has data: remove its row"] if result else []
+            elif not result:
                 found.append(f"{where}: no data: {filled_in(expr)}")
             elif not LABELS.get(where, set()) <= result[0]["metric"].keys():
                 found.append(f"{where}: labels {sorted(result[0]['metric'])}")
     return found
+
+
+def panels() -> list[tuple[str, str, str]]:
+    """(where, unit, expression) of every query of a panel; of a table by the unit of its column."""
+    found = []
+    for page in PAGES:
+        for panel in page.panels:
+            units = dict(panel.units) if panel.kind == "table" else {}
+            found += [
+                (f"{page.title} / {panel.title}", units.get(each.legend, panel.unit), each.expr)
+                for each in panel.targets
+            ]
+    return found
+
+
+def implausible(url: str) -> list[str]:
+    """Values outside of what their unit allows."""
+    found = []
+    for where, unit, expr in panels():
+        low, high = PLAUSIBLE.get(unit, (-inf, inf))
+        values = [float(each["value"][1]) for each in query(url, filled_in(expr))]
+        found += [f"{where}: {value} {unit}" for value in values if not (low <= value <= high or isnan(value))]
+    return found
+
+
+def invented(url: str) -> list[str]:
+    """Panels that show a number where there is nothing to show, so that their text for no data is not read."""
+    return [where for where, _, expr in panels() if query(url, filled_in(expr, "nowhere"))]
 
 
 def refused(url: str) -> list[str]:

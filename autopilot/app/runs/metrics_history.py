@@ -21,6 +21,7 @@ from autopilot.app.runs.world import build_world
 from autopilot.controller import Controller
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
+from autopilot.metering.prices import load_prices
 from autopilot.metrics.exposition import Counted, Exposition, history_text
 from autopilot.metrics.samples import Samples
 from simulator.running.engine import Scheduler
@@ -34,7 +35,7 @@ class MetricsRecorder(DecisionRecorder):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        self.exposition = Exposition(None, version("gpu-autopilot"))
+        self.exposition = Exposition(None, version("gpu-autopilot"), load_prices())
         self._policy = policy
         self._began_s = 0.0
         self.controller: Controller | None = None

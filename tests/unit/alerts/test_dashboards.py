@@ -17,7 +17,7 @@ from autopilot.alerts.rules import yaml_text
 from autopilot.alerts.table import ALERTS
 from autopilot.metrics.table import METRICS
 from scripts.dashboard_more_pages import PAGES
-from scripts.dashboard_panels import queries_of
+from scripts.dashboard_panels import GPU_HOURS, queries_of
 from scripts.generate_dashboards import documents, main
 from tests.kits.dashboard_kit import filled_in
 
@@ -27,7 +27,7 @@ DOCUMENTS = documents()
 BOARDS: dict[str, dict[str, Any]] = {
     name: json.loads(text) for name, text in DOCUMENTS.items() if name.endswith(".json")
 }
-UNITS = {"none", "percentunit", "s", "reqps", "currencyUSD", "decmbytes", "watt"}
+UNITS = {"none", "percentunit", "s", "reqps", "decmbytes", "watt", "celsius", "hertz", "Bps", GPU_HOURS}
 MOST_BYTES = 262_144
 """`kubectl apply` keeps the whole object in an annotation of this size."""
 
@@ -140,7 +140,8 @@ def test_the_recommended_actions_link_to_explanation_and_approval() -> None:
     links = next(each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == "id")
     titles = [link["title"] for property_of in links["properties"] for link in property_of["value"]]
     assert titles == ["Explain", "Approve"]
-    assert all("${__data.fields.id}" in link["url"] for each in links["properties"] for link in each["value"])
+    urls = [link["url"] for each in links["properties"] for link in each["value"]]
+    assert all(url.endswith("/${__data.fields.id:percentencode}") for url in urls), "ids have slashes"
     asked = " ".join(target["expr"] for target in panel["targets"])
     assert all(name in asked for name in ("reason", "confidence", "gain_gpu_seconds", "cost_gpu_seconds"))
 
