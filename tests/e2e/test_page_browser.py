@@ -109,24 +109,42 @@ def test_an_update_leaves_the_reader_alone(browser: Browser, desk: Desk) -> None
     with served(desk) as listener, page_of(browser, viewport={"width": 900, "height": 600}) as page:
         sign_in(page, listener.url, TOKENS[Role.ADMIN])
         go(page, listener.url, "recommendations")
-        card = page.locator("li.rec").nth(7)
+        card = page.locator("li.rec").first
         name = card.locator("h2").inner_text()
-        card.locator("summary").click()
+        card.locator("summary").first.click()
         card.locator("pre").wait_for()
         card.get_by_role("button", name="Reject").focus()
-        page.evaluate("scrollTo(0, 900)")
+        page.evaluate("scrollTo(0, 100)")
         before = page.evaluate(
-            "(() => { const text = document.querySelectorAll('li.rec')[7].querySelector('.why').firstChild;"
+            "(() => { const text = document.querySelector('li.rec .why').firstChild;"
             " getSelection().setBaseAndExtent(text, 2, text, 14); return [scrollY, getSelection().toString()]; })()"
         )
-        desk.publisher.publish(tick(20, a_world(700.0, waiting=2)))
+        desk.publisher.publish(tick(20, a_world(700.0, waiting=0)))
         gone = page.locator("li.rec.gone")
         gone.wait_for()
         assert gone.locator("h2").inner_text() == name
         assert gone.locator("details[open] pre").is_visible()
         assert page.evaluate("getSelection().toString()") == before[1]
         assert page.evaluate("document.activeElement.dataset.do") == "reject"
-        assert page.locator("li.rec:not(.gone)").count() == 2
+        assert page.locator("li.rec:not(.gone)").count() == 0
+
+
+def test_equal_recommendations_are_one_card_and_one_approval(browser: Browser, desk: Desk) -> None:
+    """With a list inside. The dialog asks for what it is, and each of them becomes one command."""
+    with served(desk) as listener, page_of(browser) as page:
+        sign_in(page, listener.url, TOKENS[Role.APPROVER])
+        go(page, listener.url, "recommendations")
+        card = page.locator("li.rec").first
+        shown = card.locator("summary").count()
+        assert shown > 1
+        card.get_by_role("button", name="Approve").click()
+        dialog = page.locator("dialog")
+        expect(dialog).to_contain_text("The approval covers a cost of up to")
+        dialog.locator("select[name=covers]").select_option("exactly")
+        dialog.locator("[data-do=yes]").click()
+        expect(dialog).to_contain_text("tored")
+        commands = desk.inbox.drain(0.0)
+        assert [(each.kind.value, each.exactly) for each in commands] == [("approve", True)] * shown
 
 
 def test_the_empty_and_the_waiting_state(browser: Browser, tmp_path: Path) -> None:
