@@ -10,6 +10,8 @@ from autopilot.core.model.records import OutcomeKind
 from tests.kits.acting_kit import Acting, admit
 from tests.kits.kueue_kit import SPACE
 
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
 
 def test_a_gang_gets_the_quota_that_work_behind_it_holds(acting: Acting) -> None:
     """The work behind it is deactivated with our mark, and starts later by an instruction of its own."""
@@ -78,7 +80,8 @@ def test_a_reservation_of_this_moment_stays(acting: Acting) -> None:
 
 
 def test_work_that_runs_keeps_its_quota(acting: Acting) -> None:
-    """Also where its queue got our check while it ran, so that the check is still pending."""
+    """Also where its queue got our check while it ran, so that the check is still pending, and no policy guards it."""
+    acting.ask("DELETE", f"{BINDINGS}/gpu-autopilot-fields")
     acting.running_job("runs", "n1", "n2", number="1/p/runs")
     runs, rows = f"{SPACE}/workloads/{_name(acting, 'runs')}/status", acting.workload("runs")["status"]
     acting.ask("PATCH", runs, {"status": {"admissionChecks": [{**rows["admissionChecks"][0], "state": "Pending"}]}})
