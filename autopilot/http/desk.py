@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
@@ -48,6 +49,7 @@ class Desk:
     limits: Limits = field(default_factory=Limits)
     body_bytes: int = 64 << 10  # longest body of a request
     alerts_bytes: int = 1 << 20  # of a delivery of alerts
+    metering: Path | None = None  # folder of the metering of this run
     certified: Caller | None = None  # who calls without a token, where the listener demands a client certificate
 
     def latest(self) -> Published:

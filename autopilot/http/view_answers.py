@@ -156,6 +156,20 @@ class WorkloadStory(TypedDict):
     lines: list[str]
 
 
+class TickStory(TypedDict):
+    """What the last tick decided, in lines."""
+
+    tick: int
+    now_s: float
+    lines: list[str]
+
+
+class RecordFiles(TypedDict):
+    """Names of files."""
+
+    files: list[str]
+
+
 class ProfileRow(TypedDict):
     """A MIG profile and its compute slices; null for a name that is no profile of NVIDIA."""
 

@@ -29,15 +29,7 @@ class Api:
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """One request. Raises `InputError` with the reason that the service gives."""
-        headers = {"Authorization": f"Bearer {self.token}"}
-        session = requests.Session()
-        session.trust_env = False
-        try:
-            answer = session.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=TIMEOUT_S)
-        except requests.RequestException as error:
-            raise InputError(
-                f"{self.url}: the service does not answer ({type(error).__name__}); is it running?"
-            ) from error
+        answer = self._request(method, path, body)
         try:
             content: dict[str, Any] = answer.json()
         except ValueError:
@@ -45,6 +37,24 @@ class Api:
         if answer.status_code >= HTTPStatus.BAD_REQUEST:
             raise InputError(str(content.get("detail") or f"{self.url}{path}: HTTP {answer.status_code}"))
         return content
+
+    def read(self, path: str) -> bytes:
+        """The content of a file. Raises `InputError` where the service does not send it."""
+        answer = self._request("GET", path)
+        if answer.status_code >= HTTPStatus.BAD_REQUEST:
+            raise InputError(f"{self.url}{path}: HTTP {answer.status_code}; start the command again")
+        return answer.content
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> requests.Response:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        session = requests.Session()
+        session.trust_env = False
+        try:
+            return session.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=TIMEOUT_S)
+        except requests.RequestException as error:
+            raise InputError(
+                f"{self.url}: the service does not answer ({type(error).__name__}); is it running?"
+            ) from error
 
 
 FLEET = {

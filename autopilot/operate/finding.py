@@ -16,6 +16,7 @@ from typing import Any
 from autopilot.app.commands.run_commands import err, last_journal
 from autopilot.core.model.errors import InputError
 from autopilot.operate.client import Api
+from autopilot.operate.remote import fetched
 from autopilot.operate.where import Where
 from autopilot.service.settings_file import load_settings
 from autopilot.service.state_folder import Places, read_note, service_folder
@@ -30,6 +31,13 @@ class Run:
     words: str
     journal: Path | None = None
     api: Api | None = None
+
+    @property
+    def service(self) -> Api:
+        """The service to ask where the journal is not here."""
+        if self.api is None:
+            raise InputError(f"{self.words}: no service answers about it")
+        return self.api
 
 
 def find_api(where: Where) -> Api:
@@ -91,9 +99,10 @@ def asked_audit(where: Where, folder: Path | None) -> Iterator[Path]:
         yield folder
         return
     if where.server is not None:
-        raise InputError(
-            "--server: the audit log is read from files; give its folder, or the state folder with --state"
-        )
+        api = find_api(where)
+        with _told(f"the service at {api.url}"), fetched(api, "audit") as copy:
+            yield copy
+        return
     state = _folder(where)
     with _told(f"the service with the state folder {state}"):
         yield Places(state, state).audit

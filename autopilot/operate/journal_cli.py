@@ -66,7 +66,8 @@ def decisions(
     Consecutive ticks that repeat a decision are listed once, at the first tick. --json writes one JSON object per line.
     """
     from autopilot.app.commands.decision_commands import Asked, run_decisions
-    from autopilot.operate.finding import asked_journal
+    from autopilot.operate import remote
+    from autopilot.operate.finding import asked_run
 
     asked = Asked(
         action=action,
@@ -81,8 +82,11 @@ def decisions(
         follow=follow,
         json=json_out,
     )
-    with asked_journal(journal, where) as path:
-        run_decisions(path, asked)
+    with asked_run(where, journal) as run:
+        if run.journal is not None:
+            run_decisions(run.journal, asked)
+        else:
+            remote.decisions(run.service, asked)
 
 
 def replay(
@@ -138,13 +142,17 @@ def explain(
 ) -> None:
     """Explain a decision with every guard's verdict, or the state of one workload."""
     from autopilot.app.commands.ask_commands import run_explain
-    from autopilot.operate.finding import asked_journal
+    from autopilot.operate import remote
+    from autopilot.operate.finding import asked_run
 
     if decision is not None and (workload is not None or at is not None):
         raise InputError("explain: an ID alone identifies the decision; leave out --workload and --at, or the ID")
     at_s = parse_duration_s(at, "--at") if at is not None else None
-    with asked_journal(journal, where) as path:
-        run_explain(path, decision, workload, at_s, json_out)
+    with asked_run(where, journal) as run:
+        if run.journal is not None:
+            run_explain(run.journal, decision, workload, at_s, json_out)
+        else:
+            remote.explain(run.service, decision, workload, at_s, json_out)
 
 
 @asks
@@ -176,20 +184,23 @@ def forecast(
     """Show the forecast for a service or a job with its band, and the past coverage of such forecasts in this run."""
     from autopilot.app.commands.forecast_commands import run_forecast
     from autopilot.app.commands.mix_commands import run_mix
-    from autopilot.operate.finding import asked_journal
+    from autopilot.operate import remote
+    from autopilot.operate.finding import asked_run
 
     if mix:
         if name is not None or picture is not None:
             raise InputError(
                 "forecast: --mix covers the whole cluster and draws no plot; leave out SERVICE|JOB and --picture"
             )
-        with asked_journal(journal, where) as path:
-            run_mix(path, at, json_out)
-        return
-    if name is None:
+    elif name is None:
         raise InputError("forecast: name a service or the id of a job, or write --mix for expected arrivals")
-    with asked_journal(journal, where) as path:
-        run_forecast(path, name, at, picture, json_out)
+    with asked_run(where, journal) as run:
+        if run.journal is None:
+            remote.forecast(run.service, name, at, picture, json_out)
+        elif name is None:
+            run_mix(run.journal, at, json_out)
+        else:
+            run_forecast(run.journal, name, at, picture, json_out)
 
 
 @asks
@@ -221,14 +232,19 @@ def showback(
     """
     from autopilot.app.commands.showback_commands import check_words, run_showback
     from autopilot.metering.segments import metering_folder
-    from autopilot.operate.finding import asked_journal
+    from autopilot.operate import remote
+    from autopilot.operate.finding import asked_run
 
     check_words(by, form, target)
     if metering is not None:
         run_showback(metering, since, until, by, form, prices, target)
         return
-    with asked_journal(journal, where) as path:
-        run_showback(metering_folder(path.resolve()), since, until, by, form, prices, target)
+    with asked_run(where, journal) as run:
+        if run.journal is not None:
+            run_showback(metering_folder(run.journal.resolve()), since, until, by, form, prices, target)
+            return
+        with remote.fetched(run.service, "metering") as folder:
+            run_showback(folder, since, until, by, form, prices, target)
 
 
 JOURNAL_COMMANDS = (decisions, explain, replay, forecast)

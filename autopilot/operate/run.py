@@ -21,6 +21,7 @@ from autopilot.http.cluster_tokens import ClusterTokens
 from autopilot.http.desk import Desk
 from autopilot.http.history import History
 from autopilot.http.metrics_app import metrics_app
+from autopilot.metering.segments import metering_folder
 from autopilot.oncall.wiring import open_follower
 from autopilot.service.listeners import Certificates, Listener
 from autopilot.service.logs import set_up_logs
@@ -135,6 +136,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         body_bytes=settings.http.body_kib << 10,
         alerts_bytes=settings.alerts.body_kib << 10,
         history=History(own.history),
+        metering=metering_folder(own.journal),
     )
     service.publisher.follow(desk.history.take)
     stack.callback(desk.history.keep)

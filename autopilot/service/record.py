@@ -47,7 +47,7 @@ class Record:
 
     def __init__(self, folder: Path, now_s: Callable[[], float] = time.time) -> None:
         """Open the log in `folder`, with its key beside it. Raises `InputError` where that is not possible."""
-        self._now_s = now_s
+        self.folder, self._now_s = folder, now_s
         self._log = AuditLog(folder, signing_key(folder.with_name(f"{folder.name}.key")), now_s)
         self._sealed_s = now_s()
         self._denied: dict[tuple[str, str], tuple[float, int]] = {}  # (origin, reason) -> last line, requests since

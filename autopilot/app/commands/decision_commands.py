@@ -7,10 +7,11 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from autopilot.app.commands.ask_commands import check_place
 from autopilot.app.commands.json_out import STDOUT, write_lines
@@ -21,7 +22,6 @@ from autopilot.app.decisions.decision_rows import (
     Row,
     Wanted,
     clock_of,
-    gpus_of,
     lost_gpu_s,
     row_document,
     rows_of,
@@ -29,8 +29,8 @@ from autopilot.app.decisions.decision_rows import (
 from autopilot.app.when import When, parse_moment_s
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.units import format_gpu_s
-from autopilot.explain.proposals import Answer, answer_words, refusing_codes
+from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.explain.proposals import Answer, answer_words
 from autopilot.journal import JournalReader
 
 DEFAULT_LIMIT = 20
@@ -134,27 +134,26 @@ def _print(rows: Iterable[Row], asked: Asked, when: When) -> None:
     if not total:
         out.print("no decision in this journal matches")
         return
-    print_rows(HEADINGS, [_cells(row, when) for row in shown])
+    print_rows(HEADINGS, [cells(row_document(row, when)) for row in shown])
     parts = ", ".join(f"{counts[answer]:,} {answer_words(answer)}" for answer in Answer if counts[answer])
     cut = f"; shown: {len(shown):,} (--limit 0 for all)" if len(shown) < total else ""
     out.print(f"{total:,} decisions match: {parts}{cut}")
     out.print("details of one decision: autopilot explain DECISION")
 
 
-def _cells(row: Row, when: When) -> tuple[str, ...]:
-    proposal = row.proposal
-    codes = ", ".join(code.value for code in refusing_codes(proposal))
-    lost = lost_gpu_s(proposal)
+def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """One line of the table, of the document of a decision."""
+    moment, gain, lost = row["at"], row["benefit_gpu_s"], row["lost_gpu_s"]
     return (
-        when.words(row.at_s),
-        answer_words(row.answer),
-        proposal.action,
-        proposal.subject.name,
-        proposal.tenant,
-        f"{gpus_of(proposal):,}" if gpus_of(proposal) else "-",
-        format_gpu_s(proposal.benefit_gpu_s),
-        format_gpu_s(lost) if lost else "-",
-        proposal.id + (f"  {codes}" if codes else ""),
+        moment.replace("T", " ").rstrip("Z") if moment else format_duration(row["at_s"]),
+        answer_words(Answer(row["answer"])),
+        row["action"],
+        row["workload"],
+        row["tenant"],
+        f"{row['gpus']:,}" if row["gpus"] else "-",
+        format_gpu_s(gain),
+        "-" if lost == 0 else format_gpu_s(lost),
+        row["id"] + (f"  {', '.join(row['codes'])}" if row["codes"] else ""),
     )
 
 
@@ -184,4 +183,4 @@ def _print_new(row: Row, asked: Asked, when: When) -> None:
     if asked.json is not None:
         write_lines(asked.json, (row_document(row, when),))
         return
-    out.print("  ".join(_cells(row, when)))
+    out.print("  ".join(cells(row_document(row, when))))

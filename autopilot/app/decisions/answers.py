@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -190,8 +191,12 @@ def known_names(reader: JournalReader) -> set[str]:
 
 
 def full_name(reader: JournalReader, given: str) -> str:
+    """The workload that is meant, of those that the journal has."""
+    return meant(known_names(reader), given)
+
+
+def meant(names: Collection[str], given: str) -> str:
     """The workload that is meant: a name alone stands for NAMESPACE/NAME. Raises `InputError` where several have it."""
-    names = known_names(reader)
     found = sorted(name for name in names if name.endswith(f"/{given}"))
     if given in names or not found:
         return given

@@ -7,10 +7,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query
 
 from autopilot.app.decisions.decision_rows import case_document, row_document
-from autopilot.explain.proposals import explain_proposal
+from autopilot.core.fragmentation.measure import fragmentation_of
+from autopilot.explain.fragmentation import fragmentation_lines
+from autopilot.explain.notes import gap_lines
+from autopilot.explain.proposals import explain_decision, explain_proposal
 from autopilot.http.answers import DecisionCase, DecisionRows, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
+from autopilot.http.view_answers import TickStory
 
 router = APIRouter(prefix="/api/v1", tags=["decisions"])
 
@@ -23,6 +27,16 @@ def decisions(
     desk.latest()
     rows = [row for row in desk.publisher.recent() if answer is None or row.answer.value == answer]
     return {"decisions": [row_document(row, desk.when) for row in rows[:limit]]}
+
+
+@router.get("/tick", responses=stated(TickStory))
+def tick(desk: Asked, _caller: Viewer) -> dict[str, Any]:
+    """What the last tick decided, in words."""
+    latest = desk.latest()
+    found = fragmentation_lines(fragmentation_of(latest.observation), latest.policy.modes)
+    lines = [*found, *gap_lines(latest.observation.gaps)]
+    told = [*explain_decision(latest.decision), *(f"  {each}" for each in lines)]
+    return {"tick": latest.decision.tick, "now_s": latest.observation.now_s, "lines": told}
 
 
 @router.get("/decisions/{proposal_id:path}", responses=stated(DecisionCase))

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, HTTPException, Path, Query, Response
 
+from autopilot.app.decisions.answers import meant
+from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, State
 from autopilot.explain.proposals import answer_of, code_words, proposal_words
 from autopilot.explain.story.telling import tell
@@ -39,7 +41,12 @@ def queue(
 def workload(desk: Asked, _caller: Viewer, workload_id: Annotated[str, Path(max_length=500)]) -> dict[str, Any]:
     """What happens to one workload and why, in words."""
     latest = desk.seen()
-    if workload_id not in latest.observation.snapshot.workloads.id.tolist():
+    names = latest.observation.snapshot.workloads.id.tolist()
+    try:
+        workload_id = meant(names, workload_id)
+    except InputError as error:
+        raise HTTPException(404, str(error)) from error
+    if workload_id not in names:
         raise HTTPException(404, f"{workload_id}: no such workload now; `autopilot explain` reads the journal")
     return {"id": workload_id, "lines": tell(workload_id, latest.observation, latest.decision)}
 
