@@ -18,12 +18,13 @@ from autopilot.core.hardware import dcgm
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import F32, I8, Bools
 
-RATIOS = tuple(row for row, name in enumerate(dcgm.SIGNALS) if name.endswith("_ratio"))
 FB_USED = dcgm.SIGNALS.index("fb_used_mib")
 BOARD_ONLY = tuple(
     row for row, name in enumerate(dcgm.SIGNALS) if all(f.level is dcgm.Level.BOARD for f in dcgm.fields_of(name))
 )
 """Rows of SIGNALS that no instance has its own value for."""
+RATIOS = tuple(row for row, name in enumerate(dcgm.SIGNALS) if name.endswith("_ratio") and row not in BOARD_ONLY)
+"""Rows of SIGNALS whose board value follows from those of its instances."""
 
 NODE_LABELS = ("node", "hostname", "Hostname", "instance")
 """Labels that may name the node, the most reliable first."""
@@ -149,7 +150,7 @@ def missing_gaps(source: str, entity_ids: Sequence[str], values: F32, reason: st
     is_instance = np.array(["/" in entity for entity in entity_ids], bool)
     found: list[Gap] = []
     for row, signal in enumerate(dcgm.SIGNALS):
-        lacking = np.isnan(values[row])
+        lacking = np.isnan(values[row]) & (signal not in dcgm.OPTIONAL)
         if row in BOARD_ONLY:
             lacking &= ~is_instance
         if lacking.any():

@@ -427,6 +427,6 @@ def _signals(table: F64) -> tuple[F32, I8, dict[str, F64]]:
     values[0], quality = activity([(grade, table[_FIELD_ROW[number]]) for number, grade in dcgm.ACTIVITY])
     for row, signal in enumerate(dcgm.SIGNALS[1:], start=1):
         parts = [table[_FIELD_ROW[field.id]] for field in dcgm.fields_of(signal)]
-        values[row] = np.sum(parts, axis=0) if signal in dcgm.SUMS else parts[0]
+        values[row] = dcgm.joined(signal, parts)
     extras = {name: table[_FIELD_ROW[dcgm.fields_of(name)[0].id]] for name in dcgm.EXTRAS}
     return values, quality, extras

@@ -252,6 +252,9 @@ class NvmlCollector:
             signals["power_w"] = power / 1000.0
         with suppress(nvml.NVMLError):  # before Volta there is no counter
             self._energy.take([(uuid, now_s, float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))])
+        with suppress(nvml.NVMLError):  # in MIG mode, and on GPUs without such engines, there is none
+            engines = nvml.nvmlDeviceGetEncoderUtilization, nvml.nvmlDeviceGetDecoderUtilization
+            signals["video_ratio"] = max(engine(handle)[0] for engine in engines) / 100.0
         memory = self._try(uuid, "fb_used_mib", nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
         if memory is not None:
             signals["fb_used_mib"] = memory.used / MIB

@@ -154,7 +154,7 @@ def _signals(table: dict[int, F64], blank: dict[int, Bools], size: int) -> tuple
     signals = np.full((len(dcgm.SIGNALS), size), np.nan, np.float32)
     signals[0], quality = activity([(grade, cleaned.get(number, unknown)) for number, grade in dcgm.ACTIVITY])
     for row, signal in enumerate(dcgm.SIGNALS[1:], start=1):
-        signals[row] = np.sum([cleaned.get(f.id, unknown) for f in dcgm.fields_of(signal)], axis=0)
+        signals[row] = dcgm.joined(signal, [cleaned.get(f.id, unknown) for f in dcgm.fields_of(signal)])
     return signals, quality
 
 

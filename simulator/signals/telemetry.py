@@ -28,13 +28,13 @@ I8 = NDArray[np.int8]
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
-SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER = range(len(SIGNALS))
+SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER, VIDEO = range(len(SIGNALS))
 
 METRICS = (1002, 1003, 1001, 1004, 1005, 1011, 1012, 1009, 1010, 203, 252, 251, 253, 155, 230, 395)
 """DCGM field ids that a simulated exporter prints, in the order of `TelemetryGenerator.metrics`."""
 
 _ROW = {field: row for row, field in enumerate(METRICS)}
-_DECIMALS = np.array([1e6, 1e6, 1e6, 1e6, 1.0, 1.0, 1.0, 1e3])[:, None, None]  # as exporters print
+_DECIMALS = np.array([1e6, 1e6, 1e6, 1e6, 1.0, 1.0, 1.0, 1e3, 1e6])[:, None, None]  # as exporters print
 _RESERVED_RATIO = 0.0065  # of the board's memory, held by driver and firmware; assumed
 _PCIE_RX_SHARE = 0.9  # host to device; h100_telemetry_runs, runs t13 and i4
 _LANES = [1, 2, 2, 3]  # of the noise: tensor; DRAM and links together; power
@@ -298,6 +298,7 @@ class TelemetryGenerator:
         loaded_w, busy_w = (entities.loaded_w - entities.idle_w) * held, power1 * entities.limit_w
         watts = (entities.idle_w + loaded_w * here + busy_w * sm) * wobble[3]
         out[POWER] = np.minimum(watts * own, entities.limit_w)
+        out[VIDEO] = np.nan  # no work of the simulator uses video engines, and its exporters leave them out
         busy = np.minimum(busy0 * here + 1.0 - (1.0 - sm) ** busy_exponent, 1.0) if engine else None
         return out, busy
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.kits.field_kit import made, play, play_objects
 
 Values = dict[str, Any]
@@ -93,3 +95,22 @@ def test_work_whose_memory_changes_is_neither_idle_nor_hung() -> None:
     assert {proposal.subject.name for _, proposal in played.accepted("evict")} == {"i/train"}
     advised = {each.subject.name for _, _, decision in played.ticks for each in decision.plan.proposals}
     assert advised == {"i/train"}
+
+
+@pytest.mark.parametrize("stored_s", [0.0, 30.0])
+def test_work_that_only_decodes_or_encodes_is_neither_idle_nor_hung(stored_s: float) -> None:
+    """The video engines of gangs d and e work, by a direct scrape and through a Prometheus. Those of i do nothing."""
+    busy: Values = {key: [0.6, 0.8] for key in ZEROS} | {"DEV_FB_USED": 30_000, "DEV_POWER_USAGE": [400, 450]}
+    engines: Values = {"DEV_ENC_UTIL": 0, "DEV_DEC_UTIL": 0}
+    kinds = [
+        gang("d", H100, busy | engines, ZEROS | IDLE_POWER | {"DEV_DEC_UTIL": [2, 30]}),
+        gang("e", H100, busy | engines, ZEROS | IDLE_POWER | {"DEV_ENC_UTIL": [40, 60]}),
+        gang("i", H100, busy | engines, ZEROS | IDLE_POWER),
+        *(gang(name, H100, busy, {}) for name in "uvwxyz"),
+    ]
+    objects = made(*(each for found, _, _ in kinds for each in found))
+    spec = {"gpus": [shown for _, shown, _ in kinds], "changes": [change for _, _, change in kinds]}
+    played = play_objects(objects, spec, ticks=98, step_s=60.0, stored_s=stored_s)
+    assert {proposal.subject.name for _, proposal in played.accepted("evict")} == {"i/train"}
+    assert {each.subject.name for _, _, decision in played.ticks for each in decision.plan.proposals} == {"i/train"}
+    assert not played.said("show no activity while power")

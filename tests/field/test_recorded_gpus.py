@@ -42,6 +42,7 @@ def of_nvml() -> dict[str, F32]:
         said: dict[str, Any] = json.loads((ROOT / "tests" / "data" / "nvml" / f"{gpu}.json").read_text("utf-8"))
         for load, recorded in said["loads"].items():
             rows = np.array(recorded["rows"][1:], np.float32)
+            rows = np.pad(rows, ((0, 0), (0, len(SIGNALS) - rows.shape[1])), constant_values=np.nan)
             found[f"{gpu} {load}"] = np.stack([np.roll(rows, shift, axis=0) for shift in range(GPUS)], axis=2)
     return found
 
@@ -54,7 +55,7 @@ def of_runs(path: Path) -> dict[str, F32]:
     frame = pq.read_table(path).to_pandas()
     frame["nvlink"] = frame.nvlink_tx_bytes_s + frame.nvlink_rx_bytes_s
     frame["pcie"] = frame.pcie_tx_bytes_s + frame.pcie_rx_bytes_s
-    names = ["sm_active", "", "tensor_active", "dram_active", "nvlink", "pcie", "mem_used_mib", "power_w"]
+    names = ["sm_active", "", "tensor_active", "dram_active", "nvlink", "pcie", "mem_used_mib", "power_w", ""]
     found = {}
     for run, steady in frame[frame.phase == "steady"].groupby("run"):
         each = [steady[steady.gpu == gpu].sort_values("t_s").iloc[::5] for gpu in range(GPUS)]

@@ -148,6 +148,8 @@ dcgm_fb_free{L} 79000
 dcgm_fb_reserved{L} 500
 dcgm_power_usage{L} 500
 dcgm_total_energy_consumption{L} 1e9
+dcgm_enc_utilization{L} 5
+dcgm_dec_utilization{L} 25
 dcgm_xid_errors{L} 0
 """
 UPPER = """
@@ -166,6 +168,8 @@ DCGM_FI_DEV_FB_FREE{L} 79000
 DCGM_FI_DEV_FB_RESERVED{L} 500
 DCGM_FI_DEV_POWER_USAGE{L} 500
 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{L} 1e9
+DCGM_FI_DEV_ENC_UTIL{L} 5
+DCGM_FI_DEV_DEC_UTIL{L} 25
 DCGM_FI_DEV_XID_ERRORS{L} 0
 DCGM_FI_DEV_ROW_REMAP_FAILURE{L} 0
 DCGM_FI_DEV_ROW_REMAP_PENDING{L} 0
@@ -183,6 +187,8 @@ DCGM_FI_PROF_PCIE_RX_BYTES{L} 40
 DCGM_FI_DEV_GPU_UTIL_RATIO{L} 99
 DCGM_FI_DEV_FB_USED{L} 1000
 DCGM_FI_DEV_BOARD_POWER_WATTS{L} 500
+DCGM_FI_DEV_ENC_UTIL{L} 5
+DCGM_FI_DEV_DEC_UTIL{L} 25
 DCGM_FI_DEV_XID_ERROR{L} 0
 """
 OLD = 'gpu="0",uuid="GPU-1",pod_name="p",pod_namespace="n",container_name="c"'
@@ -210,6 +216,7 @@ def test_each_generation_of_names_and_labels_is_read(text: str, labels: str) -> 
             "pcie_bytes_s": 70,
             "fb_used_mib": 1000,
             "power_w": 500,
+            "video_ratio": 0.25,
         }
     )
     assert set(scanner.owned().owners) == {("n", "p", "c")}

@@ -221,6 +221,20 @@ int nvmlDeviceGetUtilizationRates(Handle *device, Rates *rates) {
     return OK;
 }
 
+int nvmlDeviceGetEncoderUtilization(Handle *device, unsigned *percent, unsigned *period_us) {
+    int code;
+    Gpu *gpu = gpu_of(device, &code);
+    if (!gpu) return code;
+    if (gpu->mig == 1) return NOT_SUPPORTED;
+    *percent = 0;
+    *period_us = 100000;
+    return OK;
+}
+
+int nvmlDeviceGetDecoderUtilization(Handle *device, unsigned *percent, unsigned *period_us) {
+    return nvmlDeviceGetEncoderUtilization(device, percent, period_us);
+}
+
 /* --- MIG --------------------------------------------------------------------------------------- */
 
 typedef struct {

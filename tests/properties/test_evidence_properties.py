@@ -28,6 +28,7 @@ NAN = float("nan")
 # --- no verdict that stops work without agreeing evidence ---------------------------------------------
 
 SAYS_IT_WORKS = {
+    "video_ratio": 0.02,
     "sm_active_ratio": 0.3,
     "tensor_active_ratio": 0.3,
     "dram_active_ratio": 0.3,
@@ -46,6 +47,7 @@ AT_REST = {
     "pcie_bytes_s": (0.0, 1.3e6, NAN),
     "fb_used_mib": (30_000.0, NAN),
     "power_w": (118.0, 125.0, NAN),
+    "video_ratio": (0.0, NAN),
 }
 """Readings of a loaded H100 without work; NaN: not measured."""
 
@@ -57,7 +59,8 @@ def fleet(readings: np.ndarray) -> ClusterSnapshot:
     work = [holds("a", 2, start_s=0.0), holds("b", 2, start_s=0.0)]
     plain = snapshot("2x2", work, nodes={"gpu_model": [MODELS.index("H100-80GB")] * 2})
     table = np.repeat(readings.astype(np.float32)[:, None, :], 3, axis=1)
-    noise = table * np.float32(1.01)  # no counter repeats itself
+    noise = table * np.float32(1.01)  # no counter repeats itself; the memory of work that does nothing does not change
+    noise[SIGNALS.index("fb_used_mib")] = table[SIGNALS.index("fb_used_mib")]
     counts = np.repeat(np.array([[2], [10], [60]], np.int32), GPUS, axis=1)
     age_s, grade = np.full(GPUS, 10.0, np.float32), np.full(GPUS, Quality.SM_ACTIVE, np.int8)
     telemetry = SignalTable(SIGNALS, (60.0, 300.0, 1800.0), 0.0, table, noise, counts, age_s, grade)

@@ -115,7 +115,7 @@ def test_another_seed_is_another_fleet(one: int, other: int) -> None:
     )
     first, _ = TelemetryGenerator(one).sample(50, ENTITIES, state)
     second, _ = TelemetryGenerator(other).sample(50, ENTITIES, state)
-    assert np.array_equal(first, second) == (one == other)
+    assert np.array_equal(first, second, equal_nan=True) == (one == other)
 
 
 @given(seeds, st.lists(st.text(max_size=12), max_size=20))

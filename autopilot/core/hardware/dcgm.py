@@ -9,6 +9,7 @@ GPU in MIG mode, some fields are measured per instance, and others repeat the va
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -29,8 +30,11 @@ SIGNALS = (
     "pcie_bytes_s",
     "fb_used_mib",
     "power_w",
+    "video_ratio",
 )
-"""Signals of the product, in the order of every telemetry array. NVLink and PCIe are tx + rx."""
+"""Signals of the product, in the order of every telemetry array. NVLink and PCIe are tx + rx. Of the video engines the
+busier one counts.
+"""
 
 EXTRAS = ("xid_code", "row_remap_failure", "row_remap_pending", "energy_mj")
 """Health and metering facts beside the signals: the latest value counts, not a mean."""
@@ -138,6 +142,10 @@ _TABLE = (
           "W", _BOARD, _G, BLANK_INT32, 1e5, "power_w", 1.0, "board power"),
     Field(156, (_DEV + "TOTAL_ENERGY_CONSUMPTION", "dcgm_total_energy_consumption"),
           "mJ", _BOARD, _C, BLANK_INT64, _COUNTER_MAX, "energy_mj", 1.0, "energy since the driver was loaded"),
+    Field(206, (_DEV + "ENC_UTIL", "dcgm_enc_utilization"),
+          "percent", _BOARD, _G, BLANK_INT32, 100.0, "video_ratio", 0.01, "time the video encoder is busy"),
+    Field(207, (_DEV + "DEC_UTIL", "dcgm_dec_utilization"),
+          "percent", _BOARD, _G, BLANK_INT32, 100.0, "video_ratio", 0.01, "time the video decoder is busy"),
     Field(230, (_DEV + "XID_ERRORS", _DEV + "XID_ERROR", "dcgm_xid_errors"),
           "code", _CI, _G, BLANK_INT32, 1e4, "xid_code", 1.0, "code of the last XID, 0 for none"),
     Field(395, (_DEV + "ROW_REMAP_FAILURE",),
@@ -177,9 +185,20 @@ SUMS: dict[str, tuple[int, ...]] = {"nvlink_bytes_s": (1011, 1012), "pcie_bytes_
 """Signals that are the sum of two fields; unknown if either is."""
 
 
+OPTIONAL = frozenset({"video_ratio"})
+"""Signals that a site may lack without a gap: few GPUs show any."""
+
+
 def fields_of(signal: str) -> tuple[Field, ...]:
-    """Fields that feed `signal`: in order of preference, or the parts of its sum."""
+    """Fields that feed `signal`: in order of preference, or the parts of its sum or of its largest."""
     return tuple(field for field in _TABLE if field.signal == signal)
+
+
+def joined(signal: str, parts: Sequence[F64]) -> F64:
+    """A signal from the columns of its fields, in their order; NaN for unknown. Not for the SM activity."""
+    if signal == "video_ratio":
+        return np.asarray(np.fmax.reduce(parts))
+    return np.asarray(np.sum(parts, axis=0) if signal in SUMS else parts[0])
 
 
 def is_blank(field: Field, value: F64) -> Bools:

@@ -1,6 +1,7 @@
 """Whether GPUs are idle, from windowed telemetry, and whether the work on them is.
 
-A GPU is idle when SM, DRAM and tensor activity, the links and power are all low in every sample of the window. One
+A GPU is idle when SM, DRAM and tensor activity, the links, the video engines and power are all low in every sample of
+the window. One
 signal is not enough: memory-bound decoding keeps the SMs nearly idle and DRAM busy, loading keeps both idle and PCIe
 busy, a spinning collective keeps only the SMs busy, and a kernel that only keeps the GPU warm shows 1 to 3 % of SM
 activity and nothing else. What is not measured is unknown, never idle.
@@ -26,9 +27,15 @@ from autopilot.core.model.work import running_since
 from autopilot.core.usage.contradiction import contradicted, memory_changes
 from autopilot.core.usage.parts import GPU_UNITS, parts_of
 
-SM, _, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER = range(len(SIGNALS))
+SM, _, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER, VIDEO = range(len(SIGNALS))
 UTIL_RATIO = 0.01
 """Duty cycle up to which a GPU without finer counters counts as idle, in every sample."""
+
+
+READ = (SIGNALS, SIGNALS[:VIDEO])
+"""Signals of the tables that are judged; journals of earlier builds have none of the video engines."""
+VIDEO_RATIO = 0.01
+"""Use of a video engine from which a GPU decodes or encodes: it needs no SM, and hardly any memory traffic."""
 
 
 class Activity(IntEnum):
@@ -70,6 +77,7 @@ def judge(window: Window, rules: Idle, freshest_s: float, skew_s: float = 0.0) -
         busy = (high[SM] > rules.sm_ratio) | (high[DRAM] > rules.dram_ratio) | (high[TENSOR] > rules.tensor_ratio)
         busy |= (mean[PCIE] > rules.link_bytes_s) | (mean[NVLINK] > rules.link_bytes_s)
         busy |= high[POWER] > rules.power_ratio * window.idle_w
+        busy |= (high[VIDEO:] > VIDEO_RATIO).any(axis=0)
         low = high[MEMORY] >= 0  # a GPU without a reading of its memory is not known to be held
         fine = (window.quality == Quality.SM_ACTIVE) & (high[SM] <= rules.sm_ratio)
         fine &= (high[DRAM] <= rules.dram_ratio) & (high[TENSOR] <= rules.tensor_ratio)
@@ -88,7 +96,7 @@ def entity_activity(snapshot: ClusterSnapshot, policy: Policy) -> I8:
     """The `Activity` of each GPU, then of each instance, over the longest window. Shape [GPUs + instances]."""
     table = snapshot.telemetry
     count = len(snapshot.gpus.uuid) + len(snapshot.instances.id)
-    if not table.windows_s or tuple(table.signals) != SIGNALS or table.mean.shape[2] != count:
+    if not table.windows_s or tuple(table.signals) not in READ or table.mean.shape[2] != count:
         return np.zeros(count, np.int8)
     window = window_of(table, _idle_power(snapshot), int(np.argmax(table.windows_s)))
     found = judge(window, policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s)
@@ -100,7 +108,7 @@ def awake_mask(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     """Work that is busy in the shortest window, whatever the longer ones say. Shape [workloads]."""
     table, parts = snapshot.telemetry, parts_of(snapshot)
     awake = np.zeros(len(snapshot.workloads.id), np.bool_)
-    if table.windows_s and tuple(table.signals) == SIGNALS:
+    if table.windows_s and tuple(table.signals) in READ:
         window = window_of(table, _idle_power(snapshot), int(np.argmin(table.windows_s)))
         busy = judge(window, policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s) == Activity.BUSY
         awake[parts.workload[busy[parts.entity]]] = True

@@ -92,6 +92,8 @@ SIGNALS = (
            _exported(203, nvml=("nvmlDeviceGetUtilizationRates",))),
     Signal("fb_used_mib", "memory in use", _exported(252, nvml=("nvmlDeviceGetMemoryInfo",)), (_IDLE,)),
     Signal("power_w", "power", _exported(155, nvml=("nvmlDeviceGetPowerUsage",)), (_IDLE, _HUNG)),
+    Signal("video_ratio", "use of the video engines; without it a GPU that only decodes may seem idle",
+           _exported(206, 207, nvml=("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"))),
     Signal("energy_mj", "energy counter, for metering", _exported(156, nvml=("nvmlDeviceGetTotalEnergyConsumption",))),
     Signal("nvlink_bytes_s", "traffic of NVLink",
            _exported(1011, 1012, nvml=(_GPM + "NVLINK_TOTAL_RX_PER_SEC", _GPM + "NVLINK_TOTAL_TX_PER_SEC"))),

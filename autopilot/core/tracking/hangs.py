@@ -200,7 +200,7 @@ def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     with np.errstate(invalid="ignore"):
         idle = (sm <= ratio) & (dram <= ratio) & ~(tensor > ratio) & ~(links > SILENT_BYTES_S)
         idle &= ~copying(snapshot, longest) & (power <= WORKS_POWER)
-        idle &= ~contradicted(snapshot)[:count]
+        idle &= ~contradicted(snapshot)[:count] & ~(_most(snapshot, "video_ratio", longest) > ratio)
         spinning = (mean >= BUSY_RATIO) & (tensor <= ratio) & (dram <= ratio) & (links <= SILENT_BYTES_S)
         spinning &= power <= SPINS_POWER
     return np.asarray(covered & (idle | spinning) & ~(memory <= 0) & ~memory_changes(snapshot)[:count])
@@ -212,12 +212,14 @@ def _activity(snapshot: ClusterSnapshot, window: int) -> tuple[np.ndarray, ...]:
     Each has shape [gpus].
     """
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
-
-    def most(signal: str) -> np.ndarray:
-        if signal not in table.signals:
-            return np.full(count, np.nan)
-        return np.asarray(table.maximum[table.signals.index(signal), window, :count])
-
     signals = ("sm_active_ratio", "dram_active_ratio", "tensor_active_ratio", "nvlink_bytes_s")
     mean = np.asarray(table.mean[table.signals.index("sm_active_ratio"), window, :count])
-    return (*map(most, signals), mean, most("fb_used_mib"))
+    return (*(_most(snapshot, signal, window) for signal in signals), mean, _most(snapshot, "fb_used_mib", window))
+
+
+def _most(snapshot: ClusterSnapshot, signal: str, window: int) -> np.ndarray:
+    """The maximum of a signal in a window; NaN where it is not measured. Shape [gpus]."""
+    table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
+    if signal not in table.signals:
+        return np.full(count, np.nan)
+    return np.asarray(table.maximum[table.signals.index(signal), window, :count])

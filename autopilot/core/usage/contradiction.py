@@ -105,7 +105,7 @@ def _did_nothing(snapshot: ClusterSnapshot, window: int) -> Bools:
     """GPUs with measured SM activity and no sign of work or traffic in the counters. Shape [gpus]."""
     high = snapshot.telemetry.maximum
     found = _measured(snapshot, "sm_active_ratio", high, window) <= NOTHING_RATIO
-    for signal in ("tensor_active_ratio", "dram_active_ratio"):
+    for signal in ("tensor_active_ratio", "dram_active_ratio", "video_ratio"):
         found &= ~(_measured(snapshot, signal, high, window) > NOTHING_RATIO)
     return np.asarray(found & ~copying(snapshot, window))
 

@@ -34,7 +34,7 @@ EVERY = slice(None)
 _NOWHERE = np.iinfo(np.int32).max  # no row of any telemetry
 
 _OF_THE_GPU = frozenset({"power_w"})
-_OF_NO_INSTANCE = frozenset({"nvlink_bytes_s", "pcie_bytes_s"})
+_OF_NO_INSTANCE = frozenset({"nvlink_bytes_s", "pcie_bytes_s", "video_ratio"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def recording(gpu: str) -> dict[str, Any]:
         rows = np.array(load["rows"], np.float32)
         assert np.isnan(rows[0, : PCIE + 1]).all()
         load["rows"] = rows[1:]
-    assert tuple(found["signals"]) == SIGNALS
+    assert tuple(found["signals"]) == SIGNALS[:-1]  # recorded without the video engines
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.core.model.errors import InputError, InvariantError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy_bounds import JournalRules
@@ -239,7 +240,7 @@ def test_the_file_stays_below_its_limit(tmp_path: Path) -> None:
     rules = JournalRules(keyframe_s=60.0, keyframe_ticks=5, max_mib=1)
     with SqliteJournal(place, durable=False, rules=rules) as journal:
         for tick in world.run(60):
-            noise = rng.random((8, 3, 320)).astype(np.float32)
+            noise = rng.random((len(SIGNALS), 3, 320)).astype(np.float32)
             world.measure_gpus(noise, noise, np.ones((3, 320), np.int32))
             record(journal, [tick])
             written.append(tick)
