@@ -276,6 +276,8 @@ def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str
     refused = [verdict for verdict in proposal.verdicts if not verdict.allowed]
     if not refused:
         return words
+    if [each.code for each in refused] == [Code.NEEDS_APPROVAL]:
+        return f"{words}; waiting for approval"
     return words + "; refused: " + "; ".join(f"{v.code} ({code_words(v.code, v.value, v.threshold)})" for v in refused)
 
 

@@ -136,7 +136,7 @@ def _print_open(rows: Sequence[Mapping[str, Any]]) -> None:
     print_rows(
         ("id", "mode", "gain", "cost", "why"),
         [
-            (row["id"], row["mode"], format_gpu_s(row["benefit_gpu_s"]), format_gpu_s(row["cost_gpu_s"]), row["words"])
+            (row["id"], row["mode"], format_gpu_s(row["benefit_gpu_s"]), format_gpu_s(row["cost_gpu_s"]), row["why"])
             for row in rows
         ],
     )
