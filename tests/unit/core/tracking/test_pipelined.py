@@ -9,12 +9,12 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.records import Code, NoteCode, Slot, Victim
+from autopilot.core.model.records import NoteCode, Slot, Victim
 from autopilot.core.model.snapshot import Gate, State
 from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.tracking.pipelined import Lookup
-from tests.kits.core_world import Item, decide, holds, snapshot, started, waits, why_waits, with_policy, world
+from tests.kits.core_world import Item, decide, holds, snapshot, started, waits, with_policy, world
 from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER, Ticking, rows_of, tenants
 
@@ -45,29 +45,28 @@ def layout(*gpus: int, milli: int = 1000) -> Layout:
 
 
 def test_what_waits_for_nobody_starts_at_once() -> None:
-    """`w` is owed what is held for a gang that is overdue: the GPUs are idle, and it has them at this tick, not a
-    later one.
+    """`w` is owed what is held for a gang that is overdue: the GPUs are idle, the hold gives way, and it has them at
+    this tick, not a later one.
     """
     work = [holds("x", 8, queue=2), waits("big", 16, queue=2), waits("w", 1, queue=1, submit_s=8990.0)]
     observation = world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN)
-    without = decide(observation, with_policy(PATIENT, modes={"reclaim_borrowed": Mode.OFF}))
-    assert without.instructions == ()
-    assert why_waits(without, observation, "w")[0] == Code.RESERVED
-    step = decide(observation, PATIENT)
-    assert started(step) == {"w": ["node-1"]}
-    assert step.memory.pipelined_starts == ()
+    for policy in (PATIENT, with_policy(PATIENT, modes={"reclaim_borrowed": Mode.OFF})):
+        step = decide(observation, policy)
+        assert started(step) == {"w": ["node-1"]}
+        assert step.memory.pipelined_starts == ()
 
 
-def test_idle_gpus_beside_one_who_leaves_are_waited_for() -> None:
-    """`w` may have four idle GPUs. The CPU and memory beside them may be free only when `old` has left that node."""
+def test_gpus_of_one_who_leaves_are_waited_for() -> None:
+    """`w` may have four idle GPUs and two of `old`, which saves to leave: nothing more is stopped, and it waits."""
     work = [
         holds("x", 8, queue=2),
         holds("old", 4, on=range(12, 16), queue=2, state=State.CHECKPOINTING),
         waits("big", 16, queue=2),
-        waits("w", 1, queue=1, submit_s=8990.0),
+        waits("w", 6, queue=1, submit_s=8990.0),
     ]
     step = decide(world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN), PATIENT)
     assert started(step) == {}
+    assert step.instructions == ()
     assert [pipelined.workload for pipelined in step.memory.pipelined_starts] == ["w"]
 
 
