@@ -1,59 +1,106 @@
-"""Reads the open alerts of an Alertmanager: a webhook may be cut short, and a sender gives up in the end."""
+"""Reads the alerts of an Alertmanager: a webhook may be cut short, and a sender gives up in the end."""
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Callable
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from autopilot.core.model.errors import InputError
-from autopilot.oncall.payload import MAX_BYTES, MOST_ALERTS, Delivered, Name, Value, same_start
+from autopilot.oncall.payload import MAX_BYTES, MOST_ALERTS, Delivered, Key, Name, Value, same_start
 from collectors.exporter import get_limited, http_session, reason_of
 
 LIMIT_BYTES = 8 * MAX_BYTES
 
+SETTLED_S = 300.0
+"""Age from which an Alertmanager has all alerts: it starts with none, and Prometheus sends each one every minute."""
 
-class _Alert(msgspec.Struct, rename="camel"):
-    """An alert as `GET /api/v2/alerts` lists it."""
 
-    labels: Annotated[dict[Name, Value], msgspec.Meta(max_length=64)]
+class _Receiver(msgspec.Struct):
+    name: str
+
+
+class _Status(msgspec.Struct):
+    state: str
+
+
+class _Key(msgspec.Struct, rename="camel"):
+    """What identifies an alert, as `GET /api/v2/alerts` lists it."""
+
     starts_at: Annotated[str, msgspec.Meta(max_length=40)]
     fingerprint: Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]{1,64}$")]
+
+    @property
+    def key(self) -> Key:
+        """As the webhook gives it. Raises `ValueError`."""
+        return self.fingerprint.lower(), same_start(self.starts_at)
+
+
+class _Alert(_Key, kw_only=True):
+    """The whole of it."""
+
+    labels: Annotated[dict[Name, Value], msgspec.Meta(max_length=64)]
+    status: _Status
+    receivers: list[_Receiver]
     annotations: Annotated[dict[Name, Value], msgspec.Meta(max_length=64)] = {}
 
 
-Reader = Callable[[], tuple[Delivered, ...]]
+class _Age(msgspec.Struct):
+    """The part of `GET /api/v2/status` that says since when it runs."""
+
+    uptime: datetime
+
+
+class Listed(NamedTuple):
+    """What an Alertmanager has."""
+
+    active: tuple[Delivered, ...]  # alerts that it delivers: neither silenced nor inhibited
+    keys: frozenset[Key]  # every alert that fires
+    whole: bool  # an alert that is not among them has ended
+
+
+Reader = Callable[[], Listed]
 """The alerts that fire now. Raises `InputError`."""
 
 
-def alertmanager_reader(url: str, receiver: str = "", timeout_s: float = 10.0) -> Reader:
-    """A reader of the Alertmanager at `url`; with `receiver` only of alerts that are routed to it."""
-    asked = {"active": "true", "silenced": "false", "inhibited": "false", "unprocessed": "false"}
-    if receiver:
-        asked["receiver"] = f"^{re.escape(receiver)}$"
+def alertmanager_reader(url: str, receiver: str = "", timeout_s: float = 10.0, settled_s: float = SETTLED_S) -> Reader:
+    """A reader of the Alertmanager at `url`; with `receiver` only alerts that are routed to it are active."""
 
-    def read() -> tuple[Delivered, ...]:
+    def read() -> Listed:
         try:
-            with http_session(1, None) as session:
-                body = get_limited(session, f"{url}/api/v2/alerts", timeout_s, LIMIT_BYTES, asked)
-            found = msgspec.json.decode(body, type=list[msgspec.Raw])
-            return tuple(each for raw in found[:MOST_ALERTS] if (each := _fires(raw)) is not None)
+            with http_session(1, None) as session:  # one connection: behind one address, the same Alertmanager answers
+                body = get_limited(session, f"{url}/api/v2/alerts", timeout_s, LIMIT_BYTES)
+                age = get_limited(session, f"{url}/api/v2/status", timeout_s, LIMIT_BYTES)
+            since_s = msgspec.json.decode(age, type=_Age).uptime.timestamp()
+            raws = msgspec.json.decode(body, type=list[msgspec.Raw])
+            keys = [_key(raw) for raw in raws]
+            active = tuple(each for raw in raws if (each := _active(raw, receiver)) is not None)
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise InputError(f"alerts.alertmanager: {url}: {reason_of(error)}") from error
+        whole = None not in keys and time.time() - since_s >= settled_s
+        return Listed(active[:MOST_ALERTS], frozenset(each for each in keys if each is not None), whole)
 
     return read
 
 
-def _fires(raw: msgspec.Raw) -> Delivered | None:
-    """An alert of the list; None for one without a name, and for one that cannot be read: the others count."""
+def _key(raw: msgspec.Raw) -> Key | None:
     try:
-        alert = msgspec.json.decode(raw, type=_Alert)
-        started = same_start(alert.starts_at)
+        return msgspec.json.decode(raw, type=_Key).key
     except ValueError:
         return None
-    if not alert.labels.get("alertname"):
+
+
+def _active(raw: msgspec.Raw, receiver: str) -> Delivered | None:
+    """An alert that is delivered; None for one without a name, and for one that cannot be read: the others count."""
+    try:
+        alert = msgspec.json.decode(raw, type=_Alert)
+        key = alert.key
+    except ValueError:
         return None
-    summary = alert.annotations.get("summary", "")
-    return Delivered(alert.fingerprint.lower(), started, firing=True, labels=alert.labels, summary=summary)
+    routed = not receiver or any(each.name == receiver for each in alert.receivers)
+    if alert.status.state != "active" or not routed or not alert.labels.get("alertname"):
+        return None
+    return Delivered(*key, firing=True, labels=alert.labels, summary=alert.annotations.get("summary", ""))

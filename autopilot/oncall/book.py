@@ -18,7 +18,7 @@ import structlog
 
 from autopilot.core.model.errors import InputError
 from autopilot.journal.alerts import AlertStep
-from autopilot.oncall.payload import Delivered
+from autopilot.oncall.payload import Delivered, Key
 
 log: Any = structlog.get_logger("alerts")
 
@@ -82,7 +82,7 @@ class AlertRecord:
     history: tuple[Moment, ...] = field(default_factory=tuple)
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         """What identifies the alert."""
         return self.fingerprint, self.started
 
@@ -117,8 +117,9 @@ class AlertRecord:
 
 _TABLE = """CREATE TABLE IF NOT EXISTS alerts (
     fingerprint TEXT NOT NULL, started TEXT NOT NULL, firing INTEGER NOT NULL, ended INTEGER NOT NULL,
-    deliveries INTEGER NOT NULL, record TEXT NOT NULL, sender TEXT NOT NULL DEFAULT '',
-    PRIMARY KEY (fingerprint, started))"""
+    deliveries INTEGER NOT NULL, record TEXT NOT NULL, PRIMARY KEY (fingerprint, started))"""
+_LATER = ("sender TEXT NOT NULL DEFAULT ''", "listed INTEGER NOT NULL DEFAULT 0")
+_INSERTED = "fingerprint, started, firing, ended, deliveries, record, sender"
 _COLUMNS = "firing, deliveries, record"
 
 
@@ -133,8 +134,10 @@ class AlertBook:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute(_TABLE)
-            if "sender" not in {name for _, name, *_ in self._db.execute("PRAGMA table_info(alerts)")}:
-                self._db.execute("ALTER TABLE alerts ADD COLUMN sender TEXT NOT NULL DEFAULT ''")
+            known = {name for _, name, *_ in self._db.execute("PRAGMA table_info(alerts)")}
+            for column in _LATER:
+                if column.split()[0] not in known:
+                    self._db.execute(f"ALTER TABLE alerts ADD COLUMN {column}")
             self._db.execute("CREATE INDEX IF NOT EXISTS open_alerts ON alerts (ended)")
         except sqlite3.Error as error:
             raise self._refusal(error) from error
@@ -185,13 +188,13 @@ class AlertBook:
             log.warning("alerts were dropped", sender=sender, dropped=too_many, fix="resolve alerts of this sender")
 
     def _receive(self, alert: Delivered, now_s: float, sender: str) -> bool:
-        key = (alert.fingerprint, alert.started)
+        key = alert.key
         row = self._db.execute("SELECT firing FROM alerts WHERE fingerprint = ? AND started = ?", key).fetchone()
         if row is None:
             came = (Moment(now_s, Stage.RECEIVED, "delivered"),)
             record = AlertRecord(*key, alert.labels, alert.summary, firing=True, received_s=now_s, history=came)
             values = (*key, alert.firing, _text(record), sender)
-            self._db.execute("INSERT INTO alerts VALUES (?, ?, ?, 0, 1, ?, ?)", values)
+            self._db.execute(f"INSERT INTO alerts ({_INSERTED}) VALUES (?, ?, ?, 0, 1, ?, ?)", values)  # noqa: S608
             return True
         ends = bool(row[0]) and not alert.firing
         self._db.execute(
@@ -217,14 +220,30 @@ class AlertBook:
                 raise self._refusal(error) from error
         return int(every - ended), int(every)
 
+    def listed(self, keys: frozenset[Key]) -> frozenset[Key]:
+        """Note that an Alertmanager has these alerts. Returns the open ones that it has or had. Raises `InputError`."""
+        with self._lock:
+            try:
+                query = "SELECT fingerprint, started, listed FROM alerts WHERE ended = 0"
+                rows = self._db.execute(query).fetchall()
+                new = [(mark, start) for mark, start, listed in rows if not listed and (mark, start) in keys]
+                if new:
+                    self._db.execute("BEGIN IMMEDIATE")
+                    self._db.executemany("UPDATE alerts SET listed = 1 WHERE fingerprint = ? AND started = ?", new)
+                    self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise self._refusal(error) from error
+        return frozenset(new) | {(mark, start) for mark, start, listed in rows if listed}
+
     def keep(self, records: Sequence[AlertRecord]) -> None:
-        """Store the work on alerts. Whether one fires, and how often it was delivered, stays as delivered."""
+        """Store the work on alerts. One that ended fires no more; how often it was delivered stays as delivered."""
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._db.executemany(
-                    "UPDATE alerts SET record = ?, ended = ? WHERE fingerprint = ? AND started = ?",
-                    [(_text(each), each.stage == Stage.ENDED, *each.key) for each in records],
+                    "UPDATE alerts SET record = ?, ended = ?, firing = firing AND ? "
+                    "WHERE fingerprint = ? AND started = ?",
+                    [(_text(each), each.stage == Stage.ENDED, each.firing, *each.key) for each in records],
                 )
                 self._db.execute(
                     "DELETE FROM alerts WHERE ended = 1 AND rowid NOT IN "

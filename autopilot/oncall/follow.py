@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 import structlog
@@ -35,7 +36,7 @@ LOOK_EVERY_S = 0.5
 """Longest wall time between a delivery and the look at it, where no tick ends meanwhile."""
 
 ASKS_AGAIN_S = 30.0
-"""Wall time after which an Alertmanager that did not answer is asked again."""
+"""Wall time between two questions to the Alertmanager."""
 
 _FOR_A_PERSON = frozenset({Stage.PROPOSED, Stage.NO_RUNBOOK, Stage.NOT_VERIFIED})
 
@@ -213,11 +214,11 @@ class Follower:
         """`next_tick(last, timeout_s)` returns a tick newer than `last`, or None after the time.
 
         `record` keeps what happens; where it raises `AuditError`, nothing has happened, and the next look tries again.
-        `fires` lists the alerts that fire; it is asked after the start, and after `missed`.
+        `fires` lists the alerts that fire. Those that were not delivered are taken after the start and after `missed`.
         """
         self.book, self.runbooks, self.ask, self._next_tick = book, runbooks, ask, next_tick
         self._record, self._fires = record, fires
-        self._missed_s = 0.0  # monotonic time from which alerts that were not delivered are looked for; infinity: never
+        self._missed, self._asks_s, self._problem = True, 0.0, ""
         self.waiting = 0  # alerts that wait for a person, at the last look
         self.revision = 0  # counts the looks that changed an alert
         self._stopped, self._woken = threading.Event(), threading.Event()
@@ -228,23 +229,38 @@ class Follower:
         self._woken.set()
 
     def missed(self) -> None:
-        """A delivery was truncated: ask for the alerts that fire."""
-        self._missed_s = 0.0
+        """A delivery was truncated: ask for the alerts that fire, now."""
+        self._missed, self._asks_s = True, 0.0
 
     def catch_up(self, now_s: float) -> None:
-        """Receive the alerts that fire and were not delivered; where that fails, try again later."""
-        if self._fires is None or time.monotonic() < self._missed_s:
+        """Receive the alerts that fire and were not delivered, and end those that the Alertmanager had and has no more.
+
+        Where it does not answer, nothing ends, and it is asked again.
+        """
+        if self._fires is None or time.monotonic() < self._asks_s:
             return
-        self._missed_s = inf
+        self._asks_s = time.monotonic() + ASKS_AGAIN_S
+        if missed := self._missed:
+            self._missed = False
+        known = [each for each in self.book.open_alerts() if each.firing]  # before it is asked: what comes later is new
+        if not missed and not known:
+            return
         try:
-            alerts = self._fires()
-            changed = self.book.receive(alerts, now_s)
+            found = self._fires()
+            changed = self.book.receive(found.active, now_s) if missed else 0
+            had = self.book.listed(found.keys)
         except InputError as error:
-            self._missed_s = time.monotonic() + ASKS_AGAIN_S
-            log.warning("open alerts cannot be read", error=str(error), again_in_s=ASKS_AGAIN_S)
+            self._missed = self._missed or missed
+            if str(error) != self._problem:
+                log.warning("open alerts cannot be read", error=str(error), again_in_s=ASKS_AGAIN_S)
+            self._problem = str(error)
             return
+        self._problem = ""
         if changed:
             log.info("alerts that were not delivered", alerts=changed)
+        gone = [each for each in known if found.whole and each.key in had - found.keys]
+        reason = "the alert resolved: Alertmanager has it no more"
+        self._move([(each, replace(each.to(Stage.ENDED, reason, now_s), firing=False)) for each in gone])
 
     def start(self) -> None:
         """Begin."""
@@ -288,6 +304,10 @@ class Follower:
         looked = [one.look(each) for each in alerts]
         moved = [(before, after) for before, after in zip(alerts, looked, strict=True) if after != before]
         self.waiting = sum(each.stage in _FOR_A_PERSON for each in looked)
+        self._move(moved)
+
+    def _move(self, moved: Sequence[tuple[AlertRecord, AlertRecord]]) -> None:
+        """Record and keep what changed."""
         if not moved:
             return
         self._record([step for before, after in moved for step in after.steps_since(before)])

@@ -24,6 +24,9 @@ MOST_TRUNCATED = 2**31 - 1
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Value = Annotated[str, msgspec.Meta(max_length=8_000)]
 
+Key = tuple[str, str]
+"""What identifies an alert: fingerprint, and start in UTC and milliseconds."""
+
 
 class _Alert(msgspec.Struct, rename="camel"):
     status: Annotated[str, msgspec.Meta(pattern="^(firing|resolved)$")]
@@ -51,6 +54,11 @@ class Delivered:
     firing: bool
     labels: dict[str, str]
     summary: str
+
+    @property
+    def key(self) -> Key:
+        """What identifies the alert."""
+        return self.fingerprint, self.started
 
     @property
     def name(self) -> str:

@@ -45,8 +45,8 @@ class Alerts(Section):
     )
     alertmanager: Address | None = Field(
         None,
-        description="address of the Alertmanager: its open alerts are read after the start and after a delivery that "
-        "was truncated, so that none is missed",
+        description="address of the Alertmanager: its alerts are read, so that none is missed after the start and "
+        "after a truncated delivery, and one that it has no more ends here",
     )
     receiver: str = Field(
         "", max_length=200, description='receiver of the Alertmanager that leads here; "": alerts of all receivers'

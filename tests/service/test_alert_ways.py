@@ -14,7 +14,7 @@ from autopilot.audit.entry import Kind, parse_line
 from autopilot.core.model.errors import InputError
 from autopilot.http.app import service_app
 from autopilot.http.desk import Desk
-from autopilot.oncall.alertmanager import alertmanager_reader
+from autopilot.oncall.alertmanager import Listed, alertmanager_reader
 from autopilot.oncall.book import AlertBook
 from autopilot.oncall.follow import Follower
 from autopilot.oncall.queries import no_prometheus
@@ -92,15 +92,20 @@ def test_a_certificate_that_cannot_be_used_is_an_error_at_the_start(tmp_path: Pa
 def test_alerts_that_a_delivery_left_out_are_read_from_the_alertmanager(
     tmp_path: Path, desk: Desk, require_tool: Callable[[str], str]
 ) -> None:
-    """Of five alerts one is delivered; all five are followed, and none twice: both sides give the same start."""
+    """Of five alerts one is delivered; all five are followed, and none twice: both sides give the same start.
+
+    One that is silenced goes on. One that resolved ends, though its end is not delivered; an Alertmanager that has just
+    started ends none.
+    """
     where: list[str] = []
+    settled_s = [300.0]
     book = AlertBook(tmp_path / "alerts.db")
     follower = Follower(
         book,
         RUNBOOKS,
         no_prometheus,
         desk.publisher.wait_for_next,
-        fires=lambda: alertmanager_reader(where[0], "autopilot")(),  # noqa: PLW0108 - its address is known later
+        fires=lambda: alertmanager_reader(where[0], "autopilot", settled_s=settled_s[-1])(),  # noqa: PLW0108
     )
     listener = Listener(service_app(replace(desk, follower=follower)), "127.0.0.1:0", "test")
     listener.start()
@@ -122,6 +127,18 @@ def test_alerts_that_a_delivery_left_out_are_read_from_the_alertmanager(
             follower.missed()
             follower.catch_up(6.0)
             assert book.counts() == (5, 5)
+            matcher = {"name": "tenant", "value": "t1", "isRegex": False}
+            silence = {"startsAt": "2026-11-23T12:00:00Z", "endsAt": "2126-11-23T12:00:00Z", "createdBy": "test"}
+            silenced: Any = {"matchers": [matcher], "comment": "test", **silence}
+            assert requests.post(f"http://{address}/api/v2/silences", json=silenced, timeout=10).ok
+            ends: Any = [sent[0] | {"endsAt": "2026-11-23T13:00:00Z"}]
+            assert requests.post(f"http://{address}/api/v2/alerts", json=ends, timeout=10).ok
+            for age_s, left in ((300.0, 5), (0.0, 4)):
+                settled_s.append(age_s)
+                follower.missed()
+                follower.catch_up(7.0)
+                assert book.counts() == (left, 5)
+            assert {each.labels["tenant"] for each in book.open_alerts()} == {"t1", "t2", "t3", "t4"}
     finally:
         listener.close()
         follower.close()
@@ -131,7 +148,7 @@ def test_an_alertmanager_that_is_down_is_asked_again_later(tmp_path: Path) -> No
     """It is no reason to stop, and not asked at every tick."""
     asked: list[float] = []
 
-    def down() -> tuple[()]:
+    def down() -> Listed:
         asked.append(0.0)
         raise InputError("refused")
 
