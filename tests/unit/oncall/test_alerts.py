@@ -271,7 +271,7 @@ def test_evidence_is_gathered_and_a_recommendation_is_linked(book: AlertBook) ->
     assert found.evidence[0].query == 'max(oldest{queue="root"})'
     assert found.evidence[0].series == (({}, 900.0),)
     assert (found.stage, found.reason) == (Stage.PROPOSED, "approve or reject the recommendation")
-    assert found.proposals[0].startswith("admit-w-")
+    assert found.proposals[0].startswith("admit-gang-w-")
 
 
 def test_a_recommendation_that_cannot_be_approved_says_so(book: AlertBook) -> None:
