@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autopilot.alerts.table import THRESHOLDS
+from autopilot.alerts.thresholds import THRESHOLDS
 from scripts.dashboard_fragmentation import FRAGMENTATION
 from scripts.dashboard_pages import (
     ALERTS,

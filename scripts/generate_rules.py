@@ -25,7 +25,8 @@ from autopilot.alerts.rules import (  # noqa: E402  # the checkout first, not an
     rule_groups,
     yaml_text,
 )
-from autopilot.alerts.table import ALERTS, MEANING_OF_THRESHOLDS, THRESHOLDS  # noqa: E402
+from autopilot.alerts.table import ALERTS  # noqa: E402
+from autopilot.alerts.thresholds import MEANING_OF_THRESHOLDS, THRESHOLDS  # noqa: E402
 from autopilot.core.model.errors import InputError  # noqa: E402
 from autopilot.service.settings import Metrics  # noqa: E402
 from scripts.generated_page import cell  # noqa: E402

@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from autopilot.alerts.recording import RECORDINGS
-from autopilot.alerts.table import ALERTS, THRESHOLDS, Alert
+from autopilot.alerts.table import ALERTS, Alert
+from autopilot.alerts.thresholds import THRESHOLDS
 from autopilot.core.model.errors import InputError, nearest
 
 UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

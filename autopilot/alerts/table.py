@@ -1,6 +1,6 @@
 """The table of alerts.
 
-An expression names thresholds as `<name>`; `THRESHOLDS` has their values, and a site may override them. Durations are
+An expression names thresholds as `<name>`; thresholds.py has their values, and a site may override them. Durations are
 those of speed 1. Every alert on a measure needs a present value of it, so that missing data never fires it; the alerts
 with `on_missing` are those about missing data. Counters are compared by `increase`, not by `rate`: an increase over a
 scaled window is the same at every speed.
@@ -10,54 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-
-THRESHOLDS: dict[str, float] = {
-    "fragmented_ratio": 0.1,
-    "expected_fragmented_ratio": 0.5,
-    "hoarding_ratio": 0.5,
-    "hoarded_gpus": 4,
-    "borrowed_idle_gpus": 2,
-    "starving_seconds": 14400,
-    "daily_spend_ratio": 1.3,
-    "mismatched_gpus": 1,
-    "error_budget_ratio": 0.01,
-    "fast_burn": 14.4,
-    "slow_burn": 6,
-    "failed_ratio": 0.2,
-    "failed_effects": 5,
-    "stops_of_one_workload": 3,
-    "coverage_slack_ratio": 0.05,
-    "lost_ratio": 0.03,
-    "missing_ratio": 0.1,
-    "coarse_ratio": 0.1,
-    "collector_age_seconds": 300,
-    "tick_age_seconds": 300,
-    "watch_restarts": 2,
-}
-
-MEANING_OF_THRESHOLDS: dict[str, str] = {
-    "fragmented_ratio": "GPUs that pending work cannot use for their shape / capacity of the pool",
-    "expected_fragmented_ratio": "fragmentation index of a pool",
-    "hoarding_ratio": "idle GPUs / GPUs held by a tenant",
-    "hoarded_gpus": "idle GPUs of a tenant, at least",
-    "borrowed_idle_gpus": "idle GPUs that a queue borrows while others wait",
-    "starving_seconds": "age of the oldest pending work of a tenant",
-    "daily_spend_ratio": "charge of a tenant on its last whole day / mean of the 30 days before",
-    "mismatched_gpus": "GPUs that pending work cannot use because of their MIG geometry",
-    "error_budget_ratio": "late requests that a service may have: 1 % for an objective on the 99th percentile",
-    "fast_burn": "multiple of the error budget over 1 h and 5 min",
-    "slow_burn": "multiple of the error budget over 6 h and 30 min",
-    "failed_ratio": "failed effects / ended effects within 1 h",
-    "failed_effects": "failed effects within 1 h, at least",
-    "stops_of_one_workload": "disruptions of one workload within the window of the budget",
-    "coverage_slack_ratio": "promised coverage - delivered coverage",
-    "lost_ratio": "progress lost by stops / GPU time handed out, within 6 h",
-    "missing_ratio": "GPUs without fresh telemetry / all GPUs",
-    "coarse_ratio": "GPUs that are measured without SM activity / all GPUs",
-    "collector_age_seconds": "age of the newest data of a collector",
-    "tick_age_seconds": "time since the last tick",
-    "watch_restarts": "restarts of the watch of one kind within 15 min",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +143,18 @@ ALERTS: tuple[Alert, ...] = (
         keep_firing_s=300,
         summary="Admitted work holds quota and has no pods.",
         description="Quota of {{ $value }} GPUs has been held by admitted work without pods for more than 15 min.",
+        dashboard="gpu-autopilot-queue",
+    ),
+    Alert(
+        name="GPUAutopilotElsewhereNotStarted",
+        group="owners",
+        severity="warning",
+        expr="max by (cluster) (gpu_autopilot_elsewhere_not_started_workloads) > 0",
+        for_s=300,
+        keep_firing_s=300,
+        summary="Work that another cluster should run does not start there.",
+        description="MultiKueue has {{ $value }} workloads with quota for more than 30 min, and their status shows no "
+        "start in another cluster.",
         dashboard="gpu-autopilot-queue",
     ),
     Alert(

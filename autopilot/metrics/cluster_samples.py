@@ -11,7 +11,7 @@ from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
 from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
-from autopilot.core.model.codes import Code
+from autopilot.core.model.codes import NOT_STARTED, Code
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.objectives import missed_ratio, promised_s
 from autopilot.core.model.policy import Policy
@@ -161,6 +161,8 @@ def put_pending(out: Samples, observation: Observation, decision: Decision, poli
     theirs = np.array([name in NOT_OURS for name in reasons], np.bool_)
     ours = pending & ~theirs[reason]
     held = np.bincount(snapshot.placements.workload, minlength=len(work.id)) * gpu_parts(work)
+    lost = sum(gap.signal == NOT_STARTED for gap in observation.gaps)
+    out.put("elsewhere_not_started_workloads", float(lost))
     out.put("half_started_gpus", float(held[half_started(snapshot, policy, observation.now_s)].sum()))
     tenants, present = snapshot.names.tenants, _tenants(snapshot).tolist()
     known, oldest_s = work.tenant >= 0, np.full(len(tenants), np.inf)

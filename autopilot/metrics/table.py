@@ -174,6 +174,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge("pending_gpus", "GPUs", ("reason",), "GPUs that they request", "reason"),
     _gauge("half_started_gpus", "GPUs", (), "inactive GPUs of half-started gangs: other pods of the gang have had no "
            "node for 15 min"),
+    _gauge("elsewhere_not_started_workloads", "", (), "workloads that MultiKueue has given to another cluster, with "
+           "quota for 30 min or more and a status that shows no start"),
     # services
     _gauge("service_p99_seconds", "s", ("service",), "99th percentile of latency over 5 min", "service"),
     _gauge("service_objective_seconds", "s", ("service",), "latency that the service promises", "service"),

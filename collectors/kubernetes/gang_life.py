@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 from typing import Any
 
 from autopilot.contract.annotations import CONTROLLER
 from autopilot.contract.notes import shown
+from autopilot.core.model.codes import NOT_STARTED
 from autopilot.core.model.snapshot import Gate, State
 from collectors.kubernetes.gangs import Gang, PodFacts, placed_by_us
 from collectors.kubernetes.job_wire import JOB_CONTROLLER
@@ -23,6 +24,9 @@ class End:
     at_s: float | None = None
     failed: bool = False
 
+
+NOT_STARTED_S = 1800.0
+"""Time with quota after which work of another cluster should have started there."""
 
 NOT_ENDED = End()
 ENDS = (("Complete", False), ("Failed", True), ("SuccessCriteriaMet", False), ("FailureTarget", True))
@@ -69,9 +73,9 @@ def life_of(
     }
 
 
-def elsewhere(gang: Gang, checks: Collection[str]) -> tuple[str, str]:
-    """The signal and the reason for a gang without pods in this cluster; "" if they are made here. `checks`: names of
-    the checks of MultiKueue.
+def elsewhere(gang: Gang, checks: Collection[str], now_s: float) -> tuple[str, str, float]:
+    """The signal and the reason for a gang without pods here, and when these change by time alone (0: never);
+    "" if they are made here. `checks`: names of the checks of MultiKueue.
 
     A Job of another controller that is not suspended has been started, wherever its pods are.
     """
@@ -79,11 +83,27 @@ def elsewhere(gang: Gang, checks: Collection[str]) -> tuple[str, str]:
     manager = (spec.managed_by or "") if spec is not None else ""
     why = kueue.elsewhere(gang.workload, checks) if gang.workload is not None else ""
     if why or manager == kueue.MULTIKUEUE:
-        return "multikueue", why or "MultiKueue chooses another cluster for it"
+        why, late_s = why or "MultiKueue chooses another cluster for it", _given_since_s(gang) + NOT_STARTED_S
+        if now_s >= late_s:
+            return NOT_STARTED, f"{why}, and its status has shown no start for {NOT_STARTED_S / 60:.0f} min", 0.0
+        return "multikueue", why, 0.0 if isnan(late_s) else late_s
     here = spec is None or manager in {"", JOB_CONTROLLER} or bool(spec.suspend)
     if here or any(not each.over for each in gang.pods.values()):
-        return "", ""
-    return "managed-by", f"the controller {shown(manager)} runs it (spec.managedBy), and it has no pods here"
+        return "", "", 0.0
+    return "managed-by", f"the controller {shown(manager)} runs it (spec.managedBy), and it has no pods here", 0.0
+
+
+def _given_since_s(gang: Gang) -> float:
+    """Since when MultiKueue has work whose status shows no start; NaN where it shows one, and where none can be shown.
+
+    The status of a Job is that of its copy in the other cluster. Of other kinds only the choice of a cluster is read.
+    """
+    workload, job = gang.workload, gang.job
+    reserved = condition(workload.status.conditions, "QuotaReserved") if workload is not None else None
+    if workload is None or reserved is None or reserved.status != "True" or reserved.last_transition_time is None:
+        return nan
+    started = job.status.start_time is not None if job is not None else bool(workload.status.cluster_name)
+    return nan if started else seconds_of(reserved.last_transition_time)
 
 
 def lacking_pods(gang: Gang, members: int, least: int, holding: Sequence[PodFacts]) -> int:

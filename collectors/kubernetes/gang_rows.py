@@ -96,6 +96,7 @@ class GangRow:
     problems: tuple[tuple[str, str], ...] = ()
     notes: tuple[tuple[str, str], ...] = ()  # what it declares without effect; it is not left alone for that
     approved: str = ""  # the annotation that approves what touches it alone
+    again_s: float = 0.0  # when it changes by time alone; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,10 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
     unclear += (("sharing", shared),) if shared else ()
     if not shapes or (shared and cluster.apart(gang)):
         return GangRow({}, problems=unclear) if unclear else None
-    signal, why = ("", "") if holding else elsewhere(gang, cluster.multikueue)
+    signal, why, again_s = ("", "", 0.0) if holding else elsewhere(gang, cluster.multikueue, now_s)
     if why:
         note = (signal, f"{why}; it is no work of this cluster")
-        return GangRow({}, notes=() if end.at_s is not None else (note,))
+        return GangRow({}, notes=() if end.at_s is not None else (note,), again_s=again_s)
     check_size(shapes)
     stated = _stated(gang, shapes, cluster, holding)
     problems = [*stated.problems, *unclear, *cluster.opt_outs.problems(stated.window)]

@@ -68,6 +68,7 @@ class Gangs:
     _members: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     _problems: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     _approved: dict[str, str] = field(default_factory=dict)
+    _again: dict[str, float] = field(default_factory=dict)  # when rows change by time alone
     _ended: dict[str, float] = field(default_factory=dict)  # key -> when it is hidden
     _ids: dict[str, str] = field(default_factory=dict)
     _rows: Any = None
@@ -313,6 +314,7 @@ class Gangs:
         """The work as it is now; the same object as long as nothing changes."""
         self._forget_ended(now_s)
         self.dirty.update(self.cluster.heartbeats.grown_old(now_s))
+        self.dirty.update(key for key, at_s in self._again.items() if at_s <= now_s)
         if self.served.table is None:
             if self.served.make(tree.rows, self.alone_now):  # rows of services moved
                 self.dirty |= {each.key for each in self.pods.values() if each.service}
@@ -384,6 +386,7 @@ class Gangs:
             self._mark_stops(gang, row)
         _keep(self._members, key, row.members if row is not None else ())
         _keep(self._approved, key, row.approved if row is not None else "")
+        _keep(self._again, key, row.again_s if row is not None else 0.0)
         _keep(self._problems, key, (*row.problems, *row.notes) if row is not None else ())
         if row is not None and row.values:
             self._rows.put(key, row.values)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from autopilot.contract.annotations import CHECK
+from autopilot.core.model.codes import NOT_STARTED
 from tests.kits.field_kit import FOLDER, Json, Played, made, objects_of, play, play_objects
+from tests.kits.kube_objects import EPOCH_S, stamp
 
 MANAGER = FOLDER / "08-multikueue" / "manager.yaml"
 
@@ -38,6 +40,31 @@ def test_our_check_in_a_queue_of_multikueue_is_named() -> None:
     (workload,) = [each for each in objects if each["kind"] == "Workload"]
     workload["status"]["admissionChecks"].append({"name": CHECK, "state": "Pending", "message": ""})
     assert play_objects(objects, acts=True).said(f"team/far multikueue .*{CHECK} is not answered for it: take it out")
+
+
+@pytest.mark.parametrize(
+    ("paths", "since", "told"),
+    [
+        pytest.param(("Job.status.startTime",), "T-3500", True, id="no start in its cluster"),
+        pytest.param(("Job.status.startTime",), "T-1790", True, id="it becomes late while nothing changes"),
+        pytest.param(("Job.status.startTime",), "T-60", False, id="it has just been given away"),
+        pytest.param((), "T-3500", False, id="it has started"),
+        pytest.param(("Job.status.startTime", "Workload.status.clusterName"), "T-3500", True, id="no cluster takes it"),
+    ],
+)
+def test_work_that_another_cluster_does_not_start_is_named_and_counted(
+    paths: tuple[str, ...], since: str, *, told: bool
+) -> None:
+    """Its quota is held here, and its status shows no start there."""
+    objects: list[Json] = json.loads(json.dumps(_without(objects_of(MANAGER), *paths)))
+    (workload,) = [each for each in objects if each["kind"] == "Workload"]
+    for each in workload["status"]["conditions"]:
+        each["lastTransitionTime"] = stamp(EPOCH_S + float(since.removeprefix("T")))
+    played = play_objects(objects, ticks=4)
+    assert not _known(played)
+    _, observation, _ = played.ticks[-1]
+    last = [gap.signal for gap in observation.gaps if gap.object_id == "team/far"]
+    assert last == [NOT_STARTED if told else "multikueue"]
 
 
 def _without(objects: list[Json], *paths: str) -> list[Json]:

@@ -121,6 +121,14 @@ CASES: dict[str, AlertCase] = {
         resolves_m=7,
         quiet=({'pending_gpus{reason="check"}': 8},),
     ),
+    "GPUAutopilotElsewhereNotStarted": AlertCase(
+        {"elsewhere_not_started_workloads": 2},
+        {"elsewhere_not_started_workloads": 0},
+        "MultiKueue has 2 workloads with quota for more than 30 min, and their status shows no start in another "
+        "cluster.",
+        fires_m=6,
+        resolves_m=7,
+    ),
     "GPUAutopilotDailySpendHigh": AlertCase(
         {SPEND: 1.5},
         {SPEND: 1.3},

@@ -217,3 +217,7 @@ PASSING = (
     | {Code.DWELL, Code.COOL_DOWN, Code.GIVEN_UP, Code.REFUSED, Code.MIN_RUNTIME, Code.RECUT_RATE, Code.RECUT_RETURN}
 )
 """Refusals that pass with time alone."""
+
+
+NOT_STARTED = "multikueue_start"
+"""Signal of the gap of work that another cluster has had for long without a start that its status shows."""

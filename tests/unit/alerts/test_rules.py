@@ -15,7 +15,8 @@ import yaml
 from autopilot.alerts import rules
 from autopilot.alerts.recording import RECORDINGS
 from autopilot.alerts.rules import RuleSettings, at_speed, duration_text, prometheus_config, rule_groups, yaml_text
-from autopilot.alerts.table import ALERTS, MEANING_OF_THRESHOLDS, THRESHOLDS, Alert
+from autopilot.alerts.table import ALERTS, Alert
+from autopilot.alerts.thresholds import MEANING_OF_THRESHOLDS, THRESHOLDS
 from autopilot.metrics.table import METRICS
 from scripts.generate_rules import documents, main
 from tests.kits.alert_cases import CASES, promtool_tests
