@@ -193,3 +193,25 @@ def test_a_label_that_unfinished_work_selects_stays(site: Site) -> None:
         f"label {used}, for Pod default/waits",
         "closed by the controller",
     ]
+
+
+def deployment(name: str, account: str) -> Obj:
+    """A Deployment without pods, as a person writes one for our accounts."""
+    pod = {"serviceAccountName": account, "containers": [{"name": "main", "image": "app:1"}]}
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+
+def test_the_watchdog_ends_first_and_what_is_not_ours_stays(site: Site) -> None:
+    """It would take the end of the controller for an absence. A Deployment of others keeps its namespace."""
+    accounts = {"a-controller": "gpu-autopilot", "b-watchdog": "gpu-autopilot-watchdog", "theirs": "default"}
+    secret = {"kind": "Secret", "metadata": {"name": "theirs"}}
+    site.apply([secret, *(deployment(name, account) for name, account in accounts.items())])
+    status, lines = site.run()
+    assert status == 0, lines
+    assert [line.split("/")[1] for line in lines if "Deployment" in line] == ["b-watchdog", "a-controller"]
+    assert [each["metadata"]["name"] for each in site.ask("GET", PATHS["Deployment"])["items"]] == ["theirs"]
+    (stays,) = [line for line in lines if line.startswith("stays")]
+    assert "Namespace gpu-autopilot: Secret gpu-autopilot/theirs is there" in stays
+    assert site.names() == {"gpu-autopilot"}
