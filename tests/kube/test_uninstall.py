@@ -206,12 +206,11 @@ def deployment(name: str, account: str) -> Obj:
 def test_the_watchdog_ends_first_and_what_is_not_ours_stays(site: Site) -> None:
     """It would take the end of the controller for an absence. A Deployment of others keeps its namespace."""
     accounts = {"a-controller": "gpu-autopilot", "b-watchdog": "gpu-autopilot-watchdog", "theirs": "default"}
-    secret = {"kind": "Secret", "metadata": {"name": "theirs"}}
-    site.apply([secret, *(deployment(name, account) for name, account in accounts.items())])
+    site.apply([deployment(name, account) for name, account in accounts.items()])
     status, lines = site.run()
     assert status == 0, lines
     assert [line.split("/")[1] for line in lines if "Deployment" in line] == ["b-watchdog", "a-controller"]
     assert [each["metadata"]["name"] for each in site.ask("GET", PATHS["Deployment"])["items"]] == ["theirs"]
     (stays,) = [line for line in lines if line.startswith("stays")]
-    assert "Namespace gpu-autopilot: Secret gpu-autopilot/theirs is there" in stays
+    assert "Namespace gpu-autopilot: Deployment gpu-autopilot/theirs is there" in stays
     assert site.names() == {"gpu-autopilot"}

@@ -18,7 +18,7 @@ from autopilot.readiness.fence import EPOCH_GROUP
 from autopilot.readiness.fence import NAME as FENCE
 from autopilot.readiness.manifest import NAME
 from autopilot.readiness.watchdog import WATCHDOG
-from autopilot.service.watchdog.removal import APPS
+from autopilot.service.watchdog.removal import APPS, BATCH
 
 RBAC, REGISTRATION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -37,7 +37,18 @@ PARTS = (
     ("Lease", "/apis/coordination.k8s.io/v1", "leases"),
 )
 """Kinds in the namespace of the service, beside rights and workloads."""
-OTHERS = (("Pod", "pods"), ("Service", "services"), ("Secret", "secrets"), ("ConfigMap", "configmaps"))
+OTHERS = (
+    ("Deployment", APPS, "deployments"),
+    ("StatefulSet", APPS, "statefulsets"),
+    ("DaemonSet", APPS, "daemonsets"),
+    ("Job", BATCH, "jobs"),
+    ("CronJob", BATCH, "cronjobs"),
+    ("Pod", CORE, "pods"),
+    ("Service", CORE, "services"),
+    ("Secret", CORE, "secrets"),
+    ("ConfigMap", CORE, "configmaps"),
+)
+"""What keeps a namespace that the manifests did not create."""
 SYSTEM_MAPS = frozenset({"kube-root-ca.crt"})
 
 
@@ -145,15 +156,23 @@ def space(cluster: Cluster, namespace: str) -> Iterator[Deed]:
     for each in volumes:
         yield Deed(STAYS, shown("PersistentVolumeClaim", each), "journal, metering and audit log may be on it")
     ours = labels_of(found).get("app.kubernetes.io/name") == NAME
-    left = [] if ours else [each for kind, plural in OTHERS for each in _foreign(cluster, path, kind, plural)]
+    left = (
+        []
+        if ours
+        else [
+            each
+            for kind, group, plural in OTHERS
+            for each in _foreign(cluster, f"{group}/namespaces/{namespace}/{plural}", kind)
+        ]
+    )
     if volumes or left:
         yield Deed(STAYS, shown("Namespace", found), f"{(left or ['its volumes'])[0]} is there; {cure}")
     else:
         yield cluster.delete("Namespace", path, found)
 
 
-def _foreign(cluster: Cluster, path: str, kind: str, plural: str) -> Iterator[str]:
-    for found in cluster.objects(f"{path}/{plural}", kind):
+def _foreign(cluster: Cluster, path: str, kind: str) -> Iterator[str]:
+    for found in cluster.objects(path, kind):
         gone = meta_of(found).get("deletionTimestamp") or is_ours(found) or _release(found)
         if not gone and meta_of(found)["name"] not in SYSTEM_MAPS:
             yield shown(kind, found)
