@@ -209,7 +209,10 @@ def test_the_watchdog_ends_first_and_what_is_not_ours_stays(site: Site) -> None:
     site.apply([deployment(name, account) for name, account in accounts.items()])
     status, lines = site.run()
     assert status == 0, lines
-    assert [line.split("/")[1] for line in lines if "Deployment" in line] == ["b-watchdog", "a-controller"]
+    assert [line.split("/")[1] for line in lines if line.startswith("delete     Deployment")] == [
+        "b-watchdog",
+        "a-controller",
+    ]
     assert [each["metadata"]["name"] for each in site.ask("GET", PATHS["Deployment"])["items"]] == ["theirs"]
     (stays,) = [line for line in lines if line.startswith("stays")]
     assert "Namespace gpu-autopilot: Deployment gpu-autopilot/theirs is there" in stays
