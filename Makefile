@@ -127,15 +127,19 @@ clean: ## remove .venv, caches and built files
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+INSTALL := $(PY) -m pip install --progress-bar off --disable-pip-version-check --no-input --require-hashes -r
+# Of the many lines of pip, one for each package.
+EACH_PACKAGE := | sed -un -e 's/^Collecting \([^ ]*\).*/  \1/p' -e 's/^Installing collected packages:.*/  installing them/p'
+
 $(LOCKED): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name one by: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || \
 	  { echo "$(PYTHON) lacks venv; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
-	@echo "Setting up $(VENV) (once; a minute or two)"
+	@echo "Setting up $(VENV) with at most $$(grep -c == $<) packages (once; a minute or two)"
 	@if find $(VENV) -maxdepth 1 -name '.locked-*' 2>/dev/null | grep -qv '$(notdir $(LOCKED))'; then rm -rf $(VENV); fi
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements.lock
+	@$(INSTALL) requirements.lock $(EACH_PACKAGE)
 	@touch $@
 
 $(READY): $(LOCKED) pyproject.toml
@@ -143,8 +147,8 @@ $(READY): $(LOCKED) pyproject.toml
 	@touch $@
 
 $(TOOLED): $(READY) requirements-dev.lock
-	@echo "Adding the tools for tests and checks to $(VENV) (once)"
-	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements-dev.lock
+	@echo "Adding the tools for tests and checks to $(VENV): at most $$(grep -c == requirements-dev.lock) packages in all (once)"
+	@$(INSTALL) requirements-dev.lock $(EACH_PACKAGE)
 	@# cyclonedx-bom brings it, and then each `import jsonschema` builds its grammar for 2 s: no format of ours is an IRI
 	@$(PY) -m pip uninstall -qq --disable-pip-version-check --yes rfc3987-syntax
 	@touch $@

@@ -25,9 +25,9 @@ class Series:
 
     t_s: Floats
     allocation_ratio: Floats
-    """handed out / capacity"""
+    """allocated / capacity"""
     hardware_ratio: Floats
-    """SM_ACTIVE-weighted / handed out"""
+    """SM_ACTIVE-weighted / allocated"""
     pending_gpus: Floats
     """GPUs requested by pending work"""
     stranded_gpus: Floats
@@ -41,7 +41,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
-    """The handed-out share of each node (or group of neighbouring nodes) in each interval."""
+    """The allocated share of each node (or group of neighbouring nodes) in each interval."""
 
     t_edges_s: Floats
     """[times + 1], ascending"""

@@ -58,17 +58,17 @@ CAPACITY = (
         "Real over makespan", "SM active, of capacity", _at("utilization", "real_utilization_ratio"), format_ratio, 1
     ),
     Figure(
-        "Handed out",
+        "Allocated",
         "allocation, of capacity, until the last arrival",
         _at(*TO_LAST_ARRIVAL, "allocation_ratio"),
         format_ratio,
         1,
     ),
     Figure(
-        "Handed out over makespan", "allocation, of capacity", _at("utilization", "allocation_ratio"), format_ratio, 1
+        "Allocated over makespan", "allocation, of capacity", _at("utilization", "allocation_ratio"), format_ratio, 1
     ),
-    Figure("Hardware", "SM active, of handed out", _at("utilization", "hardware_ratio"), format_ratio, 1),
-    Figure("Goodput", "useful, of handed out", _at("utilization", "goodput_ratio"), format_ratio, 1),
+    Figure("Hardware", "SM active, of the allocated", _at("utilization", "hardware_ratio"), format_ratio, 1),
+    Figure("Goodput", "useful, of the allocated", _at("utilization", "goodput_ratio"), format_ratio, 1),
     Figure("Useful share", "of the utilization bound", useful_share, format_ratio, 1),
     Figure("Broken invariants", "found by the checkers", _at("invariants", "violated"), count, 0),
 )
@@ -84,8 +84,10 @@ WAITING = (
     Figure("Moves", "stopped to run elsewhere", _at("disruptions", "migrations"), count, -1),
     Figure("Evictions", "of one job, mean", _at("disruptions", "evictions_per_job_mean"), _decimal, -1),
     Figure("Most evictions", "of one job", _at("disruptions", "evictions_per_job_max"), count, -1),
-    Figure("Owed", "of guarantees, while work waited inside them", _at("guarantees", "owed_gpu_s"), format_gpu_s, -1),
-    Figure("Longest owed", "spell of a queue", _at("guarantees", "longest_owed_s"), format_duration, -1),
+    Figure(
+        "Shortfall", "of guarantees, while work waited inside them", _at("guarantees", "owed_gpu_s"), format_gpu_s, -1
+    ),
+    Figure("Longest shortfall", "of a guarantee, one queue", _at("guarantees", "longest_owed_s"), format_duration, -1),
     Figure("Lost work", "done twice", _at("disruptions", "lost_gpu_s"), format_gpu_s, -1),
 )
 
@@ -135,7 +137,7 @@ JOB_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def fared(run: PolicyRun) -> str:
-    """The jobs that fared worse than under the reference, and those that waited longest; empty without jobs."""
+    """The jobs that finished later than under the baseline, and those that waited longest; empty without jobs."""
     sentence = fared_words(run.result)
     worse: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
         ("worse_by_s", "Later by", format_duration),
@@ -144,7 +146,7 @@ def fared(run: PolicyRun) -> str:
     parts = []
     if sentence:
         later = pick_list(run.result, "fared_worse", "jobs")
-        parts = [f"<p>{text(sentence)}.</p>", _jobs("Jobs that fared worse", later, worse + JOB_COLUMNS)]
+        parts = [f"<p>{text(sentence)}.</p>", _jobs("Jobs that finished later", later, worse + JOB_COLUMNS)]
     longest = _jobs("Longest waits", pick_list(run.result, "jobs", "longest_waits"), JOB_COLUMNS)
     if longest:
         parts += ["<p>The jobs that waited longest:</p>", longest]

@@ -156,8 +156,8 @@ def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
 
 _FIGURES_NOTE = "The best of each column is bold. A dash means that the figure does not apply or was not measured."
 _FARED_NOTE = (
-    "A mean hides the jobs that pay for it. A job fared worse when it ended more than a minute later than "
-    "under the reference policy. Evictions are all stops after which the job waited again, including "
+    "A mean hides the jobs that pay for it. A job finished later when it ended more than a minute after its "
+    "end under the baseline. Evictions are all stops after which the job waited again, including "
     "moves."
 )
 _RESERVATIONS_NOTE = (

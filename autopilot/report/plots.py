@@ -60,7 +60,7 @@ def plots_of(data: ReportData) -> tuple[Plot, ...]:
 
 
 def utilization_plot(data: ReportData) -> Plot | None:
-    """Handed out, SM-active and the gap between them over time, one panel per policy."""
+    """Allocated, SM-active and the gap between them over time, one panel per policy."""
     runs = [run for run in ordered(data) if len(run.series.t_s)]
     if not runs:
         return None
@@ -83,27 +83,27 @@ def utilization_plot(data: ReportData) -> Plot | None:
     idle = [(run.name, run.result) for run in runs]
     gaps = [(n, format_ratio(g)) for n, r in idle if (g := _gap(r)) is not None]
     handed = [(n, format_ratio(a)) for n, r in idle if (a := pick(r, "utilization", "allocation_ratio")) is not None]
-    title = "How many GPUs were handed out"
+    title = "How many GPUs were allocated"
     if gaps:
-        title = f"Of the GPU time handed out, idle: {beside(gaps)}"
+        title = f"Of the allocated GPU time, idle: {beside(gaps)}"
     elif handed:
-        title = f"GPU time handed out: {beside(handed)}"
+        title = f"Allocated GPU time: {beside(handed)}"
     return Plot(
         name="utilization",
         title=title,
         reading="Each panel is one policy, all on the same scales. "
         + (
-            "Blue is work that the GPUs really do (SM active), orange is handed out but idle; the blank "
-            "area above was not handed out."
+            "Blue is work that the GPUs really do (SM active), orange is allocated but idle; the blank "
+            "area above was not allocated."
             if measured
-            else "Grey is handed out; this run did not measure how busy those GPUs were."
+            else "Grey is allocated; this run did not measure how busy those GPUs were."
         ),
         draw=draw,
     )
 
 
 def _gap(result: object) -> float | None:
-    """Idle but handed out, as a fraction of what was handed out."""
+    """Idle but allocated, as a fraction of what was allocated."""
     hardware = pick(result, "utilization", "hardware_ratio") if isinstance(result, dict) else None
     return None if hardware is None else 1 - hardware
 
@@ -111,7 +111,7 @@ def _gap(result: object) -> float | None:
 def _utilization_panel(axis: Axes, series: Series, unit_s: float) -> None:
     t_s, allocation = steps(series.t_s, series.allocation_ratio, PANEL_POINTS)
     hardware = steps(series.t_s, series.hardware_ratio, PANEL_POINTS)[1]
-    # an hour without handed-out GPUs has no hardware ratio, and no activity
+    # an hour without allocated GPUs has no hardware ratio, and no activity
     work = np.where((allocation == 0) & np.isnan(hardware), 0.0, allocation * hardware)
     known = np.isfinite(work)
     t = t_s / unit_s
@@ -133,7 +133,7 @@ def _panel_title(axis: Axes, run: PolicyRun) -> None:
     shown = [
         (word, pick(run.result, "utilization", key))
         for word, key in (
-            ("handed out", "allocation_ratio"),
+            ("allocated", "allocation_ratio"),
             ("hardware", "hardware_ratio"),
             ("real", "real_utilization_ratio"),
         )
@@ -147,16 +147,16 @@ def _utilization_key(figure: Figure, wide: bool, measured: bool, blind: bool) ->
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    entries: list[tuple[str, Patch | Line2D]] = [("handed out", Line2D([], [], color=COLOURS["ink"]))]
+    entries: list[tuple[str, Patch | Line2D]] = [("allocated", Line2D([], [], color=COLOURS["ink"]))]
     if measured:
         entries = [
             ("at work (SM active)", Patch(color=COLOURS["work"])),
-            ("handed out, idle: the gap", Patch(color=COLOURS["gap"])),
+            ("allocated, idle: the gap", Patch(color=COLOURS["gap"])),
             *entries,
-            ("hardware: at work / handed out", Line2D([], [], color=COLOURS["ink"], linestyle=(0, (1, 1.5)))),
+            ("hardware: at work / allocated", Line2D([], [], color=COLOURS["ink"], linestyle=(0, (1, 1.5)))),
         ]
     if blind:
-        entries.append(("handed out, hardware not measured", Patch(color=COLOURS["unknown"])))
+        entries.append(("allocated, hardware not measured", Patch(color=COLOURS["unknown"])))
     names, marks = [name for name, _ in entries], [mark for _, mark in entries]
     figure.legend(marks, names, loc="outside upper left", ncols=len(entries) if wide else 1, columnspacing=1.4)
 
@@ -230,7 +230,7 @@ def _wait_label(run: PolicyRun) -> str:
 
 
 def heat_plot(data: ReportData) -> Plot | None:
-    """Handed-out share of each node over time, one panel per policy."""
+    """Allocated share of each node over time, one panel per policy."""
     runs = [run for run in ordered(data) if run.heat.busy_ratio.size]
     if not runs:
         return None
@@ -267,14 +267,14 @@ def heat_plot(data: ReportData) -> Plot | None:
                 if wide
                 else {"location": "top", "aspect": 30, "pad": 0.08 / down}
             )
-            bar = figure.colorbar(mesh, ax=axes, label="% handed out", **where)
+            bar = figure.colorbar(mesh, ax=axes, label="% allocated", **where)
             bar.outline.set_visible(False)
 
     return Plot(
         name="nodes",
         title=f"Node use over {format_duration(until_s)}",
         reading="A row is a node (or a group of neighbouring nodes in a large cluster), time runs to the right. "
-        "Yellow is fully handed out, dark blue is free, grey is unknown or not in the cluster. Wholly "
+        "Yellow is fully allocated, dark blue is free, grey is unknown or not in the cluster. Wholly "
         "dark rows are room for wide gangs; scattered dark spots are fragments.",
         draw=draw,
     )

@@ -38,7 +38,10 @@ def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
         ("Costliest decisions", _best(run, EXPECTED, lambda row: row.lost_gpu_s, link)),
         ("Refused by guards", by_guard(run)),
         ("What waiting work waited for", by_reason(run)),
-        ("Jobs that fared worse", f'<p>{text(worse)}. <a href="#fared">Which ones</a></p>' if worse else ""),
+        (
+            "Jobs that finished later than under the baseline",
+            f'<p>{text(worse)}. <a href="#fared">Which ones</a></p>' if worse else "",
+        ),
         ("What to do next", f'<p class="advice">{text(advice(run))}</p>'),
     )
     return "".join(f"<h3>{title}</h3>{body}" for title, body in pieces if body)

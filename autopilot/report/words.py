@@ -189,15 +189,15 @@ class Statement:
 STATEMENTS: tuple[tuple[str, tuple[str, ...], Callable[[float | None], str], int], ...] = (
     ("Real utilization until the last arrival", (*TO_LAST_ARRIVAL, "real_utilization_ratio"), format_ratio, 1),
     ("Real utilization over the makespan", ("utilization", "real_utilization_ratio"), format_ratio, 1),
-    ("GPU time handed out until the last arrival", (*TO_LAST_ARRIVAL, "allocation_ratio"), format_ratio, 1),
+    ("Allocated GPU time until the last arrival", (*TO_LAST_ARRIVAL, "allocation_ratio"), format_ratio, 1),
     ("99 % of jobs started within", ("jobs", "queue_wait_s_p99"), format_duration, -1),
     ("Longest wait of a job", ("jobs", "longest_wait_s"), format_duration, -1),
     ("Requests over their objective", ("slo", "violation_ratio"), format_ratio, -1),
     ("Preemptions", ("disruptions", "preemptions"), count, -1),
     ("Moves", ("disruptions", "migrations"), count, -1),
     ("Most evictions of one job", ("disruptions", "evictions_per_job_max"), count, -1),
-    ("Owed of guarantees", ("guarantees", "owed_gpu_s"), format_gpu_s, -1),
-    ("Longest time that a queue was owed", ("guarantees", "longest_owed_s"), format_duration, -1),
+    ("Guarantee shortfall", ("guarantees", "owed_gpu_s"), format_gpu_s, -1),
+    ("Longest guarantee shortfall of a queue", ("guarantees", "longest_owed_s"), format_duration, -1),
     ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s, -1),
 )
 """Label, path of the figure in a result, its format, and whether more (1) or less (-1) is better."""
@@ -223,7 +223,7 @@ def statements(data: ReportData) -> tuple[Statement, ...]:
 
 
 def fared_words(result: Mapping[str, object]) -> str:
-    """How many jobs fared worse than under the reference, and by how much; empty without a comparison."""
+    """How many jobs finished later than under the baseline, and by how much; empty without a comparison."""
     fared = result.get("fared_worse")
     worse, better, compared = (pick(result, "fared_worse", key) for key in ("worse", "better", "compared"))
     if not isinstance(fared, Mapping) or not compared:
@@ -240,7 +240,7 @@ def fared_words(result: Mapping[str, object]) -> str:
 
 
 def fared_lines(result: Mapping[str, object], most: int) -> tuple[str, ...]:
-    """The jobs that fared worst, one sentence each."""
+    """The jobs that finished latest beside the baseline, one sentence each."""
     jobs = pick_list(result, "fared_worse", "jobs")
     return tuple(
         f"{job['job_id']} ({job['gpus']} GPU{'s' if job['gpus'] != 1 else ''}, {job['tenant']}): "

@@ -238,7 +238,7 @@ def test_plan_says_what_it_would_do(autopilot: Run) -> None:
     """On the built-in cluster with no arguments: figures, proposals and reasons, nothing done."""
     done = autopilot("plan")
     assert done.returncode == 0, done.stderr
-    assert "GPUs handed out" in done.stdout
+    assert "GPUs allocated" in done.stdout
 
 
 def test_traces_are_listed_and_imported(autopilot: Run, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     print_world(world)
     signals_now = observation.signals
     out.print(
-        f"{signals_now.allocated_gpus:g} of {counted(signals_now.capacity_gpus, 'GPU')} handed out, "
+        f"{signals_now.allocated_gpus:g} of {counted(signals_now.capacity_gpus, 'GPU')} allocated, "
         f"{signals_now.free_gpus:.4g} free, {signals_now.out_of_use_gpus:.4g} out of use; "
         f"{signals_now.pending_gpus:g} requested; {signals_now.stranded_gpus:.4g} GPUs of the pending work do not fit "
         "because of fragmentation"

@@ -207,12 +207,12 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ),
     ("total wait, mean", "jobs.total_wait_s_mean", "time"),
     ("total wait, longest", "jobs.longest_wait_s", "time"),
-    ("handed out until the last arrival", "utilization.to_last_arrival.allocation_ratio", "ratio"),
+    ("allocated until the last arrival", "utilization.to_last_arrival.allocation_ratio", "ratio"),
     ("useful until the last arrival", "utilization.to_last_arrival_ratio", "ratio"),
-    ("handed out over the makespan", "utilization.allocation_ratio", "ratio"),
-    ("SM-active / handed out", "utilization.hardware_ratio", "ratio"),
+    ("allocated over the makespan", "utilization.allocation_ratio", "ratio"),
+    ("SM-active / allocated", "utilization.hardware_ratio", "ratio"),
     ("real utilization over the makespan", "utilization.real_utilization_ratio", "ratio"),
-    ("goodput (useful / handed out)", "utilization.goodput_ratio", "ratio"),
+    ("goodput (useful / allocated)", "utilization.goodput_ratio", "ratio"),
     ("JCT, mean", "jobs.jct_s_mean", "time"),
     ("queue wait, mean", "jobs.queue_wait_s_mean", "time"),
     ("queue wait, p99", "jobs.queue_wait_s_p99", "time"),
@@ -223,16 +223,16 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("moves", "disruptions.migrations", "count"),
     ("evictions per job, mean", "disruptions.evictions_per_job_mean", "number"),
     ("evictions of one job, most", "disruptions.evictions_per_job_max", "count"),
-    ("owed of guarantees", "guarantees.owed_gpu_s", "gpu_time"),
-    ("longest time that a queue was owed", "guarantees.longest_owed_s", "time"),
+    ("guarantee shortfall", "guarantees.owed_gpu_s", "gpu_time"),
+    ("longest guarantee shortfall of a queue", "guarantees.longest_owed_s", "time"),
     ("work lost", "disruptions.lost_gpu_s", "gpu_time"),
-    ("jobs that fared worse", "fared_worse.worse", "count"),
+    ("jobs that finished later than under the baseline", "fared_worse.worse", "count"),
     ("invariants violated", "invariants.violated", "count"),
     ("simulated in", "wall_s", "time"),
 )
 """Rows of the printed table: heading, key in a policy's block, kind. A row that no policy has is omitted."""
 SHOWN_WORSE = 3
-"""Number of jobs named below the table as having fared worse; the JSON and the page name more."""
+"""Number of jobs named below the table as having finished later; the JSON and the page name more."""
 
 
 def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = False) -> None:

@@ -434,7 +434,7 @@ def test_the_comparison_says_who_fared_worse(folder: Path, capsys: pytest.Captur
     assert "real utilization" not in said
     assert run("--policy", "fifo-skip,autopilot", "--telemetry", "windowed") == 0
     said = capsys.readouterr().out
-    assert said.index("real utilization until the last arrival") < said.index("handed out until the last arrival")
+    assert said.index("real utilization until the last arrival") < said.index("allocated until the last arrival")
 
 
 def test_among_several_tenants_las_is_compared_too(folder: Path) -> None:

@@ -253,9 +253,9 @@ def test_a_result_with_nothing_in_it_still_makes_a_page() -> None:
 
 
 def test_pictures_of_unmeasured_hardware_say_so() -> None:
-    """Without telemetry the first plot shows what was handed out, not idle GPUs."""
+    """Without telemetry the first plot shows what was allocated, not idle GPUs."""
     titles = {plot.name: plot for plot in plots_of(make_report(("sjf", "fifo")))}
-    assert titles["utilization"].title.startswith("GPU time handed out")
+    assert titles["utilization"].title.startswith("Allocated GPU time")
     assert "did not measure" in titles["utilization"].reading
 
 
