@@ -115,9 +115,7 @@ def demo(
     report: ReportDir = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Simulate a day on a 128-GPU cluster under first come first served, least attained service and the autopilot, and
-    compare.
-    """
+    """Simulate a day on a 128-GPU cluster under Kueue's rules, least attained service and the autopilot."""
     from autopilot.app.commands.run_commands import run_demo
 
     run_demo(seed, report, open_page=open_page)

@@ -105,7 +105,8 @@ def headline(data: ReportData) -> str:
         return _alone(subject)
     work, fair = _work(subject, reference)
     return (
-        f"{subject.name} {work} {_waiting(subject, reference)}{_utilization(subject, reference)}"
+        f"{subject.name} {work}{_kept(subject, reference)} {_waiting(subject, reference)}"
+        f"{_utilization(subject, reference)}"
         f"{'' if fair else _UNFAIR}."
     )
 
@@ -154,6 +155,47 @@ def _utilization(subject: PolicyRun, reference: PolicyRun) -> str:
         if ours is not None and theirs is not None:
             return f", at a {name} of {format_ratio(ours)} instead of {format_ratio(theirs)}{until}"
     return ""
+
+
+PRICES = (
+    ("guarantee shortfall", ("guarantees", "owed_gpu_s")),
+    ("work lost", ("disruptions", "lost_gpu_s")),
+)
+"""What a policy owes and loses: the first figures of a headline, and what a shorter wait may cost."""
+WAITS = (
+    ("total wait, mean", ("jobs", "total_wait_s_mean")),
+    ("queue wait, mean", ("jobs", "queue_wait_s_mean")),
+    ("queue wait, p99", ("jobs", "queue_wait_s_p99")),
+)
+
+
+def _kept(subject: PolicyRun, reference: PolicyRun) -> str:
+    """What both owe and lose; empty where neither does."""
+    shown = []
+    for name, path in PRICES:
+        ours, theirs = (pick(run.result, *path) for run in (subject, reference))
+        if ours is not None and theirs is not None and (ours or theirs):
+            shown.append(f"{format_gpu_s(ours)} of {name} instead of {format_gpu_s(theirs)}")
+    return f" with {' and '.join(shown)}," if shown else ""
+
+
+def ahead_words(other: str, theirs: Mapping[str, object], subject: str, ours: Mapping[str, object]) -> str:
+    """Where `other` makes work wait less than `subject`, and what that costs; empty where it does not."""
+    ahead, costs = (
+        [
+            f"{name} {show(value)} instead of {show(own)}"
+            for name, path in figures
+            if (value := pick(theirs, *path)) is not None
+            and (own := pick(ours, *path)) is not None
+            and (value - own) * sign > 0
+            and show(value) != show(own)
+        ]
+        for figures, show, sign in ((WAITS, format_duration, -1), (PRICES, format_gpu_s, 1))
+    )
+    if not ahead:
+        return ""
+    price = f"; it costs: {', '.join(costs)}" if costs else ""
+    return f"{other} is ahead of {subject}: {', '.join(ahead)}{price}"
 
 
 def _waiting(subject: PolicyRun, reference: PolicyRun) -> str:

@@ -253,7 +253,7 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figure
 
 def print_outcome(outcome: SimulationOutcome) -> None:
     """Print the comparison as a table, and what was assumed or dropped."""
-    from autopilot.report.words import fared_lines, fared_words  # imports numpy, which help does without
+    from autopilot.report.words import ahead_words, fared_lines, fared_words  # imports numpy, which help does without
 
     world = outcome.world
     out.print(
@@ -272,6 +272,10 @@ def print_outcome(outcome: SimulationOutcome) -> None:
             out.print(f"{policy.name}: {worse}")
             for line in fared_lines(policy.result, SHOWN_WORSE):
                 out.print(f"  {line}")
+    own = next((policy for policy in outcome.policies if policy.name not in BASELINE_NAMES), None)
+    for policy in outcome.policies if own and not outcome.interrupted else ():
+        if own and (ahead := ahead_words(policy.name, policy.result, own.name, own.result)):
+            out.print(ahead)
     for policy in outcome.policies:
         if "advice" in policy.result:
             out.print(f"{policy.name}: {advice_words(policy.result['advice'])}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from autopilot.report.data import ReportData
 from autopilot.report.page import render_page
 from autopilot.report.words import (
     Statement,
+    ahead_words,
     alarms,
     fared_lines,
     headline,
@@ -31,7 +33,7 @@ def data() -> ReportData:
 @pytest.mark.parametrize(
     ("ours_s", "theirs_s", "said"),
     [
-        (3600.0, 7200.0, "finished the same 3,997 jobs with 50 % less waiting than fifo-skip: 1 h per job"),
+        (3600.0, 7200.0, "with 50 % less waiting than fifo-skip: 1 h per job"),
         (7200.0, 6000.0, "with 20 % more waiting than fifo-skip"),
         (60000.0, 6000.0, "with 10.0 times the waiting of fifo-skip"),
         (6001.0, 6000.0, "with as much waiting as fifo-skip"),
@@ -44,6 +46,31 @@ def test_the_headline_says_better_and_worse(data: ReportData, ours_s: float, the
     changed = with_result(data, "autopilot", jobs={"total_wait_s_mean": ours_s})
     changed = with_result(changed, "fifo-skip", jobs={"total_wait_s_mean": theirs_s})
     assert said in headline(changed)
+
+
+def test_what_is_owed_and_lost_comes_first(data: ReportData) -> None:
+    """Both figures of both runs, before the wait; a shorter wait elsewhere is named with its price."""
+    ours: dict[str, Any] = {"owed_gpu_s": 3600.0, "lost_gpu_s": 0.0, "total_wait_s_mean": 7200.0}
+    theirs: dict[str, Any] = {"owed_gpu_s": 36000.0, "lost_gpu_s": 7200.0, "total_wait_s_mean": 3600.0}
+    changed = data
+    for name, found in (("autopilot", ours), ("fifo-skip", theirs)):
+        changed = with_result(
+            changed,
+            name,
+            guarantees={"owed_gpu_s": found["owed_gpu_s"]},
+            disruptions={"lost_gpu_s": found["lost_gpu_s"]},
+            jobs={"total_wait_s_mean": found["total_wait_s_mean"], "queue_wait_s_mean": 60.0, "queue_wait_s_p99": 60.0},
+        )
+    said = headline(changed)
+    kept = "with 1.0 GPU-h of guarantee shortfall instead of 10.0 GPU-h and 0 GPU-s of work lost instead of 2.0 GPU-h"
+    assert kept in said
+    assert said.index(kept) < said.index("waiting")
+    results = {run.name: run.result for run in changed.policies}
+    assert ahead_words("fifo-skip", results["fifo-skip"], "autopilot", results["autopilot"]) == (
+        "fifo-skip is ahead of autopilot: total wait, mean 1 h instead of 2 h; it costs: guarantee shortfall "
+        "10.0 GPU-h instead of 1.0 GPU-h, work lost 2.0 GPU-h instead of 0 GPU-s"
+    )
+    assert not ahead_words("autopilot", results["autopilot"], "fifo-skip", results["fifo-skip"])
 
 
 def test_the_headline_has_utilization_before_and_after(data: ReportData) -> None:
