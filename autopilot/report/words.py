@@ -163,9 +163,9 @@ PRICES = (
 )
 """What a policy owes and loses: the first figures of a headline, and what a shorter wait may cost."""
 WAITS = (
-    ("total wait, mean", ("jobs", "total_wait_s_mean")),
-    ("queue wait, mean", ("jobs", "queue_wait_s_mean")),
-    ("queue wait, p99", ("jobs", "queue_wait_s_p99")),
+    ("mean total wait", ("jobs", "total_wait_s_mean")),
+    ("mean queue wait", ("jobs", "queue_wait_s_mean")),
+    ("p99 of the queue wait", ("jobs", "queue_wait_s_p99")),
 )
 
 
@@ -183,7 +183,7 @@ def ahead_words(other: str, theirs: Mapping[str, object], subject: str, ours: Ma
     """Where `other` makes work wait less than `subject`, and what that costs; empty where it does not."""
     ahead, costs = (
         [
-            f"{name} {show(value)} instead of {show(own)}"
+            f"{name} {show(value)} ({subject}: {show(own)})"
             for name, path in figures
             if (value := pick(theirs, *path)) is not None
             and (own := pick(ours, *path)) is not None
@@ -194,7 +194,7 @@ def ahead_words(other: str, theirs: Mapping[str, object], subject: str, ours: Ma
     )
     if not ahead:
         return ""
-    price = f"; it costs: {', '.join(costs)}" if costs else ""
+    price = f". It costs: {', '.join(costs)}" if costs else ""
     return f"{other} is ahead of {subject}: {', '.join(ahead)}{price}"
 
 

@@ -67,8 +67,8 @@ def test_what_is_owed_and_lost_comes_first(data: ReportData) -> None:
     assert said.index(kept) < said.index("waiting")
     results = {run.name: run.result for run in changed.policies}
     assert ahead_words("fifo-skip", results["fifo-skip"], "autopilot", results["autopilot"]) == (
-        "fifo-skip is ahead of autopilot: total wait, mean 1 h instead of 2 h; it costs: guarantee shortfall "
-        "10.0 GPU-h instead of 1.0 GPU-h, work lost 2.0 GPU-h instead of 0 GPU-s"
+        "fifo-skip is ahead of autopilot: mean total wait 1 h (autopilot: 2 h). It costs: guarantee shortfall "
+        "10.0 GPU-h (autopilot: 1.0 GPU-h), work lost 2.0 GPU-h (autopilot: 0 GPU-s)"
     )
     assert not ahead_words("autopilot", results["autopilot"], "fifo-skip", results["fifo-skip"])
 
