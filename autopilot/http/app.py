@@ -35,6 +35,7 @@ from autopilot.http.routers import (
     session,
     state,
     tenants,
+    workloads,
 )
 from autopilot.service.settings import Role
 
@@ -53,6 +54,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     fleet.router,
     tenants.router,
     queue.router,
+    workloads.router,
     nodes.router,
     forecasts.router,
     schema.router,

@@ -114,8 +114,8 @@ class TenantsView(Aged):
 _Named = TypedDict("_Named", {"class": str})  # a keyword cannot be a field of a class
 
 
-class PendingWorkload(_Named):
-    """A workload that waits, and why. `proposal`: the id of what is proposed for it."""
+class WorkloadBasics(_Named):
+    """What a workload is and asks for, and whose it is."""
 
     id: str
     tenant: str
@@ -127,9 +127,18 @@ class PendingWorkload(_Named):
     priority: int
     since_submission_s: Number
     restart: int
+
+
+class PendingWorkload(WorkloadBasics):
+    """A workload that waits, and why. `proposal`: the id of what is proposed for it.
+
+    `expected_start_s`: of its reservation; null without one, and where no forecast gives a start.
+    """
+
     code: str
     words: str
     proposal: str | None
+    expected_start_s: Number
 
 
 class ReasonCount(TypedDict):
@@ -147,6 +156,38 @@ class QueueView(Aged):
     found: int | None
     reasons: list[ReasonCount] | None
     workloads: list[PendingWorkload] | None
+
+
+class WorkloadRow(WorkloadBasics):
+    """A workload that holds GPUs or waits. `code` and `words` say why it waits, null where it holds GPUs.
+
+    `activity_ratio`: SM activity of the measured part of its GPUs; estimated where it shares a GPU, or has held
+    its GPUs for less than the window. `since_s`: when it was submitted while it waits, otherwise when it started.
+    `expected_end_s`: by forecast, at most its time limit.
+    """
+
+    state: str
+    held_gpus: Number
+    nodes: list[str]
+    activity_ratio: Number
+    activity_estimated: bool
+    measured_ratio: Number
+    since_s: Number
+    expected_end_s: Number
+    expected_start_s: Number
+    code: str | None
+    words: str | None
+    proposal: str | None
+
+
+class WorkloadsView(Aged):
+    """Work that holds GPUs or waits. `window_s`: of the activity; `level`: quantile of run times of expected ends."""
+
+    window_s: float
+    level: float
+    in_total: int | None
+    found: int | None
+    workloads: list[WorkloadRow] | None
 
 
 class WorkloadStory(TypedDict):

@@ -31,7 +31,18 @@ from tests.kits.http_kit import ALERT, TOKENS, deliver, desk_over, published
 
 pytestmark = pytest.mark.e2e
 
-VIEWS = ("fleet", "recommendations", "alerts", "queue", "tenants", "nodes", "forecasts", "decisions", "health")
+VIEWS = (
+    "fleet",
+    "recommendations",
+    "alerts",
+    "queue",
+    "workloads",
+    "tenants",
+    "nodes",
+    "forecasts",
+    "decisions",
+    "health",
+)
 STRANGE = "<img src=x onerror=\"document.title='taken'\">'\n{{7*7}}"
 POLICY = with_policy(modes={"admit_gang": Mode.APPROVE})
 LOST = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
@@ -159,6 +170,7 @@ def test_the_empty_and_the_waiting_state(browser: Browser, tmp_path: Path) -> No
         for view, words in (
             ("recommendations", "Nothing is recommended now"),
             ("queue", "Nothing waits"),
+            ("workloads", "No workload holds GPUs or waits"),
             ("tenants", "No tenant holds GPUs"),
             ("forecasts", "no inference services"),
             ("decisions", "has decided nothing yet"),
@@ -192,7 +204,7 @@ def test_what_is_not_known_is_a_dash_with_its_age(browser: Browser, desk: Desk) 
         desk.publisher.publish(tick(31, blind))
         expect(page.locator("#status .pill")).to_have_text("Stale")
         page.get_by_text("Stale: the cluster, ").wait_for()
-        for view in ("fleet", "queue", "tenants", "nodes", "forecasts"):
+        for view in ("fleet", "queue", "workloads", "tenants", "nodes", "forecasts"):
             go(page, listener.url, view)
             page.locator("[data-key=unseen]", has_text=re.compile(r"last seen \d+ s ago")).wait_for()
         go(page, listener.url, "fleet")
@@ -226,6 +238,31 @@ def test_the_explanation_of_waiting_work_and_of_a_node_open(browser: Browser, de
         go(page, listener.url, "nodes")
         page.locator("tbody summary").first.click()
         expect(page.locator(".inside li").first).to_contain_text("<img src=x")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_workloads_are_found_sorted_and_fit(browser: Browser, tmp_path: Path, width: int) -> None:
+    """Figures with their window, "–" for what is not known; rows stack on a phone and nothing scrolls sideways."""
+    work = [holds("runs", 8, limit_s=7200.0), holds("open", 8), waits("wide", 24)]
+    desk = desk_over(tmp_path, tick(1, world("3x8", work, 600.0, total_s={"runs": 4200.0, "open": 4200.0})))
+    with served(desk) as listener, page_of(browser, viewport={"width": width, "height": 900}) as page:
+        sign_in(page, listener.url, TOKENS[Role.VIEWER])
+        go(page, listener.url, "queue")
+        expect(page.locator("td", has_text="in 1 h").first).to_be_visible()
+        go(page, listener.url, "workloads")
+        expect(page.locator("tbody tr")).to_have_count(3)
+        page.get_by_label("Order").select_option("gpus")
+        expect(page.locator("tbody tr").first).to_contain_text("wide")
+        page.get_by_label("Find by name").fill("running")
+        expect(page.locator("tbody tr")).to_have_count(2)
+        row = page.locator("tbody tr", has_text="runs")
+        expect(row.locator("[data-head='SM activity, over 5 min']")).to_have_text("–")
+        expect(row.locator("[data-head='Expected end']")).to_have_text("in 1 h")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.evaluate("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.box'))")
+        tops = row.locator("td").evaluate_all("cells => cells.map(cell => cell.offsetTop)")
+        assert (len(set(tops)) == 1) == (width > 600)
+        assert Axe().run(page).violations_count == 0
 
 
 def test_an_alert_shows_its_runbook_and_leads_to_its_recommendation(browser: Browser, desk: Desk) -> None:

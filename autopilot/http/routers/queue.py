@@ -1,23 +1,20 @@
-"""Work that waits, in the order in which it will be served, each with the reason; and the story of one workload."""
+"""Work that waits, in the order in which it will be served, each with the reason."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, HTTPException, Path, Query, Response
+from fastapi import APIRouter, Query, Response
 
-from autopilot.app.decisions.answers import meant
-from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, State
 from autopilot.explain.proposals import answer_of, code_words, proposal_words
-from autopilot.explain.story.telling import tell
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
 from autopilot.http.documents import encode, json_answer
 from autopilot.http.known import aged, seen_or_blank
-from autopilot.http.view_answers import QueueView, WorkloadStory
+from autopilot.http.view_answers import QueueView
 from autopilot.service.published import Published
 
 router = APIRouter(prefix="/api/v1", tags=["queue"])
@@ -37,24 +34,10 @@ def queue(
     return json_answer(aged(encode(found), desk.publisher.known))
 
 
-@router.get("/workloads/{workload_id:path}", responses=stated(WorkloadStory))
-def workload(desk: Asked, _caller: Viewer, workload_id: Annotated[str, Path(max_length=500)]) -> dict[str, Any]:
-    """What happens to one workload and why, in words."""
-    latest = desk.seen()
-    names = latest.observation.snapshot.workloads.id.tolist()
-    try:
-        workload_id = meant(names, workload_id)
-    except InputError as error:
-        raise HTTPException(404, str(error)) from error
-    if workload_id not in names:
-        raise HTTPException(404, f"{workload_id}: no such workload now; `autopilot explain` reads the journal")
-    return {"id": workload_id, "lines": tell(workload_id, latest.observation, latest.decision)}
-
-
 def _seen(latest: Published, limit: int, wanted: str) -> dict[str, Any]:
     rows = [
         row
-        for row in _rows(latest)
+        for row in waiting_rows(latest)
         if not wanted or any(wanted in str(row[name]).casefold() for name in ("id", "tenant", "queue", "code", "words"))
     ]
     return {
@@ -73,11 +56,13 @@ def _reasons(latest: Published) -> list[dict[str, Any]]:
     return [{"code": refusals.codes[code].value, "workloads": count} for count, code in pairs]
 
 
-def _rows(latest: Published) -> list[dict[str, Any]]:
+def waiting_rows(latest: Published) -> list[dict[str, Any]]:
+    """Every pending workload: its facts, why it waits, what is proposed for it, and the start of its reservation."""
     observation, decision = latest.observation, latest.decision
     work, refusals = observation.snapshot.workloads, decision.plan.refusals
     proposals = {each.subject.name: each for each in decision.plan.proposals}
     row_of = {str(name): row for row, name in enumerate(work.id.tolist()) if work.state[row] == State.PENDING}
+    start_s = {each.workload: each.start_s for each in decision.plan.reservations}
     refused = dict(zip(refusals.workload.tolist(), range(len(refusals.code)), strict=True))
     proposed = [row_of[name] for name in proposals if name in row_of]
     rest = [row for row in refused if row not in set(proposed)]
@@ -93,11 +78,20 @@ def _rows(latest: Published) -> list[dict[str, Any]]:
             reason = refusals.codes[int(refusals.code[place])]
             code = reason.value
             words = code_words(reason, float(refusals.value[place]), float(refusals.threshold[place]))
-        out.append(_row(latest, row) | {"code": code, "words": words, "proposal": proposal.id if proposal else None})
+        out.append(
+            basics(latest, row)
+            | {
+                "code": code,
+                "words": words,
+                "proposal": proposal.id if proposal else None,
+                "expected_start_s": start_s.get(str(work.id[row])),
+            }
+        )
     return out
 
 
-def _row(latest: Published, row: int) -> dict[str, Any]:
+def basics(latest: Published, row: int) -> dict[str, Any]:
+    """What a workload is and asks for, and whose it is."""
     observation = latest.observation
     snapshot, work = observation.snapshot, observation.snapshot.workloads
     profile = int(work.mig_profile[row])

@@ -82,7 +82,7 @@ export function table({ caption, columns, rows, key, note, name }) {
     h("th", { scope: "col", class: column.kind || null }, column.head, column.unit ? h("small", null, column.unit) : null));
   const body = rows.map((row) =>
     h("tr", { "data-key": key(row) }, columns.map((column, place) =>
-      h(place ? "td" : "th", { class: column.kind || null, scope: place ? null : "row" }, column.cell(row)))));
+      h(place ? "td" : "th", { class: column.kind || null, scope: place ? null : "row", "data-head": place ? [column.head, column.unit].filter(Boolean).join(", ") : null }, column.cell(row)))));
   return h("div", { class: "box", tabindex: "0", role: "region", "aria-label": caption, "data-key": `table-${name || caption}` },
     h("table", null, h("caption", null, caption, note ? h("small", null, note) : null),
       h("thead", null, h("tr", null, head)), h("tbody", null, body)));

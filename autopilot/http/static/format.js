@@ -27,6 +27,12 @@ export function duration(seconds) {
 
 const pair = (large, unit, small, below) => (small ? `${large} ${unit} ${small} ${below}` : `${large} ${unit}`);
 
+// A time to come, seen from `now`.
+export function ahead(at, now) {
+  if (!known(at)) return UNKNOWN;
+  return at > now ? `in ${duration(at - now)}` : "now";
+}
+
 export function age(seconds) {
   if (!known(seconds)) return UNKNOWN;
   return seconds < 60 ? `${Math.floor(seconds)} s` : duration(seconds);

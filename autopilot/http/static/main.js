@@ -13,8 +13,9 @@ import { nodes } from "./views/nodes.js";
 import { queue } from "./views/queue.js";
 import { recommendations } from "./views/recommendations.js";
 import { tenants } from "./views/tenants.js";
+import { workloads } from "./views/workloads.js";
 
-const VIEWS = [fleet, recommendations, alerts, queue, tenants, nodes, forecasts, decisions, health];
+const VIEWS = [fleet, recommendations, alerts, queue, workloads, tenants, nodes, forecasts, decisions, health];
 const REFRESH_MS = 1500;
 const $ = (id) => document.getElementById(id);
 const main = $("content");

@@ -27,6 +27,7 @@ VIEWS = (
     "history",
     "tenants",
     "queue",
+    "workloads",
     "nodes",
     "forecasts",
     "recommendations",
@@ -75,6 +76,55 @@ def test_the_queue_says_why_each_workload_waits(tmp_path: Path) -> None:
     assert "wide" in read(tmp_path, observation, "workloads/wide")["lines"][0]
 
 
+def test_workloads_that_run_and_wait_are_listed_with_what_is_known(tmp_path: Path) -> None:
+    """Measured work is sorted by its activity; what is not measured or not foreseen is null and comes last."""
+    rows = {row["id"]: row for row in read(tmp_path, a_world(), "workloads")["workloads"]}
+    names = (
+        "state",
+        "tenant",
+        "queue",
+        "nodes",
+        "activity_ratio",
+        "measured_ratio",
+        "since_s",
+        "expected_end_s",
+        "code",
+    )
+    assert list(rows) == ["still", "busy", "wide"]
+    assert [rows["busy"][name] for name in names] == ["running", "t0", "q0", ["node-0"], 0.5, 1, 0, None, None]
+    assert [rows["wide"][name] for name in names[3:]] == [[], None, None, 9300, None, "fairness"]
+    blind = read(tmp_path, world("1x4", [holds("job", 4, limit_s=3600.0)], 600.0), "workloads")
+    (job,) = blind["workloads"]
+    assert [job[name] for name in names[4:]] == [None, None, 0, 3600, None]
+    assert (blind["window_s"], blind["in_total"], blind["found"]) == (300, 1, 1)
+
+
+def test_the_list_of_workloads_is_filtered_sorted_and_bounded(tmp_path: Path) -> None:
+    """A filter finds by state, node and reason; the order names what comes first; an unknown order is refused."""
+    asks = client(desk_over(tmp_path, published(a_world())), Role.VIEWER)
+
+    def names(query: str) -> list[str]:
+        return [row["id"] for row in asks.get(f"/api/v1/workloads?{query}").json()["workloads"]]
+
+    assert names("find=RUNNING") == ["still", "busy"]
+    assert names("find=node-1") == ["still"]
+    assert names("find=fairness") == ["wide"]
+    assert names("sort=gpus") == ["wide", "busy", "still"]
+    assert names("sort=name&limit=2") == ["busy", "still"]
+    assert asks.get("/api/v1/workloads?limit=1").json()["found"] == 3
+    assert asks.get("/api/v1/workloads?sort=x").status_code == 422
+
+
+def test_waiting_work_has_the_start_of_its_reservation(tmp_path: Path) -> None:
+    """The start and the end that it waits for are the same; where no forecast gives one, the start is null."""
+    work = [holds("runs", 8), waits("wide", 16)]
+    (row,) = read(tmp_path, world("2x8", work, 60.0, total_s={"runs": 600.0}), "queue")["workloads"]
+    rows = read(tmp_path, world("2x8", work, 60.0, total_s={"runs": 600.0}), "workloads?sort=name")["workloads"]
+    assert row["expected_start_s"] == rows[0]["expected_end_s"] == rows[1]["expected_start_s"] == 600
+    (row,) = read(tmp_path, world("2x8", work, 60.0), "queue")["workloads"]
+    assert row["expected_start_s"] is None
+
+
 def test_the_map_shows_gpus_and_instances(tmp_path: Path) -> None:
     """Held parts, activity, and each instance with its place; one node has its workloads."""
     found = read(tmp_path, a_world(), "nodes")
@@ -102,7 +152,7 @@ def test_strange_names_reach_every_view_unchanged(tmp_path: Path, view: str) -> 
     answer = client(desk, Role.VIEWER).get(f"/api/v1/{view}")
     assert answer.status_code == 200
     json.loads(answer.text, parse_constant=lambda name: pytest.fail(f"{name} in {view}"))
-    if view in {"queue", "recommendations"}:
+    if view in {"queue", "workloads", "recommendations"}:
         assert json.dumps(STRANGE)[1:-1] in json.dumps(answer.json())
 
 
@@ -110,7 +160,7 @@ def test_before_the_first_tick_views_say_so(tmp_path: Path) -> None:
     """503 with a time to ask again; the summary answers, so that the page can show that it waits."""
     asks = client(desk_over(tmp_path), Role.VIEWER)
     assert asks.get("/api/v1/summary").json()["tick"] is None
-    for view in ("fleet", "tenants", "queue", "nodes", "forecasts"):
+    for view in ("fleet", "tenants", "queue", "workloads", "nodes", "forecasts"):
         answer = asks.get(f"/api/v1/{view}")
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
 
