@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from typing_extensions import TypedDict
 
 from autopilot.http.answers import Number
@@ -49,6 +51,7 @@ class AlertRow(TypedDict):
     stage: str
     reason: str
     proposals: list[str]
+    acted: list[str]
     deliveries: int
     evidence: list[QueryAnswer]
     history: list[AlertStep]
@@ -100,5 +103,6 @@ class RunbookCase(TypedDict):
     actions: list[AskedAction]
     undo: str
     text: str
+    parts: list[Any]
     labels: dict[str, str]
     evidence: list[QueryAnswer]

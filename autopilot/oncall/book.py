@@ -76,7 +76,8 @@ class AlertRecord:
     stage: Stage = Stage.RECEIVED
     deliveries: int = 1
     reason: str = ""
-    proposals: tuple[str, ...] = ()
+    proposals: tuple[str, ...] = ()  # recommended for it, or under way
+    acted: tuple[str, ...] = ()  # their effects were sent for it while it fired
     evidence: tuple[Answer, ...] = ()
     verify_by_s: float = float("inf")
     history: tuple[Moment, ...] = field(default_factory=tuple)
@@ -104,6 +105,10 @@ class AlertRecord:
         elif reason != self.reason:
             history = (*history[:-1], replace(history[-1], reason=reason))
         return replace(self, stage=stage, reason=reason, history=history, **changes)
+
+    def ended(self, reason: str, at_s: float) -> AlertRecord:
+        """The record at its end. What was recommended and not done is no part of it."""
+        return replace(self.to(Stage.ENDED, reason, at_s), firing=False, proposals=())
 
     def steps_since(self, before: AlertRecord) -> tuple[AlertStep, ...]:
         """What happened between an earlier state of this record and this one; the receipt with the first of it."""
@@ -284,4 +289,5 @@ def _record(text: str) -> AlertRecord:
     )
     history = tuple(Moment(each["at_s"], Stage(each["stage"]), each["reason"]) for each in content.pop("history"))
     stage, proposals = Stage(content.pop("stage")), tuple(content.pop("proposals"))
-    return AlertRecord(**content, stage=stage, proposals=proposals, evidence=evidence, history=history)
+    acted = tuple(content.pop("acted", ()))
+    return AlertRecord(**content, stage=stage, proposals=proposals, acted=acted, evidence=evidence, history=history)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import isfinite
 from typing import Any
@@ -62,7 +61,7 @@ class Round:
     def look(self, alert: AlertRecord) -> AlertRecord:
         """The alert as it is now."""
         if not alert.firing:
-            return alert.to(Stage.ENDED, "the alert resolved", self.now_s)
+            return alert.ended("the alert resolved", self.now_s)
         book = self._runbooks.get(alert.name)
         if book is None:
             reason = f"there is no runbook for {alert.name}; a person must act"
@@ -109,9 +108,14 @@ class Round:
             )
         decision = self.published.decision
         related = [each for each in decision.plan.proposals if self._concerns(each, alert, book)]
-        accepted = [each for each in related if each.accepted and not decision.halted]
-        if accepted:
-            return self._act(alert, accepted)
+        sent = {each.instruction.proposal_id for each in self.published.memory.in_flight.values()}
+        acts = tuple(each.id for each in related if each.accepted and each.id in sent)
+        if (
+            acts and not decision.halted and alert.received_s <= self.now_s
+        ):  # what was decided before it came is not for it
+            acted = tuple(dict.fromkeys((*alert.acted, *acts)))
+            reason = f"{', '.join(acts)}: effects were sent"
+            return alert.to(Stage.ACTING, reason, self.now_s, proposals=acts, acted=acted)
         waiting = [
             each
             for each in related
@@ -130,10 +134,6 @@ class Round:
         if alert.stage == Stage.NOT_VERIFIED:
             return alert
         return alert.to(Stage.WAITING, self._why_nothing(book, related), self.now_s, proposals=())
-
-    def _act(self, alert: AlertRecord, accepted: Sequence[Proposal]) -> AlertRecord:
-        ids = tuple(each.id for each in accepted)
-        return alert.to(Stage.ACTING, f"{', '.join(ids)}: effects were sent", self.now_s, proposals=ids)
 
     def _acting(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
         """Wait until no effect of the proposals is under way."""
@@ -193,6 +193,8 @@ class Round:
         if not related:
             return f"{actions} proposes nothing for it now"
         first = max(related, key=lambda each: each.benefit_gpu_s)
+        if first.accepted:
+            return f"{first.id} was decided before the alert came"
         codes = set(refusing_codes(first))
         refusals = [each for each in first.verdicts if not each.allowed and each.code in codes]
         words = "; ".join(code_words(each.code, each.value, each.threshold) for each in refusals)
@@ -260,7 +262,7 @@ class Follower:
             log.info("alerts that were not delivered", alerts=changed)
         gone = [each for each in known if found.whole and each.key in had - found.keys]
         reason = "the alert resolved: Alertmanager has it no more"
-        self._move([(each, replace(each.to(Stage.ENDED, reason, now_s), firing=False)) for each in gone])
+        self._move([(each, each.ended(reason, now_s)) for each in gone])
 
     def start(self) -> None:
         """Begin."""

@@ -68,10 +68,11 @@ def show_alerts(api: Api, limit: int, json_out: Path | None) -> None:
             each["stage"].replace("_", " "),
             printable(each["reason"]),
             " ".join(printable(proposal) for proposal in each["proposals"]),
+            " ".join(printable(proposal) for proposal in each["acted"]),
         )
         for each in answer["alerts"]
     ]
-    print_rows(("alert", "state", "about", "stage", "reason", "proposals"), rows)
+    print_rows(("alert", "state", "about", "stage", "reason", "proposals", "acted"), rows)
 
 
 def show_runbook(api: Api, alert: str, labels: list[str], journal: str = "") -> None:

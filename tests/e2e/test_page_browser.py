@@ -265,14 +265,28 @@ def test_workloads_are_found_sorted_and_fit(browser: Browser, tmp_path: Path, wi
         assert Axe().run(page).violations_count == 0
 
 
-def test_an_alert_shows_its_runbook_and_leads_to_its_recommendation(browser: Browser, desk: Desk) -> None:
-    """Stage, history and live answers of an alert; its link opens the recommendation; an unknown one says so."""
-    with served(desk) as listener, page_of(browser, allowed=("404",)) as page:
+@pytest.mark.parametrize("width", [1440, 390])
+def test_an_alert_shows_its_runbook_and_leads_to_its_recommendation(browser: Browser, desk: Desk, width: int) -> None:
+    """Stage, history and live answers of an alert; its link opens the recommendation; an unknown one says so.
+
+    The answers come first, and nothing is cut off.
+    """
+    size: dict[str, Any] = {"viewport": {"width": width, "height": 900}}
+    with served(desk) as listener, page_of(browser, allowed=("404",), **size) as page:
         sign_in(page, listener.url, TOKENS[Role.APPROVER])
         page.goto(f"{listener.url}/#/alerts/{1:016x}")
         card = page.locator("li.card", has_text=ALERT)
-        expect(card.locator("pre")).to_contain_text(f"# {ALERT}")
-        expect(card.locator("table")).to_contain_text("no Prometheus is configured")
+        expect(card.locator(".answers")).to_contain_text("no Prometheus is configured")
+        expect(card.locator("h3").first).to_have_text("Meaning")
+        expect(card).not_to_contain_text("##")
+        answer, text = (card.locator(each).bounding_box() for each in (".answers", ".prose"))
+        assert answer is not None
+        assert text is not None
+        assert answer["y"] < text["y"]
+        cut = "[...document.querySelectorAll('li.card *')].filter((each) => each.scrollWidth > each.clientWidth + 1"
+        assert (
+            page.evaluate(f"{cut} && getComputedStyle(each).display !== 'inline').map((each) => each.outerHTML)") == []
+        )
         expect(card).to_contain_text("approve or reject the recommendation", ignore_case=True)
         card.get_by_role("link").first.click()
         page.locator("li.rec details[open] pre").wait_for()

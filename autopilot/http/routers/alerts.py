@@ -23,6 +23,7 @@ from autopilot.http.desk import Asked, Desk
 from autopilot.oncall.book import AlertRecord, Answer
 from autopilot.oncall.follow import Follower, Round
 from autopilot.oncall.payload import Delivered, parse_payload
+from autopilot.oncall.rendered import parts_of
 from autopilot.oncall.runbook import SUBJECTS, Runbook
 
 MOST_NAMED = 20
@@ -131,6 +132,7 @@ def _document(alert: AlertRecord, desk: Desk) -> dict[str, Any]:
         "stage": alert.stage.value,
         "reason": alert.reason,
         "proposals": list(alert.proposals),
+        "acted": list(alert.acted),
         "deliveries": alert.deliveries,
         "evidence": [_answer_document(each) for each in alert.evidence],
         "history": [
@@ -163,4 +165,5 @@ def _book_document(book: Runbook) -> dict[str, Any]:
         "actions": [each.model_dump() for each in front.actions],
         "undo": front.undo,
         "text": book.text,
+        "parts": parts_of(book.text),
     }

@@ -411,6 +411,35 @@ def test_an_alertmanager_that_knows_too_little_ends_nothing(book: AlertBook, mon
     assert book.open_alerts() == []
 
 
+def test_what_was_recommended_and_not_done_before_the_end_is_not_credited(book: AlertBook) -> None:
+    """Nothing acted for the alert: an approval that is given after its end is not for it."""
+    play = start(book, Mode.APPROVE)
+    assert play.look().proposals
+    book.receive(parse_payload(payload(alert(status="resolved")))[0], 15.0)
+    play.cluster.policy = with_policy(play.policy, modes={"admit_gang": Mode.AUTO})
+    for _ in range(2):
+        found = play.look()
+        assert (found.stage, found.proposals, found.acted) == (Stage.ENDED, (), ())
+    assert play.cluster.running() == ["w"]
+
+
+def test_what_was_done_while_it_fired_is_credited(book: AlertBook) -> None:
+    """Also after its end."""
+    play = start(book, Mode.AUTO)
+    acted = play.look().acted
+    assert [each.rsplit("-", 1)[0] for each in acted] == ["admit-w"]
+    book.receive(parse_payload(payload(alert(status="resolved")))[0], 15.0)
+    found = play.look()
+    assert (found.stage, found.acted) == (Stage.ENDED, acted)
+
+
+def test_what_was_decided_before_the_alert_came_is_not_credited(book: AlertBook) -> None:
+    """The tick is older than its receipt."""
+    book.receive(parse_payload(payload(alert()))[0], 12.0)
+    found = Play(book, Mode.AUTO).look()
+    assert (found.stage, found.acted) == (Stage.WAITING, ())
+
+
 def test_another_object_concerns_no_proposal(book: AlertBook) -> None:
     """The proposal is about the root queue; the alert names another queue."""
     play = start(book, Mode.AUTO, queue="other")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.model.errors import InputError
+from autopilot.oncall.rendered import TAGS, parts_of
 from autopilot.oncall.runbook import SECTIONS, bound, load_runbooks, parse_runbook, quoted
 
 FRONT = """---
@@ -108,3 +109,35 @@ def test_a_query_without_its_label_is_not_asked() -> None:
     assert bound("up{pool=$pool}", {}) is None
     assert bound("up", {}) == "up"
     assert quoted('a"b\\c\nd') == '"a\\"b\\\\c\\nd"'
+
+
+def test_nothing_in_a_runbook_becomes_an_attribute_or_an_unknown_element() -> None:
+    """HTML is text, a link is its words; a block of code keeps its lines."""
+    text = """# Title
+
+## A <script>x</script>
+
+1. See [here](https://a/b) ![seen](x.png) and `a < b`
+   <img src=x onerror=y>
+
+   ```promql
+   up
+   ```
+"""
+    head, steps = parts_of(text)
+    assert head == {"tag": "h3", "inside": ["A <script>x</script>"]}
+    code = {"tag": "code", "inside": ["a < b"]}
+    line = {"tag": "p", "inside": ["See ", "here", " ", "seen", " and ", code, " ", "<img src=x onerror=y>"]}
+    assert steps == {"tag": "ol", "inside": [{"tag": "li", "inside": [line, {"tag": "pre", "inside": ["up\n"]}]}]}
+
+
+@given(st.text(alphabet="#*_`[]()<>|-1. \n\\abc!&\"'", max_size=200))
+def test_any_text_becomes_known_elements(text: str) -> None:
+    """With their two fields, and text."""
+    parts = parts_of(text)
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            assert part.keys() == {"tag", "inside"}
+            assert part["tag"] in TAGS | {"pre", *(f"h{level}" for level in range(3, 7))}
+            parts.extend(part["inside"])

@@ -1,5 +1,5 @@
 // Alerts that were delivered, what happens about each, and their runbooks with live numbers.
-import { h, show, table } from "../dom.js";
+import { h, show } from "../dom.js";
 import { ask } from "../api.js";
 import { clock, counted, sentence, words } from "../format.js";
 
@@ -17,14 +17,8 @@ const about = (each) => Object.entries(each.about).map(([name, value]) => `${nam
 async function read(each) {
   const query = new URLSearchParams(each.about).toString();
   try { opened.set(keyOf(each), await ask(`/api/v1/runbooks/${encodeURIComponent(each.alert)}${query ? `?${query}` : ""}`)); }
-  catch (error) { opened.set(keyOf(each), { text: "", evidence: [], problem: error.message }); }
+  catch (error) { opened.set(keyOf(each), { parts: [], evidence: [], problem: error.message }); }
 }
-
-const NUMBERS = [
-  { head: "Question", cell: (row) => row.title },
-  { head: "Of", kind: "words", cell: (row) => row.of },
-  { head: "Answer", kind: "number", cell: (row) => row.answer },
-];
 
 // One row for each series that a query of the runbook returns; a query without an answer says why.
 function rows(evidence) {
@@ -38,16 +32,25 @@ function rows(evidence) {
   });
 }
 
+// The answer first: what each question returns now, above the text of the runbook.
+function answers(evidence) {
+  return h("dl", { class: "answers" }, rows(evidence).map((row) => h("div", { "data-key": row.key },
+    h("dt", null, row.title), h("dd", null, h("strong", null, row.answer), " ", h("small", null, row.of)))));
+}
+
+const part = (each) => (typeof each === "string" ? each : h(each.tag, each.tag === "pre" ? { tabindex: "0" } : null, each.inside.map(part)));
+
 function book(each) {
   const found = opened.get(keyOf(each));
   if (!found) return h("p", { class: "loading" }, "Loading …");
   return [found.problem ? h("p", { class: "problem" }, found.problem) : null,
-    found.evidence.length ? table({ caption: "Now", name: `now-${keyOf(each)}`, columns: NUMBERS, rows: rows(found.evidence), key: (row) => row.key }) : null,
-    found.text ? h("pre", { tabindex: "0" }, found.text) : null];
+    found.evidence.length ? answers(found.evidence) : null,
+    h("div", { class: "prose" }, found.parts.map(part))];
 }
 
 function card(each) {
   const link = (id) => h("a", { href: `#/recommendations/${encodeURIComponent(id)}` }, id);
+  const named = (what, ids) => ids.length ? h("p", null, `${what}: `, ids.map((id, place) => [place ? ", " : null, link(id)])) : null;
   return h("li", { class: "card", "data-key": `alert-${keyOf(each)}` },
     h("h2", null, each.alert),
     h("p", null, h("span", { class: `pill ${TONES[each.stage] || "quiet"}` }, words(each.stage)), ` ${sentence(each.reason || "the next tick looks at it")}`),
@@ -57,7 +60,8 @@ function card(each) {
       h("div", null, h("dt", null, "State"), h("dd", null, each.firing ? "fires" : "resolved")),
       h("div", null, h("dt", null, "Received"), h("dd", null, clock.short(each.received_s))),
       h("div", null, h("dt", null, "Deliveries"), h("dd", null, each.deliveries))),
-    each.proposals.length ? h("p", null, each.stage === "proposed" ? "Recommended: " : "Acted: ", each.proposals.map((id, place) => [place ? ", " : null, link(id)])) : null,
+    named("Recommended", each.stage === "proposed" ? each.proposals : []),
+    named("Acted", each.acted),
     each.history.length ? h("ol", { class: "inside" }, each.history.map((step, place) => h("li", { "data-key": place }, `${clock.short(step.at_s)} ${words(step.stage)}: ${step.reason || "–"}`))) : null,
     h("details", { "data-id": keyOf(each) }, h("summary", null, "Runbook and live numbers"), book(each)));
 }
