@@ -110,9 +110,7 @@ class Round:
         related = [each for each in decision.plan.proposals if self._concerns(each, alert, book)]
         sent = {each.instruction.proposal_id for each in self.published.memory.in_flight.values()}
         acts = tuple(each.id for each in related if each.accepted and each.id in sent)
-        if (
-            acts and not decision.halted and alert.received_s <= self.now_s
-        ):  # what was decided before it came is not for it
+        if acts and not decision.halted and alert.received_s <= self.now_s:  # not what was decided before it came
             acted = tuple(dict.fromkeys((*alert.acted, *acts)))
             reason = f"{', '.join(acts)}: effects were sent"
             return alert.to(Stage.ACTING, reason, self.now_s, proposals=acts, acted=acted)
