@@ -20,32 +20,28 @@ async function read(each) {
   catch (error) { opened.set(keyOf(each), { parts: [], evidence: [], problem: error.message }); }
 }
 
-// One row for each series that a query of the runbook returns; a query without an answer says why.
-function rows(evidence) {
-  return evidence.flatMap((each, place) => {
-    const one = (of, answer) => ({ title: each.title, of, answer, key: `${place} ${of}` });
-    if (each.problem) return [one(each.problem, "unknown")];
-    if (!each.series.length) return [one("no series", "–")];
-    return each.series.map((found) => one(
-      Object.entries(found.labels).filter(([name]) => !SCRAPED.has(name)).map(([name, value]) => `${name}=${value}`).join(" ") || "all",
-      `${found.text} ${each.unit}`.trim()));
-  });
+// A series for each answer to a query of the runbook; a query without an answer says why.
+function found(each) {
+  if (each.problem) return [["unknown", each.problem]];
+  if (!each.series.length) return [["–", "no series"]];
+  return each.series.map(({ labels, text }) => [`${text} ${each.unit}`.trim(),
+    Object.entries(labels).filter(([name]) => !SCRAPED.has(name)).map(([name, value]) => `${name}=${value}`).join(" ") || "all"]);
 }
 
-// The answer first: what each question returns now, above the text of the runbook.
+// The answers come first: what each question returns now, above the text of the runbook.
 function answers(evidence) {
-  return h("dl", { class: "answers" }, rows(evidence).map((row) => h("div", { "data-key": row.key },
-    h("dt", null, row.title), h("dd", null, h("strong", null, row.answer), " ", h("small", null, row.of)))));
+  return h("dl", { class: "answers" }, evidence.map((each) => h("div", null,
+    h("dt", null, each.title), found(each).map(([answer, of]) => h("dd", null, h("strong", null, answer), " ", h("small", null, of))))));
 }
 
 const part = (each) => (typeof each === "string" ? each : h(each.tag, each.tag === "pre" ? { tabindex: "0" } : null, each.inside.map(part)));
 
 function book(each) {
-  const found = opened.get(keyOf(each));
-  if (!found) return h("p", { class: "loading" }, "Loading …");
-  return [found.problem ? h("p", { class: "problem" }, found.problem) : null,
-    found.evidence.length ? answers(found.evidence) : null,
-    h("div", { class: "prose" }, found.parts.map(part))];
+  const now = opened.get(keyOf(each));
+  if (!now) return h("p", { class: "loading" }, "Loading …");
+  return [now.problem ? h("p", { class: "problem" }, now.problem) : null,
+    now.evidence.length ? answers(now.evidence) : null,
+    h("div", { class: "prose" }, now.parts.map(part))];
 }
 
 function card(each) {
