@@ -25,10 +25,10 @@ def _approved(on: OnCall, name: str, action: str) -> str:
     for proposal in (on.alert(name) or {}).get("proposals", ()):
         if shown.get(proposal, {}).get("action") != action:
             continue
-        seen = {"state_digest": shown[proposal]["state_digest"]}
+        seen = {"digest": shown[proposal]["digest"]}
         path = f"/api/v1/recommendations/{proposal}/approve"
         if on.ask(path, "POST", "approver", json=seen).get("result") == "carried out":
-            return str(proposal)
+            return str(shown[proposal]["proposal"])
     return ""
 
 
@@ -61,8 +61,9 @@ def _check_records(on: OnCall, name: str, proposal: str) -> None:
     delivered = [each for each in of_alert if each.who == "alerts"]
     assert [each.facts["reason"] for each in delivered] == ["it fires", "it resolved"]
     assert {each.facts["stage"] for each in of_alert if each.who == "autopilot"} >= {*PATH}
-    approvals = [each for each in events if each.kind == Kind.COMMAND and each.subject == proposal]
+    approvals = [each for each in events if each.kind == Kind.COMMAND and each.facts["command"] == "approve"]
     assert {each.who for each in approvals} == {"approver"}
+    assert all(each.facts["covers"] == "plans within its cover" and each.state_digest for each in approvals)
     sent = [each for each in events if each.kind == Kind.INSTRUCTION and each.facts["proposal"] == proposal]
     assert len(sent) == len({each.facts["id"] for each in sent}) > 0, "each effect was sent once"
 

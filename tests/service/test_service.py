@@ -74,7 +74,7 @@ def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_
         assert str(shown["id"]) in listed.stdout, listed.stderr
         approved = _cli(tmp_path, "approve", str(shown["id"]))
         assert "its effects were sent" in approved.stdout, approved.stderr
-        assert str(shown["id"]) in {each["id"] for each in _accepted(running)}
+        assert shown["workload"] in {each["workload"] for each in _accepted(running)}
         again = running.ask(f"/api/v1/recommendations/{shown['id']}/approve", "POST")
         assert (again.status_code, "is no longer what was shown" in again.json()["detail"]) == (409, True), again.text
         tick = running.tick()
