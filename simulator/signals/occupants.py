@@ -12,7 +12,7 @@ from autopilot.core.model.policy_idle import Idle
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, InstanceTable
 from simulator.signals.behaviours import F32, I8, absent_look, draw_jobs
 from simulator.signals.dcgm_text import PodLabels
-from simulator.signals.telemetry import TelemetryGenerator
+from simulator.signals.telemetry import DRAM, NVLINK, PCIE, SM, TENSOR, TelemetryGenerator
 from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Recut, Recutting, Started, Stopped, Why
@@ -122,7 +122,8 @@ class Occupants:
         truth, rules = TelemetryGenerator(self._seed, scrape_interval_s=30.0), Idle()
         slots = np.arange(max(truth.known_slot(now_s - WINDOWS_S[-1]), 0), truth.known_slot(now_s) + 1)
         rows = np.flatnonzero(self.state.job_code == job)
-        sm, _, tensor, dram, nvlink, pcie, _, _ = truth.values(slots, self.entities, self.state)[0][:, :, rows]
+        values = truth.values(slots, self.entities, self.state)[0][:, :, rows]
+        sm, tensor, dram, nvlink, pcie = (values[row] for row in (SM, TENSOR, DRAM, NVLINK, PCIE))
         active = (sm > rules.sm_ratio) | (dram > rules.dram_ratio) | (tensor > rules.tensor_ratio)
         moved = np.nan_to_num(np.stack([nvlink, pcie])).mean(axis=1) > rules.link_bytes_s
         return bool(active.any() or moved.any())
