@@ -151,7 +151,7 @@ def reject(
     try:
         for_s = time_of(wanted.for_) if wanted.for_ else None
     except InputError as error:
-        raise HTTPException(422, str(error)) from error
+        raise HTTPException(409, str(error)) from error
     proposal = _current(desk, name, wanted.digest)
     command = desk.command(
         CommandKind.REJECT, caller, origin_of(request), name, seen=seen_of(proposal), scope=wanted.scope, for_s=for_s

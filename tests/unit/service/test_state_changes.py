@@ -96,3 +96,13 @@ def test_an_approval_of_another_digest_is_refused(tmp_path: Path) -> None:
     assert ask.post(path, json={"digest": digest_of(_seen(tick))}).json()["result"] == "stored"
     (command,) = desk.inbox.drain(0.0)
     assert (command.subject, command.seen) == (_seen(tick).recommendation, seen_of(_seen(tick)))
+
+
+def test_a_rejection_for_no_time_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    """Nothing reaches the inbox."""
+    tick = _tick(waits("a", 4))
+    desk = desk_over(tmp_path, tick)
+    path = f"/api/v1/recommendations/{_seen(tick).recommendation}/reject"
+    answer = client(desk, Role.APPROVER).post(path, json={"for": "soon"})
+    assert (answer.status_code, "'soon' is not a duration" in answer.json()["detail"]) == (409, True)
+    assert desk.inbox.drain(0.0) == ()
