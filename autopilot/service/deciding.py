@@ -117,7 +117,7 @@ def approval_refusal(proposal: Proposal) -> Refusal | None:
             f"{proposal.recommendation}: {proposal.action} realised too little of its promise and may only recommend; "
             f"`autopilot lift {proposal.action}` ends that"
         )
-    if proposal.verdicts and answer_of(proposal) == Answer.RECOMMENDED:
+    if proposal.verdicts and answer_of(proposal) == Answer.RECOMMENDED:  # what was shown earlier has no verdicts
         return Refusal(
             f"{proposal.recommendation}: the mode of {proposal.action} is recommend, which takes no approvals; set "
             f"modes.{proposal.action} to approve in the policy"

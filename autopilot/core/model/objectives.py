@@ -97,7 +97,7 @@ def with_pools(services: ServiceTable, rows: Sequence[int]) -> list[int]:
 
 
 def of_pools(services: ServiceTable, true: Bools) -> Bools:
-    """True also for services of which a pool inside their gangs is true. Shape [services]."""
+    """The mask, also true for a service whose gangs contain a pool in it. Shape [services]."""
     found = true.copy()
     found[services.part_of[true & (services.part_of >= 0)]] = True
     return found

@@ -133,7 +133,7 @@ class Context:
 
         Read only: gangs with the same bounds share one array. Room held for the gang itself (`row`) is free to it. With
         `promises_only`, tentatively held room does not count as held: no victim's GPUs are kept for a plan that may
-        change at the next tick. Without `giving_way`, room of holds that give way to the gang counts as held.
+        change at the next tick. Without `giving_way`, room counts as held even if its hold gives way to the gang.
         """
         node_free, binding = self.whatif.node_free, list[tuple[I32, I32]]()  # nodes, and what the gang may use there
         if not self.plan.held:
@@ -230,7 +230,7 @@ class Context:
         return self.pending_table.queue[at] != whose and self.owed(at, gpus)
 
     def given_way(self, row: int, gpus: int = 0) -> bool:
-        """True for a waiting gang that some hold of room gives way to (`gpus`: at that width)."""
+        """Whether any hold of room gives way to a waiting gang (`gpus`: at that width)."""
         return any(self.gives_way(held, row, gpus) for held in self.plan.held)
 
     def _queue_of(self, row: int) -> int:
@@ -252,7 +252,7 @@ class Context:
 
     def binding_sets(self, positions: np.ndarray) -> np.ndarray:
         """Bit set of the reservations that bind each pending gang: it outlives their start, and they are not of its
-        queue. Equal sets see equal room, but for gangs that holds give way to. Shape [positions].
+        queue. Equal sets see equal room, unless a hold gives way to a gang. Shape [positions].
         """
         bits, ends_s = np.zeros(len(positions), np.int64), self.gap_end_s[positions]
         for number, held in enumerate(self.plan.held):

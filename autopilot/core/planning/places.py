@@ -23,8 +23,8 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
     """Room for the gang at `at` on what is free now and not held for others.
 
     `displacing`: room that is held tentatively counts too, but last where it is `spared` (`held_for_others` before
-    victims left). Otherwise a gang could start on held room, and its victims would have left for nothing. Room of holds
-    that give way comes last too.
+    victims left). Otherwise a gang could start on held room, and its victims would have left for nothing. A hold
+    that gives way is used last too.
     """
     row = int(ctx.pending[at])
     if row in ctx.members:
@@ -137,7 +137,7 @@ def _hinted(ctx: Context, found: Fit, hinted: Fit, liked: F64) -> Fit:
 
 
 def held_for_others(ctx: Context, at: int) -> I32:
-    """Free GPUs per node that are held for others than the gang at `at`, also where they give way. Shape [nodes]."""
+    """Free GPUs per node held for gangs other than the one at `at`, including holds that give way. Shape [nodes]."""
     return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), giving_way=False)
 
 
