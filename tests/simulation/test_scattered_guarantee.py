@@ -10,6 +10,7 @@ import pytest
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import World, build_world
 from autopilot.core.actions import reclaim_borrowed
+from autopilot.core.model.policy import Policy
 from autopilot.settings import shipped_policy
 from tests.simulation.kit import Ran, Setup, run
 
@@ -41,7 +42,7 @@ def jobs() -> str:
     return "\n".join([*rows, f"wide,owner,{WIDE_S:g},60000,8"]) + "\n"
 
 
-def played(folder: Path) -> Ran:
+def played(folder: Path, policy: Policy = POLICY) -> Ran:
     """The run; run times are known exactly."""
     (folder / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
     (folder / "jobs.csv").write_text(jobs(), encoding="utf-8")
@@ -50,7 +51,7 @@ def played(folder: Path) -> Ran:
             jobs=folder / "jobs.csv", cluster=str(folder / "cluster.yaml"), physics="charged", telemetry="off"
         )
     )
-    return run(world, Setup(policy=POLICY, durations="exact"))
+    return run(world, Setup(policy=policy, durations="exact"))
 
 
 def test_others_move_together_within_the_bound(tmp_path: Path) -> None:
@@ -59,6 +60,15 @@ def test_others_move_together_within_the_bound(tmp_path: Path) -> None:
     assert WIDE_S + WITHIN_S <= ran.cluster.first_start_s[9] <= WIDE_S + BOUND_S
     assert ran.simulated.owed.by_queue["owner"].longest_s <= BOUND_S
     assert ran.violated == set()
+
+
+def test_a_strict_guarantee_does_not_wait_for_the_stated_time(tmp_path: Path) -> None:
+    """The shipped policy shares no time: its bound is one grace and two ticks."""
+    policy = shipped_policy("autopilot")
+    ran = played(tmp_path, policy)
+    bound_s = policy.preemption.grace_s + 10.0
+    assert ran.cluster.first_start_s[9] <= WIDE_S + bound_s
+    assert ran.simulated.owed.by_queue["owner"].longest_s <= bound_s
 
 
 def test_without_it_the_owner_waits_for_the_end_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 The rule set names the queues and the victim order. The cheapest sufficient set is taken: elastic gangs shrink first,
 and a victim that fits elsewhere is moved. Inside its guarantee a queue reclaims by contract: neither weighed nor
 budgeted. Above it the reclaim is weighed like every disruption. Where no work may be reclaimed, moves alone are tried.
-Where queues share time and GPUs that are owed are scattered, others move together.
+Where GPUs that are owed are scattered, others move together.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
         found = moved if moved is not None else found
     packed = None
     if not isinstance(found, Scenario) and key is not None and across is not None and contract:
-        packed = compact(ctx, at, across) if ctx.lending.sharing(ctx.pending_table.queue[at]) else None
+        packed = compact(ctx, at, across)
         found = packed if packed is not None else found
     if isinstance(found, Refusal):
         return Miss(found.code, found.value, found.threshold)

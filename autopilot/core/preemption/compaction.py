@@ -64,7 +64,9 @@ def _packed(ctx: Context, at: int, shape: Shape, across: Takes) -> Scenario | No
     ctx.whatif.place(row, fit.layout)
     ctx.quota.book(row, fit.layout)
     moved = work.place_again()
-    return None if moved is None else Scenario(shape, fit, (*evictions, *moved))
+    if moved is None or not (evictions or moved):  # a start that needs no victim is another action's
+        return None
+    return Scenario(shape, fit, (*evictions, *moved))
 
 
 def _room(ctx: Context, at: int) -> I32:
