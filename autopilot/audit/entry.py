@@ -29,6 +29,7 @@ class Kind(StrEnum):
     """What happened."""
 
     COMMAND = "command"  # a person's command was received
+    SIGN_IN = "sign-in"  # a person signed in through an OpenID Connect provider
     DENIED = "denied"  # a request was refused: no token, a wrong role, too many requests
     INSTRUCTION = "instruction"  # an effect was sent to the cluster
     OUTCOME = "outcome"  # an effect ended

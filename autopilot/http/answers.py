@@ -250,6 +250,13 @@ class ObeyedRows(TypedDict):
     results: list[ObeyedOne]
 
 
+class SignInProvider(TypedDict):
+    """An OpenID Connect provider: its name for people, and where a browser begins."""
+
+    name: str
+    url: str
+
+
 class SessionState(TypedDict):
     """Whether this browser is signed in, as what, and the value that its changes must carry."""
 
@@ -257,6 +264,7 @@ class SessionState(TypedDict):
     name: NotRequired[str]
     role: NotRequired[str]
     csrf: NotRequired[str]
+    provider: NotRequired[SignInProvider]
 
 
 class JudgedAction(TypedDict):

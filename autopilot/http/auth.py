@@ -27,6 +27,7 @@ class Caller:
 
     name: str
     role: Role
+    subject: str = ""  # who it is at the OpenID Connect provider; "": the owner of a token
 
     def may(self, role: Role) -> bool:
         """Whether the caller has this role or a higher one. `alerts` is a role beside the others."""
@@ -59,17 +60,17 @@ def read_tokens(settings: Iterable[Token]) -> list[tuple[str, Caller]]:
     return [(token_of(each.file, f"http.tokens: {each.name}"), Caller(each.name, each.role)) for each in settings]
 
 
-def token_of(path: Path, field: str) -> str:
-    """The token in a file."""
+def token_of(path: Path, field: str, least_letters: int = LEAST_LETTERS) -> str:
+    """The token in a file. Raises `InputError`."""
     try:
         token = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{field}: {path}: the token cannot be read: {error}; create it, readable by its owner"
         ) from error
-    if len(token) < LEAST_LETTERS or any(letter.isspace() for letter in token):
+    if len(token) < least_letters or any(letter.isspace() for letter in token):
         raise InputError(
-            f"{field}: {path}: a token is one word of at least {LEAST_LETTERS} letters; write one with "
+            f"{field}: {path}: a token is one word of at least {least_letters} letters; write one with "
             "`openssl rand -base64 32`"
         )
     return token

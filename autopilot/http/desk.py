@@ -17,6 +17,7 @@ from autopilot.http.auth import Caller, Tokens
 from autopilot.http.documents import Documents
 from autopilot.http.history import History
 from autopilot.http.limits import Limits
+from autopilot.http.oidc import Provider
 from autopilot.http.sessions import Sessions
 from autopilot.oncall.follow import Follower
 from autopilot.service.inbox import CommandInbox
@@ -50,6 +51,7 @@ class Desk:
     body_bytes: int = 64 << 10  # longest body of a request
     alerts_bytes: int = 1 << 20  # of a delivery of alerts
     metering: Path | None = None  # folder of the metering of this run
+    provider: Provider | None = None  # signs people in beside tokens
     certified: Caller | None = None  # who calls without a token, where the listener demands a client certificate
 
     def latest(self) -> Published:
@@ -87,7 +89,7 @@ class Desk:
         at_s = self.clock_s()
         given = Command(kind, caller.name, at_s, subject, **more)
         try:
-            self.record.command(given, caller.role.value, origin)
+            self.record.command(given, caller.role.value, origin, caller.subject)
             stored = self.inbox.receive(given, origin)
         except (InputError, AuditError) as error:
             if kind == CommandKind.KILL:

@@ -30,6 +30,7 @@ CHANGING = Limit(60.0, 2.0)
 DELIVERING = Limit(2000.0, 100.0)  # alerts, each delivery repeated until it is confirmed
 UNKNOWN = Limit(200.0, 20.0)  # no valid credentials: the files of the page, and mistakes
 SIGNING_IN = Limit(10.0, 1 / 6)
+RETURNING = Limit(30.0, 1.0)  # from an OpenID Connect provider, of all people behind one address
 
 
 def network_of(address: str) -> str:

@@ -36,7 +36,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of this process. They end with it, after `LASTS_S`, and the oldest ones beyond `MOST_EACH` of their
+    """The sessions of this process. They end with it, after their time, and the oldest ones beyond `MOST_EACH` of their
     caller and `MOST_SESSIONS` of all.
     """
 
@@ -44,9 +44,9 @@ class Sessions:
         self._clock_s, self._lock = clock_s, threading.Lock()
         self._open: OrderedDict[str, Session] = OrderedDict()
 
-    def start(self, caller: Caller, response: Response, *, secure: bool) -> Session:
+    def start(self, caller: Caller, response: Response, *, secure: bool, lasts_s: float = LASTS_S) -> Session:
         """A new session, with its cookie on `response`."""
-        key, session = secrets.token_urlsafe(32), Session(caller, secrets.token_urlsafe(32), self._clock_s() + LASTS_S)
+        key, session = secrets.token_urlsafe(32), Session(caller, secrets.token_urlsafe(32), self._clock_s() + lasts_s)
         with self._lock:
             of_caller = [each for each, opened in self._open.items() if opened.caller == caller]
             for each in of_caller[: max(len(of_caller) + 1 - MOST_EACH, 0)]:
@@ -54,7 +54,7 @@ class Sessions:
             self._open[key] = session
             while len(self._open) > MOST_SESSIONS:
                 self._open.popitem(last=False)
-        response.set_cookie(COOKIE, key, max_age=int(LASTS_S), httponly=True, samesite="strict", secure=secure)
+        response.set_cookie(COOKIE, key, max_age=int(lasts_s), httponly=True, samesite="strict", secure=secure)
         return session
 
     def find(self, key: str | None) -> Session | None:

@@ -21,6 +21,7 @@ from autopilot.http.cluster_tokens import ClusterTokens
 from autopilot.http.desk import Desk
 from autopilot.http.history import History
 from autopilot.http.metrics_app import metrics_app
+from autopilot.http.oidc import Provider
 from autopilot.metering.segments import metering_folder
 from autopilot.oncall.wiring import open_follower
 from autopilot.service.listeners import Certificates, Listener
@@ -43,6 +44,7 @@ def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, sa
     settings = load_settings(config, over)
     if check:
         read_tokens(settings.http.tokens)
+        _provider(settings)
         for line in (*wiring_lines(settings), "the settings are valid"):
             say(line)
         return
@@ -85,6 +87,7 @@ def page_words(url: str, settings: Settings, own: Places) -> str:
     """Where the page is, and where a person finds the token for it."""
     files = [str(each.file) for each in settings.http.tokens if each.role != Role.ALERTS] or [str(own.token)]
     more = ", or a token of the cluster (`http.cluster_roles`)" if settings.http.cluster_roles is not None else ""
+    more += f", or through {settings.http.oidc.name}" if settings.http.oidc is not None else ""
     return f"page: {url}, sign in with the token in {' or '.join(files)}{more}"
 
 
@@ -137,6 +140,7 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         alerts_bytes=settings.alerts.body_kib << 10,
         history=History(own.history),
         metering=metering_folder(own.journal),
+        provider=_provider(settings),
     )
     service.publisher.follow(desk.history.take)
     stack.callback(desk.history.keep)
@@ -162,6 +166,12 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
     write_note(own.service, note)
     stack.callback(own.service.unlink, missing_ok=True)
     return listeners[0].url
+
+
+def _provider(settings: Settings) -> Provider | None:
+    """The OpenID Connect provider that signs people in, None where none is set."""
+    given, url = settings.http.oidc, settings.http.public_url
+    return Provider(given, url) if given is not None and url is not None else None
 
 
 def open_keda(service: Service) -> KedaServer | None:

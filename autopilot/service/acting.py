@@ -30,7 +30,8 @@ from autopilot.core.model.ports import PolicySource
 from autopilot.core.model.records import Decision, NoteCode
 from autopilot.explain.notes import note_words
 from autopilot.service.capping import Capped, acts, further_modes, kinds_of
-from autopilot.service.settings import Kubernetes, Prometheus
+from autopilot.service.settings import Kubernetes
+from autopilot.service.settings_collectors import Prometheus
 from collectors.checkpoint_reports import CheckpointReports
 
 log: Any = structlog.get_logger("cluster")

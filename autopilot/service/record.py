@@ -64,9 +64,17 @@ class Record:
         """A fact of the service itself. Raises `AuditError`."""
         self._log.record(Event(kind, facts=facts))
 
-    def command(self, command: Command, role: str, origin: str) -> None:
-        """A command of a person, before it is stored. Raises `AuditError`."""
+    def signed_in(self, who: str, role: str, origin: str, oidc_subject: str) -> None:
+        """A person signed in through an OpenID Connect provider. Raises `AuditError`."""
+        self._log.record(Event(Kind.SIGN_IN, who, role, origin, facts={"oidc_subject": oidc_subject}))
+
+    def command(self, command: Command, role: str, origin: str, oidc_subject: str = "") -> None:
+        """A command of a person, before it is stored; `oidc_subject`: who it is at the provider, "" for a token.
+
+        Raises `AuditError`.
+        """
         facts: dict[str, Fact] = {"command": command.kind.value}
+        facts |= {"oidc_subject": oidc_subject} if oidc_subject else {}
         if command.kind == CommandKind.APPROVE:
             facts["covers"] = "the very plan" if command.exactly else "plans within its cover"
         if command.kind == CommandKind.REJECT:

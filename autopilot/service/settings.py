@@ -13,7 +13,17 @@ from pydantic import AfterValidator, Field, model_validator
 
 from autopilot.contract import node_conditions
 from autopilot.service.leading.lease import Terms
-from autopilot.service.settings_fields import Address, InstructionKind, Listen, Seconds, Section, fix_of
+from autopilot.service.settings_collectors import Collectors
+from autopilot.service.settings_fields import (
+    Address,
+    InstructionKind,
+    Listen,
+    Origin,
+    Seconds,
+    Section,
+    SecureAddress,
+    fix_of,
+)
 
 
 class Role(StrEnum):
@@ -99,6 +109,35 @@ class ClusterRoles(Section):
         return given.get(role, self.alerts)
 
 
+class Oidc(Section):
+    """Sign-in of people through an OpenID Connect provider, beside tokens."""
+
+    name: str = Field("single sign-on", min_length=1, max_length=40, description="its name on the button of the page")
+    issuer: SecureAddress = Field(description="the issuer, exactly as its discovery document and its ID tokens name it")
+    client_id: str = Field(min_length=1, max_length=200, description="id of this service at the provider")
+    secret_file: Path = Field(description="file with the client secret, readable by its owner only")
+    scopes: tuple[str, ...] = Field(("openid", "profile", "email"), description="what the provider is asked for")
+    name_claim: str = Field(
+        "preferred_username", min_length=1, description="claim with the name of the person; without it the subject"
+    )
+    role_claim: str = Field(
+        "groups", min_length=1, description="claim of the ID token with text or a list; realm_access.roles is a path"
+    )
+    roles: dict[str, Role] = Field(
+        min_length=1, description="value of that claim -> viewer, approver or admin; a person has the highest"
+    )
+    session_s: Seconds = Field(4 * 3600.0, ge=60, le=12 * 3600, description="longest session; then sign in again")
+    ca_file: Path | None = Field(None, description="authorities of the provider's certificate (PEM); null: public ones")
+
+    @model_validator(mode="after")
+    def _usable(self) -> Oidc:
+        if "openid" not in self.scopes:
+            raise ValueError("scopes: add openid; without it there is no ID token")
+        if Role.ALERTS in self.roles.values():
+            raise ValueError("roles: alerts is no role of a person; write viewer, approver or admin")
+        return self
+
+
 class Http(Section):
     """The HTTP API and the status page."""
 
@@ -109,8 +148,18 @@ class Http(Section):
     cluster_roles: ClusterRoles | None = Field(
         None, description="roles of tokens of the cluster; null: only `tokens` are known"
     )
+    public_url: Origin | None = Field(
+        None, description="where browsers reach the page; the provider sends people back to it, and links name it"
+    )
+    oidc: Oidc | None = Field(None, description="an OpenID Connect provider; null: people sign in with tokens alone")
     answer_s: Seconds = Field(5.0, ge=0, le=60, description="how long a command waits for the tick that obeys it")
     body_kib: int = Field(64, ge=1, le=4096, description="longest body of a request, in KiB; alerts have their own")
+
+    @model_validator(mode="after")
+    def _comes_back(self) -> Http:
+        if self.oidc is not None and self.public_url is None:
+            raise ValueError("oidc needs public_url, to which the provider sends people back; set it")
+        return self
 
 
 class Metrics(Section):
@@ -136,66 +185,6 @@ class KillSwitch(Section):
         None,
         description="while this file exists and does not say `off`, nothing acts; default: kill in the state folder",
     )
-
-
-class Prometheus(Section):
-    """GPU telemetry, and metrics of inference servers, from a Prometheus."""
-
-    url: Address = Field(description="address of the Prometheus, for example http://prometheus:9090")
-    token_file: Path | None = Field(None, description="file with a bearer token for it")
-    matchers: dict[str, str] = Field(
-        default_factory=dict, description="label values that restrict every query, for example {cluster: a}"
-    )
-    timeout_s: Seconds = Field(20.0, gt=0, le=300, description="longest time of one query")
-
-
-class Exporters(Section):
-    """GPU telemetry by direct scrape of exporters."""
-
-    targets: tuple[Address, ...] = Field(min_length=1, description="addresses of their metrics")
-    interval_s: Seconds = Field(15.0, gt=0, le=600, description="time between two scrapes")
-    timeout_s: Seconds = Field(5.0, gt=0, le=60, description="longest time of one scrape")
-
-
-class Nvml(Section):
-    """GPUs of this machine, read from its driver."""
-
-    node: str = Field(min_length=1, description="name of this node in the cluster")
-
-
-class Slo(Section):
-    """Latency and demand of inference services, from a Prometheus that scrapes their servers."""
-
-    url: Address = Field(description="address of the Prometheus")
-    token_file: Path | None = Field(None, description="file with a bearer token for it")
-    sources: tuple[str, ...] = Field(
-        ("vllm", "sglang", "trtllm", "triton", "tgi", "dynamo", "llm-d"),
-        min_length=1,
-        description="kinds of servers, the first that knows a service counts: vllm, sglang, trtllm, triton, tgi, "
-        "dynamo, llm-d; and, with names that are not verified, kserve, istio, envoy",
-    )
-    objectives: dict[str, Seconds] = Field(
-        default_factory=dict, description="latency objective by service, rounded up to an edge of the buckets"
-    )
-    services: dict[str, str | tuple[str, ...]] = Field(
-        default_factory=dict,
-        description="name in a server's labels, or NAMESPACE/NAME -> service of the cluster, or a list of the pools "
-        "behind one gateway; not needed for pods with a known owner",
-    )
-    matchers: dict[str, str] = Field(default_factory=dict, description="label values that restrict every query")
-    interval_s: Seconds = Field(15.0, gt=0, le=600, description="time between two questions")
-    min_requests: float = Field(
-        100.0, ge=1, description="requests in five minutes below which p99 and violations are unknown"
-    )
-
-
-class Collectors(Section):
-    """Sources of telemetry beside the cluster itself; several may be set."""
-
-    prometheus: Prometheus | None = Field(None, description="a Prometheus that scrapes the GPU exporters")
-    exporters: Exporters | None = Field(None, description="GPU exporters to scrape directly")
-    nvml: Nvml | None = Field(None, description="the driver of this machine")
-    slo: Slo | None = Field(None, description="a Prometheus that scrapes inference servers, gateways or meshes")
 
 
 class Telemetry(StrEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
@@ -45,10 +46,26 @@ def _address(value: str) -> str:
     return value.rstrip("/")
 
 
+def _secure(value: str) -> str:
+    parts = urlsplit(_address(value))
+    if parts.scheme != "https" and parts.hostname not in {"127.0.0.1", "::1", "localhost"}:
+        raise ValueError("write https://..., because credentials pass; http is for this machine alone")
+    return value
+
+
+def _origin(value: str) -> str:
+    if urlsplit(_secure(value).rstrip("/"))[2:] != ("", "", "") or "@" in value:
+        raise ValueError("write scheme, host and port alone, for example https://autopilot.corp.net")
+    return value.rstrip("/")
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 InstructionKind = Annotated[str, AfterValidator(_instruction)]
 Listen = Annotated[str, AfterValidator(_listens)]
 Address = Annotated[str, AfterValidator(_address)]
+SecureAddress = Annotated[str, AfterValidator(_secure)]
+"""By HTTPS, or on this machine; kept as it is written."""
+Origin = Annotated[str, AfterValidator(_origin)]
 
 
 class Section(BaseModel):

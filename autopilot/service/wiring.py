@@ -44,7 +44,8 @@ from autopilot.service.metered import CountsEnergy, ReportsFlops, ServiceMeter
 from autopilot.service.published import CollectorHealth, Publisher, WatchedCollector
 from autopilot.service.pulse import Pulse
 from autopilot.service.record import Record, RecordedActuator, RecordedFollower
-from autopilot.service.settings import Settings, Slo, Telemetry
+from autopilot.service.settings import Settings, Telemetry
+from autopilot.service.settings_collectors import Slo
 from autopilot.service.site import Site
 from autopilot.service.spending import DailySpend
 from autopilot.service.state_folder import Places
@@ -424,6 +425,7 @@ def wiring_lines(settings: Settings) -> list[str]:
     leader = leader_lines(real) if real is not None else []
     metrics, keda = settings.metrics, settings.scale.keda
     tokens = [f"{each.name} ({each.role.value})" for each in settings.http.tokens]
+    oidc = settings.http.oidc
     return [
         f"cluster      {cluster}",
         f"policy       {policy.name}; by itself: {', '.join(acting['auto']) or 'nothing'}; after approval: "
@@ -438,6 +440,7 @@ def wiring_lines(settings: Settings) -> list[str]:
         f"{'on' if settings.forecasting.registry else 'off'}",
         f"metering     prices of {settings.metering.prices or 'the shipped example'}, in {prices.currency}",
         f"http         {settings.http.listen}, tokens: {', '.join(tokens) or 'one admin token, created'}",
+        *([f"sign-in      {oidc.name}, by {oidc.issuer}"] if oidc is not None else []),
         f"metrics      {metrics.listen or 'off'}{', open to everybody' if metrics.open and metrics.listen else ''}",
         *([f"keda         {keda.listen}{', mutual TLS' if keda.certificate else ', not encrypted'}"] if keda else []),
         f"log          {settings.log.format.value}, {settings.log.level}",

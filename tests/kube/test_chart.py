@@ -53,14 +53,15 @@ PROMETHEUS_KINDS: Mapping[str, Obj] = {
 
 @pytest.fixture(scope="module")
 def render(require_tool: Callable[[str], str]) -> Callable[..., list[Obj]]:
-    """The objects that helm renders with `--set` of each argument."""
+    """The objects that helm renders with `--set` of each argument, or with a file of values."""
     helm = require_tool("helm")
 
     @lru_cache
     def rendered(*values: str, crds: bool = False, version: str = "1.36") -> list[Obj]:
         command = [helm, "template", "gpu-autopilot", str(CHART), "--namespace", "gpu-autopilot"]
         command += ["--kube-version", version]
-        command += [part for each in values for part in ("--set", each)] + (["--include-crds"] if crds else [])
+        command += [part for each in values for part in ("--values" if each.endswith(".yaml") else "--set", each)]
+        command += ["--include-crds"] if crds else []
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
             raise ValueError(done.stderr)
@@ -218,15 +219,20 @@ def _settings(objects: list[Obj]) -> Obj:
     return found
 
 
-@pytest.mark.parametrize("values", [("replicas=1",), ("replicas=2",), ("settings.loop.interval_s=10",)])
+EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    "values", [("replicas=1",), ("replicas=2",), ("settings.loop.interval_s=10",), *((str(each),) for each in EXAMPLES)]
+)
 def test_the_service_understands_its_settings(render: Callable[..., list[Obj]], values: tuple[str, ...]) -> None:
-    """Those of the chart, and those that an operator adds."""
+    """Those of the chart, those that an operator adds, and those of the examples."""
     found = _settings(render(*values))
     settings = Settings.model_validate(found)
     assert settings.kubernetes is not None
     assert (settings.kubernetes.in_cluster, settings.kubernetes.policy_object) == (True, "gpu-autopilot")
     assert settings.kubernetes.lease is not None
-    if "settings" in values[0]:
+    if values[0].startswith("settings"):
         assert settings.loop.interval_s == 10.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -77,6 +78,12 @@ def settings(state: Path, **over: Any) -> dict[str, Any]:
         "forecasting": {"durations": "last-two", "fit": False, "registry": False},
         **over,
     }
+
+
+def free_port() -> int:
+    """A port of loopback that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def write_yaml(path: Path, content: dict[str, Any]) -> Path:

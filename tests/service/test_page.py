@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.kits.browser import chromium, page_of, sign_in
-from tests.service.kit import APPROVE, poll, service, settings, write_yaml
+from tests.kits.oidc_kit import GROUPS, SECRET, provider
+from tests.service.kit import APPROVE, free_port, poll, service, settings, write_yaml
 
 WAITING = {
     "name": "waiting",
@@ -80,3 +82,29 @@ def test_a_person_approves_a_recommendation_and_sees_it_carried_out(tmp_path: Pa
         assert running.end() == 0
         page.get_by_text("The connection to the service is lost.").wait_for()
         assert "Traceback" not in running.log.read_text("utf-8")
+
+
+def test_a_person_signs_in_at_a_provider_beside_tokens(tmp_path: Path) -> None:
+    """By the link beside the token field, with name and role; a wrong token and a missing role are said in a line."""
+    secret = tmp_path / "client-secret"
+    secret.write_text(SECRET)
+    url = f"http://127.0.0.1:{free_port()}"
+    with provider() as corp, chromium() as browser, page_of(browser, allowed=("401", "403")) as page:
+        oidc: dict[str, Any] = {"name": "Corp", "issuer": corp.issuer, "client_id": "autopilot"}
+        oidc |= {"secret_file": str(secret), "roles": {group: role.value for group, role in GROUPS.items()}}
+        given = settings(tmp_path / "state")
+        given["http"] = {"listen": url.removeprefix("http://"), "public_url": url, "oidc": oidc}
+        with service(tmp_path, given):
+            page.goto(url)
+            page.get_by_label("Token", exact=True).fill("wrong-wrong-wrong")
+            page.get_by_role("button", name="Sign in").click()
+            page.get_by_text("Sign-in failed: invalid token").wait_for()
+            page.get_by_role("link", name="Sign in with Corp").click()
+            page.get_by_text("ada (approver)").wait_for()
+            assert page.url.rstrip("/") == url
+            page.get_by_role("button", name="Sign out").click()
+            corp.person["groups"] = []
+            page.get_by_role("link", name="Sign in with Corp").click()
+            page.get_by_text("ada has no role here").wait_for()
+            page.get_by_role("link", name="Back to the page").click()
+            page.get_by_role("link", name="Sign in with Corp").wait_for()

@@ -1,5 +1,5 @@
 // Requests to the service. The session is a cookie that scripts cannot read; a change carries the CSRF value beside it.
-export const session = { signedIn: false, name: "", role: "", csrf: "" };
+export const session = { signedIn: false, name: "", role: "", csrf: "", provider: null };
 
 export class Failure extends Error {
   constructor(status, message) {
@@ -45,6 +45,7 @@ function take(found) {
   session.name = found.name || "";
   session.role = found.role || "";
   session.csrf = found.csrf || "";
+  session.provider = found.provider || session.provider;
   return session.signedIn;
 }
 

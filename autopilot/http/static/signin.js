@@ -1,6 +1,6 @@
 // The signed-out state: a person pastes a token once.
 import { h, show } from "./dom.js";
-import { signIn } from "./api.js";
+import { session, signIn } from "./api.js";
 
 export function drawSignIn(container, { reason, done }) {
   const draw = (problem, waiting) => show(container,
@@ -14,7 +14,9 @@ export function drawSignIn(container, { reason, done }) {
           "aria-describedby": "token-help token-problem" }),
         h("p", { id: "token-help", class: "quiet" }, "An operator finds the token that the service created in the file admin.token of its state folder."),
         h("p", { id: "token-problem", class: "problem", role: "alert" }, problem),
-        h("button", { class: "main", type: "submit", disabled: waiting }, waiting ? "Signing in …" : "Sign in"))));
+        h("p", { class: "buttons" },
+          h("button", { class: "main", type: "submit", disabled: waiting }, waiting ? "Signing in …" : "Sign in"),
+          session.provider ? h("a", { class: "button", id: "provider", href: session.provider.url }, `Sign in with ${session.provider.name}`) : null))));
   draw("", false);
   const field = document.getElementById("token");
   field.focus();
@@ -26,7 +28,7 @@ export function drawSignIn(container, { reason, done }) {
       field.value = "";
       done();
     } catch (error) {
-      draw(`Not signed in: ${error.message}`, false);
+      draw(`Sign-in failed: ${error.message}`, false);
       field.focus();
       field.select();
     }
