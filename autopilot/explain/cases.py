@@ -13,7 +13,7 @@ from math import isfinite
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.records import Evidence, Proposal
-from autopilot.core.model.units import counted, format_duration, format_gpu_s
+from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio, number
 from autopilot.core.planning.action import cases_of
 from autopilot.core.planning.draft import Case
 
@@ -57,6 +57,19 @@ def _filled(words: str, proposal: Proposal, fields: Mapping[str, str]) -> str:
     return words.format_map(Fields({**facts_of(proposal.evidence), **fields}))
 
 
+IN_UNITS: Mapping[str, Callable[[float], str]] = {"s": format_duration, "GPU-s": format_gpu_s, "of": format_ratio}
+"""Numbers that are told in words, by the first word of their unit; `of the outcomes` is a ratio."""
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit: `3 min since first proposed`, `6.7 GPU-min`, `86.4 % of the outcomes`."""
+    first, _, what = unit.partition(" ")
+    show = IN_UNITS.get(first)
+    if show is None:
+        return f"{number(value)} {unit}".strip()
+    return f"{show(value)} {unit if first == 'of' else what}".strip()
+
+
 @dataclass(frozen=True, slots=True)
 class Amount:
     """A number in a format string: in words, or as a count where the string gives the noun."""
@@ -65,11 +78,13 @@ class Amount:
     value: float
 
     def __format__(self, noun: str) -> str:
-        """`{gpus}` is the words, `{gpus:GPU}` the count with its noun."""
-        if not noun or isfinite(self.value):
-            return counted(self.value, noun) if noun else self.words
+        """`{gpus}` is the words, `{gpus:GPU}` the count with its noun, `{lost:GPU-s}` the number in its unit."""
+        if not noun:
+            return self.words
+        if isfinite(self.value):
+            return IN_UNITS[noun](self.value) if noun in IN_UNITS else counted(self.value, noun)
         one, _, many = noun.partition("|")
-        return f"{self.words} {many or one + 's'}"
+        return self.words if noun == "of" else f"{self.words} {noun if noun in IN_UNITS else many or one + 's'}"
 
 
 class Fields(dict[str, object]):
@@ -88,14 +103,15 @@ def facts_of(evidence: Iterable[Evidence]) -> dict[str, object]:
 
 
 def fact_words(evidence: Evidence) -> str:
-    """The value of an evidence, with its unit where that is a time or GPU-seconds."""
+    """The value of an evidence; a time, GPU time or a ratio in words."""
     value = evidence.value
     if isinstance(value, str):
         return value
-    for unit, words in _IN_UNITS.items():
-        if evidence.unit == unit or evidence.unit.startswith(f"{unit} "):
-            return words(float(value))
-    return f"{value:.6g}" if isinstance(value, float) else f"{value}"
+    show = IN_UNITS.get(evidence.unit.partition(" ")[0], number)
+    return show(float(value))
 
 
-_IN_UNITS: dict[str, Callable[[float], str]] = {"s": format_duration, "GPU-s": format_gpu_s}
+def with_worst(expected_gpu_s: float, worst_gpu_s: float) -> str:
+    """What is expected, and the worst case where it is more: `6.7 GPU-min, worst case 2.2 GPU-h`."""
+    expected, worst = format_gpu_s(expected_gpu_s), format_gpu_s(worst_gpu_s)
+    return f"{expected}, worst case {worst}" if worst_gpu_s > expected_gpu_s and worst != expected else expected

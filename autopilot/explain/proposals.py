@@ -22,7 +22,7 @@ from autopilot.core.model.objects import Geometry, SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment, number
-from autopilot.explain.cases import Amount, case_words, contract_words
+from autopilot.explain.cases import IN_UNITS, Amount, case_words, contract_words, quantity, with_worst
 from autopilot.explain.notes import note_words
 
 _IN_WINDOW = "{value:disruption in the window exceeds|disruptions in the window exceed}"
@@ -49,7 +49,7 @@ REASONS: Mapping[Code, str] = {
     Code.POLICY: "the settings of its queue do not allow it to preempt the work that could be preempted; "
     "{value:GPU of quota is|GPUs of quota are} free, it needs {threshold}",
     Code.PROTECTED: "all work that it could preempt for its {threshold:GPU} is protected",
-    Code.DELAY: "it has waited {value} s of the {threshold} s before it may preempt",
+    Code.DELAY: "it has waited {value:s} of the {threshold:s} before it may preempt",
     Code.QUOTA: "its queue and those that share with it have quota for {value:more GPU}, it needs {threshold}",
     Code.KEPT: "quota is idle, but held for another waiting gang: {value:GPU is|GPUs are} left, it needs {threshold}",
     Code.WORKERS: "it coordinates other workloads that still wait, and starts after them",
@@ -62,9 +62,9 @@ REASONS: Mapping[Code, str] = {
     Code.MODE_RECOMMEND: "the action only recommends; set its mode to approve or auto to let it act",
     Code.NEEDS_APPROVAL: "it waits for a person's approval",
     Code.ON_PAPER: "it counts on GPUs or quota that only a recommendation frees",
-    Code.APPROVAL_EXPIRED: "its approval was given {value} s ago and has expired (it holds for {threshold} s)",
-    Code.APPROVAL_COST_ROSE: "its approval does not cover it: what is lost under the approval would be {value} GPU-s, "
-    "more than {threshold} GPU-s",
+    Code.APPROVAL_EXPIRED: "its approval was given {value:s} ago and has expired (it holds for {threshold:s})",
+    Code.APPROVAL_COST_ROSE: "its approval does not cover it: what is lost under the approval would be {value:GPU-s}, "
+    "more than {threshold:GPU-s}",
     Code.APPROVAL_GREW: "its approval does not cover it: it would take {value} in place of {threshold} (GPUs, or "
     "replicas or nodes)",
     Code.APPROVAL_OTHER_WORK: "its approval does not cover it: it would stop work of a class or queue that was not "
@@ -72,11 +72,11 @@ REASONS: Mapping[Code, str] = {
     Code.APPROVAL_OTHER_PLAN: "only the very plan that was shown is approved, and the plan is another one now",
     Code.REJECTED: "a person rejected it",
     Code.KILL_SWITCH: "the kill switch is on, or cannot be read",
-    Code.PAUSED_BY_PERSON: "a person paused the autopilot {value} s ago; it goes on when a person resumes it",
-    Code.PAUSED: "the autopilot paused itself {value} s ago (the pause lasts {threshold} s)",
-    Code.STALE_INVENTORY: "nodes and GPUs were last seen {value} s ago (limit {threshold} s)",
-    Code.STALE_WORK: "workloads were last seen {value} s ago (limit {threshold} s)",
-    Code.STALE_TELEMETRY: "telemetry is {value} s old (limit {threshold} s)",
+    Code.PAUSED_BY_PERSON: "a person paused the autopilot {value:s} ago; it goes on when a person resumes it",
+    Code.PAUSED: "the autopilot paused itself {value:s} ago (the pause lasts {threshold:s})",
+    Code.STALE_INVENTORY: "nodes and GPUs were last seen {value:s} ago (limit {threshold:s})",
+    Code.STALE_WORK: "workloads were last seen {value:s} ago (limit {threshold:s})",
+    Code.STALE_TELEMETRY: "telemetry is {value:s} old (limit {threshold:s})",
     Code.TELEMETRY_STUCK: "{value} of the {threshold} GPUs or instances that it relies on repeat one number, without "
     "the noise that their counters have; restart the exporter of their nodes",
     Code.TELEMETRY_IMPOSSIBLE: "{value} of the {threshold} GPUs or instances that it relies on report values that no "
@@ -95,17 +95,17 @@ REASONS: Mapping[Code, str] = {
     Code.PROTECTED_CLASS: "a victim belongs to a protected class",
     Code.OPTED_OUT: "the workload opted out",
     Code.NOT_PREEMPTIBLE: "a victim is not preemptible",
-    Code.MIN_RUNTIME: "the youngest victim has run {value} s (at least {threshold} s are promised)",
-    Code.DWELL: "the wish has lasted {value} s (it must last {threshold} s)",
-    Code.COOL_DOWN: "a victim was disrupted before; {value} s of its cool-down are left",
-    Code.GIVEN_UP: "its last start in the place of others was given up; {value} s of its cool-down are left",
-    Code.REFUSED: "the cluster refused the last attempt; it is tried again in {value} s",
-    Code.MARGIN: "a benefit of {value} GPU-s does not exceed {threshold} GPU-s (cost and margin)",
+    Code.MIN_RUNTIME: "the youngest victim has run {value:s} (at least {threshold:s} are promised)",
+    Code.DWELL: "the wish has lasted {value:s} (it must last {threshold:s})",
+    Code.COOL_DOWN: "a victim was disrupted before; {value:s} of its cool-down are left",
+    Code.GIVEN_UP: "its last start in the place of others was given up; {value:s} of its cool-down are left",
+    Code.REFUSED: "the cluster refused the last attempt; it is tried again in {value:s}",
+    Code.MARGIN: "a gain of {value:GPU-s} does not exceed {threshold:GPU-s} (cost and margin)",
     Code.BUDGET_CLUSTER: _IN_WINDOW + " the cluster's {threshold}",
     Code.BUDGET_TENANT: _IN_WINDOW + " the tenant's {threshold}",
     Code.BUDGET_NODE: _IN_WINDOW + " the node's {threshold}",
     Code.BUDGET_CONCURRENT: "{value:disruption at once exceeds|disruptions at once exceed} {threshold}",
-    Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value} s to write, and the store has {threshold} s "
+    Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value:s} to write, and the store has {threshold:s} "
     "within the grace",
     Code.CONTRACT_RATE: "contracts would have taken {value:GPU} for it within the hour, at most {threshold} are "
     "allowed; stop the work by hand if its queue is owed this, or wait",
@@ -114,22 +114,22 @@ REASONS: Mapping[Code, str] = {
     "taken that can",
     Code.STORM: "its action is paused: it reversed itself, failed or cut GPUs anew {value} times within an hour "
     "(limit {threshold}); it continues after a time without such an event, or when a person resumes the autopilot",
-    Code.CAPPED: "its action may only recommend: what it did realised {value} GPU-s, and at least {threshold} GPU-s of "
+    Code.CAPPED: "its action may only recommend: what it did realised {value:GPU-s}, and at least {threshold:GPU-s} of "
     "what it promised must be realised; `autopilot lift ACTION` ends that",
     Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective (or that of its tokens), or "
     "does not say how well (limit {threshold})",
     Code.FORECAST_UNKNOWN: "nothing is foreseen",
-    Code.FORECAST_STALE: "the forecast was made {value} s ago (limit {threshold} s)",
+    Code.FORECAST_STALE: "the forecast was made {value:s} ago (limit {threshold:s})",
     Code.FORECAST_UNPROVEN: "the forecast has {value:outcome} behind it, too few to tell what its promise is "
     "worth (at least {threshold})",
-    Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least "
-    "{threshold} have to be",
+    Code.FORECAST_UNCALIBRATED: "{value:of} of the outcomes were within the forecast's promise, at least "
+    "{threshold:of} have to be",
     Code.FORECAST_DRIFTING: "the forecast's model has drifted: its errors are out of their usual range",
-    Code.RECUT: "what it needs is being made by a change of MIG geometry, which takes {value} s",
+    Code.RECUT: "what it needs is being made by a change of MIG geometry, which takes {value:s}",
     Code.RECUT_RATE: "{value:change|changes} of geometry in its pool would have begun within the hour (limit "
     "{threshold})",
-    Code.RECUT_RETURN: "the GPU left this geometry or MIG mode {value} s ago; it does not return to it for "
-    "{threshold} s",
+    Code.RECUT_RETURN: "the GPU left this geometry or MIG mode {value:s} ago; it does not return to it for "
+    "{threshold:s}",
     Code.RECUT_IN_USE: "{value:instance} in use would be destroyed",
     Code.RECUT_ILLEGAL: "the new geometry cannot exist on this GPU",
     Code.RECUT_QUARANTINE: "the last change of this GPU has not ended, or ended badly; release the GPU once its node "
@@ -151,17 +151,14 @@ def code_words(code: Code, value: float, threshold: float) -> str:
 
 
 def evidence_words(evidence: Evidence) -> str:
-    """`gpus 16 GPUs` as `gpus: 16 GPUs`; durations and GPU-seconds readable."""
-    value = evidence.value
-    if evidence.unit == "s" and isinstance(value, int | float):
-        return f"{evidence.name}: {format_duration(float(value))}"
-    if evidence.unit == "GPU-s" and isinstance(value, int | float):
-        return f"{evidence.name}: {format_gpu_s(float(value))}"
+    """`gpus 16 GPUs` as `gpus: 16`; durations and GPU time readable."""
+    value, unit = evidence.value, evidence.unit
     if isinstance(value, str):
         return f"{evidence.name}: {value}"
-    amount = f"{value:g}" if isinstance(value, float) else f"{value}"
-    unit = "" if evidence.unit in {"", "GPUs"} else f" ({evidence.unit})"
-    return f"{evidence.name}: {amount}{unit}"
+    if unit.partition(" ")[0] in IN_UNITS:
+        return f"{evidence.name}: {quantity(float(value), unit)}"
+    amount = number(value) if isinstance(value, float) else f"{value}"
+    return f"{evidence.name}: {amount}{f' ({unit})' if unit not in {'', 'GPUs'} else ''}"
 
 
 def verdict_words(verdict: Verdict) -> str:
@@ -180,11 +177,8 @@ def _measured(verdict: Verdict) -> str:
     if verdict.unit == telemetry.UNIT:
         return f"{number(verdict.value)} of {number(verdict.threshold)} {verdict.unit}"
     bound = "at least" if verdict.at_least else "at most"
-    unit, _, what = verdict.unit.partition(" ")
-    if unit == "s":
-        limit = format_duration(verdict.threshold)
-        return f"{format_duration(verdict.value)}{what and ' '}{what}, {bound} {limit}"
-    return f"{number(verdict.value)} {verdict.unit}, {bound} {number(verdict.threshold)}"
+    limit = IN_UNITS.get(verdict.unit.partition(" ")[0], number)(verdict.threshold)
+    return f"{quantity(verdict.value, verdict.unit)}, {bound} {limit}"
 
 
 def _held_words(code: Code) -> str:
@@ -224,10 +218,12 @@ def how_words(victim: Victim) -> str:
     else:
         how = f"evicted from {counted(victim.gpus, 'GPU')}"
     owed = ", by contract" if victim.contract else ""
-    lost = f"{format_gpu_s(victim.lost_gpu_s)} lost"
-    if victim.worst_gpu_s > victim.lost_gpu_s:
-        lost = f"{format_gpu_s(victim.lost_gpu_s)} expected to be lost, at most {format_gpu_s(victim.worst_gpu_s)}"
-    return f"{how}, {lost}{owed}"
+    return f"{how}, {expected_loss_words(victim.lost_gpu_s, victim.worst_gpu_s)}{owed}"
+
+
+def expected_loss_words(lost_gpu_s: float, worst_gpu_s: float) -> str:
+    """`expected loss 6.7 GPU-min, worst case 2.2 GPU-h`."""
+    return f"expected loss {with_worst(lost_gpu_s, worst_gpu_s)}"
 
 
 def _first_victims(victims: Sequence[Victim]) -> str:
@@ -288,7 +284,8 @@ def cap_words(proposal: Proposal) -> str:
         return ""
     if held.code == Code.CONTRACT_RATE:
         return f"only recommended: {code_words(held.code, held.value, held.threshold)}"
-    return f"only recommended: {number(held.value)} {held.unit}, at least {number(held.threshold)} GPU-s are asked for"
+    asked = format_gpu_s(held.threshold)
+    return f"only recommended: {quantity(held.value, held.unit)}, at least {asked} are asked for"
 
 
 def answer_words(answer: Answer) -> str:
@@ -353,7 +350,7 @@ def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
         f"{format_clock(decision.now_s)} (tick {decision.tick})",
         f"  {proposal.action}: {proposal_words(proposal)}",
         f"  {_whose(proposal)}",
-        f"  benefit {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
+        f"  gain {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
     ]
     if decision.halted:
         lines.append(f"  everything was held: {decision.halted}")
@@ -376,9 +373,7 @@ def _victim_lines(proposal: Proposal) -> list[str]:
     gpus = sum(victim.gpus for victim in proposal.victims)
     lost_gpu_s = sum(victim.lost_gpu_s for victim in proposal.victims)
     worst_gpu_s = sum(np.fmax(victim.worst_gpu_s, victim.lost_gpu_s) for victim in proposal.victims)
-    lost = f"{format_gpu_s(lost_gpu_s)} lost"
-    if worst_gpu_s > lost_gpu_s:
-        lost = f"{format_gpu_s(lost_gpu_s)} expected to be lost, at most {format_gpu_s(worst_gpu_s)}"
+    lost = expected_loss_words(lost_gpu_s, worst_gpu_s)
     lines.append(f"  in all {counted(gpus, 'GPU')} of {counted(len(proposal.victims), 'gang')}, {lost}")
     if any(victim.contract for victim in proposal.victims):
         why = contract_words(proposal, _fields(proposal))
@@ -387,12 +382,8 @@ def _victim_lines(proposal: Proposal) -> list[str]:
 
 
 def loss_words(loss: Loss) -> str:
-    """What a victim really lost, beside what was expected: `lost 1080 GPU-s (2.4 GPU-h expected, at most 16.0
-    GPU-h)`.
-    """
-    expected = f"{format_gpu_s(loss.expected_gpu_s)} expected"
-    if loss.worst_gpu_s > loss.expected_gpu_s:
-        expected += f", at most {format_gpu_s(loss.worst_gpu_s)}"
+    """What a victim really lost, and what was expected: `lost 0.3 GPU-h (expected 2.4 GPU-h, worst case 16 GPU-h)`."""
+    expected = f"expected {with_worst(loss.expected_gpu_s, loss.worst_gpu_s)}"
     if not isfinite(loss.lost_gpu_s):
         return f"lost an unknown amount of work, as its source does not say ({expected})"
     return f"lost {format_gpu_s(loss.lost_gpu_s)} ({expected})"

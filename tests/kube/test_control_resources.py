@@ -24,7 +24,7 @@ RECOMMENDATION = {
         "queue": "research",
     },
 }
-STATUS = {"gain": "12.4 GPU-h", "cost": "0 GPU-s", "state": "NeedsApproval", "why": "it fits now"}
+STATUS = {"gain": "12.4 GPU-h", "cost": "0 GPU-h", "state": "NeedsApproval", "why": "it fits now"}
 AS = ("--as=pat", "--as-group=approvers")
 
 
@@ -50,7 +50,7 @@ def test_recommendations_are_listed_like_the_page(applied: Kubectl) -> None:
     """Action, workload, gain, cost, state and age; queue, tenant and reason with `-o wide`."""
     header, row = applied.done("get", "recommendations").splitlines()
     assert header.split() == ["NAME", "ACTION", "WORKLOAD", "GAIN", "COST", "STATE", "AGE"]
-    assert row.split()[:-1] == [_name(), "admit_gang", "vision/train", "12.4", "GPU-h", "0", "GPU-s", "NeedsApproval"]
+    assert row.split()[:-1] == [_name(), "admit_gang", "vision/train", "12.4", "GPU-h", "0", "GPU-h", "NeedsApproval"]
     wide = applied.done("get", "recommendations", "-o", "wide").splitlines()
     assert "it fits now" in wide[1]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from apiserver.http.serve import Running
+from autopilot.core.model.units import format_gpu_s
 from autopilot.crds.keeper import BURST, KIND, PER_MINUTE
 from autopilot.crds.names import collection, path
 from autopilot.crds.planning import DETAIL_S, KEPT_S, MOVED_S
@@ -74,7 +75,7 @@ def test_an_open_recommendation_is_an_object(desk: Desk, cluster: Kubectl, get: 
     assert (status["gpus"], status["victims"]) == (4, [])
     assert status["since"] == status["changed"] == status["updated"]
     assert (status["state"], status["epoch"], status["confidence"]) == ("NeedsApproval", 7, "it rests on no forecast")
-    assert status["gain"] == f"{status['gainGPUSeconds']:.0f} GPU-s"
+    assert status["gain"] == format_gpu_s(status["gainGPUSeconds"])
     assert status["evidence"]
     assert {each["guard"] for each in status["guards"]} >= {"mode", "freshness"}
     row = cluster.done("get", "recommendations").splitlines()[1]

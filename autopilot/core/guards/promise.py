@@ -6,7 +6,7 @@ from math import inf
 
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
-from autopilot.core.model.units import number
+from autopilot.core.model.units import format_gpu_s
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, ReserveDraft, ScaleDraft
 from autopilot.core.tracking.promises import least_gain_gpu_s, sums_of
@@ -28,7 +28,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return PASSES
     promised_gpu_s, realised_gpu_s = sums_of(record)
     least = least_gain_gpu_s(promised_gpu_s, ctx.policy.promises)
-    unit = f"GPU-s realised of {number(promised_gpu_s)} promised by {record.count} cases"
+    unit = f"GPU-s realised of {format_gpu_s(promised_gpu_s)} promised by {record.count} cases"
     begun = isinstance(draft, ReserveDraft | ScaleDraft) or bool(draft.resent and draft.placed is not None)
     if record.capped_s == inf or begun or draft.case.takes.for_itself:
         return allow(NAME, realised_gpu_s, unit, least, at_least=True)

@@ -319,9 +319,9 @@ class Policy:
     """The complete policy."""
 
     name: Annotated[str, Doc("name, shown with every result")] = "default"
-    horizon_s: Annotated[
-        float, Interval(ge=60, le=30 * DAY_S), Doc("benefit and cost are counted within this time")
-    ] = DAY_S
+    horizon_s: Annotated[float, Interval(ge=60, le=30 * DAY_S), Doc("gain and cost are counted within this time")] = (
+        DAY_S
+    )
     modes: Annotated[Modes, Doc("how far each action may go")] = field(default_factory=Modes)
     rules: Annotated[
         RuleSetName,

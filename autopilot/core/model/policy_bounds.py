@@ -123,9 +123,7 @@ class Hysteresis:
             "queue pause"
         ),
     ] = 1800.0
-    margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("benefit must exceed cost by this part of the cost")] = (
-        0.2
-    )
+    margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("gain must exceed cost by this part of the cost")] = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +221,7 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """Work that is never a victim, at any benefit."""
+    """Work that is never a victim, at any gain."""
 
     classes: Annotated[
         tuple[SloClassName, ...],

@@ -134,13 +134,24 @@ def format_moment(at_s: float, now_s: float) -> str:
     return f"{format_duration(now_s - at_s)} ago" if at_s <= now_s else f"in {format_duration(at_s - now_s)}"
 
 
+GPU_TIME = (("GPU-h", 3600.0, 360.0), ("GPU-min", 60.0, 6.0), ("GPU-s", 1.0, 0.0))
+"""Units of GPU time: name, GPU-seconds, and the least GPU-seconds that are told in it: a tenth of one."""
+
+
 def format_gpu_s(value_gpu_s: float | None) -> str:
-    """GPU-seconds in words: `840 GPU-s`, `12.4 GPU-h`; hours from 3600 GPU-seconds on, `-` for unknown."""
+    """GPU time in words, three significant digits: `12.4 GPU-h`, from less than 0.1 on `5 GPU-min`; `-` for unknown."""
     if value_gpu_s is None or math.isnan(value_gpu_s):
         return "-"
-    if abs(value_gpu_s) < 3600:
-        return f"{value_gpu_s:.0f} GPU-s"
-    return f"{value_gpu_s / 3600:,.1f} GPU-h"
+    if value_gpu_s == 0:
+        return "0 GPU-h"
+    unit, size = next((name, size) for name, size, least in GPU_TIME if abs(value_gpu_s) >= least)
+    return f"{rounded(value_gpu_s / size)} {unit}"
+
+
+def rounded(value: float) -> str:
+    """Three significant digits, without zeros at the end of a fraction: `8.8`, `0.0123`, `18,300`."""
+    near = float(f"{value:.3g}")
+    return f"{near:,.0f}" if abs(near) >= 1000 else f"{near:g}"
 
 
 def format_ratio(value: float | None) -> str:
@@ -149,8 +160,8 @@ def format_ratio(value: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """A count: whole with separators when it is large, else with the digits that it has."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
+    """A count: whole with separators when it is large, else three significant digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 else rounded(value)
 
 
 def counted(count: float, noun: str) -> str:

@@ -17,13 +17,14 @@ from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
-from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment
+from autopilot.core.model.units import counted, format_clock, format_duration, format_moment
 from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.plan_state import CODES
+from autopilot.explain.cases import with_worst
 from autopilot.explain.notes import gap_lines, note_words
 from autopilot.explain.proposals import by_node, code_words, how_words, proposal_words, victim_words
 from autopilot.explain.story.freeing import freed_by
@@ -280,9 +281,7 @@ def _at_stake(ctx: Context, row: int) -> str:
     """May it be displaced, and what would that lose."""
     work, policy = ctx.observation.snapshot.workloads, ctx.policy
     expected, worst = float(ctx.losses.expected_gpu_s[row]), float(ctx.losses.worst_gpu_s[row])
-    lost = f"stopping it now would lose {format_gpu_s(expected)}"
-    if worst > expected:
-        lost += f" (expected; at most {format_gpu_s(worst)})"
+    lost = f"stopping it now would lose {with_worst(expected, worst)}"
     if work.backfilled[row]:
         return f"backfilled: it is evicted when the reserved gang can start; {lost}"
     shelters = []

@@ -95,9 +95,9 @@ def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path)
     steps = displaced(path)
     pipelined = steps[0].decision.plan.proposals[0].id
     victim = told(path, "a")
-    assert f"  10 min: evicted from 8 GPUs, 1.3 GPU-h lost, for w: {pipelined} (preempt, accepted)" in victim
+    assert f"  10 min: evicted from 8 GPUs, expected loss 1.33 GPU-h, for w: {pipelined} (preempt, accepted)" in victim
     assert (
-        f"  11 min: lost an unknown amount of work, as its source does not say (1.3 GPU-h expected): {pipelined}"
+        f"  11 min: lost an unknown amount of work, as its source does not say (expected 1.33 GPU-h): {pipelined}"
         in victim
     )
     assert "held by capacity" in victim
@@ -115,9 +115,9 @@ def test_a_proposal_is_explained_with_what_became_of_each_effect(path: Path) -> 
     """The eviction of the victim is an effect of the winner's proposal."""
     steps = displaced(path)
     case = explain_from(path, steps[0].decision.plan.proposals[0].id, None, None).lines
-    assert "  victim a: evicted from 8 GPUs, 1.3 GPU-h lost (restart 0)" in case
+    assert "  victim a: evicted from 8 GPUs, expected loss 1.33 GPU-h (restart 0)" in case
     assert "  outcome done (evict a)" in case
-    assert case[-1] == "  a lost an unknown amount of work, as its source does not say (1.3 GPU-h expected)"
+    assert case[-1] == "  a lost an unknown amount of work, as its source does not say (expected 1.33 GPU-h)"
 
 
 def test_a_move_is_told_as_one_story(path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_move_is_told_as_one_story(path: Path) -> None:
         ],
     )
     said = told(path, "b")
-    assert "  10 min: moves to node-0 x 4, 1200 GPU-s lost, for w: pipeline-w-" in said
+    assert "  10 min: moves to node-0 x 4, expected loss 0.333 GPU-h, for w: pipeline-w-" in said
     assert "  11 min: start again on 4 GPUs of 1 node (node-0 x 4), moved for w: pipeline-w-" in said
     assert "holds node-0 x 4 (4 of 4)" in said
 
@@ -166,7 +166,10 @@ def test_a_shrink_is_told_with_what_is_kept_and_owed(path: Path) -> None:
     )
     said = told(path, "big")
     assert "makes room now for w: shrinks by 4 to 4 GPUs" in said
-    assert "  10 min: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract, for w: pipeline-w-" in said
+    assert (
+        "  10 min: shrinks by 4 to 4 GPUs (node-0 x 4), expected loss 0.667 GPU-h, by contract, for w: pipeline-w-"
+        in said
+    )
     assert "queue b: uses 4 GPUs (8 before this tick), guarantee 4" in said
 
 

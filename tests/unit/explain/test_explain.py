@@ -116,9 +116,9 @@ def test_each_way_of_giving_way_is_told_with_its_numbers() -> None:
     evicted = Victim("a", 1, 8, 900.0, contract=True)
     shrunk = Victim("b", 0, 4, 7200.0, contract=False, how="shrink", keeps=slots(("n1", 4), ("n2", 2)))
     moved = Victim("c", 0, 2, 0.0, contract=False, how="move", keeps=slots(("n3", 2)))
-    assert victim_words(evicted) == "a: evicted from 8 GPUs, 900 GPU-s lost, by contract"
-    assert victim_words(shrunk) == "b: shrinks by 4 to 6 GPUs (n1 x 4, n2 x 2), 2.0 GPU-h lost"
-    assert victim_words(moved) == "c: moves to n3 x 2, 0 GPU-s lost"
+    assert victim_words(evicted) == "a: evicted from 8 GPUs, expected loss 0.25 GPU-h, by contract"
+    assert victim_words(shrunk) == "b: shrinks by 4 to 6 GPUs (n1 x 4, n2 x 2), expected loss 2 GPU-h"
+    assert victim_words(moved) == "c: moves to n3 x 2, expected loss 0 GPU-h"
 
 
 def test_a_landing_names_its_place_and_the_first_victims() -> None:
@@ -128,7 +128,7 @@ def test_a_landing_names_its_place_and_the_first_victims() -> None:
     said = proposal_words(propose("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=waited))
     assert said.startswith(
         "start on 8 GPUs of 1 node after 2 min of waiting, when others have made room: "
-        "v0: evicted from 1 GPU, 10 GPU-s lost; v1"
+        "v0: evicted from 1 GPU, expected loss 0.167 GPU-min; v1"
     )
     assert "v4" in said
     assert "v5" not in said
@@ -169,8 +169,10 @@ def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
     case = explain_proposal(proposals(step, "pipeline")["w"], step.decision)
     assert "accepted at 10 min" in case[0]
     assert "  for w:" in case
-    assert "  victim big: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract (restart 0)" in case
-    assert "  in all 4 GPUs of 1 gang, 2400 GPU-s lost" in case
+    assert (
+        "  victim big: shrinks by 4 to 4 GPUs (node-0 x 4), expected loss 0.667 GPU-h, by contract (restart 0)" in case
+    )
+    assert "  in all 4 GPUs of 1 gang, expected loss 0.667 GPU-h" in case
     assert "  by contract, hence neither weighed nor budgeted: the queue of w stays within its guarantee" in case
 
 
@@ -201,7 +203,7 @@ def test_a_decision_of_the_page_has_what_its_victims_really_lost() -> None:
     log.take_in(world("1x8", [], now_s=660.0), later)
     (row,) = log.rows()
     assert row.really_lost_gpu_s == 1080.0
-    assert row.case[-1] == "  v lost 1080 GPU-s (2.4 GPU-h expected, at most 16.0 GPU-h)"
+    assert row.case[-1] == "  v lost 0.3 GPU-h (expected 2.4 GPU-h, worst case 16 GPU-h)"
 
 
 def test_what_waiting_work_waits_for_is_added_up_by_reason() -> None:
@@ -242,8 +244,8 @@ def test_backfill_that_is_due_gives_way_by_contract() -> None:
     found = proposals(step, "evict")["big"]
     case = "\n".join(explain_proposal(found, step.decision))
     assert (
-        "evict backfilled work so that big can start on the room reserved for it: filler: evicted from 4 GPUs, 240 "
-        "GPU-s lost, by contract" in case
+        "evict backfilled work so that big can start on the room reserved for it: filler: evicted from 4 GPUs, "
+        "expected loss 4 GPU-min, by contract" in case
     )
     assert "  for big:" in case
     assert "backfilled work starts on the condition that it leaves when the reservation is due" in case

@@ -293,7 +293,7 @@ def test_a_delay_ends_by_the_clock() -> None:
     """Ten of fifteen minutes have passed."""
     work = [holds("a", 8, priority=1), small("w", 2, 0, priority=3, preemption_delay_s=900.0)]
     said, _ = story(world("1x8", work, 600.0), "w")
-    assert "held by delay: it has waited 600 s of the 900 s before it may preempt" in said
+    assert "held by delay: it has waited 10 min of the 15 min before it may preempt" in said
     assert "delay: it may displace others in 5 min" in said
 
 
@@ -364,7 +364,7 @@ def test_running_work_says_where_until_when_and_what_stopping_it_would_lose() ->
     said, _ = story(world("2x8", work, 600.0, queues=queues, total_s={"r": 3600.0}), "r")
     assert "holds node-0 x 8 (8 of 8) for 10 min" in said
     assert "ends in 50 min by forecast (quantile 0.5 of its run time)" in said
-    assert "may be displaced; stopping it now would lose 480 GPU-s" in said
+    assert "may be displaced; stopping it now would lose 0.133 GPU-h" in said
     assert "queue b: uses 8 GPUs, guarantee 4, limit none, fair share 8" in said
 
 
@@ -398,17 +398,17 @@ def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:
     """The gang: where and when it starts; the victim: its beneficiary, and that it was evicted."""
     work = [holds("a", 8, priority=5), small("w", 8, 0, priority=9)]
     first, step = story(world("1x8", work, 600.0), "a")
-    assert lines(first, "makes room now for w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
+    assert lines(first, "makes room now for w: evicted from 8 GPUs, expected loss 1.33 GPU-h: pipeline-w-")
     leaving = [holds("a", 8, priority=5, state=State.CHECKPOINTING), small("w", 8, 0, priority=9)]
     observation = world("1x8", leaving, 640.0, tick=1)
     winner, _ = story(observation, "w", memory=step.memory)
     loser, _ = story(observation, "a", memory=step.memory)
     assert (
-        "starts on node-0 x 8 when others have made room (a: evicted from 8 GPUs, 1.3 GPU-h lost), given up in 9 "
-        "min: pipeline-w-" in winner
+        "starts on node-0 x 8 when others have made room (a: evicted from 8 GPUs, expected loss 1.33 GPU-h), given up "
+        "in 9 min: pipeline-w-" in winner
     )
     assert "eviction sent 40 s ago (issued, attempt 1), checked again in " in loser
-    assert lines(loser, "makes room for w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
+    assert lines(loser, "makes room for w: evicted from 8 GPUs, expected loss 1.33 GPU-h: pipeline-w-")
 
 
 def test_a_kill_switch_is_told_first() -> None:

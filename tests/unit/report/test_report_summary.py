@@ -49,7 +49,7 @@ def test_the_summary_answers_what_why_and_what_next_in_order(run: PolicyRun) -> 
     assert "admit_gang<small>start waiting work that fits whole</small></th><td>87</td><td>-</td>" in text
     assert "<th scope=row>budget<small>budget_cluster</small></th><td>86</td>" in text
     assert "budget.per_cluster (4)" in text
-    assert "<th scope=row>capacity</th><td>90.0 %</td><td>2,500.0 GPU-h</td>" in text
+    assert "<th scope=row>capacity</th><td>90.0 %</td><td>2,500 GPU-h</td>" in text
 
 
 def test_the_best_and_the_costliest_lead_to_their_case(run: PolicyRun) -> None:
@@ -66,8 +66,8 @@ def test_the_costliest_show_what_was_really_lost(run: PolicyRun) -> None:
     assert "Really lost" not in told(run)
     text = told(dataclasses.replace(run, decisions=rows))
     assert text.count("<th scope=col>Actual loss</th>") == 1
-    assert "<th scope=row>840 GPU-s</th><td>36 GPU-s</td>" in text
-    assert "work done twice, is 17.0 GPU-h" in text
+    assert "<th scope=row>0.233 GPU-h</th><td>0.6 GPU-min</td>" in text
+    assert "work done twice, is 17 GPU-h" in text
 
 
 def test_a_run_without_decisions_has_no_summary(run: PolicyRun) -> None:
@@ -102,7 +102,7 @@ def test_advice_follows_the_waiting_where_no_guard_refused_much(run: PolicyRun) 
     """Scarcity is named as such; a reason with a remedy names it."""
     calm = with_answers(run, "refused", gain_gpu_s=0.0)
     assert advice(calm) == (
-        "90.0 % of the waiting (2,500.0 GPU-h) was because all GPUs were in use. "
+        "90.0 % of the waiting (2,500 GPU-h) was because all GPUs were in use. "
         "No policy field changes that; more GPUs or less demand would."
     )
     limited = dataclasses.replace(calm, waited_gpu_s={"limit": 7200.0, "capacity": 3600.0})

@@ -62,13 +62,13 @@ def test_what_is_owed_and_lost_comes_first(data: ReportData) -> None:
             jobs={"total_wait_s_mean": found["total_wait_s_mean"], "queue_wait_s_mean": 60.0, "queue_wait_s_p99": 60.0},
         )
     said = headline(changed)
-    kept = "with 1.0 GPU-h of guarantee shortfall instead of 10.0 GPU-h and 0 GPU-s of work lost instead of 2.0 GPU-h"
+    kept = "with 1 GPU-h of guarantee shortfall instead of 10 GPU-h and 0 GPU-h of work lost instead of 2 GPU-h"
     assert kept in said
     assert said.index(kept) < said.index("waiting")
     results = {run.name: run.result for run in changed.policies}
     assert ahead_words("fifo-skip", results["fifo-skip"], "autopilot", results["autopilot"]) == (
         "fifo-skip is ahead of autopilot: mean total wait 1 h (autopilot: 2 h). It costs: guarantee shortfall "
-        "10.0 GPU-h (autopilot: 1.0 GPU-h), work lost 2.0 GPU-h (autopilot: 0 GPU-s)"
+        "10 GPU-h (autopilot: 1 GPU-h), work lost 2 GPU-h (autopilot: 0 GPU-h)"
     )
     assert not ahead_words("autopilot", results["autopilot"], "fifo-skip", results["fifo-skip"])
 

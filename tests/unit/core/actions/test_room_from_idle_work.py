@@ -48,7 +48,7 @@ def test_idle_work_leaves_for_a_replica_that_is_foreseen_and_busy_work_stays() -
     others = dict(each.split(": ") for each in fact(made, "others").split("; "))
     assert others["free GPUs"] == "too little"
     assert others["work in gaps before reservations"] == "none"
-    assert others["batch work that saves a checkpoint"].endswith(("GPU-s", "GPU-h"))
+    assert others["batch work that saves a checkpoint"].endswith(("GPU-min", "GPU-h"))
 
 
 def test_nothing_is_taken_before_the_notice_is_done_and_its_grace_is_over() -> None:
@@ -140,7 +140,7 @@ def test_an_owner_who_comes_back_early_is_dearer_than_busy_work() -> None:
     assert fact(cheap, "owner_returns") == 0.0
     assert victims(later) == ["b"]
     words = dict(each.split(": ") for each in fact(room(later)[0], "others").split("; "))
-    assert words["idle work above the guarantee of its queue"] == "1.4 GPU-h"  # 2 GPUs, twice, for 15 + 5 min
+    assert words["idle work above the guarantee of its queue"] == "1.39 GPU-h"  # 2 GPUs, twice, for 15 + 5 min
 
 
 def test_work_that_was_disrupted_within_the_hour_stays() -> None:

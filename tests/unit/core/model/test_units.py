@@ -1,8 +1,20 @@
 from __future__ import annotations
 
-import pytest
+import math
 
-from autopilot.core.model.units import counted, format_clock, format_duration, format_moment
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from autopilot.core.model.units import (
+    GPU_TIME,
+    counted,
+    format_clock,
+    format_duration,
+    format_gpu_s,
+    format_moment,
+    number,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +87,46 @@ def test_a_moment_is_told_from_the_start_of_a_run_or_from_now(at_s: float, now_s
 def test_a_time_of_a_run_is_a_date_where_times_count_from_1970(at_s: float, words: str) -> None:
     """Days since 1970 tell a reader nothing."""
     assert format_clock(at_s) == words
+
+
+@pytest.mark.parametrize(
+    ("value_gpu_s", "words"),
+    [
+        (None, "-"),
+        (float("nan"), "-"),
+        (0.0, "0 GPU-h"),
+        (8640.0, "2.4 GPU-h"),
+        (1800.0, "0.5 GPU-h"),
+        (402.0, "0.112 GPU-h"),
+        (359.0, "5.98 GPU-min"),
+        (90.0, "1.5 GPU-min"),
+        (0.004, "0.004 GPU-s"),
+        (-180.0, "-3 GPU-min"),
+        (65_886.0, "18.3 GPU-h"),
+        (1_363_309_200.0, "379,000 GPU-h"),
+    ],
+)
+def test_gpu_time_is_told_in_hours_from_a_tenth_on(value_gpu_s: float | None, words: str) -> None:
+    """Hours, below a tenth of one minutes, below a tenth of one seconds."""
+    assert format_gpu_s(value_gpu_s) == words
+
+
+@given(st.floats(-1e12, 1e12).filter(lambda each: abs(each) > 1e-9))
+@example(359.9999)
+@example(5.9999)
+@example(1e-9)
+def test_gpu_time_keeps_three_significant_digits(value_gpu_s: float) -> None:
+    """What is not 0 is never told as 0, and reads within half of its third digit, in one of three units."""
+    amount, unit = format_gpu_s(value_gpu_s).split(" ")
+    size = {name: each for name, each, _ in GPU_TIME}[unit]
+    told = float(amount.replace(",", ""))
+    assert told != 0
+    assert math.isclose(told * size, value_gpu_s, rel_tol=0.00501)
+    assert len(f"{told:e}".split("e")[0].strip("-0").replace(".", "").rstrip("0")) <= 3
+    assert unit == "GPU-s" or abs(told) >= 0.1
+
+
+@pytest.mark.parametrize(("value", "words"), [(6.16943, "6.17"), (0.863724, "0.864"), (12, "12"), (12_345.6, "12,346")])
+def test_a_number_has_three_significant_digits_or_all_before_the_point(value: float, words: str) -> None:
+    """More digits than a person compares say nothing."""
+    assert number(value) == words

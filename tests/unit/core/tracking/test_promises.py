@@ -330,7 +330,7 @@ def test_a_capped_action_recommends_and_its_words_name_the_sums() -> None:
     assert (verdict.allowed, verdict.code, verdict.value, verdict.threshold) == (False, Code.CAPPED, 400.0, 1000.0)
     proposal = step.decision.plan.proposals[-1]
     assert answer_of(proposal) == Answer.RECOMMENDED
-    assert "400 GPU-s realised of 2,000 promised by 20 cases" in proposal_words(proposal)
+    assert "0.111 GPU-h realised of 0.556 GPU-h promised by 20 cases" in proposal_words(proposal)
     assert decide(seen(FULL, RUNS), EAGER, capped("defragment")).instructions
 
 
