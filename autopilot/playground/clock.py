@@ -30,6 +30,7 @@ class StageClock(LiveClock):
         self._engine = engine
         self._start_us = timeline.now_us
         self._virtual_s = 0.0
+        self._until_s = inf
 
     @property
     def virtual_s(self) -> float:
@@ -39,6 +40,11 @@ class StageClock(LiveClock):
     def now_s(self) -> float:
         """The same in seconds since 1970, as the server and the controller count."""
         return self._start_us / US + self._virtual_s
+
+    def run_until(self, virtual_s: float) -> None:
+        """Time does not run beyond this by itself, however late the wall clock is."""
+        with self.lock:
+            self._until_s = virtual_s
 
     def run_to(self, to_s: float) -> None:
         """Carry out everything up to a virtual time, whatever the wall clock says."""
@@ -65,7 +71,7 @@ class StageClock(LiveClock):
 
     def catch_up(self) -> None:
         """Carry out everything up to the present. The caller has the lock."""
-        self._move(on_grid_below((self._present_us() - self._start_us) / US))
+        self._move(on_grid_below(min((self._present_us() - self._start_us) / US, self._until_s)))
         self._set_anchor()
 
     def _us(self, virtual_s: float) -> int:

@@ -18,7 +18,7 @@ from autopilot.core.model.modes import Mode
 from autopilot.core.model.units import counted
 from autopilot.operate.run import run_site
 from autopilot.playground.control_resources import MOST, add_control_resources
-from autopilot.playground.live import Live, capped_site, controller_site, go_live
+from autopilot.playground.live import SCRAPE_S, Live, capped_site, controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.listeners import bind
 from autopilot.service.logs import set_up_logs
@@ -27,8 +27,6 @@ from autopilot.service.settings_file import load_settings
 from autopilot.service.state_folder import service_folder
 
 METRICS_LISTEN, STATE = "GPU_AUTOPILOT_METRICS__LISTEN", "GPU_AUTOPILOT_STATE"
-SCRAPE_S = 30.0
-"""Virtual time between two scrapes, and between two ticks without a change."""
 CHARGE = {
     Mode.RECOMMEND: "Kueue's rules in charge",
     Mode.APPROVE: "the autopilot in charge of what a person approves",
