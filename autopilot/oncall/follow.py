@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import structlog
@@ -39,6 +39,10 @@ ASKS_AGAIN_S = 30.0
 
 _FOR_A_PERSON = frozenset({Stage.PROPOSED, Stage.NO_RUNBOOK, Stage.NOT_VERIFIED})
 
+EFFECTS_ENDED = "the effects ended"
+MOST_NAMED = 3
+"""Idle work that a reason names."""
+
 _FINAL = frozenset({Stage.ENDED, Stage.NO_RUNBOOK, Stage.VERIFIED})
 
 log: Any = structlog.get_logger("oncall")
@@ -61,13 +65,15 @@ class Round:
     def look(self, alert: AlertRecord) -> AlertRecord:
         """The alert as it is now."""
         if not alert.firing:
-            return alert.ended("the alert resolved", self.now_s)
+            return alert.ended(resolved(alert), self.now_s)
         book = self._runbooks.get(alert.name)
         if book is None:
             reason = f"there is no runbook for {alert.name}; a person must act"
             return alert.to(Stage.NO_RUNBOOK, reason, self.now_s)
         if not alert.evidence and self._may_ask(book):
             alert = alert.to(alert.stage, alert.reason, self.now_s, evidence=self.evidence(book, alert.labels))
+        if alert.stage not in _FINAL and (acting := self._sent(alert, book)) is not None:
+            return acting
         if alert.stage == Stage.ACTING:
             return self._acting(alert, book)
         if alert.stage == Stage.VERIFYING:
@@ -106,14 +112,7 @@ class Round:
             return alert.to(
                 Stage.WAITING, "the runbook asks for no action of the controller: a person must act", self.now_s
             )
-        decision = self.published.decision
-        related = [each for each in decision.plan.proposals if self._concerns(each, alert, book)]
-        sent = {each.instruction.proposal_id for each in self.published.memory.in_flight.values()}
-        acts = tuple(each.id for each in related if each.accepted and each.id in sent)
-        if acts and not decision.halted and alert.received_s <= self.now_s:  # not what was decided before it came
-            acted = tuple(dict.fromkeys((*alert.acted, *acts)))
-            reason = f"{', '.join(acts)}: effects were sent"
-            return alert.to(Stage.ACTING, reason, self.now_s, proposals=acts, acted=acted)
+        decision, related = self.published.decision, self._related(alert, book)
         waiting = [
             each
             for each in related
@@ -125,13 +124,34 @@ class Round:
             reason = (
                 "approve or reject the recommendation"
                 if approvable
-                else "recommended only: the mode takes no approvals"
+                else "recommended only: the mode takes no approvals" + self._who_may(alert, book)
             )
             names = tuple(each.recommendation for each in waiting[:5])
             return alert.to(Stage.PROPOSED, reason, self.now_s, proposals=names)
         if alert.stage == Stage.NOT_VERIFIED:
             return alert
-        return alert.to(Stage.WAITING, self._why_nothing(book, related), self.now_s, proposals=())
+        if self.now_s < alert.verify_by_s < inf:  # what was recommended beside the effects is gone
+            reason = EFFECTS_ENDED + self._who_may(alert, book)
+            return alert.to(Stage.VERIFYING, reason, self.now_s, proposals=alert.acted)
+        reason = self._why_nothing(book, related) + self._who_may(alert, book)
+        return alert.to(Stage.WAITING, reason, self.now_s, proposals=())
+
+    def _related(self, alert: AlertRecord, book: Runbook) -> list[Proposal]:
+        """The proposals of this tick that the runbook asks for and that concern the alert."""
+        return [each for each in self.published.decision.plan.proposals if self._concerns(each, alert, book)]
+
+    def _sent(self, alert: AlertRecord, book: Runbook) -> AlertRecord | None:
+        """The alert with proposals whose effects this tick sent for it beside those under way; None without any."""
+        if self.published.decision.halted or alert.received_s > self.now_s:  # decided before it came
+            return None
+        flying = {each.instruction.proposal_id for each in self.published.memory.in_flight.values()}
+        open_ = alert.proposals if alert.stage == Stage.ACTING else ()
+        sent = [each.id for each in self._related(alert, book) if each.accepted and each.id in flying]
+        if not set(sent) - set(open_):
+            return None
+        acts = tuple(dict.fromkeys((*open_, *sent)))
+        acted = tuple(dict.fromkeys((*alert.acted, *sent)))
+        return alert.to(Stage.ACTING, f"{', '.join(acts)}: effects were sent", self.now_s, proposals=acts, acted=acted)
 
     def _acting(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
         """Wait until no effect of the proposals is under way."""
@@ -143,7 +163,8 @@ class Round:
         if open_effects:
             return alert
         until_s = self.now_s + book.front.verification.within
-        return self._verified(alert.to(Stage.VERIFYING, "the effects ended", self.now_s, verify_by_s=until_s), book)
+        reason = EFFECTS_ENDED + self._who_may(alert, book)
+        return self._verified(alert.to(Stage.VERIFYING, reason, self.now_s, verify_by_s=until_s), book)
 
     def _verified(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
         """Whether the cause is gone, as the runbook's query or the end of the alert shows."""
@@ -154,12 +175,12 @@ class Round:
             values = [value for _, value in series] if isinstance(series, tuple) else []
             if values and all(isfinite(value) and check.holds(value) for value in values):
                 return alert.to(Stage.VERIFIED, f"verified: {_values(values)}", self.now_s)
+        later = self._proposed(alert, book)  # more may help, such as a reclaim after a notice
+        if later.stage == Stage.PROPOSED:
+            return later
         if self.now_s < alert.verify_by_s:
             return alert
-        later = self._proposed(alert, book)
-        if later.stage in {Stage.ACTING, Stage.PROPOSED}:
-            return later
-        reason = f"the alert still fires after the effects. {book.front.undo}"
+        reason = f"the alert still fires after the effects. {book.front.undo}{self._who_may(alert, book)}"
         return alert.to(Stage.NOT_VERIFIED, reason, self.now_s)
 
     def _concerns(self, proposal: Proposal, alert: AlertRecord, book: Runbook) -> bool:
@@ -172,16 +193,39 @@ class Round:
             return not label  # an alert without the label of its object concerns nothing
         nodes = {slot.node for slot in proposal.slots}
         nodes |= {slot.node for victim in proposal.victims for slot in victim.keeps}
-        gives = [self._owners.get(victim.workload, ("", "")) for victim in proposal.victims]
+        about = [(proposal.tenant, proposal.queue)]
+        if proposal.victims:  # an alert about a tenant or a queue ends when that gives, not when it gets
+            about = [self._owners.get(each.workload, ("", "")) for each in proposal.victims if each.how != "move"]
         found: Mapping[str, set[str]] = {
-            "tenant": {proposal.tenant, *(tenant for tenant, _ in gives)},
-            "queue": {proposal.queue, *(queue for _, queue in gives)},
+            "tenant": {tenant for tenant, _ in about},
+            "queue": {queue for _, queue in about},
             "service": {proposal.subject.name},
             "action": {proposal.action},
             "node": nodes,
             "pool": {self._pools.get(node, "") for node in nodes},
         }
         return wanted in found.get(label, set())
+
+    def _who_may(self, alert: AlertRecord, book: Runbook) -> str:
+        """Who may free the idle GPUs of the tenant or queue that an alert is about, as a sentence to add; "" where none
+        are known to be idle.
+        """
+        label, snapshot = book.front.subject, self.published.observation.snapshot
+        if label not in {"tenant", "queue"}:
+            return ""
+        at, wanted = ("tenant", "queue").index(label), alert.labels.get(label, "")
+        records, rows = self.published.memory.idle.records, snapshot.workloads
+        idle = [
+            (records[uid], name)
+            for uid, name in zip(rows.uid.tolist(), rows.id.tolist(), strict=True)
+            if uid in records and records[uid].gone_s == inf and self._owners[name][at] == wanted
+        ]
+        if not idle:
+            return ""
+        idle.sort(key=lambda each: (-each[0].gpus, each[1]))
+        words = ", ".join(f"{name} ({record.gpus:g} GPUs)" for record, name in idle[:MOST_NAMED])
+        more = f" and {len(idle) - MOST_NAMED} more" if len(idle) > MOST_NAMED else ""
+        return f". Idle: {words}{more}; its owner or an admin of its queue may stop it, as the runbook says"
 
     def _why_nothing(self, book: Runbook, related: Sequence[Proposal]) -> str:
         halted = self.published.decision.halted
@@ -259,8 +303,7 @@ class Follower:
         if changed:
             log.info("alerts that were not delivered", alerts=changed)
         gone = [each for each in known if found.whole and each.key in had - found.keys]
-        reason = "the alert resolved: Alertmanager has it no more"
-        self._move([(each, each.ended(reason, now_s)) for each in gone])
+        self._move([(each, each.ended(f"{resolved(each)}; Alertmanager has it no more", now_s)) for each in gone])
 
     def start(self) -> None:
         """Begin."""
@@ -316,6 +359,13 @@ class Follower:
         for before, after in moved:
             if (before.stage, before.proposals) != (after.stage, after.proposals):
                 log.info("alert", alert=after.name, fingerprint=after.fingerprint, **after.position)
+
+
+def resolved(alert: AlertRecord) -> str:
+    """That an alert resolved, and after what."""
+    return (
+        f"the alert resolved after {', '.join(alert.acted)}" if alert.acted else "the alert resolved without an action"
+    )
 
 
 def _pools(snapshot: ClusterSnapshot) -> dict[str, str]:

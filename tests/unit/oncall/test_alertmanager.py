@@ -57,7 +57,7 @@ def test_an_alert_that_alertmanager_has_no_more_ends(book: AlertBook, monkeypatc
     assert {int(each.fingerprint, 16) for each in book.open_alerts()} == {2, 9}
     ended = book.recent(5)[-1]
     assert (ended.firing, ended.stage) == (False, Stage.ENDED)
-    assert ended.reason == "the alert resolved: Alertmanager has it no more"
+    assert ended.reason == "the alert resolved without an action; Alertmanager has it no more"
     book.receive(parse_payload(payload(alert(1)))[0], 11.0)
     assert len(book.open_alerts()) == 2
 
