@@ -89,7 +89,7 @@ def show_runbook(api: Api, alert: str, labels: list[str], journal: str = "") -> 
     if journal:
         out.print("\nIn the commands:", style="bold")
         out.print(f"  export JOURNAL={shlex.quote(journal)}")
-    _print_state(firing, dict(given))
+    _print_state(firing, dict(given), approvable=_approvable(api) if firing else frozenset())
     if answer["evidence"]:
         out.print("\nNow:")
     for each in answer["evidence"]:
@@ -104,18 +104,26 @@ def _firing(api: Api, alert: str) -> list[dict[str, Any]]:
     return [each for each in found if each["alert"] == alert and each["firing"]]
 
 
-def _print_state(firing: list[dict[str, Any]], given: dict[str, str]) -> None:
-    """Print which alerts fire, and how far the one that is shown is."""
+def _approvable(api: Api) -> frozenset[str]:
+    """The recommendations that a person may approve now."""
+    found = api.ask("GET", "/api/v1/recommendations")["recommendations"]
+    return frozenset(each["id"] for each in found if each["approvable"])
+
+
+def _print_state(firing: list[dict[str, Any]], given: dict[str, str], *, approvable: frozenset[str]) -> None:
+    """Print which alerts fire, how far the one that is shown is, and the commands that approve what may end it."""
     out.print("\nThe alert:", style="bold")
     if not firing:
         out.print("  it does not fire now, as far as it was delivered to this service")
     for each in firing:
         about = " ".join(f"{name}={value}" for name, value in each["about"].items())
         stage = f"{each['stage'].replace('_', ' ')}: {each['reason']}"
-        out.print(f"  {printable(about) or 'the cluster'}  {printable(stage)}")
+        out.print(f"  {printable(about) or 'the cluster'}  {printable(stage)}", soft_wrap=True, markup=False)
         if each["stage"] == "proposed" and each["about"] == given:
             for proposal in each["proposals"]:
-                out.print(f"    recommended: {printable(proposal)}")
+                out.print(f"    recommended: {printable(proposal)}", soft_wrap=True, markup=False)
+                if proposal in approvable:
+                    out.print(f"      autopilot approve {shlex.quote(proposal)}", soft_wrap=True, markup=False)
     if len(firing) > 1:
         out.print("  choose another one with --label")
 
