@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from autopilot.alerts.rules import RuleSettings, prometheus_config, rule_groups, yaml_text
 from tests.e2e.test_prometheus_collector import free_port
 from tests.kits.prometheus_kit import alertmanager, prometheus
-from tests.service.kit import Running, poll, service, write_yaml
+from tests.service.kit import Running, cli, ended, launch, poll, service, write_yaml
 
 ROLES = ("alerts", "viewer", "approver", "admin")
 
@@ -86,6 +89,28 @@ class OnCall:
     running: Running
     prometheus: str
     folder: Path
+    alertmanager: str
+
+    @property
+    def now_s(self) -> float:
+        """The time of the cluster."""
+        return float(self.ask("/api/v1/state")["now_s"])
+
+    def cli(self, *words: str) -> str:
+        """What a command prints for an approver."""
+        where = ("--state", str(self.running.state), "--token-file", "approver.token")
+        done = cli(self.folder, *words, *where)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def firing(self) -> dict[tuple[str, str], str]:
+        """When each alert that fires started, by name and object, as the Alertmanager has it."""
+        found = requests.get(f"{self.alertmanager}/api/v2/alerts", timeout=30).json()
+        return {
+            (labels["alertname"], labels.get("tenant") or labels.get("pool", "")): each["startsAt"]
+            for each in found
+            for labels in [each["labels"]]
+        }
 
     def ask(self, path: str, method: str = "GET", role: str = "admin", **given: Any) -> dict[str, Any]:
         """The answer of the service to a role."""
@@ -116,31 +141,57 @@ def token_of(role: str) -> str:
 def on_call(
     folder: Path, require_tool: Callable[[str], str], scenario: Path, speed: float, policy: str = "approve", **over: Any
 ) -> Iterator[OnCall]:
+    """A service beside a simulated cluster, connected with both."""
+    content = {"policy": policy, "simulation": {"scenario": str(scenario), "speed": speed}, **over}
+    with _connected(folder, require_tool, speed, lambda given: service(folder, given | content)) as on:
+        yield on
+
+
+@contextmanager
+def on_call_playground(
+    folder: Path, require_tool: Callable[[str], str], scenario: Path, speed: float
+) -> Iterator[OnCall]:
+    """The playground in which the autopilot does what a person approves, connected with both."""
+    words = ("--scenario", str(scenario), "--mode", "approve", "--speed", f"{speed:g}", "--state")
+
+    def played(given: dict[str, Any]) -> AbstractContextManager[Running]:
+        state = given.pop("state")
+        environment = {
+            f"GPU_AUTOPILOT_{section}__{name}".upper(): value if isinstance(value, str) else json.dumps(value)
+            for section, fields in given.items()
+            for name, value in fields.items()
+        }
+        return ended(launch(folder, Path(state), ("-m", "autopilot.cli", "playground", *words, state), **environment))
+
+    with _connected(folder, require_tool, speed, played) as on:
+        yield on
+
+
+@contextmanager
+def _connected(
+    folder: Path,
+    require_tool: Callable[[str], str],
+    speed: float,
+    serving: Callable[[dict[str, Any]], AbstractContextManager[Running]],
+) -> Iterator[OnCall]:
     """Everything connected: metrics are scraped, rules of this speed evaluated, alerts delivered with a token."""
     api, metrics, answers = (f"127.0.0.1:{free_port()}" for _ in range(3))
     for role in ROLES:
         (folder / f"{role}.token").write_text(token_of(role), "utf-8")
-    content: dict[str, Any] = {
-        "state": str(folder / "state"),
-        "policy": policy,
-        "simulation": {"scenario": str(scenario), "speed": speed},
-        "alerts": {"prometheus": f"http://{answers}"},
-        "http": {
-            "listen": api,
-            "tokens": [{"name": role, "role": role, "file": str(folder / f"{role}.token")} for role in ROLES],
-        },
-        "metrics": {"listen": metrics},
-        "forecasting": {"durations": "last-two", "fit": False, "registry": False},
-        **over,
-    }
     rules = RuleSettings(speed=speed)
     (folder / "rules.yaml").write_text(yaml_text(rule_groups(rules)))
+    tokens = [{"name": role, "role": role, "file": str(folder / f"{role}.token")} for role in ROLES]
     binary, webhook = require_tool("prometheus-alertmanager"), f"http://{api}/api/v1/alerts"
-    with (
-        alertmanager(binary, folder, webhook, folder / "alerts.token") as delivers,
-        service(folder, content) as running,
-    ):
-        poll(lambda: running.ask("/api/v1/state", token=token_of("viewer")).status_code == 200, "the first tick")
-        config = prometheus_config(rules, [metrics], "rules.yaml", [delivers], str(folder / "viewer.token"))
-        with prometheus(require_tool("prometheus"), folder, config, listen=answers) as url:
-            yield OnCall(running, url, folder)
+    with alertmanager(binary, folder, webhook, folder / "alerts.token") as delivers:
+        content: dict[str, Any] = {
+            "state": str(folder / "state"),
+            "alerts": {"prometheus": f"http://{answers}", "alertmanager": f"http://{delivers}"},
+            "http": {"listen": api, "tokens": tokens},
+            "metrics": {"listen": metrics},
+            "forecasting": {"durations": "last-two", "fit": False, "registry": False},
+        }
+        with serving(content) as running:
+            poll(lambda: running.ask("/api/v1/state", token=token_of("viewer")).status_code == 200, "the first tick")
+            config = prometheus_config(rules, [metrics], "rules.yaml", [delivers], str(folder / "viewer.token"))
+            with prometheus(require_tool("prometheus"), folder, config, listen=answers) as url:
+                yield OnCall(running, url, folder, f"http://{delivers}")

@@ -95,12 +95,20 @@ def write_yaml(path: Path, content: dict[str, Any]) -> Path:
 def start(folder: Path, content: dict[str, Any], entry: tuple[str, ...] = ("-m", "autopilot.cli", "run")) -> Running:
     """Start the service and wait until it answers."""
     config = write_yaml(folder / "service.yaml", content)
-    state, log = Path(content["state"]), folder / "service.log"
+    return launch(folder, Path(content["state"]), (*entry, "--config", str(config)))
+
+
+def launch(folder: Path, state: Path, words: tuple[str, ...], **environment: str) -> Running:
+    """Start a process with a service in it, and wait until that answers."""
+    log = folder / "service.log"
     (state / "service.json").unlink(missing_ok=True)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, *entry, "--config", str(config)], stdout=out, stderr=out, cwd=folder, env=environment
+            [sys.executable, *words],
+            stdout=out,
+            stderr=out,
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         )
     running = Running(process, state, log)
 
@@ -127,7 +135,13 @@ def cli(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def service(folder: Path, content: dict[str, Any]) -> Iterator[Running]:
     """A service that is ended with the test."""
-    running = start(folder, content)
+    with ended(start(folder, content)) as running:
+        yield running
+
+
+@contextmanager
+def ended(running: Running) -> Iterator[Running]:
+    """It is ended with the test."""
     try:
         yield running
     finally:
