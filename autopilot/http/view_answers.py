@@ -163,7 +163,7 @@ class WorkloadRow(WorkloadBasics):
 
     `activity_ratio`: SM activity of the measured part of its GPUs; estimated where it shares a GPU, or has held
     its GPUs for less than the window. `since_s`: when it was submitted while it waits, otherwise when it started.
-    `expected_end_s`: by forecast, at most its time limit.
+    `expected_end_s`: by forecast, at most its time limit; the limit itself (`end_by_limit`) without a forecast.
     """
 
     state: str
@@ -174,6 +174,7 @@ class WorkloadRow(WorkloadBasics):
     measured_ratio: Number
     since_s: Number
     expected_end_s: Number
+    end_by_limit: bool
     expected_start_s: Number
     code: str | None
     words: str | None

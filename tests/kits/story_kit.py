@@ -50,3 +50,8 @@ def story(
     watch = Watch()
     step = decide(observation, policy, memory, actions=watch.actions)
     return "\n".join(tell(workload, observation, step.decision, watch)), step
+
+
+def lines(said: str, start: str) -> list[str]:
+    """Lines of a story that begin with `start`."""
+    return [line.strip() for line in said.splitlines() if line.strip().startswith(start)]

@@ -10,7 +10,7 @@ from autopilot.core.model.forecast import remaining_quantiles_s
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import Observation
-from autopilot.core.model.snapshot import F64, I32, State, WorkloadTable
+from autopilot.core.model.snapshot import F64, I32, Bools, State, WorkloadTable
 from autopilot.core.model.work import holding_mask, known_or, named, overdue_mask, progress_s, whole_gpus
 from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s, mixed_index
 from autopilot.core.placement.whatif import WhatIf
@@ -37,6 +37,10 @@ class Outlook:
         """One quantile of the remaining run time; inf without a forecast. Shape [rows]."""
         left = self.left_s[rows, self.levels.index(level)]
         return np.where(np.isnan(left), np.inf, left)
+
+    def foretold(self, level: float) -> Bools:
+        """Where a forecast states that quantile; elsewhere only a declared limit ends the work. Shape [workloads]."""
+        return ~np.isnan(self.left_s[:, self.levels.index(level)])
 
 
 def look_out(observation: Observation, policy: Policy, review_now_s: float) -> Outlook:

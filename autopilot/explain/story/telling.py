@@ -263,18 +263,23 @@ def _runs(ctx: Context, row: int, watch: Watch) -> list[str]:
     if held:
         lasted = f" for {format_duration(held_s)}" if isfinite(held_s) else ""
         lines.append(f"holds {by_node(held)} ({len(held)} of {int(work.gpus[row])}){lasted}")
-        if isfinite(ends_s):
-            lines.append(
-                f"ends {soon(ctx, ends_s)} by forecast (quantile {ctx.policy.reservation.level:g} of its run time)"
-            )
-        else:
-            lines.append("nothing foretells when it ends")
+        lines.append(_ends(ctx, row, ends_s))
         lines.append(_at_stake(ctx, row))
     claim = next((each for each in ctx.quota.running() if each.row == row), None)
     kinds = claim.kinds if claim is not None else (0,)
     if has_tree(ctx):
         lines += quota_lines(ctx, int(work.queue[row]), kinds, watch.use_before)
     return lines
+
+
+def _ends(ctx: Context, row: int, ends_s: float) -> str:
+    """When it ends, and what says so."""
+    level = ctx.policy.reservation.level
+    if not isfinite(ends_s):
+        return "its end is unknown: no forecast, no time limit"
+    if not ctx.outlook.foretold(level)[row]:
+        return f"ends {soon(ctx, ends_s)} at the latest, by its time limit; no forecast of its run time"
+    return f"ends {soon(ctx, ends_s)} by forecast (quantile {level:g} of its run time)"
 
 
 def _at_stake(ctx: Context, row: int) -> str:

@@ -51,7 +51,10 @@ def workloads(
     ] = "",
     sort: Literal["activity", "since", "expected_end", "gpus", "owner", "name"] = "activity",
 ) -> Response:
-    """Workloads that hold GPUs or wait. `expected_end_s` is a quantile of the run times, at most the time limit."""
+    """Workloads that hold GPUs or wait. `expected_end_s` is a quantile of the run times, at most the time limit.
+
+    Without a forecast of the run time it is the time limit (`end_by_limit`).
+    """
     latest = desk.latest()
     always = {"window_s": ACTIVITY_WINDOW_S, "level": latest.policy.reservation.level}
     found = seen_or_blank(latest, WorkloadsView, lambda: _seen(latest, limit, find.casefold(), ORDERS[sort]), **always)
@@ -90,6 +93,7 @@ def _rows(latest: Published) -> list[Row]:
     review_s = review_start(observation.now_s, policy)
     outlook = look_out(observation, policy, review_s)
     end_s = predicted_ends(observation, policy, outlook, review_s, policy.reservation.level)
+    foretold = outlook.foretold(policy.reservation.level)
     use, nodes = usage_of(snapshot, observation.now_s), _nodes(snapshot)
     activity, measured_ratio, estimated = _measured(use)
     pending = work.state == State.PENDING
@@ -107,6 +111,7 @@ def _rows(latest: Published) -> list[Row]:
             "measured_ratio": None if pending[row] else known(float(measured_ratio[row])),
             "since_s": known(float(since_s[row])),
             "expected_end_s": known(float(end_s[row])),
+            "end_by_limit": bool(np.isfinite(end_s[row]) and not foretold[row]),
         }
         for row in np.flatnonzero(pending | holding_mask(work)).tolist()
     ]

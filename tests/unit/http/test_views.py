@@ -96,6 +96,8 @@ def test_workloads_that_run_and_wait_are_listed_with_what_is_known(tmp_path: Pat
     blind = read(tmp_path, world("1x4", [holds("job", 4, limit_s=3600.0)], 600.0), "workloads")
     (job,) = blind["workloads"]
     assert [job[name] for name in names[4:]] == [None, None, 0, 3600, None]
+    assert job["end_by_limit"]
+    assert not rows["busy"]["end_by_limit"]
     assert (blind["window_s"], blind["in_total"], blind["found"]) == (300, 1, 1)
 
 

@@ -22,6 +22,7 @@ const activity = (row) => {
 const place = ({ nodes }) => (nodes.length ? [nodes.slice(0, NODES).join(", "), nodes.length > NODES ? ` and ${nodes.length - NODES} more` : ""] : UNKNOWN);
 const asked = (row) => (row.held_gpus !== null && !row.profile && !row.gpu_share && row.held_gpus !== row.gpus ? `, holds ${gpus(row.held_gpus)}` : "");
 const since = (row) => (row.since_s === null ? UNKNOWN : `${duration(data.now_s - row.since_s)} ago`);
+const end = (row) => `${ahead(row.expected_end_s, data.now_s)}${row.end_by_limit ? " (time limit)" : ""}`;
 
 const columns = () => [
   { head: "Workload", cell: (row) => row.id },
@@ -31,7 +32,7 @@ const columns = () => [
   { head: "Size", kind: "short", cell: (row) => [size(row), asked(row)] },
   { head: "SM activity", unit: `over ${duration(data.window_s)}`, kind: "number", cell: activity },
   { head: "Since", kind: "number", cell: since },
-  { head: "Expected end", kind: "number", cell: (row) => ahead(row.expected_end_s, data.now_s) },
+  { head: "Expected end", kind: "number", cell: end },
   { head: "Nodes", cell: place },
   { head: "Why it waits", kind: "words", cell: (row) => [row.code === null ? UNKNOWN : why(row), story(row)] },
 ];
