@@ -47,7 +47,8 @@ wide,300,36000,8,language,compute-training,H100-80GB,10
 cut,600,36000,8,film,compute-training,A100-80GB,10
 """
 """Half of each H100 node stays free, and `wide` wants a whole one. `sketch` borrows an A100 node, does nothing, and the
-owner of these GPUs waits. No work waits for the GPUs on which `open` does nothing. None of it ends by itself for ten hours.
+owner of these GPUs waits. No work waits for the GPUs on which `open` does nothing. None of it ends by itself for ten
+hours.
 """
 AT_FIRST = 8
 """Jobs that have room at once."""
