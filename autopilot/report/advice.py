@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from autopilot.core.model.records import Code
 from autopilot.core.model.units import format_gpu_s, format_ratio
 from autopilot.explain.proposals import Answer
-from autopilot.report.data import PolicyRun
+from autopilot.report.data import DecisionRow, PolicyRun
 from autopilot.report.words import count, pick
 
 FIELD_OF: dict[Code, str] = {
@@ -79,32 +80,50 @@ CURES = {
 """The mode of the action that ends such waiting; the suggestion names it where it is not automatic."""
 
 
-def advice(run: PolicyRun) -> str:
-    """One or two sentences on what to change next, from the figures of a run, or that there is nothing to change."""
+def advice(run: PolicyRun) -> tuple[str, ...]:
+    """What to change next, from the figures of a run, or that there is nothing to change."""
     violated = pick(run.result, "invariants", "violated")
     if violated:
         return (
-            f"{count(violated)} invariants were violated. That is a defect: report it before you rely on other figures."
+            f"{count(violated)} invariants were violated. That is a defect: report it before you rely on other "
+            "figures.",
         )
-    return _of_modes(run) or _of_guards(run) or _of_waiting(run) or NOTHING
+    found = [*_of_modes(run), *_of_guards(run), *_of_waiting(run)]
+    return tuple(found[:MOST_ADVICE]) or (NOTHING,)
 
 
+MOST_ADVICE = 3
 NOTHING = (
     "No change suggested: no guard refused much of the proposed gain, and no reason that a setting can "
     "change caused most of the waiting."
 )
 
 
-def _of_modes(run: PolicyRun) -> str:
+def waited(run: PolicyRun) -> dict[str, dict[str, float]]:
+    """Reason code -> queue -> GPU time requested by waiting work, in GPU-seconds; the largest queue first."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for (queue, code), gpu_s in sorted(run.waited_gpu_s.items(), key=lambda each: (-each[1], each[0])):
+        found[code][queue] = gpu_s
+    return dict(found)
+
+
+def _of_modes(run: PolicyRun) -> list[str]:
     """A suggestion where most proposals are blocked by their mode alone."""
     held = [row for row in run.decisions if row.answer in {Answer.RECOMMENDED, Answer.NEEDS_APPROVAL}]
     if 2 * len(held) <= len(run.decisions):
-        return ""
+        return []
     action, number = Counter(row.action for row in held).most_common(1)[0]
-    return (
+    return [
         f"{len(held):,} of {len(run.decisions):,} decisions were not carried out because of their mode. "
-        f"Set modes.{action} to auto ({number:,} of them), or approve them one by one."
-    )
+        f"Set modes.{action} to auto ({number:,} of them, {_most_of(row for row in held if row.action == action)}), "
+        "or approve them one by one."
+    ]
+
+
+def _most_of(rows: Iterable[DecisionRow]) -> str:
+    """The tenant of most of some decisions, with their number; at least one row."""
+    (tenant, number), *_ = Counter(row.tenant for row in rows).most_common(1)
+    return f"{number:,} for tenant {tenant}"
 
 
 def refused_gain(run: PolicyRun) -> dict[str, float]:
@@ -122,34 +141,42 @@ def refused_gain(run: PolicyRun) -> dict[str, float]:
     return dict(gains)
 
 
-def _of_guards(run: PolicyRun) -> str:
+def _of_guards(run: PolicyRun) -> list[str]:
     """The guard with a policy limit that refused the most gain, where that is much."""
     accepted = sum(row.benefit_gpu_s for row in run.decisions if row.answer == Answer.ACCEPTED)
     gains = {code: gain for code, gain in refused_gain(run).items() if Code(code) in FIELD_OF}
     code = max(gains, key=lambda each: (gains[each], each), default="")
     whole = max(accepted + gains.get(code, 0.0), sum(run.waited_gpu_s.values()))
     if not code or gains[code] < GUARD_SHARE * whole or not gains[code]:
-        return ""
-    times = sum(any(each == code for _, each, _ in row.refusals) for row in run.decisions)
+        return []
+    refused = [row for row in run.decisions if any(each == code for _, each, _ in row.refusals)]
     path = FIELD_OF[Code(code)]
     now = f" (now {run.policy[path]})" if path in run.policy else ""
-    return (
-        f"Code {code} refused {times:,} decisions with a gain of {format_gpu_s(gains[code])}. If that is "
-        f"too cautious, change {path}{now} and compare both policies with autopilot simulate."
-    )
+    return [
+        f"Code {code} refused {len(refused):,} decisions ({_most_of(refused)}) with a gain of "
+        f"{format_gpu_s(gains[code])}. If that is too cautious, change {path}{now} and compare both policies with "
+        "autopilot simulate."
+    ]
 
 
-def _of_waiting(run: PolicyRun) -> str:
-    """The reason behind most of the waiting, where a setting can change it."""
+def _of_waiting(run: PolicyRun) -> list[str]:
+    """The reasons behind most of the waiting that a setting can change, each with the queue that waited most for it."""
     total = sum(run.waited_gpu_s.values())
-    known = {code: gpu_s for code, gpu_s in run.waited_gpu_s.items() if Code(code) in WAITING}
-    code = max(known, key=lambda each: (known[each], each), default="")
-    if not code or known[code] < WAIT_SHARE * total or not total:
-        return ""
-    why, _, change = WAITING[Code(code)].partition(". ")
-    mode = CURES.get(Code(code), "")
-    if run.policy.get(mode, "auto") != "auto":
-        change = f"Set {mode} to auto (now {run.policy[mode]}), or {change[0].lower()}{change[1:]}"
-    return (
-        f"{format_ratio(known[code] / total)} of the waiting ({format_gpu_s(known[code])}) was because {why}. {change}."
-    )
+    by_code = waited(run)
+    sums = {code: sum(queues.values()) for code, queues in by_code.items() if Code(code) in WAITING}
+    found = []
+    for code, gpu_s in sorted(sums.items(), key=lambda each: (-each[1], each[0])):
+        if gpu_s < WAIT_SHARE * total or not gpu_s:
+            continue
+        why, _, change = WAITING[Code(code)].partition(". ")
+        mode = CURES.get(Code(code), "")
+        if run.policy.get(mode, "auto") != "auto":
+            change = f"Set {mode} to auto (now {run.policy[mode]}), or {change[0].lower()}{change[1:]}"
+        queue, most_gpu_s = next(iter(by_code[code].items()))
+        span_s = pick(run.result, "makespan_s")
+        mean = f", {most_gpu_s / span_s:,.1f} GPUs on average" if span_s else ""
+        found.append(
+            f"{format_ratio(gpu_s / total)} of the waiting ({format_gpu_s(gpu_s)}) was because {why}; in queue {queue} "
+            f"{format_gpu_s(most_gpu_s)}{mean}. {change}."
+        )
+    return found

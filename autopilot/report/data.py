@@ -130,8 +130,8 @@ class PolicyRun:
     decisions: tuple[DecisionRow, ...] = ()
     policy_diff: tuple[tuple[str, str, str], ...] = ()
     """(field, shipped value, value of this run)"""
-    waited_gpu_s: Mapping[str, float] = field(default_factory=dict)
-    """by reason code: GPUs requested by waiting work x time"""
+    waited_gpu_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """by queue and reason code: GPUs requested by waiting work x time"""
     policy: Mapping[str, str] = field(default_factory=dict)
     """policy field -> its value, as a policy file has it; empty for a baseline"""
 

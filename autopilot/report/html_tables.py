@@ -12,7 +12,6 @@ from autopilot.report.markup import box, pairs, table, text
 from autopilot.report.words import (
     TO_LAST_ARRIVAL,
     count,
-    fared_words,
     ordered,
     pick,
     pick_list,
@@ -27,7 +26,7 @@ MOST_TENANTS = 60
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One column of the key figures. `better`: +1 more is better, -1 less is better, 0 neither."""
+    """One row of the key figures. `better`: +1 more is better, -1 less is better, 0 neither."""
 
     name: str
     hint: str
@@ -44,7 +43,21 @@ def _decimal(value: float | None) -> str:
     return "-" if value is None else f"{value:,.2f}"
 
 
-CAPACITY = (
+FIGURES = (
+    Figure("JCT", "mean, submit to end", _at("jobs", "jct_s_mean"), format_duration, -1),
+    Figure("Total wait", "mean, JCT minus run time", _at("jobs", "total_wait_s_mean"), format_duration, -1),
+    Figure("Longest wait", "of one job, total", _at("jobs", "longest_wait_s"), format_duration, -1),
+    Figure("Queue wait p50", "half start within", _at("jobs", "queue_wait_s_p50"), format_duration, -1),
+    Figure("Queue wait p99", "99 % start within", _at("jobs", "queue_wait_s_p99"), format_duration, -1),
+    Figure("SLO violations", "requests over objective", _at("slo", "violation_ratio"), format_ratio, -1),
+    Figure("Slowdown", "worst tenant", _at("jobs", "slowdown_worst"), _decimal, -1),
+    Figure("Preemptions", "running work paused", _at("disruptions", "preemptions"), count, -1),
+    Figure("Moves", "stopped to run elsewhere", _at("disruptions", "migrations"), count, -1),
+    Figure("Evictions", "of one job, mean", _at("disruptions", "evictions_per_job_mean"), _decimal, -1),
+    Figure("Most evictions", "of one job", _at("disruptions", "evictions_per_job_max"), count, -1),
+    Figure("Guarantee shortfall", "while work waited inside", _at("guarantees", "owed_gpu_s"), format_gpu_s, -1),
+    Figure("Longest guarantee shortfall", "of one queue", _at("guarantees", "longest_owed_s"), format_duration, -1),
+    Figure("Work lost", "done twice", _at("disruptions", "lost_gpu_s"), format_gpu_s, -1),
     Figure("Submitted", "jobs", _at("jobs", "submitted"), count, 0),
     Figure("Finished", "jobs", _at("jobs", "finished"), count, 0),
     Figure(
@@ -72,47 +85,25 @@ CAPACITY = (
     Figure("Useful share", "of the utilization bound", useful_share, format_ratio, 1),
     Figure("Broken invariants", "found by the checkers", _at("invariants", "violated"), count, 0),
 )
-WAITING = (
-    Figure("Job time", "mean, submit to end", _at("jobs", "jct_s_mean"), format_duration, -1),
-    Figure("Total wait", "mean, job time minus run time", _at("jobs", "total_wait_s_mean"), format_duration, -1),
-    Figure("Longest wait", "of one job, total", _at("jobs", "longest_wait_s"), format_duration, -1),
-    Figure("First wait p50", "half start within", _at("jobs", "queue_wait_s_p50"), format_duration, -1),
-    Figure("First wait p99", "99 % start within", _at("jobs", "queue_wait_s_p99"), format_duration, -1),
-    Figure("SLO violations", "requests over objective", _at("slo", "violation_ratio"), format_ratio, -1),
-    Figure("Slowdown", "worst tenant", _at("jobs", "slowdown_worst"), _decimal, -1),
-    Figure("Preemptions", "running work paused", _at("disruptions", "preemptions"), count, -1),
-    Figure("Moves", "stopped to run elsewhere", _at("disruptions", "migrations"), count, -1),
-    Figure("Evictions", "of one job, mean", _at("disruptions", "evictions_per_job_mean"), _decimal, -1),
-    Figure("Most evictions", "of one job", _at("disruptions", "evictions_per_job_max"), count, -1),
-    Figure(
-        "Shortfall", "of guarantees, while work waited inside them", _at("guarantees", "owed_gpu_s"), format_gpu_s, -1
-    ),
-    Figure("Longest shortfall", "of a guarantee, one queue", _at("guarantees", "longest_owed_s"), format_duration, -1),
-    Figure("Lost work", "done twice", _at("disruptions", "lost_gpu_s"), format_gpu_s, -1),
-)
 
 
 def key_figures(data: ReportData) -> str:
-    """Two tables with one row per policy; the best of each column is marked, an empty column is omitted."""
-    return _figures(data, "Capacity by policy", CAPACITY) + _figures(data, "Waiting by policy", WAITING)
-
-
-def _figures(data: ReportData, label: str, figures: Sequence[Figure]) -> str:
+    """One row per figure, one column per policy; the best of each row is marked, a row of dashes is omitted."""
     runs = ordered(data)
-    figures = [f for f in figures if any(f.value(run.result) is not None for run in runs)]
-    head = "<tr><th scope=col>Policy</th>" + "".join(
-        f"<th scope=col>{text(f.name)}<small>{text(f.hint)}</small></th>" for f in figures
-    )
-    best = {f.name: _best(f, runs) for f in figures}
+    head = "<tr><th scope=col>Figure</th>" + "".join(f"<th scope=col>{text(run.name)}</th>" for run in runs)
     rows = []
-    for run in runs:
-        cells = [_cell(f.show(f.value(run.result)), best[f.name]) for f in figures]
-        rows.append(f"<tr><th scope=row>{text(run.name)}</th>{''.join(cells)}</tr>")
-    return box(label, table(f"{head}</tr>", rows, "figures"))
+    for figure in FIGURES:
+        values = [figure.value(run.result) for run in runs]
+        if all(value is None for value in values):
+            continue
+        best = _best(figure, runs)
+        cells = "".join(_cell(figure.show(value), best) for value in values)
+        rows.append(f"<tr><th scope=row>{text(figure.name)}<small>{text(figure.hint)}</small></th>{cells}</tr>")
+    return box("Figures by policy", table(f"{head}</tr>", rows, "figures")) if rows else ""
 
 
 def _best(figure: Figure, runs: Sequence[PolicyRun]) -> str:
-    """The best displayed value of a column; empty where none is better than the rest."""
+    """The best displayed value of a figure; empty where none is better than the rest."""
     values = [v for run in runs if (v := figure.value(run.result)) is not None]
     shown = {figure.show(v) for v in values}
     if not figure.better or len(shown) < 2:
@@ -127,43 +118,45 @@ def _cell(shown: str, best: str) -> str:
 # --- single jobs ------------------------------------------------------------------------------------
 
 JOB_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("worse_by_s", "Later by", format_duration),
+    ("reference_total_wait_s", "Wait there", format_duration),
     ("gpus", "GPUs", count),
-    ("queue_wait_s", "First wait", format_duration),
+    ("queue_wait_s", "Queue wait", format_duration),
     ("total_wait_s", "Total wait", format_duration),
     ("evictions", "Evictions", count),
     ("moves", "Of them moves", count),
-    ("lost_gpu_s", "Lost work", format_gpu_s),
+    ("lost_gpu_s", "Work lost", format_gpu_s),
 )
 
 
-def fared(run: PolicyRun) -> str:
-    """The jobs that finished later than under the baseline, and those that waited longest; empty without jobs."""
-    sentence = fared_words(run.result)
-    worse: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
-        ("worse_by_s", "Later by", format_duration),
-        ("reference_total_wait_s", "Wait there", format_duration),
-    )
-    parts = []
-    if sentence:
-        later = pick_list(run.result, "fared_worse", "jobs")
-        parts = [f"<p>{text(sentence)}.</p>", _jobs("Jobs that finished later", later, worse + JOB_COLUMNS)]
-    longest = _jobs("Longest waits", pick_list(run.result, "jobs", "longest_waits"), JOB_COLUMNS)
-    if longest:
-        parts += ["<p>The jobs that waited longest:</p>", longest]
-    return f"<h3>{text(run.name)}</h3>{''.join(parts)}" if parts else ""
+def fared(data: ReportData) -> str:
+    """For each policy that was compared with the baseline the jobs that finished later, and of the subject also those
+    that waited longest; empty without jobs.
+    """
+    runs = ordered(data)
+    found = [(run.name, _jobs(f"Jobs of {run.name}", _single(run, longest=run is runs[0]))) for run in runs]
+    return "".join(f"<h3>{text(name)}</h3>{table}" for name, table in found if table)
 
 
-def _jobs(label: str, rows: Sequence[object], columns: Sequence[tuple[str, str, Callable[[float | None], str]]]) -> str:
+def _single(run: PolicyRun, *, longest: bool) -> list[Mapping[str, object]]:
+    """Each job once: the latest beside the baseline first, then those that waited longest."""
+    rows = [*pick_list(run.result, "fared_worse", "jobs")]
+    rows += pick_list(run.result, "jobs", "longest_waits") if longest else ()
+    found: dict[object, Mapping[str, object]] = {}
+    for row in rows:
+        if isinstance(row, Mapping):
+            found.setdefault(row.get("job_id"), row)
+    return list(found.values())
+
+
+def _jobs(label: str, rows: Sequence[Mapping[str, object]]) -> str:
     """A table of jobs of a result, without columns of zeros; empty without jobs."""
-    if not rows:
-        return ""
-    columns = [each for each in columns if any(isinstance(row, Mapping) and pick(row, each[0]) for row in rows)]
+    columns = [each for each in JOB_COLUMNS if any(pick(row, each[0]) for row in rows)]
     cells = [
         (str(row.get("job_id")), str(row.get("tenant")), *(show(pick(row, key)) for key, _, show in columns))
         for row in rows
-        if isinstance(row, Mapping)
     ]
-    return pairs(label, ("Job", "Tenant", *(name for _, name, _ in columns)), cells)
+    return pairs(label, ("Job", "Tenant", *(name for _, name, _ in columns)), cells) if rows else ""
 
 
 # --- reservations, tenants --------------------------------------------------------------------------
@@ -190,7 +183,7 @@ def reservations(data: ReportData) -> str:
 
 TENANT_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("finished", "Finished", count),
-    ("queue_wait_s_mean", "First wait", format_duration),
+    ("queue_wait_s_mean", "Queue wait", format_duration),
     ("total_wait_s_mean", "Total wait", format_duration),
     ("slowdown", "Slowdown", _decimal),
 )
@@ -274,8 +267,17 @@ USE_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def use(data: ReportData) -> str:
-    """What each group of each level did with the GPUs that it held; empty where it was not measured."""
-    return "".join(_use_of(level, name, ordered(data)) for level, name in USE_LEVELS)
+    """What each group of each level did with the GPUs that it held; tenants only where they are not the queues. Empty
+    where it was not measured.
+    """
+    runs = ordered(data)
+    queues = [_use_block(run, "queue") for run in runs]
+    levels = [
+        (level, name)
+        for level, name in USE_LEVELS
+        if level != "tenant" or any(_use_block(run, level) != found for run, found in zip(runs, queues, strict=True))
+    ]
+    return "".join(_use_of(level, name, runs) for level, name in levels)
 
 
 def fragmentation(data: ReportData) -> str:

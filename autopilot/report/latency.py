@@ -121,10 +121,17 @@ def _late_share(service: ServiceSeries) -> float | None:
 
 
 def _late_words(lines: Lines) -> str:
-    """`chat: late 0.1 %, 2.3 % (autopilot, fifo-skip)`; the name alone where nothing was counted."""
-    name = lines[0][2].name
+    """The name, and below it `late 0.1 % (fifo-skip: 2.3 %)` where it was counted: narrow enough for a panel."""
+    name = _cut(lines[0][2].name)
     shares = [(run.name, format_ratio(late)) for _, run, s in lines if (late := _late_share(s)) is not None]
-    return f"{name}: late {beside(shares)}" if shares else name
+    if not shares:
+        return name
+    return f"{name}\nlate {shares[0][1]}" + "".join(f" ({_cut(other, 20)}: {late})" for other, late in shares[1:2])
+
+
+def _cut(name: str, most: int = 36) -> str:
+    """A name in at most `most` letters."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _service(trio: list[Axes], lines: Lines, unit_s: float, points: int, policies: int) -> None:
@@ -151,7 +158,7 @@ def _service(trio: list[Axes], lines: Lines, unit_s: float, points: int, policie
     top.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     top.yaxis.set_major_formatter(lambda value, _: quantile_words(value))
     top.yaxis.set_minor_formatter(NullFormatter())
-    top.set_title(_late_words(lines))
+    top.set_title(_late_words(lines), linespacing=1.4)
     top.set_ylabel("p99")
     middle.set_ylabel("replicas")
     middle.yaxis.set_major_locator(MaxNLocator(3, integer=True))

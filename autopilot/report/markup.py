@@ -37,3 +37,10 @@ def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) ->
         for row in rows
     ]
     return box(label, table(f"<tr>{head}</tr>", body, "words"))
+
+
+def fold(head: str, body: str, opened: bool = False) -> str:
+    """What is shown on request: a finished head with its body; empty without a body."""
+    if not body:
+        return ""
+    return f'<details class="fold"{" open" if opened else ""}><summary>{head}</summary>{body}</details>'

@@ -15,12 +15,14 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import format_duration
 from autopilot.files import put_in_place
 from autopilot.report import html_tables
+from autopilot.report.advice import advice
 from autopilot.report.charts import Picture, draw_all
 from autopilot.report.data import ReportData
 from autopilot.report.embedded import Part, packed, parts_of
-from autopilot.report.markup import pairs, text
+from autopilot.report.markup import fold, pairs, text
 from autopilot.report.plots import plots_of
 from autopilot.report.summary import finder, summary
+from autopilot.report.tiles import heading, tiles
 from autopilot.report.words import (
     DURATIONS,
     PHYSICS,
@@ -28,13 +30,13 @@ from autopilot.report.words import (
     Statement,
     alarms,
     count,
-    headline,
+    notes,
     ordered,
     pick,
-    statements,
 )
 
-PICTURES = ("utilization", "waits", "nodes", "latency", "fragmentation")
+PICTURES = ("utilization", "waits", "latency", "nodes", "fragmentation")
+FOLDED = ("nodes", "fragmentation")
 FURTHER_PAGE = re.compile(r"decisions-\d+\.html")
 
 
@@ -100,19 +102,21 @@ def _parts(data: ReportData) -> tuple[Part, ...]:
 
 def _page(data: ReportData, pictures: tuple[Picture, ...], parts: tuple[Part, ...]) -> str:
     by_name = {picture.name: picture for picture in pictures}
+    runs = ordered(data)
     sections = [
+        section("next", "What to do next", _advice(data)),
         *_summaries(data, parts),
-        section("figures", "Key figures by policy", html_tables.key_figures(data), _FIGURES_NOTE),
-        *(drawn(by_name.get(name)) for name in PICTURES),
-        section("fared", "Single jobs", "".join(map(html_tables.fared, ordered(data))), _FARED_NOTE),
-        section("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
-        section("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
-        section("causes", "Where the capacity went", html_tables.capacity_use(data), _CAUSES_NOTE),
-        section("use", "Use of the GPUs", html_tables.use(data), _USE_NOTE),
-        section("shape", "Free GPUs that cannot be used", html_tables.fragmentation(data), _SHAPE_NOTE),
-        section("decisions", "Decisions and their reasons", _decisions(parts), _DECISIONS_NOTE),
-        section("assumed", "What was assumed", _assumed(data)),
-        section("repeat", "How to repeat it", _repeat(data)),
+        *(drawn(by_name.get(name), folded=name in FOLDED) for name in PICTURES),
+        folded("figures", "All figures by policy", html_tables.key_figures(data), _FIGURES_NOTE, opened=len(runs) > 2),
+        folded("fared", "Single jobs", html_tables.fared(data), _FARED_NOTE),
+        folded("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
+        folded("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
+        folded("causes", "Where the capacity went", html_tables.capacity_use(data), _CAUSES_NOTE),
+        folded("use", "Use of the GPUs", html_tables.use(data), _USE_NOTE),
+        folded("shape", "Free GPUs that cannot be used", html_tables.fragmentation(data), _SHAPE_NOTE),
+        folded("decisions", "All decisions with their reasons", _decisions(parts), _DECISIONS_NOTE),
+        folded("assumed", "What was assumed", _assumed(data)),
+        folded("repeat", "How to repeat it", _repeat(data)),
     ]
     return document(data.title, "\n".join([_header(data), *(part for part in sections if part)]))
 
@@ -141,23 +145,30 @@ def document(title: str, body: str) -> str:
     )
 
 
-def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
-    """For each run with decisions: actions, reasons and advice; the subject's first."""
+def _advice(data: ReportData) -> str:
+    """What to change next in each run with decisions."""
     runs = [run for run in ordered(data) if run.decisions]
-    return [
-        section(
-            "summary" if number == 0 else f"summary-{number + 1}",
-            f"What {run.name} did, why, and what to do next",
-            summary(run, [part for part in parts if part.run == run.name]),
-        )
-        for number, run in enumerate(runs)
-    ]
+    lists = {run.name: "".join(f"<li>{text(line)}</li>" for line in advice(run)) for run in runs}
+    return "".join(
+        (f"<h3>{text(name)}</h3>" if len(lists) > 1 else "") + f'<ol class="advice">{lines}</ol>'
+        for name, lines in lists.items()
+    )
 
 
-_FIGURES_NOTE = "The best of each column is bold. A dash means that the figure does not apply or was not measured."
+def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
+    """For each run with decisions: actions and reasons; the subject's first, the others folded."""
+    found = []
+    for number, run in enumerate([run for run in ordered(data) if run.decisions]):
+        body = summary(run, [part for part in parts if part.run == run.name])
+        title = f"What {run.name} did, and why"
+        found.append(folded(f"summary-{number + 1}", title, body) if number else section("summary", title, body))
+    return found
+
+
+_FIGURES_NOTE = "The best of each row is bold. A dash means that the figure does not apply or was not measured."
 _FARED_NOTE = (
-    "A mean hides the jobs that pay for it. A job finished later when it ended more than a minute after its "
-    "end under the baseline. Evictions are all stops after which the job waited again, including "
+    "A mean hides the jobs that pay for it. First the jobs that ended more than a minute after their end under the "
+    "baseline, then those that waited longest. Evictions are all stops after which the job waited again, including "
     "moves."
 )
 _RESERVATIONS_NOTE = (
@@ -199,13 +210,13 @@ def _header(data: ReportData) -> str:
         f"written {data.written}" if data.written else "",
         f"input {data.digest}" if data.digest else "",
     ]
-    bad = "".join(f"<li>{text(line)}</li>" for line in alarms(data))
-    said = "".join(statement(each) for each in statements(data))
+    bad, below = ("".join(f"<li>{text(line)}</li>" for line in lines) for lines in (alarms(data), notes(data)))
     return (
-        f'<header><p class="title">{text(data.title)}</p><h1>{text(headline(data))}</h1>'
+        f'<header><p class="title">{text(data.title)}</p><h1>{text(heading(data))}</h1>'
         f'<p class="facts">{text(" · ".join(f for f in facts if f))}</p>'
         + (f'<ul class="alarms">{bad}</ul>' if bad else "")
-        + (f'<ul class="said">{said}</ul>' if said else "")
+        + tiles(data)
+        + (f'<ul class="notes">{below}</ul>' if below else "")
         + "</header>"
     )
 
@@ -217,16 +228,25 @@ def section(name: str, title: str, body: str, note: str = "") -> str:
     return f'<section id="{name}"><h2>{text(title)}</h2>{f"<p>{text(note)}</p>" if note else ""}{body}</section>'
 
 
-def drawn(picture: Picture | None) -> str:
+def folded(name: str, title: str, body: str, note: str = "", *, opened: bool = False) -> str:
+    """A section that shows its title alone until it is opened; empty without a body."""
+    if not body:
+        return ""
+    inside = f"{f'<p>{text(note)}</p>' if note else ''}{body}"
+    return f'<section id="{name}">{fold(f"<h2>{text(title)}</h2>", inside, opened)}</section>'
+
+
+def drawn(picture: Picture | None, *, folded: bool = False) -> str:
     """The section of a plot; empty without one."""
     if picture is None:
         return ""
     alt = f"{picture.title}. {picture.reading}"
-    return (
-        f'<section id="{picture.name}"><h2>{text(picture.title)}</h2><p>{text(picture.reading)}</p>'
-        f'<figure role="img" aria-label="{text(alt)}"><div class="wide">{picture.wide}</div>'
-        f'<div class="narrow">{picture.narrow}</div></figure></section>'
+    head = f"<h2>{text(picture.title)}</h2>"
+    body = (
+        f'<p>{text(picture.reading)}</p><figure role="img" aria-label="{text(alt)}"><div class="wide">{picture.wide}'
+        f'</div><div class="narrow">{picture.narrow}</div></figure>'
     )
+    return f'<section id="{picture.name}">{fold(head, body) if folded else head + body}</section>'
 
 
 def statement(said: Statement) -> str:

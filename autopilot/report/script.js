@@ -20,6 +20,12 @@ function element(name, className, text) {
   return made;
 }
 
+function reveal(part) {
+  const within = part.querySelector(":scope > details.fold");
+  if (within) within.open = true;
+  for (let above = part.closest("details.fold"); above; above = above.parentElement.closest("details.fold")) above.open = true;
+}
+
 class Finder {
   constructor(box, data) {
     this.box = box;
@@ -124,6 +130,7 @@ class Finder {
     this.find();
     while (!document.getElementById(address) && !this.more.hidden) this.grow();
     const row = document.getElementById(address);
+    reveal(row);
     row.querySelector("details").open = true;
     row.classList.add("aimed");
     row.scrollIntoView({block: "center"});
@@ -144,9 +151,14 @@ class Finder {
     let address = "";
     try { address = decodeURIComponent(location.hash.slice(1)); } catch (error) { return; }
     document.querySelectorAll(".aimed").forEach(row => row.classList.remove("aimed"));
-    if (address) finders.some(finder => finder.show(address));
+    if (!address || finders.some(finder => finder.show(address))) return;
+    const part = document.getElementById(address);
+    if (!part) return;
+    reveal(part);
+    part.scrollIntoView();
   };
   addEventListener("hashchange", aim);
+  addEventListener("beforeprint", () => document.querySelectorAll("details.fold").forEach(each => { each.open = true; }));
   aim();
   document.documentElement.dataset.ready = "yes";
 })();

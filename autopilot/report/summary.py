@@ -1,4 +1,4 @@
-"""The first sections of the page: actions, reasons, costs and advice."""
+"""What a policy did, and why: actions, reasons and costs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.model.records import Code
 from autopilot.core.model.units import format_gpu_s, format_ratio
 from autopilot.explain.proposals import Answer
-from autopilot.report.advice import CURES, FIELD_OF, MODE_CODES, advice, refused_gain
+from autopilot.report.advice import CURES, FIELD_OF, MODE_CODES, refused_gain, waited
 from autopilot.report.data import DecisionRow, PolicyRun
 from autopilot.report.embedded import Part, anchor
-from autopilot.report.markup import box, chip, table, text
-from autopilot.report.words import fared_words, pick
+from autopilot.report.markup import box, chip, fold, table, text
+from autopilot.report.words import pick
 
 MOST_NAMED = 5
 """Decisions in each list of the most useful and the costliest."""
+MOST_QUEUES = 3
 EXPECTED = "Expected loss"
 ABOUT = {action.name: action.about for action in ACTIONS}
 
 
 def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
-    """Everything under "What it did, why, and what to do next" for one run; empty without decisions."""
+    """Everything under "What it did and why" for one run; empty without decisions."""
     if not run.decisions:
         return ""
     places = {id(row): part for part in parts for row in part.rows}
@@ -31,20 +32,13 @@ def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
     def link(row: DecisionRow) -> str:
         return f'<a href="{text(anchor(places[id(row)], row))}">{text(row.id)}</a>'
 
-    worse = fared_words(run.result)
-    pieces = (
-        ("By action", by_action(run) + _really_lost(run)),
+    folds = (
         ("Most useful decisions", _best(run, "Gain", lambda row: row.benefit_gpu_s, link)),
         ("Costliest decisions", _best(run, EXPECTED, lambda row: row.lost_gpu_s, link)),
         ("Refused by guards", by_guard(run)),
         ("What waiting work waited for", by_reason(run)),
-        (
-            "Jobs that finished later than under the baseline",
-            f'<p>{text(worse)}. <a href="#fared">Which ones</a></p>' if worse else "",
-        ),
-        ("What to do next", f'<p class="advice">{text(advice(run))}</p>'),
     )
-    return "".join(f"<h3>{title}</h3>{body}" for title, body in pieces if body)
+    return by_action(run) + _really_lost(run) + "".join(fold(f"<h3>{title}</h3>", body) for title, body in folds)
 
 
 def by_action(run: PolicyRun) -> str:
@@ -123,15 +117,20 @@ def by_reason(run: PolicyRun) -> str:
     cent.
     """
     total = sum(run.waited_gpu_s.values())
-    parts = sorted(run.waited_gpu_s.items(), key=lambda each: (-each[1], each[0]))
+    by_code = {code: (sum(queues.values()), queues) for code, queues in waited(run).items()}
     rows = [
         f"<tr><th scope=row>{text(code)}</th><td>{text(format_ratio(gpu_s / total))}</td>"
-        f"<td>{text(format_gpu_s(gpu_s))}</td><td>{_field(code, run.policy)}</td></tr>"
-        for code, gpu_s in parts
+        f"<td>{text(format_gpu_s(gpu_s))}</td><td>{text(_queues(queues))}</td><td>{_field(code, run.policy)}</td></tr>"
+        for code, (gpu_s, queues) in sorted(by_code.items(), key=lambda each: (-each[1][0], each[0]))
         if total and gpu_s >= 0.01 * total
     ]
-    head = _head(("Reason", "Of all waiting", "GPU time requested", "Policy field (now)"))
+    head = _head(("Reason", "Of all waiting", "GPU time requested", "Queues that waited most", "Policy field (now)"))
     return box("Reasons for waiting", table(head, rows, "named")) if rows else ""
+
+
+def _queues(queues: Mapping[str, float]) -> str:
+    """The first queues, with the GPU time that each waited for."""
+    return ", ".join(f"{queue} {format_gpu_s(gpu_s)}" for queue, gpu_s in list(queues.items())[:MOST_QUEUES])
 
 
 def _field(code: str, policy: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,46 +222,24 @@ def _waiting(subject: PolicyRun, reference: PolicyRun) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One figure under the headline. `better`: than in the reference; None: neither, or not compared."""
+    """A finding as a sentence. `better`: than in the reference; None: neither, or not compared."""
 
     words: str
     better: bool | None = None
 
 
-STATEMENTS: tuple[tuple[str, tuple[str, ...], Callable[[float | None], str], int], ...] = (
-    ("Real utilization until the last arrival", (*TO_LAST_ARRIVAL, "real_utilization_ratio"), format_ratio, 1),
-    ("Real utilization over the makespan", ("utilization", "real_utilization_ratio"), format_ratio, 1),
-    ("Allocated GPU time until the last arrival", (*TO_LAST_ARRIVAL, "allocation_ratio"), format_ratio, 1),
-    ("99 % of jobs started within", ("jobs", "queue_wait_s_p99"), format_duration, -1),
-    ("Longest wait of a job", ("jobs", "longest_wait_s"), format_duration, -1),
-    ("Requests over their objective", ("slo", "violation_ratio"), format_ratio, -1),
-    ("Preemptions", ("disruptions", "preemptions"), count, -1),
-    ("Moves", ("disruptions", "migrations"), count, -1),
-    ("Most evictions of one job", ("disruptions", "evictions_per_job_max"), count, -1),
-    ("Guarantee shortfall", ("guarantees", "owed_gpu_s"), format_gpu_s, -1),
-    ("Longest guarantee shortfall of a queue", ("guarantees", "longest_owed_s"), format_duration, -1),
-    ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s, -1),
-)
-"""Label, path of the figure in a result, its format, and whether more (1) or less (-1) is better."""
-
-
-def statements(data: ReportData) -> tuple[Statement, ...]:
-    """Short sentences under the headline, each with its counterpart in the reference run."""
+def notes(data: ReportData) -> tuple[str, ...]:
+    """Sentences below the tiles: the work that both finished, who pays for it, and where others are ahead."""
     subject, reference = subject_of(data), reference_of(data)
     if subject is None:
         return ()
-    shown_figures = []
-    for label, path, show, sign in STATEMENTS:
-        ours = pick(subject.result, *path)
-        theirs = pick(reference.result, *path) if reference else None
-        if ours is None or (ours == 0 and not theirs):
-            continue
-        beside = f" ({reference.name}: {show(theirs)})" if reference and theirs is not None else ""
-        same = theirs is None or show(ours) == show(theirs)
-        better = None if same or theirs is None else (ours - theirs) * sign > 0
-        shown_figures.append(Statement(f"{label}: {show(ours)}{beside}", better))
-    worse = fared_words(subject.result)
-    return tuple([*shown_figures, Statement(worse)] if worse else shown_figures)
+    found = [fared_words(subject.result)]
+    if reference is not None:
+        work, fair = _work(subject, reference)
+        found.insert(0, f"{subject.name} {work}{f' as {reference.name}' if fair else _UNFAIR}")
+        others = [run for run in ordered(data) if run is not subject]
+        found += [ahead_words(run.name, run.result, subject.name, subject.result) for run in others]
+    return tuple(f"{sentence}." for sentence in found if sentence)
 
 
 def fared_words(result: Mapping[str, object]) -> str:

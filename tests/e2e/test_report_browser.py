@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pytest
 
 from autopilot.report.page import write_report
-from tests.kits.report_data import make_report
+from tests.kits.report_data import make_report, with_result
 
 Reply = dict[str, Any]
 FLAGS = (
@@ -44,6 +44,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 PATIENCE_S = 90.0
 WIDTHS = (1280, 390)
+TALLEST_PX = 5000
+OPEN_ALL = "document.querySelectorAll('details.fold').forEach(each => { each.open = true; })"
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='taken'</script>$x$"
 
 
@@ -185,27 +187,52 @@ def test_the_page_fits_its_window_and_asks_nothing_of_a_network(
     assert browser.value("document.title").startswith("Nine days")
 
 
+def test_the_page_of_two_policies_is_short(browser: Browser, tmp_path: Path) -> None:
+    """At most 5,000 px tall on a desktop; opened or folded it never scrolls sideways, also on a telephone."""
+    data = make_report(("autopilot", "kueue"))
+    for name in ("autopilot", "kueue"):
+        job = {"tenant": "vision", "gpus": 8, "total_wait_s": 7200.0}
+        longest = [job | {"job_id": f"train-{row}"} for row in range(20)]
+        data = with_result(data, name, guarantees={"owed_gpu_s": 7200.0}, jobs={"longest_waits": longest})
+    address = write_report(data, tmp_path / "two").resolve().as_uri()
+    for width in (1440, 390):
+        browser.show(width)
+        unpacked(browser, address)
+        height_px = browser.value("document.documentElement.scrollHeight")
+        assert width < 600 or height_px <= TALLEST_PX
+        browser.value(OPEN_ALL)
+        assert browser.value("document.documentElement.scrollHeight") > height_px
+        assert browser.value("document.documentElement.scrollWidth") <= width
+    clipped = browser.value(
+        "[...document.querySelectorAll('.tiles h2, .tiles .figure, .tiles em')]"
+        ".filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth).map(e => e.textContent)"
+    )
+    assert clipped == []
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_picture_is_seen_and_its_words_can_be_read(browser: Browser, address: str, width: int) -> None:
     """Each figure shows one drawing, as wide as its section, with letters of 9 px or more."""
     browser.show(width)
     browser.open(address)
+    browser.value(OPEN_ALL)
     shown = browser.value(
         "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().width > 0).map(s => ["
         "s.closest('section').id, s.getBoundingClientRect().width / s.closest('section').clientWidth,"
         "Math.min(...[...s.querySelectorAll('text')].map(t => parseFloat(getComputedStyle(t).fontSize)))"
         " * s.getBoundingClientRect().width / s.viewBox.baseVal.width])"
     )
-    assert [name for name, _, _ in shown] == ["utilization", "waits", "nodes", "latency", "fragmentation"]
+    assert [name for name, _, _ in shown] == ["utilization", "waits", "latency", "nodes", "fragmentation"]
     assert all(0.85 < share <= 1 for _, share, _ in shown), shown
     assert all(letters_px >= 9 for _, _, letters_px in shown), shown
 
 
 def test_nothing_of_a_picture_is_cut_off(browser: Browser, address: str) -> None:
-    """Every word of a drawing lies inside it, with the letters that the browser has."""
+    """Every word of a drawing lies inside it and on no other, with the letters that the browser has."""
     for width in WIDTHS:
         browser.show(width)
         browser.open(address)
+        browser.value(OPEN_ALL)
         outside = browser.value(
             "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().width > 0).flatMap("
             "s => { const f = s.getBoundingClientRect(); return [...s.querySelectorAll('text')].filter(t => {"
@@ -214,6 +241,14 @@ def test_nothing_of_a_picture_is_cut_off(browser: Browser, address: str) -> None
             "t.textContent) })"
         )
         assert outside == [], f"at {width} px"
+        overlapping = browser.value(
+            "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().width > 0).flatMap("
+            "s => { const all = [...s.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);"
+            "return all.flatMap(([one, a], at) => all.slice(at + 1).filter(([, b]) => a.left < b.right - 2"
+            "&& b.left < a.right - 2 && a.top < b.bottom - 4 && b.top < a.bottom - 4)"
+            ".map(([two]) => `${s.closest('section').id}: ${one} / ${two}`)) })"
+        )
+        assert overlapping == [], f"at {width} px"
 
 
 READY = "document.documentElement.dataset.ready === 'yes'"
@@ -284,10 +319,11 @@ def test_a_link_leads_to_the_whole_case_of_a_decision(browser: Browser, address:
 
 
 def test_a_wide_table_shows_that_it_goes_on(browser: Browser, address: str) -> None:
-    """At the width of a telephone the key figures scroll inside their box, under a shadow."""
+    """At the width of a telephone the table of tenants scrolls inside its box, under a shadow."""
     browser.show(390)
     unpacked(browser, address)
-    box = "document.querySelector('#figures .box')"
+    browser.value(OPEN_ALL)
+    box = "document.querySelector('#tenants .box')"
     assert browser.value(f"{box}.scrollWidth > {box}.clientWidth")
     assert "scroll" in browser.value(f"getComputedStyle({box}).backgroundAttachment")
 

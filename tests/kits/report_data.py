@@ -71,7 +71,7 @@ def make_run(policy: str, rng: np.random.Generator, nodes: int, span_s: float, s
         services=_services(rng, span_s, 1.0 if ours else 1.5) if services else (),
         decisions=_decisions(rng, 260, name) if ours else (),
         policy_diff=(("backfill.risk_ratio", "0.2", "0.1"),) if ours else (),
-        waited_gpu_s={"capacity": 9e6, "fairness": 1e6} if ours else {},
+        waited_gpu_s={("vision", "capacity"): 9e6, ("language", "fairness"): 1e6} if ours else {},
         policy={"budget.per_cluster": "4"} if ours else {},
     )
 
@@ -133,6 +133,7 @@ def _services(rng: np.random.Generator, span_s: float, slow: float) -> tuple[Ser
                 objective_s=objective_s,
                 rate_rps=rate,
                 replicas=np.ceil(rate / 15),
+                late=np.floor(rate * (t_s[1] - t_s[0]) * (0.02, 0.01, 0.0)[index] * slow),
             )
         )
     return tuple(found)

@@ -16,15 +16,15 @@ from autopilot.report.data import DecisionRow
 
 
 class DecisionLog:
-    """Keeps every decision as text, and by reason code the GPU time that work waited for."""
+    """Keeps every decision as text, and by queue and reason code the GPU time that work waited for."""
 
     def __init__(self, when: When | None = None) -> None:
         self._rows: list[DecisionRow] = []
         self._losses: dict[str, list[Loss]] = defaultdict(list)  # by proposal
-        self.waited_gpu_s: dict[str, float] = defaultdict(float)
+        self.waited_gpu_s: dict[tuple[str, str], float] = defaultdict(float)
         self._when = when or When()
         self._fresh = Fresh()
-        self._waiting: dict[str, float] = {}  # GPUs requested since the last tick, by code
+        self._waiting: dict[tuple[str, str], float] = {}  # GPUs requested since the last tick, by queue and code
         self._last_s = 0.0
 
     def take_in(self, observation: Observation, decision: Decision) -> None:
@@ -48,8 +48,8 @@ class DecisionLog:
 
     def _until(self, now_s: float) -> None:
         """Count waiting work from the last tick until now."""
-        for code, gpus in self._waiting.items():
-            self.waited_gpu_s[code] += gpus * (now_s - self._last_s)
+        for key, gpus in self._waiting.items():
+            self.waited_gpu_s[key] += gpus * (now_s - self._last_s)
         self._last_s = now_s
 
     def _row(self, row: Row, decision: Decision) -> DecisionRow:
@@ -74,13 +74,18 @@ class DecisionLog:
         )
 
 
-def _waiting_gpus(observation: Observation, decision: Decision) -> dict[str, float]:
-    """GPUs that waiting work requests, by the code for which it waits; a share counts as its part of a GPU."""
-    refusals, work = decision.plan.refusals, observation.snapshot.workloads
-    if not len(refusals.code):
+def _waiting_gpus(observation: Observation, decision: Decision) -> dict[tuple[str, str], float]:
+    """GPUs that waiting work requests, by its queue and the code for which it waits; a share counts as its part of a
+    GPU.
+    """
+    refusals, work, queues = decision.plan.refusals, observation.snapshot.workloads, observation.snapshot.queues
+    rows, codes = refusals.workload, refusals.codes
+    if not len(rows):
         return {}
-    rows = refusals.workload
     milli = work.gpu_milli[rows]
     gpus = work.gpus[rows] * np.where(milli > 0, milli / GPU_MILLI, 1.0)
-    asked = np.bincount(refusals.code, weights=gpus, minlength=len(refusals.codes))
-    return {code.value: float(asked[place]) for place, code in enumerate(refusals.codes) if asked[place]}
+    asked = np.bincount(work.queue[rows] * len(codes) + refusals.code, weights=gpus)
+    return {
+        (queues.id[key // len(codes)], codes[key % len(codes)].value): float(asked[key])
+        for key in np.flatnonzero(asked).tolist()
+    }

@@ -206,13 +206,13 @@ def test_a_decision_of_the_page_has_what_its_victims_really_lost() -> None:
     assert row.case[-1] == "  v lost 0.3 GPU-h (expected 2.4 GPU-h, worst case 16 GPU-h)"
 
 
-def test_what_waiting_work_waits_for_is_added_up_by_reason() -> None:
+def test_what_waiting_work_waits_for_is_added_up_by_queue_and_reason() -> None:
     """GPUs asked for x time since the tick that gave the reason; a decision made again is kept once."""
     log = DecisionLog()
     for now_s in (600.0, 660.0, 780.0):
         observation = world("1x8", [holds("a", 8), waits("w", 8), waits("x", 2)], now_s)
         log.take_in(observation, decide(observation, AUTO).decision)
-    assert log.waited_gpu_s == {"capacity": 180.0 * 10}
+    assert log.waited_gpu_s == {("root", "capacity"): 180.0 * 10}
     assert log.rows() == ()
 
 

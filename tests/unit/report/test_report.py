@@ -19,7 +19,7 @@ from autopilot.report.data import (
     Series,
 )
 from autopilot.report.embedded import unpacked
-from autopilot.report.html_tables import WAITING, fragmentation, key_figures, use
+from autopilot.report.html_tables import fragmentation, key_figures, use
 from autopilot.report.page import render_page, write_report
 from autopilot.report.plots import plots_of
 from tests.kits.report_data import make_report, with_result
@@ -93,18 +93,20 @@ def small_page(small: ReportData) -> str:
 
 
 def test_the_page_holds_its_sections_in_order(page: str) -> None:
-    """What it did and why first, then figures, pictures, reservations, tenants, decisions, assumptions, the command."""
+    """Four tiles, what to do next, what it did and why, then pictures; the rest is folded."""
     reader = Reader(page)
     sections = [attrs["id"] for tag, attrs in reader.found if tag == "section"]
     assert reader.open == []
+    assert page.count('<p class="figure">') == 4
     assert sections == [
+        "next",
         "summary",
-        "figures",
         "utilization",
         "waits",
-        "nodes",
         "latency",
+        "nodes",
         "fragmentation",
+        "figures",
         "reservations",
         "tenants",
         "causes",
@@ -154,7 +156,7 @@ def test_ids_are_unique_and_every_reference_finds_one(page: str) -> None:
     ids = Reader(page).ids()
     assert len(ids) == len(set(ids))
     embedded = {f"d-{identity}" for identity in unpacked(Reader(page).data()[0])["id"]}
-    assert set(re.findall(r'(?:url\(|href=")#([^")]+)', page)) <= {*ids, *embedded, "fared"}
+    assert set(re.findall(r'(?:url\(|href=")#([^")]+)', page)) <= {*ids, *embedded}
 
 
 def test_every_colour_of_a_picture_has_a_light_and_a_dark_value(page: str) -> None:
@@ -208,15 +210,10 @@ def test_every_text_of_the_data_is_shown_and_never_read_as_html() -> None:
 def test_what_does_not_apply_is_a_dash_and_never_zero(data: ReportData) -> None:
     """A null of the result is shown as a dash."""
     bare = with_result(data, "fifo-skip", slo=None, disruptions=None, jobs={"jct_s_mean": None})
-    figures = key_figures(bare)
-    waiting = figures[figures.index("Waiting by policy") :]
-    row = re.search(r"<th scope=row>fifo-skip</th>(.*?)</tr>", waiting)
-    assert row is not None
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", row[1])
-    names = [figure.name for figure in WAITING if f">{figure.name}<" in waiting]
-    unknown = {"Job time", "SLO violations", "Preemptions", "Lost work"}
-    assert {cell for name, cell in zip(names, cells, strict=True) if name in unknown} == {"-"}
-    assert cells[names.index("First wait p50")] != "-"
+    rows = dict(re.findall(r"<th scope=row>([^<]*)<small>.*?</small></th>(.*?)</tr>", key_figures(bare)))
+    cells = {name: re.findall(r"<td[^>]*>(.*?)</td>", row)[1] for name, row in rows.items()}  # of fifo-skip
+    assert {cells[name] for name in ("JCT", "SLO violations", "Preemptions", "Work lost")} == {"-"}
+    assert cells["Queue wait p50"] != "-"
 
 
 def test_the_use_of_groups_is_sorted_by_gap_and_never_guessed(data: ReportData) -> None:

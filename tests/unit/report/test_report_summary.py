@@ -34,22 +34,20 @@ def told(run: PolicyRun) -> str:
 # --- the summary ------------------------------------------------------------------------------------
 
 
-def test_the_summary_answers_what_why_and_what_next_in_order(run: PolicyRun) -> None:
-    """Counts by action, most useful, costliest, refusals by guard, reasons for waiting, advice."""
+def test_the_summary_answers_what_and_why_in_order(run: PolicyRun) -> None:
+    """Counts by action, then folded: most useful, costliest, refusals by guard, reasons for waiting."""
     headings = re.findall(r"<h3>(.*?)</h3>", told(run))
     assert headings == [
-        "By action",
         "Most useful decisions",
         "Costliest decisions",
         "Refused by guards",
         "What waiting work waited for",
-        "What to do next",
     ]
     text = told(run)
     assert "admit_gang<small>start waiting work that fits whole</small></th><td>87</td><td>-</td>" in text
     assert "<th scope=row>budget<small>budget_cluster</small></th><td>86</td>" in text
     assert "budget.per_cluster (4)" in text
-    assert "<th scope=row>capacity</th><td>90.0 %</td><td>2,500 GPU-h</td>" in text
+    assert "<th scope=row>capacity</th><td>90.0 %</td><td>2,500 GPU-h</td><td>vision 2,500 GPU-h</td>" in text
 
 
 def test_the_best_and_the_costliest_lead_to_their_case(run: PolicyRun) -> None:
@@ -91,49 +89,53 @@ def with_answers(run: PolicyRun, answer: str, *, gain_gpu_s: float, code: str = 
 
 def test_advice_names_the_guard_that_refused_much_and_its_field(run: PolicyRun) -> None:
     """With how often, how much, and the present value."""
-    said = advice(
+    said, *_ = advice(
         dataclasses.replace(with_answers(run, "refused", gain_gpu_s=9e5), policy={"hysteresis.margin_ratio": "0.2"})
     )
-    assert said.startswith("Code margin refused 86 decisions with a gain of ")
+    assert said.startswith("Code margin refused 86 decisions (43 for tenant vision) with a gain of ")
     assert "change hysteresis.margin_ratio (now 0.2)" in said
 
 
 def test_advice_follows_the_waiting_where_no_guard_refused_much(run: PolicyRun) -> None:
-    """Scarcity is named as such; a reason with a remedy names it."""
+    """Each large reason with its queue and number. Scarcity is named as such; a reason with a remedy names it."""
     calm = with_answers(run, "refused", gain_gpu_s=0.0)
     assert advice(calm) == (
-        "90.0 % of the waiting (2,500 GPU-h) was because all GPUs were in use. "
-        "No policy field changes that; more GPUs or less demand would."
+        "90.0 % of the waiting (2,500 GPU-h) was because all GPUs were in use; in queue vision 2,500 GPU-h, "
+        "1,250.0 GPUs on average. No policy field changes that; more GPUs or less demand would.",
     )
-    limited = dataclasses.replace(calm, waited_gpu_s={"limit": 7200.0, "capacity": 3600.0})
-    assert "Raise `limit` of that queue in the cluster file" in advice(limited)
+    waited = {("vision", "limit"): 7200.0, ("a", "capacity"): 3600.0, ("b", "capacity"): 2400.0, ("a", "kept"): 60.0}
+    first, second = advice(dataclasses.replace(calm, waited_gpu_s=waited))
+    assert "Raise `limit` of that queue in the cluster file" in first
+    assert "(1.67 GPU-h) was because all GPUs were in use; in queue a 1 GPU-h, 0.5 GPUs on average" in second
 
 
 def test_advice_names_the_mode_of_the_action_that_would_end_the_waiting(run: PolicyRun) -> None:
     """Off: the mode and its value, in the advice and in the table of reasons. Automatic: what else would help."""
-    calm = dataclasses.replace(with_answers(run, "refused", gain_gpu_s=0.0), waited_gpu_s={"mig_geometry": 7200.0})
+    calm = dataclasses.replace(
+        with_answers(run, "refused", gain_gpu_s=0.0), waited_gpu_s={("q", "mig_geometry"): 7200.0}
+    )
     off = dataclasses.replace(calm, policy={"modes.regeometry": "off"})
-    assert advice(off).endswith(
+    assert advice(off)[0].endswith(
         "Set modes.regeometry to auto (now off), or cut more GPUs of the pool for what jobs request."
     )
     assert "modes.regeometry (off)" in told(off)
     auto = dataclasses.replace(calm, policy={"modes.regeometry": "auto"})
-    assert advice(auto).endswith(" was free. Cut more GPUs of the pool for what jobs request.")
+    assert advice(auto)[0].endswith(" GPUs on average. Cut more GPUs of the pool for what jobs request.")
 
 
 def test_advice_says_so_where_nothing_stands_out(run: PolicyRun) -> None:
     """Nothing refused, nothing waited; waiting for what ends by itself; a refusal that is little beside the waiting."""
     calm = with_answers(run, "refused", gain_gpu_s=0.0)
-    assert advice(dataclasses.replace(calm, waited_gpu_s={})) == NOTHING
-    assert advice(dataclasses.replace(calm, waited_gpu_s={"delay": 9e6})) == NOTHING
+    assert advice(dataclasses.replace(calm, waited_gpu_s={})) == (NOTHING,)
+    assert advice(dataclasses.replace(calm, waited_gpu_s={("q", "delay"): 9e6})) == (NOTHING,)
     little = with_answers(run, "refused", gain_gpu_s=9e5)
-    assert advice(dataclasses.replace(little, waited_gpu_s={"delay": 9e9})) == NOTHING
+    assert advice(dataclasses.replace(little, waited_gpu_s={("q", "delay"): 9e9})) == (NOTHING,)
 
 
 def test_advice_speaks_of_modes_where_they_hold_most(run: PolicyRun) -> None:
     """Recommendations without effect."""
     rows = tuple(dataclasses.replace(row, answer="recommended") for row in run.decisions)
-    said = advice(dataclasses.replace(run, decisions=rows))
+    said, *_ = advice(dataclasses.replace(run, decisions=rows))
     assert said.startswith(
         "260 of 260 decisions were not carried out because of their mode. Set modes.backfill to auto"
     )
@@ -141,7 +143,8 @@ def test_advice_speaks_of_modes_where_they_hold_most(run: PolicyRun) -> None:
 
 def test_advice_puts_a_defect_first(run: PolicyRun) -> None:
     """A violated invariant makes every other figure doubtful."""
-    assert "report it" in advice(dataclasses.replace(run, result={**run.result, "invariants": {"violated": 2}}))
+    (said,) = advice(dataclasses.replace(run, result={**run.result, "invariants": {"violated": 2}}))
+    assert "report it" in said
 
 
 # --- all decisions on the page ----------------------------------------------------------------------

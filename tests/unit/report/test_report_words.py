@@ -9,16 +9,16 @@ import pytest
 
 from autopilot.report.data import ReportData
 from autopilot.report.page import render_page
+from autopilot.report.tiles import heading, tiles
 from autopilot.report.words import (
-    Statement,
     ahead_words,
     alarms,
     fared_lines,
     headline,
+    notes,
     ordered,
     pick,
     reference_of,
-    statements,
     subject_of,
 )
 from tests.kits.report_data import make_report, with_result
@@ -137,7 +137,7 @@ def test_jobs_that_fared_worse_are_named_on_the_page() -> None:
         "at most 1 h; 2 did not end at all"
     )
     page = render_page(changed)
-    assert statements(changed)[-1] == Statement(said)
+    assert notes(changed)[1] == f"{said}."
     assert said in page
     assert "wide-&lt;7&gt;" in page
     assert "late-1" in page
@@ -147,12 +147,43 @@ def test_jobs_that_fared_worse_are_named_on_the_page() -> None:
     assert 'id="fared"' not in render_page(data)
 
 
-@pytest.mark.parametrize(("ours", "better"), [(0.001, True), (0.5, False), (0.021, None)])
-def test_a_figure_says_whether_it_is_better(data: ReportData, ours: float, better: bool | None) -> None:
-    """Against the reference, by the direction of the figure; equal as shown is neither."""
-    changed = with_result(data, "autopilot", slo={"violation_ratio": ours})
-    (said,) = [each for each in statements(changed) if each.words.startswith("Requests over")]
-    assert said.better is better
+@pytest.mark.parametrize(
+    ("ours_s", "theirs_s", "said"),
+    [
+        (1800.0, 3600.0, "▲ better</b>: 50 % less than under fifo-skip"),
+        (3600.0, 1800.0, "▼ worse</b>: 100 % more than under fifo-skip"),
+        (36000.0, 3600.0, "▼ worse</b>: 10.0 times as much as under fifo-skip"),
+        (3600.0, 3650.0, '<p class="change">as under fifo-skip'),
+        (60.0, 0.0, "▼ worse</b>: none under fifo-skip"),
+        (None, 60.0, '<p class="change">not measured under autopilot'),
+    ],
+)
+def test_a_tile_says_whether_it_is_better(
+    data: ReportData, ours_s: float | None, theirs_s: float | None, said: str
+) -> None:
+    """By word, sign and amount; what differs by less than two per cent is neither better nor worse."""
+    changed = with_result(data, "autopilot", jobs={"total_wait_s_mean": ours_s, "queue_wait_s_mean": None})
+    changed = with_result(changed, "fifo-skip", jobs={"total_wait_s_mean": theirs_s})
+    assert said in tiles(changed).split("</li>")[0]
+
+
+def test_real_utilization_stands_beside_its_bound(data: ReportData) -> None:
+    """36.9 % beside 36.8 % is the same. The bound is the most that any schedule of the work could reach."""
+    changed = data
+    for name, ratio in (("autopilot", 0.369), ("fifo-skip", 0.368)):
+        changed = with_result(changed, name, utilization={"to_last_arrival": {"real_utilization_ratio": ratio}})
+    shown = tiles(changed).split("<h2>Real utilization</h2>")[1]
+    assert '<p class="figure">36.9 %</p><p class="change">as under fifo-skip</p>' in shown
+    assert '<div class="bound"><span>bound</span><i><b style="width:100.0%"></b></i><em>55.0 %</em></div>' in shown
+
+
+def test_the_heading_has_shortfall_and_loss_first_and_hides_nothing(data: ReportData) -> None:
+    """What is better, then what is worse; the figures stand in the tiles."""
+    changed = with_result(data, "autopilot", guarantees={"owed_gpu_s": 3600.0}, jobs={"total_wait_s_mean": 60.0})
+    changed = with_result(changed, "fifo-skip", guarantees={"owed_gpu_s": 7200.0}, utilization=None)
+    assert heading(changed) == (
+        "autopilot beside fifo-skip: less guarantee shortfall and less waiting, but more work lost"
+    )
 
 
 def test_the_headline_does_not_compare_unequal_work_in_silence(data: ReportData) -> None:
