@@ -191,6 +191,7 @@ LONG = (
     "tests/unit/replay/test_replay",
     "tests/unit/report/test_report",
     "tests/unit/service/test_metered_service",
+    "tests/unit/service/test_sent_notices",
     "tests/unit/service/watchdog/test_watchdog",
     "tests/unit/shell/test_settings.py::test_a_difference",
     "tests/unit/shell/test_settings.py::test_a_policy_survives",

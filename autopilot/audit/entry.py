@@ -33,6 +33,7 @@ class Kind(StrEnum):
     DENIED = "denied"  # a request was refused: no token, a wrong role, too many requests
     INSTRUCTION = "instruction"  # an effect was sent to the cluster
     OUTCOME = "outcome"  # an effect ended
+    NOTICE = "notice"  # a notice to an owner left by webhook or mail, or could not
     ALERT = "alert"  # an alert was delivered, or the work on it reached another stage
     SETTINGS = "settings"  # the policy or the settings changed
     START = "start"

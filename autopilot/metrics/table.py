@@ -260,6 +260,8 @@ METRICS: tuple[Metric, ...] = (
              "`rejected`, `refused`", "3"),
     _counter("denied_requests_total", "", ("reason",), "requests to the HTTP API that were denied: `token` missing or "
              "unknown, `role` too low", "2"),
+    _counter("notices_total", "", ("way", "result"), "notices to owners by `slack` or `mail`: `sent`, `failed`, "
+             "`dropped` by the limit of an hour, `no_address`", "2", "4"),
     _counter("identity_conflicts_total", "", (), "times that another process renewed the Lease under the identity of "
              "this one"),
     _gauge("leader", "", (), "1: this process decides; 0: another one does"),

@@ -26,6 +26,7 @@ from autopilot.metering.segments import metering_folder
 from autopilot.oncall.wiring import open_follower
 from autopilot.service.listeners import Certificates, Listener
 from autopilot.service.logs import set_up_logs
+from autopilot.service.notices import open_notifier, ways_of
 from autopilot.service.settings import Role, Settings
 from autopilot.service.settings_file import load_settings
 from autopilot.service.simulated import SimulatedCluster, open_cluster
@@ -45,6 +46,7 @@ def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, sa
     if check:
         read_tokens(settings.http.tokens)
         _provider(settings)
+        ways_of(settings.notices)
         for line in (*wiring_lines(settings), "the settings are valid"):
             say(line)
         return
@@ -143,6 +145,11 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
         provider=_provider(settings),
     )
     service.publisher.follow(desk.history.take)
+    notifier = open_notifier(settings.notices, service.record, settings.http.public_url or "", when)
+    if notifier is not None:
+        service.publisher.follow(notifier.take)
+        service.exposed.counts.append(notifier.counts)
+        stack.callback(notifier.close)
     stack.callback(desk.history.keep)
     listeners = [Listener(service_app(desk), settings.http.listen, "http.listen")]
     if settings.metrics.listen is not None:

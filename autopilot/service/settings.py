@@ -24,6 +24,7 @@ from autopilot.service.settings_fields import (
     SecureAddress,
     fix_of,
 )
+from autopilot.service.settings_notices import Notices
 
 
 class Role(StrEnum):
@@ -406,6 +407,7 @@ class Settings(Section):
     alerts: Alerts = Field(Alerts(), description="alerts and runbooks")
     kill_switch: KillSwitch = Field(KillSwitch(), description="where the kill switch is read")
     http: Http = Field(Http(), description="the HTTP API")
+    notices: Notices = Field(Notices(), description="further ways for notices to owners of idle work")
     metrics: Metrics = Field(Metrics(), description="the metrics of the controller")
     scale: Scale = Field(Scale(), description="floors of services for their autoscalers (docs/scaling.md)")
     log: Log = Field(Log(), description="the log")

@@ -46,15 +46,21 @@ def _address(value: str) -> str:
     return value.rstrip("/")
 
 
-def _secure(value: str) -> str:
+def is_this_machine(host: str | None) -> bool:
+    """Whether what is sent to a host stays on this machine."""
+    return host in {"127.0.0.1", "::1", "localhost"}
+
+
+def check_secure(value: str) -> str:
+    """The address, if it is by HTTPS or on this machine; else `ValueError`."""
     parts = urlsplit(_address(value))
-    if parts.scheme != "https" and parts.hostname not in {"127.0.0.1", "::1", "localhost"}:
+    if parts.scheme != "https" and not is_this_machine(parts.hostname):
         raise ValueError("write https://..., because credentials pass; http is for this machine alone")
     return value
 
 
 def _origin(value: str) -> str:
-    if urlsplit(_secure(value).rstrip("/"))[2:] != ("", "", "") or "@" in value:
+    if urlsplit(check_secure(value).rstrip("/"))[2:] != ("", "", "") or "@" in value:
         raise ValueError("write scheme, host and port alone, for example https://autopilot.corp.net")
     return value.rstrip("/")
 
@@ -63,7 +69,7 @@ Seconds = Annotated[float, BeforeValidator(_seconds)]
 InstructionKind = Annotated[str, AfterValidator(_instruction)]
 Listen = Annotated[str, AfterValidator(_listens)]
 Address = Annotated[str, AfterValidator(_address)]
-SecureAddress = Annotated[str, AfterValidator(_secure)]
+SecureAddress = Annotated[str, AfterValidator(check_secure)]
 """By HTTPS, or on this machine; kept as it is written."""
 Origin = Annotated[str, AfterValidator(_origin)]
 

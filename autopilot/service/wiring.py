@@ -441,6 +441,7 @@ def wiring_lines(settings: Settings) -> list[str]:
         f"metering     prices of {settings.metering.prices or 'the shipped example'}, in {prices.currency}",
         f"http         {settings.http.listen}, tokens: {', '.join(tokens) or 'one admin token, created'}",
         *([f"sign-in      {oidc.name}, by {oidc.issuer}"] if oidc is not None else []),
+        f"notices      Events{', slack' if settings.notices.slack else ''}{', mail' if settings.notices.mail else ''}",
         f"metrics      {metrics.listen or 'off'}{', open to everybody' if metrics.open and metrics.listen else ''}",
         *([f"keda         {keda.listen}{', mutual TLS' if keda.certificate else ', not encrypted'}"] if keda else []),
         f"log          {settings.log.format.value}, {settings.log.level}",
