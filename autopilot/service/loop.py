@@ -33,7 +33,8 @@ class Loop:
     ) -> None:
         """`now_s` is the cluster's clock, `interval_s` counts by it; `least_s` is wall time.
 
-        `still` is open during each tick: a clock that can stand stands meanwhile. `after_tick` receives the step (None
+        `still` is open during each tick: a clock that can stand stands meanwhile, and has the whole interval to run
+        after it. `after_tick` receives the step (None
         while another controller leads) and the wall time that the tick took.
         """
         self._controller, self._now_s, self._after_tick = controller, now_s, after_tick
@@ -68,11 +69,12 @@ class Loop:
                 now_s = self._now_s()
                 self._tick(now_s, began_s)
             took_s = time.monotonic() - began_s
+            runs_s = began_s if self._still is nullcontext else began_s + took_s  # since when the cluster's clock runs
             rest_s = max(self._least_s - took_s, 0.0)
             if self._stopped.wait(min(took_s, rest_s)):  # ticks that hurry take half of a core at most
                 break
             self._hurry.wait(max(self._least_s - (time.monotonic() - began_s), 0.0))
-            self._wake.wait(max(self._pause_s(now_s) - (time.monotonic() - began_s), 0.0))
+            self._wake.wait(max(self._pause_s(now_s) - (time.monotonic() - runs_s), 0.0))
 
     def _tick(self, now_s: float, began_s: float) -> None:
         try:
@@ -82,6 +84,6 @@ class Loop:
             log.exception("tick failed", error=str(error), fix="this is a defect; report it with the journal")
 
     def _pause_s(self, now_s: float) -> float:
-        """Wall time from the start of this tick to the next one, if nothing happens."""
+        """Wall time from the tick of `now_s` to the next one, if nothing happens."""
         due_s = min(self._interval_s, max(self._controller.wake_at_s - now_s, 0.0))
         return max(due_s / self._speed, self._least_s)

@@ -21,7 +21,7 @@ from tests.service.kit import cli, poll, write_yaml
 
 pytestmark = pytest.mark.e2e
 
-SPEED = 100.0
+SPEED = 60.0
 DAY_S = 86_400.0
 """The clock of a playground starts at midnight."""
 BROKEN_S = 900.0

@@ -117,6 +117,26 @@ def test_a_clock_that_can_stand_stands_during_a_tick() -> None:
     assert held[:3] == ["stands", "tick", "goes on"]
 
 
+def test_a_clock_that_stood_has_the_interval_to_run_after_a_tick() -> None:
+    """A slow tick does not follow the one before it at once, or time would stand for good."""
+
+    class Slow(Ticker):
+        def tick(self, now_s: float) -> Any:
+            step = super().tick(now_s)
+            time.sleep(0.1)
+            return step
+
+    @contextmanager
+    def still() -> Iterator[None]:
+        yield
+
+    ticker = Slow()
+    loop, thread, reached = _run(ticker, 3, still=still, interval_s=0.1)
+    assert reached.wait(10)
+    _end(loop, thread)
+    assert min(after - before for before, after in zip(ticker.at_s, ticker.at_s[1:], strict=False)) >= 0.19
+
+
 def test_a_hurry_does_not_wait_for_the_least_time() -> None:
     """Work that promises a latency is looked at as soon as the last tick has ended."""
     ticker = Ticker()
