@@ -45,7 +45,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Realised gain / promised gain."""
+        """Realised use / promised use."""
         return (self.used_gpu_s - self.lost_gpu_s) / self.promised_gpu_s if self.promised_gpu_s else float("nan")
 
     def add(self, case: Realised) -> None:

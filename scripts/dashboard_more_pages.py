@@ -247,15 +247,15 @@ AUTOPILOT_PAGE = Page(
             empty="no effect is under way",
         ),
         lines(
-            "Promised gain and cost",
-            "Of accepted proposals, within 1 h.",
+            "Gain and cost of accepted proposals",
+            "Within 1 h.",
             GPU_HOURS,
-            Target(f"{hourly('promised_gain_gpu_seconds_total', 'action')} / 3600", "{{action}} gain"),
-            Target(f"{hourly('promised_cost_gpu_seconds_total', 'action')} / 3600", "{{action}} cost"),
+            Target(f"{hourly('accepted_gain_gpu_seconds_total', 'action')} / 3600", "{{action}} gain"),
+            Target(f"{hourly('accepted_cost_gpu_seconds_total', 'action')} / 3600", "{{action}} cost"),
             empty="no accepted proposals",
         ),
         lines(
-            "Realised gain",
+            "Promised and realised use",
             "Use that finished cases promised and realised (measured use less the measured loss).",
             GPU_HOURS,
             Target(f"{by('action', 'promised_use_gpu_seconds')} / 3600", "{{action}} promised"),
@@ -263,7 +263,7 @@ AUTOPILOT_PAGE = Page(
             empty="no finished cases",
         ),
         lines(
-            "Realised share of the promise",
+            "Realised use / promised use",
             "Below promises.least_ratio an action may only recommend (capped: 1).",
             "percentunit",
             Target(

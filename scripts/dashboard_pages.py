@@ -95,8 +95,8 @@ AUTOPILOT = Variable(
 RECOMMENDED = Panel(
     "table",
     "Recommended actions",
-    "Open recommendations with their expected gain and cost, the reason, and what they rest on. The id links to the "
-    "explanation and to the approval.",
+    "Open recommendations with their gain, cost and worst-case cost, the reason, and what they rest on. The id links "
+    "to the explanation and to the approval.",
     "none",
     (
         Target(
@@ -105,6 +105,7 @@ RECOMMENDED = Panel(
         ),
         Target(f"{by('id', 'recommendation_gain_gpu_seconds', C)} / 3600", "gain"),
         Target(f"{by('id', 'recommendation_cost_gpu_seconds', C)} / 3600", "cost"),
+        Target(f"{by('id', 'recommendation_worst_cost_gpu_seconds', C)} / 3600", "worst case"),
     ),
     "no open recommendations",
     join="id",
@@ -112,7 +113,7 @@ RECOMMENDED = Panel(
         ("Explain", "${autopilot_url}/#/decisions/${__data.fields.id:percentencode}"),
         ("Approve", "${autopilot_url}/#/recommendations/${__data.fields.id:percentencode}"),
     ),
-    units=(("gain", GPU_HOURS), ("cost", GPU_HOURS)),
+    units=(("gain", GPU_HOURS), ("cost", GPU_HOURS), ("worst case", GPU_HOURS)),
     columns=(("reason", Look(words=WHY)),),
     names=(("reason", "why"),),
 )

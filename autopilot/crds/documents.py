@@ -7,12 +7,9 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
-from autopilot.app.decisions.decision_rows import gpus_of
 from autopilot.core.model.approvals import rejection_of
 from autopilot.core.model.codes import UNCOVERED
-from autopilot.core.model.memory import OpenProposal
 from autopilot.core.model.records import Code, Proposal
-from autopilot.core.model.units import format_gpu_s
 from autopilot.crds.definitions import LONG_TEXT, MOST_EVIDENCE, MOST_VICTIMS, TEXT
 from autopilot.explain.proposals import (
     Answer,
@@ -24,6 +21,7 @@ from autopilot.explain.proposals import (
     verdict_words,
     where,
 )
+from autopilot.explain.view import ProposalView, figure_words
 from autopilot.service.changes import what_changed
 from autopilot.service.deciding import digest_of, is_under_way, rejection_words
 from autopilot.service.published import FailedEffect, Published
@@ -98,23 +96,25 @@ def spec_of(proposal: Proposal) -> Obj:
     }
 
 
-def status_of(proposal: Proposal, state: State, opened: OpenProposal | None) -> Obj:
+def status_of(view: ProposalView, state: State) -> Obj:
     """What a reader sees of it now. Nothing in it differs while nothing changed."""
+    proposal, figures = view.proposal, view.figures
+    words = figure_words(figures)
     evidence = [evidence_words(each).partition(": ") for each in proposal.evidence[:MOST_EVIDENCE]]
     found: Obj = {
         "state": state.name,
         "message": cut(state.message, LONG_TEXT),
         "digest": digest_of(proposal),
         "kind": proposal.kind,
-        "gpus": gpus_of(proposal),
+        "gpus": figures.gpus,
         "place": cut(where(proposal.slots), LONG_TEXT) if proposal.slots else "",
         "victims": [
             {"workload": cut(each.workload), "queue": cut(each.queue), "how": each.how, "gpus": each.gpus}
             for each in proposal.victims[:MOST_VICTIMS]
         ],
         "why": cut(proposal_words(replace(proposal, verdicts=())), LONG_TEXT),
-        "gain": format_gpu_s(proposal.benefit_gpu_s),
-        "cost": format_gpu_s(proposal.cost_gpu_s),
+        "gain": words["gain"],
+        "cost": words["cost"],
         "evidence": [{"name": cut(name), "value": cut(value)} for name, _, value in evidence],
         "guards": [
             {"guard": each.guard, "verdict": cut(verdict_words(each), LONG_TEXT)}
@@ -122,9 +122,13 @@ def status_of(proposal: Proposal, state: State, opened: OpenProposal | None) -> 
         ],
         "confidence": _confidence(proposal),
     }
-    if opened is not None:
-        found |= {"since": stamp(opened.since_s), "changed": stamp(opened.changed_s)}
-    for name, value in (("gainGPUSeconds", proposal.benefit_gpu_s), ("costGPUSeconds", proposal.cost_gpu_s)):
+    if isfinite(view.since_s):
+        found |= {"since": stamp(view.since_s), "changed": stamp(view.changed_s)}
+    for name, value in (
+        ("gainGPUSeconds", figures.gain_gpu_s),
+        ("costGPUSeconds", figures.cost_gpu_s),
+        ("worstCostGPUSeconds", figures.worst_cost_gpu_s),
+    ):
         if isfinite(value):
             found[name] = round(value, 3)
     return found

@@ -75,7 +75,6 @@ def plan(
     `shown` and `failed`: a proposal as it was made last, and its last failed effect, by its id.
     """
     proposals = {object_name(each.recommendation): each for each in latest.decision.plan.proposals}
-    opened = latest.memory.open_proposals
     if latest.decision.halted and not proposals:
         return []  # nothing is known about what would be proposed
     ranked = _ranked(proposals)
@@ -86,7 +85,7 @@ def plan(
         if proposal is not None:
             state = with_failure(state_of(proposal, latest), failed(proposal.id))
             beyond = state.open and name not in kept
-            shows = status_of(proposal, state, opened.get(proposal.recommendation))
+            shows = status_of(latest.view(proposal), state)
             writes += [Write(Kind.DELETE, name, found.uid)] if beyond else _update(found, proposal, state, shows, now_s)
         else:
             id_ = str(found.spec.get("id", ""))
@@ -97,7 +96,7 @@ def plan(
         if name not in there:
             each = proposals[name]
             state = with_failure(state_of(each, latest), failed(each.id))
-            status = status_of(each, state, opened.get(each.recommendation))
+            status = status_of(latest.view(each), state)
             writes.append(Write(Kind.CREATE, name, spec=spec_of(each), status=status, gain_gpu_s=each.benefit_gpu_s))
     return sorted(writes, key=lambda each: (each.kind, -each.gain_gpu_s, each.name))
 
@@ -121,7 +120,7 @@ def _update(found: There, proposal: Proposal, state: State, status: Obj, now_s: 
         return [Write(Kind.STATE, found.name, found.uid, status=status, gain_gpu_s=proposal.benefit_gpu_s)]
     age_s = now_s - found.written_s
     moved = (
-        before.get("digest") != status["digest"]
+        any(before.get(name) != status.get(name) for name in ("digest", "changed"))
         or _moved(before.get("gainGPUSeconds"), status.get("gainGPUSeconds"))
         or _moved(before.get("costGPUSeconds"), status.get("costGPUSeconds"))
         or (state.name == "Approved" and before.get("message") != status["message"])

@@ -1,8 +1,8 @@
 """Decisions and refusals in words, each with its numbers.
 
 Plain functions from records to text: the command line, the page and the report print what they return.
-`proposal_words` is one line, `explain_proposal` the whole case with every guard's answer, and
-`explain_decision` what one tick did and did not do. What became of one workload: autopilot/explain/story/.
+`proposal_words` is one line, `explain_decision` what one tick did and did not do; the whole case of a proposal is in
+autopilot/explain/view.py. What became of one workload: autopilot/explain/story/.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from math import isfinite
 import numpy as np
 
 from autopilot.core.guards import telemetry
-from autopilot.core.model.changes import CeilingChange, DrainChange, RecutChange, ScaleChange
+from autopilot.core.model.changes import CeilingChange, ScaleChange
 from autopilot.core.model.codes import UNCOVERED
 from autopilot.core.model.modes import MODE_UNIT, MODES
-from autopilot.core.model.objects import Geometry, SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment, number
-from autopilot.explain.cases import IN_UNITS, Amount, case_words, contract_words, quantity, with_worst
+from autopilot.explain.cases import IN_UNITS, Amount, case_words, quantity, with_worst
 from autopilot.explain.notes import note_words
 
 _IN_WINDOW = "{value:disruption in the window exceeds|disruptions in the window exceed}"
@@ -265,7 +264,7 @@ def answer_of(proposal: Proposal, halted: str = "") -> Answer:
 
 def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
     """Why a proposal was made, and which guards refused it and why, on one line."""
-    words = case_words(proposal, _fields(proposal))
+    words = case_words(proposal, fields_of(proposal))
     if answer_of(proposal) == Answer.RECOMMENDED:
         cap = cap_words(proposal)
         return f"{words}; {cap}" if cap else words
@@ -303,7 +302,7 @@ def after_words(proposal: Proposal) -> str:
     return ""
 
 
-def _fields(proposal: Proposal) -> dict[str, str]:
+def fields_of(proposal: Proposal) -> dict[str, str]:
     """What the words of a case may name."""
     change = proposal.change
     return {
@@ -317,68 +316,6 @@ def _fields(proposal: Proposal) -> dict[str, str]:
         "tenant": proposal.tenant,
         "replicas": counted(change.replicas, "replica") if isinstance(change, ScaleChange | CeilingChange) else "",
     }
-
-
-def _whose(proposal: Proposal) -> str:
-    """What a proposal is about, in the state that it was made for, and its owner."""
-    subject, change = proposal.subject, proposal.change
-    if isinstance(change, RecutChange):
-        return f"GPU {subject.uid} of pool {change.pool}, now {_geometry_words(change.before)}"
-    if isinstance(change, DrainChange):
-        what = "node" if subject.kind == SubjectKind.NODE else "GPU"
-        return f"{what} {subject.name} of pool {change.pool}, until at most {format_duration(change.until_s)}"
-    if subject.kind == SubjectKind.NODE:
-        return f"node {subject.name}"
-    about = f"{subject.kind} {subject.name} ({_REVISION[subject.kind]} {subject.revision})"
-    return f"{about} of tenant {proposal.tenant}, queue {proposal.queue}"
-
-
-def _geometry_words(geometry: Geometry | None) -> str:
-    """Instances with their first slices: `3g.40gb@0 1g.10gb@4`."""
-    if geometry is None:
-        return "not in MIG mode"
-    return " ".join(f"{profile}@{start}" for profile, start in geometry) or "without instances"
-
-
-_REVISION = {SubjectKind.WORKLOAD: "restart", SubjectKind.SERVICE: "generation"}
-
-
-def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
-    """One proposal in full: its effect, workload, benefit and cost, evidence, and every guard."""
-    lines = [
-        f"{proposal.id}: {answer_words(answer_of(proposal, decision.halted))} at "
-        f"{format_clock(decision.now_s)} (tick {decision.tick})",
-        f"  {proposal.action}: {proposal_words(proposal)}",
-        f"  {_whose(proposal)}",
-        f"  gain {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
-    ]
-    if decision.halted:
-        lines.append(f"  everything was held: {decision.halted}")
-    if proposal.slots:
-        lines.append(f"  place: {by_node(proposal.slots)}")
-    lines += [f"  score {evidence_words(term)}" for term in proposal.change.score_terms]
-    lines += _victim_lines(proposal)
-    lines += [f"  {evidence_words(each)}" for each in proposal.evidence]
-    lines += [f"  guard {verdict_words(verdict)}" for verdict in proposal.verdicts]
-    return lines
-
-
-def _victim_lines(proposal: Proposal) -> list[str]:
-    """Every victim, the workload that preempts it, and the sum over all victims."""
-    if not proposal.victims:
-        return []
-    own = all(victim.workload == proposal.subject.name for victim in proposal.victims)
-    lines = [] if own else [f"  for {proposal.subject.name}:"]
-    lines += [f"  victim {victim_words(victim)} (restart {victim.incarnation})" for victim in proposal.victims]
-    gpus = sum(victim.gpus for victim in proposal.victims)
-    lost_gpu_s = sum(victim.lost_gpu_s for victim in proposal.victims)
-    worst_gpu_s = sum(np.fmax(victim.worst_gpu_s, victim.lost_gpu_s) for victim in proposal.victims)
-    lost = expected_loss_words(lost_gpu_s, worst_gpu_s)
-    lines.append(f"  in all {counted(gpus, 'GPU')} of {counted(len(proposal.victims), 'gang')}, {lost}")
-    if any(victim.contract for victim in proposal.victims):
-        why = contract_words(proposal, _fields(proposal))
-        lines.append(f"  by contract, hence neither weighed nor budgeted: {why}")
-    return lines
 
 
 def loss_words(loss: Loss) -> str:

@@ -276,6 +276,9 @@ class JudgedAction(TypedDict):
     promised_gpu_s: Number
     realised_gpu_s: Number
     least_gpu_s: Number
+    promised_use: str
+    realised_use: str
+    least_use: str
     capped_since_s: Number
     under_way: int
 
@@ -323,7 +326,7 @@ class VerdictRow(TypedDict):
 
 
 class DecisionRow(TypedDict):
-    """One decision."""
+    """One decision. `gain`, `cost` and `loss` are its figures in words, as every face shows them."""
 
     id: str
     tick: int
@@ -340,7 +343,11 @@ class DecisionRow(TypedDict):
     halted: str | None
     benefit_gpu_s: Number
     cost_gpu_s: Number
+    worst_cost_gpu_s: Number
     lost_gpu_s: Number
+    gain: str
+    cost: str
+    loss: str
     victims: list[VictimRow]
     refused_by: list[VerdictRow]
     words: str
@@ -370,74 +377,3 @@ class DecisionRows(TypedDict):
     """The latest decisions, newest first."""
 
     decisions: list[DecisionRow]
-
-
-class RecommendationRow(DecisionRow):
-    """One recommendation: `id` names what it is about, `proposal` its present plan. The last five fields only with
-    details.
-    """
-
-    proposal: str
-    digest: str
-    since_s: float
-    since: str | None
-    changed_s: float
-    changed: str | None
-    group: str
-    most_cost_gpu_s: Number
-    approvable: bool
-    why: str
-    place: str | None
-    mode: str
-    restart: NotRequired[int]
-    slots: NotRequired[list[SlotRow]]
-    score: NotRequired[list[Fact]]
-    evidence: NotRequired[list[Fact]]
-    verdicts: NotRequired[list[VerdictRow]]
-
-
-class AdviceRow(Remark):
-    """What an action leaves to a person, without a proposal: a smaller size that would do, idle work of a service."""
-
-    at_s: float
-    at: str | None
-
-
-class ApprovalRow(TypedDict):
-    """An approval that holds."""
-
-    id: str
-    who: str
-    until_s: float
-    exactly: bool
-    carried_out: int
-
-
-class RejectionRow(TypedDict):
-    """A rejection that holds; `until_s` is null for one without an end."""
-
-    id: str
-    scope: str
-    action: str
-    about: str
-    who: str
-    until_s: float | None
-    words: str
-
-
-class RejectionRows(TypedDict):
-    """What people rejected."""
-
-    rejections: list[RejectionRow]
-
-
-class RecommendationRows(TypedDict):
-    """What waits for a person, and what people approved."""
-
-    tick: int
-    now_s: float
-    halted: str | None
-    in_total: int
-    recommendations: list[RecommendationRow]
-    approvals: list[ApprovalRow]
-    advice: list[AdviceRow]

@@ -23,6 +23,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Decision, Observation, Proposal
 from autopilot.core.tracking.promises import is_capped, sums_of
 from autopilot.explain.proposals import Answer, answer_of, refusing_codes
+from autopilot.explain.view import figures_of
 from autopilot.metrics.table import BY_NAME, MOST_RECOMMENDATIONS
 
 Labels = tuple[str, ...]
@@ -123,11 +124,13 @@ def put_recommendations(out: Samples, moment: Moment) -> None:
         out.column("recommendations", counts.values(), counts)
     shown = {each.recommendation: each for each in found}.values()
     for each in sorted(shown, key=lambda one: (-one.benefit_gpu_s, one.id))[:MOST_RECOMMENDATIONS]:
+        figures = figures_of([each])
         mode = str(getattr(policy.modes, each.action, ""))
         words = (each.action, each.kind, each.subject.name, each.tenant, mode, each.reason or each.kind)
         out.put("recommendation_info", 1.0, each.recommendation, *words, confidence_of(each))
-        out.put("recommendation_gain_gpu_seconds", each.benefit_gpu_s, each.recommendation)
-        out.put("recommendation_cost_gpu_seconds", each.cost_gpu_s, each.recommendation)
+        out.put("recommendation_gain_gpu_seconds", figures.gain_gpu_s, each.recommendation)
+        out.put("recommendation_cost_gpu_seconds", figures.cost_gpu_s, each.recommendation)
+        out.put("recommendation_worst_cost_gpu_seconds", figures.worst_cost_gpu_s, each.recommendation)
 
 
 def confidence_of(proposal: Proposal) -> str:

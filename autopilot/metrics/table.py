@@ -206,14 +206,15 @@ METRICS: tuple[Metric, ...] = (
     # decisions
     _gauge("recommendation_info", "", ("id", "action", "kind", "target", "tenant", "mode", "reason", "confidence"),
            "1 for each open recommendation, at most 50, the highest gain first; dropped when closed", "recommendation"),
-    _gauge("recommendation_gain_gpu_seconds", "GPU-s", ("id",), "its expected gain", "recommendation"),
+    _gauge("recommendation_gain_gpu_seconds", "GPU-s", ("id",), "its gain", "recommendation"),
     _gauge("recommendation_cost_gpu_seconds", "GPU-s", ("id",), "its expected cost", "recommendation"),
+    _gauge("recommendation_worst_cost_gpu_seconds", "GPU-s", ("id",), "its worst-case cost", "recommendation"),
     _gauge("recommendations", "", ("action",), "open recommendations, all of them", "action"),
     _counter("decisions_total", "", ("action", "answer"), "proposals by answer, counted at each tick", "action", "4"),
     _counter("refusals_total", "", ("guard", "code"), "verdicts that refused a proposal, counted at each tick",
              "guard and code"),
-    _counter("promised_gain_gpu_seconds_total", "GPU-s", ("action",), "expected gain of accepted proposals", "action"),
-    _counter("promised_cost_gpu_seconds_total", "GPU-s", ("action",), "expected cost of accepted proposals", "action"),
+    _counter("accepted_gain_gpu_seconds_total", "GPU-s", ("action",), "gain of accepted proposals", "action"),
+    _counter("accepted_cost_gpu_seconds_total", "GPU-s", ("action",), "expected cost of accepted proposals", "action"),
     _counter("lost_gpu_seconds_total", "GPU-s", (), "progress that stopped work really lost, where its source "
              "reports it"),
     _counter("disruptions_total", "", ("contract",), "workloads stopped, shrunk or moved by accepted proposals", "2"),

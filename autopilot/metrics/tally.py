@@ -67,8 +67,8 @@ class Tally:
                 if not verdict.allowed:
                     self._add("refusals_total", 1, verdict.guard, str(verdict.code))
             if proposal.accepted and not decision.halted:
-                self._add("promised_gain_gpu_seconds_total", max(proposal.benefit_gpu_s, 0.0), proposal.action)
-                self._add("promised_cost_gpu_seconds_total", max(proposal.cost_gpu_s, 0.0), proposal.action)
+                self._add("accepted_gain_gpu_seconds_total", max(proposal.benefit_gpu_s, 0.0), proposal.action)
+                self._add("accepted_cost_gpu_seconds_total", max(proposal.cost_gpu_s, 0.0), proposal.action)
                 for victim in proposal.victims:
                     self._add("disruptions_total", 1, str(victim.contract).lower())
                     for row in np.flatnonzero(work.uid == victim.uid)[:1].tolist():

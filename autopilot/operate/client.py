@@ -15,7 +15,7 @@ from autopilot.app.commands.json_out import STDOUT, write_json
 from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.modes import Mode
-from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio
+from autopilot.core.model.units import format_duration, format_ratio
 
 TIMEOUT_S = 90.0
 
@@ -119,7 +119,9 @@ def show_recommendations(api: Api, json_out: Path | None) -> None:
             return
     say_stale(api.ask("GET", "/api/v1/summary"))
     rows = answer["recommendations"]
-    if rows:
+    if rows is None:
+        out.print(f"the cluster was not seen at tick {answer['tick']}, so what would be recommended is not known")
+    elif rows:
         _print_open(rows)
     else:
         halted = answer["halted"]
@@ -134,11 +136,8 @@ def show_recommendations(api: Api, json_out: Path | None) -> None:
 
 def _print_open(rows: Sequence[Mapping[str, Any]]) -> None:
     print_rows(
-        ("id", "mode", "gain", "cost", "why"),
-        [
-            (row["id"], row["mode"], format_gpu_s(row["benefit_gpu_s"]), format_gpu_s(row["cost_gpu_s"]), row["why"])
-            for row in rows
-        ],
+        ("id", "mode", "gain", "cost", "for", "why"),
+        [(row["id"], row["mode"], row["gain"], row["cost"], format_duration(row["age_s"]), row["why"]) for row in rows],
     )
     if any(row["approvable"] for row in rows):
         out.print("approve one with `autopilot approve ID`, or reject it with `autopilot reject ID`")

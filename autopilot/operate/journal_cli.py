@@ -45,7 +45,7 @@ def decisions(
     refused: Annotated[bool, typer.Option("--refused", help="Only decisions that a guard refused.")] = False,
     top: Annotated[
         str | None,
-        typer.Option("--top", help="gain: largest benefit first; loss: most work lost by victims first."),
+        typer.Option("--top", help="gain: largest gain first; loss: largest expected loss first."),
     ] = None,
     limit: Annotated[
         int | None,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import State
-from autopilot.core.model.units import format_gpu_s
 from autopilot.explain.proposals import by_node, code_words, where
+from autopilot.explain.view import figure_words, figures_of
 from autopilot.service.published import Published
 
 
@@ -19,12 +19,12 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
     lost, new = _victims(before) - _victims(now), _victims(now) - _victims(before)
     found += [f"{name} is no longer a victim" for name in sorted(lost)]
     found += [f"{name} is a victim now" for name in sorted(new)]
-    for what, old, value in (
-        ("gain", before.benefit_gpu_s, now.benefit_gpu_s),
-        ("cost", before.cost_gpu_s, now.cost_gpu_s),
-    ):
-        if format_gpu_s(old) != format_gpu_s(value):
-            found.append(f"its {what} is {format_gpu_s(value)} instead of {format_gpu_s(old)}")
+    shown, values = (figure_words(figures_of([each])) for each in (before, now))
+    found += [
+        f"its {what} is {values[what]} instead of {shown[what]}"
+        for what in ("gain", "cost")
+        if values[what] != shown[what]
+    ]
     if now.subject.revision != before.subject.revision:
         found.append(f"{now.subject.name} was restarted or changed meanwhile")
     return found or ["its state changed: the room that it uses, or the request"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 
-from autopilot.app.decisions.decision_rows import Fresh, Row
+from autopilot.app.decisions.decision_rows import Fresh
 from autopilot.core.actions import ACTIONS
 from autopilot.core.intake.sight import listed_s, newest_sample_s
 from autopilot.core.intake.signals import sees_the_cluster
@@ -28,6 +28,7 @@ from autopilot.core.model.records import (
     OutcomeKind,
     Proposal,
 )
+from autopilot.explain.view import ProposalView, view_of
 from autopilot.service.known import LastKnown
 
 NEVER = float("nan")
@@ -101,6 +102,10 @@ class Published:
         """False for a tick without a trusted view: nothing of the cluster is known at it."""
         return sees_the_cluster(self.observation)
 
+    def view(self, proposal: Proposal) -> ProposalView:
+        """A proposal of this tick as every face shows it."""
+        return view_of(proposal, self.decision, self.memory.open_proposals)
+
 
 class Publisher:
     """Keeps the latest step and the proposals that were shown. Readers may be in any thread."""
@@ -116,7 +121,7 @@ class Publisher:
         self._failed: deque[FailedEffect] = deque(maxlen=MOST_FAILED)
         self._advice: OrderedDict[tuple[str, str], Advice] = OrderedDict()  # by code and subject
         self._fresh = Fresh()
-        self._recent: deque[Row] = deque(maxlen=RECENT)
+        self._recent: deque[ProposalView] = deque(maxlen=RECENT)
         self._news = threading.Condition()
         self._followers: list[Callable[[Published], None]] = []
         self._closed = False
@@ -204,7 +209,7 @@ class Publisher:
         with self._news:
             return self._failed_of.get(proposal_id)
 
-    def recent(self) -> list[Row]:
+    def recent(self) -> list[ProposalView]:
         """The latest decisions, newest first; one that repeats at the next tick is listed once."""
         with self._news:
             return list(reversed(self._recent))

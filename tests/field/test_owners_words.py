@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from autopilot.contract import node_conditions
-from autopilot.explain.proposals import explain_proposal
+from autopilot.explain.view import explain_proposal, view_of
 from autopilot.service.settings import Kubernetes
 from tests.kits.field_kit import FOLDER, Json, Played, made, objects_of, play, play_objects
 
@@ -80,7 +80,7 @@ def test_a_stop_against_the_owners_words_names_them() -> None:
     spec = yaml.safe_load((FOLDER / "14-xid-154" / "code79.yaml").read_text("utf-8"))
     played = play_objects(objects, spec, ticks=4)
     (_, stop), *_ = played.accepted("evict", "team/train-0")
-    words = explain_proposal(stop, played.ticks[-1][2])
+    words = explain_proposal(view_of(stop, played.ticks[-1][2]))
     assert any(re.search("guard protected: waived, not_preemptible", line) for line in words)
 
 

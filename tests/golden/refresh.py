@@ -14,7 +14,8 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation, Plan, no_refusals
 from autopilot.explain.cases import CASES
 from autopilot.explain.notes import NOTES, note_words
-from autopilot.explain.proposals import explain_proposal, proposal_words
+from autopilot.explain.proposals import proposal_words
+from autopilot.explain.view import explain_proposal, view_of
 from tests.golden.explanation_scenes import Key, proposal_for
 from tests.golden.note_scenes import note_for
 from tests.golden.scenes import SCENES
@@ -81,7 +82,7 @@ def text_of(scene: tuple[Any, Policy]) -> str:
 def explanation_of(key: Key) -> list[str]:
     """The words of one case, and why its victims leave by contract where they do."""
     proposal = proposal_for(key)
-    case = explain_proposal(proposal, Decision(0, 0.0, Plan((), no_refusals(), (), ())))
+    case = explain_proposal(view_of(proposal, Decision(0, 0.0, Plan((), no_refusals(), (), ()))))
     return [proposal_words(proposal), *(line.strip() for line in case if line.startswith("  by contract"))]
 
 

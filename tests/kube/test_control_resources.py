@@ -133,7 +133,7 @@ def test_the_check_of_the_definitions_sees_a_change(monkeypatch: pytest.MonkeyPa
             ("must last this long", "a number of seconds, or a text such as 15m"),
         ),
         ("autopilotpolicy.status.conditions", ("what is wrong, with the field and the fix",)),
-        ("recommendation.status", ("gain", "GPU time that it gains", "why it is recommended")),
+        ("recommendation.status", ("expected cost, and the worst case", "why it is recommended")),
     ],
 )
 def test_kubectl_explains_every_field(applied: Kubectl, field: str, said: tuple[str, ...]) -> None:

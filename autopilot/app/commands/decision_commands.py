@@ -19,26 +19,25 @@ from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.app.decisions.answers import full_name
 from autopilot.app.decisions.decision_rows import (
     Fresh,
-    Row,
     Wanted,
     clock_of,
-    lost_gpu_s,
     row_document,
     rows_of,
 )
 from autopilot.app.when import When, parse_moment_s
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.core.model.units import format_duration
 from autopilot.explain.proposals import Answer, answer_words
+from autopilot.explain.view import ProposalView
 from autopilot.journal import JournalReader
 
 DEFAULT_LIMIT = 20
 LOOK_EVERY_S = 1.0
 ACTION_NAMES = tuple(action.name for action in ACTIONS)
-TOPS: dict[str, Callable[[Row], float]] = {
-    "gain": lambda row: row.proposal.benefit_gpu_s,
-    "loss": lambda row: lost_gpu_s(row.proposal),
+TOPS: dict[str, Callable[[ProposalView], float]] = {
+    "gain": lambda row: row.figures.gain_gpu_s,
+    "loss": lambda row: row.figures.lost_gpu_s,
 }
 """What `--top` sorts by."""
 HEADINGS = ("time", "answer", "action", "workload", "tenant", "GPUs", "gain", "expected loss", "decision")
@@ -110,7 +109,7 @@ def _moment(text: str | None, flag: str, when: When, last_s: float, default_s: f
     return default_s if text is None else parse_moment_s(text, flag, when, last_s)
 
 
-def chosen(rows: Iterable[Row], asked: Asked, default_limit: int) -> Iterable[Row]:
+def chosen(rows: Iterable[ProposalView], asked: Asked, default_limit: int) -> Iterable[ProposalView]:
     """The rows within the limit (0: all): the best first with `--top`, otherwise the latest in order."""
     limit = default_limit if asked.limit is None else asked.limit
     if asked.top is None:
@@ -120,11 +119,11 @@ def chosen(rows: Iterable[Row], asked: Asked, default_limit: int) -> Iterable[Ro
     return heapq.nlargest(limit, rows, key=worth) if limit else sorted(rows, key=worth, reverse=True)
 
 
-def _print(rows: Iterable[Row], asked: Asked, when: When) -> None:
+def _print(rows: Iterable[ProposalView], asked: Asked, when: When) -> None:
     """Print a table of the chosen rows, and the count by answer."""
     counts: Counter[Answer] = Counter()
 
-    def counted(rows: Iterable[Row]) -> Iterator[Row]:
+    def counted(rows: Iterable[ProposalView]) -> Iterator[ProposalView]:
         for row in rows:
             counts[row.answer] += 1
             yield row
@@ -143,7 +142,7 @@ def _print(rows: Iterable[Row], asked: Asked, when: When) -> None:
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """One line of the table, of the document of a decision."""
-    moment, gain, lost = row["at"], row["benefit_gpu_s"], row["lost_gpu_s"]
+    moment = row["at"]
     return (
         moment.replace("T", " ").rstrip("Z") if moment else format_duration(row["at_s"]),
         answer_words(Answer(row["answer"])),
@@ -151,8 +150,8 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["workload"],
         row["tenant"],
         f"{row['gpus']:,}" if row["gpus"] else "-",
-        format_gpu_s(gain),
-        "-" if lost == 0 else format_gpu_s(lost),
+        row["gain"],
+        row["loss"] if row["victims"] else "-",
         row["id"] + (f"  {', '.join(row['codes'])}" if row["codes"] else ""),
     )
 
@@ -160,7 +159,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 # --- follow -----------------------------------------------------------------------------------------
 
 
-def follow(reader: JournalReader, wanted: Wanted, wait: Callable[[float], None] = time.sleep) -> Iterator[Row]:
+def follow(reader: JournalReader, wanted: Wanted, wait: Callable[[float], None] = time.sleep) -> Iterator[ProposalView]:
     """New decisions as the run writes them, until interrupted. Raises `InputError` where another run replaced
     the file.
     """
@@ -179,7 +178,7 @@ def follow(reader: JournalReader, wanted: Wanted, wait: Callable[[float], None] 
             raise InputError(f"{reader.path}: another run replaced this journal; start the command again")
 
 
-def _print_new(row: Row, asked: Asked, when: When) -> None:
+def _print_new(row: ProposalView, asked: Asked, when: When) -> None:
     if asked.json is not None:
         write_lines(asked.json, (row_document(row, when),))
         return

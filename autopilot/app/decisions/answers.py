@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from autopilot.app.decisions.decision_rows import case_document, clock_of, known, row_of, tick_document
+from autopilot.app.decisions.decision_rows import case_document, clock_of, known, tick_document
 from autopilot.app.decisions.life import Life, life_of
 from autopilot.app.decisions.past import Past
 from autopilot.app.options import past_end
@@ -17,20 +17,21 @@ from autopilot.app.when import When
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.fragmentation.measure import fragmentation_of
+from autopilot.core.intake.commands import is_open, open_after
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.errors import InputError, nearest
-from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory import ControllerMemory, OpenProposal
 from autopilot.core.model.records import Loss, Proposal
 from autopilot.core.model.units import EPOCH_FROM_S, format_clock, format_duration
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
 from autopilot.explain.notes import gap_lines
 from autopilot.explain.proposals import (
     explain_decision,
-    explain_proposal,
     loss_words,
 )
 from autopilot.explain.story import Watch, tell, unlisted
 from autopilot.explain.use import workload_use
+from autopilot.explain.view import explain_proposal, view_of
 from autopilot.journal import DecisionRecord, JournalReader, TickRecord
 from autopilot.replay.again import first_difference, remembered
 
@@ -137,9 +138,10 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
             f"{reader.path}: no proposal or workload {proposal_id!r} in this journal; give an id as shown "
             "by the page or `autopilot explain TICK`, a tick number, or --workload ID"
         )
-    record = reader.at(numbers[0]).decided
+    record = reader.at(_shown_at(reader, proposal_id) or numbers[0]).decided
     found = [each for each in record.decision.plan.proposals if each.id == proposal_id]
-    lines = explain_proposal(found[0], record.decision)
+    view = view_of(found[0], record.decision, _opened(reader, record.number))
+    lines = explain_proposal(view)
     effects = {each.id: each for each in record.instructions if each.proposal_id == proposal_id}
     for each in record.outcomes:
         if each.instruction_id in effects:
@@ -148,7 +150,7 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
                 f"  outcome {each.kind} ({effect.kind} {effect.subject.name})"
                 + (f": {each.reason}" if each.reason else "")
             )
-    losses = _losses(reader, numbers[0], found[0])
+    losses = _losses(reader, record.number, found[0])
     lines += [f"  {loss.workload} {loss_words(loss)}" for loss in losses]
     if len(numbers) > 1:
         lines.append(f"  this journal contains the same proposal {len(numbers)} times")
@@ -165,9 +167,30 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
         for each in record.outcomes
         if each.instruction_id in effects
     ]
-    case = case_document(row_of(found[0], record.decision), when)
+    case = case_document(view, when)
     really = [{"workload": loss.workload, "lost_gpu_s": known(loss.lost_gpu_s)} for loss in losses]
     return Explanation(lines, {"decision": case | {"outcomes": outcomes, "really_lost": really}})
+
+
+def _shown_at(reader: JournalReader, proposal_id: str) -> int | None:
+    """The position of the last tick, where it recommends this; a recommendation is explained as it is shown now."""
+    bounds = reader.tick_bounds()
+    last = reader.find_tick(bounds[1]) if bounds is not None else None
+    for record in reader.decisions(last, refusals=False):
+        if any(each.id == proposal_id and is_open(each) for each in record.decision.plan.proposals):
+            return last
+    return None
+
+
+def _opened(reader: JournalReader, number: int) -> Mapping[str, OpenProposal]:
+    """The recommendations in memory after one decision: of the keyframe before it, and what was shown since."""
+    opened: Mapping[str, OpenProposal] = {}
+    for tick in reader.up_to(number):
+        if tick.decided.memory is not None:
+            opened = tick.decided.memory.open_proposals
+        if sees_the_cluster(tick.observation):
+            opened = open_after(opened, tick.decided.decision.plan.proposals, tick.decided.now_s)
+    return opened
 
 
 def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss]:

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.app.decisions.decision_rows import Fresh, Row, gpus_of, lost_gpu_s
+from autopilot.app.decisions.decision_rows import Fresh
 from autopilot.app.when import When
 from autopilot.core.model.records import Decision, Loss, Observation
 from autopilot.core.model.snapshot import GPU_MILLI
-from autopilot.explain.proposals import Answer, code_words, explain_proposal, loss_words, proposal_words
+from autopilot.explain.proposals import Answer, code_words, loss_words, proposal_words
+from autopilot.explain.view import ProposalView, explain_proposal
 from autopilot.report.data import DecisionRow
 
 
@@ -33,7 +34,7 @@ class DecisionLog:
         self._waiting = _waiting_gpus(observation, decision)
         for loss in decision.losses:
             self._losses[loss.proposal_id].append(loss)
-        self._rows += [self._row(row, decision) for row in self._fresh.of(decision)]
+        self._rows += [self._row(row) for row in self._fresh.of(decision)]
 
     def rows(self) -> tuple[DecisionRow, ...]:
         """All decisions, with the actual losses of their victims where later decisions show them."""
@@ -52,15 +53,15 @@ class DecisionLog:
             self.waited_gpu_s[key] += gpus * (now_s - self._last_s)
         self._last_s = now_s
 
-    def _row(self, row: Row, decision: Decision) -> DecisionRow:
-        proposal = row.proposal
+    def _row(self, row: ProposalView) -> DecisionRow:
+        proposal, figures = row.proposal, row.figures
         return DecisionRow(
             at=self._when.words(row.at_s),
             id=proposal.id,
             action=proposal.action,
             workload=proposal.subject.name,
             tenant=proposal.tenant,
-            gpus=gpus_of(proposal),
+            gpus=figures.gpus,
             answer=row.answer.value,
             refusals=tuple(
                 (each.guard, each.code.value, code_words(each.code, each.value, each.threshold))
@@ -68,9 +69,9 @@ class DecisionLog:
                 if not each.allowed
             ),
             why=proposal_words(proposal),
-            benefit_gpu_s=proposal.benefit_gpu_s,
-            lost_gpu_s=lost_gpu_s(proposal),
-            case=tuple(explain_proposal(proposal, decision)),
+            benefit_gpu_s=figures.gain_gpu_s,
+            lost_gpu_s=figures.lost_gpu_s,
+            case=tuple(explain_proposal(row)),
         )
 
 

@@ -12,26 +12,11 @@ import numpy as np
 
 from autopilot.app.when import When, when_of
 from autopilot.core.intake.signals import sees_the_cluster
-from autopilot.core.model.records import Decision, Evidence, Note, Observation, Proposal, Verdict, Victim
+from autopilot.core.model.records import Decision, Evidence, Note, Observation, Verdict, Victim
 from autopilot.explain.notes import note_words
-from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes
+from autopilot.explain.proposals import Answer, code_words, proposal_words, refusing_codes
+from autopilot.explain.view import ProposalView, figure_words, view_of
 from autopilot.journal import JournalReader
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One decision: a proposal with its verdict, at the first of consecutive ticks that repeat both."""
-
-    proposal: Proposal
-    answer: Answer
-    tick: int
-    at_s: float
-    halted: str = ""
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """The key that makes rows of two ticks the same decision."""
-        return (self.proposal.id, self.answer, refusing_codes(self.proposal))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +30,7 @@ class Wanted:
     since_s: float = float("-inf")
     until_s: float = float("inf")
 
-    def takes(self, row: Row) -> bool:
+    def takes(self, row: ProposalView) -> bool:
         """Whether the decision matches. A decision for another workload matches where it takes GPUs from this one."""
         proposal = row.proposal
         names = {proposal.subject.name, *(victim.workload for victim in proposal.victims)}
@@ -58,28 +43,22 @@ class Wanted:
         )
 
 
-def row_of(proposal: Proposal, decision: Decision) -> Row:
-    """The row of one proposal of a decision."""
-    answer = answer_of(proposal, decision.halted)
-    return Row(proposal, answer, decision.tick, decision.now_s, decision.halted)
-
-
 class Fresh:
     """Passes on the proposals of a tick that do not repeat a decision of the tick before."""
 
     def __init__(self) -> None:
         self._before: set[tuple[object, ...]] = set()
 
-    def of(self, decision: Decision) -> list[Row]:
+    def of(self, decision: Decision) -> list[ProposalView]:
         """The new decisions of the next tick."""
-        rows = [row_of(each, decision) for each in decision.plan.proposals]
+        rows = [view_of(each, decision) for each in decision.plan.proposals]
         keys = [row.key for row in rows]
         fresh = [row for row, key in zip(rows, keys, strict=True) if key not in self._before]
         self._before = set(keys)
         return fresh
 
 
-def rows_of(reader: JournalReader, wanted: Wanted) -> Iterator[Row]:
+def rows_of(reader: JournalReader, wanted: Wanted) -> Iterator[ProposalView]:
     """The matching decisions of a journal, in order; one tick at a time is held in memory."""
     fresh = Fresh()
     first = reader.first_at(wanted.since_s) if isfinite(wanted.since_s) else None
@@ -97,22 +76,12 @@ def clock_of(reader: JournalReader) -> tuple[When, float]:
     return when_of(reader.runs[-1].description, last_s), last_s
 
 
-def lost_gpu_s(proposal: Proposal) -> float:
-    """Work that the victims of a proposal are expected to lose."""
-    return sum((victim.lost_gpu_s for victim in proposal.victims), 0.0)
-
-
-def gpus_of(proposal: Proposal) -> int:
-    """GPUs that a proposal assigns, or takes where it starts nothing."""
-    return len(proposal.slots) or sum(victim.gpus for victim in proposal.victims)
-
-
 # --- JSON -------------------------------------------------------------------------------------------
 
 
-def row_document(row: Row, when: When) -> dict[str, Any]:
+def row_document(row: ProposalView, when: When) -> dict[str, Any]:
     """One decision as a line of `decisions --json` (docs/output.md); fields are only ever added."""
-    proposal = row.proposal
+    proposal, figures = row.proposal, row.figures
     return {
         "id": proposal.id,
         "tick": row.tick,
@@ -123,20 +92,22 @@ def row_document(row: Row, when: When) -> dict[str, Any]:
         "workload": proposal.subject.name,
         "tenant": proposal.tenant,
         "queue": proposal.queue,
-        "gpus": gpus_of(proposal),
+        "gpus": figures.gpus,
         "answer": row.answer.value,
         "codes": [code.value for code in refusing_codes(proposal)],
         "halted": row.halted or None,
-        "benefit_gpu_s": known(proposal.benefit_gpu_s),
-        "cost_gpu_s": known(proposal.cost_gpu_s),
-        "lost_gpu_s": known(lost_gpu_s(proposal)),
+        "benefit_gpu_s": known(figures.gain_gpu_s),
+        "cost_gpu_s": known(figures.cost_gpu_s),
+        "worst_cost_gpu_s": known(figures.worst_cost_gpu_s),
+        "lost_gpu_s": known(figures.lost_gpu_s),
+        **figure_words(figures),
         "victims": [_victim(victim) for victim in proposal.victims],
         "refused_by": [_verdict(each) for each in proposal.verdicts if not each.allowed],
         "words": proposal_words(proposal),
     }
 
 
-def case_document(row: Row, when: When) -> dict[str, Any]:
+def case_document(row: ProposalView, when: When) -> dict[str, Any]:
     """One decision with placement, evidence and the verdict of every guard."""
     proposal = row.proposal
     return row_document(row, when) | {
@@ -168,7 +139,7 @@ def tick_document(decision: Decision, when: When) -> dict[str, Any]:
         "at": when.stamp(decision.now_s),
         "halted": decision.halted or None,
         "notes": [note_document(note) for note in decision.notes],
-        "decisions": [case_document(row_of(each, decision), when) for each in decision.plan.proposals],
+        "decisions": [case_document(view_of(each, decision), when) for each in decision.plan.proposals],
         "waiting": waiting,
         "reservations": [
             {name: known(value) if isinstance(value, float) else value for name, value in asdict(held).items()}

@@ -208,11 +208,7 @@ def remember_open_proposals(
     """
     now_s = observation.now_s
     there = present_uids(observation.snapshot) if memory.approvals else frozenset()
-    opened = {
-        each.recommendation: _as_shown(each, memory.open_proposals.get(each.recommendation), now_s)
-        for each in proposals
-        if is_open(each)
-    }
+    opened = open_after(memory.open_proposals, proposals, now_s)
     approvals = {
         key: each
         for key, each in memory.approvals.items()
@@ -233,6 +229,17 @@ def remember_open_proposals(
     if opened == memory.open_proposals and approvals == memory.approvals:
         return memory
     return replace(memory, open_proposals=opened, approvals=approvals)
+
+
+def open_after(
+    before: Mapping[str, OpenProposal], proposals: Sequence[Proposal], now_s: float
+) -> dict[str, OpenProposal]:
+    """The recommendations that a decision shows; `before`: those of the decision before it."""
+    return {
+        each.recommendation: _as_shown(each, before.get(each.recommendation), now_s)
+        for each in proposals
+        if is_open(each)
+    }
 
 
 def is_open(proposal: Proposal) -> bool:

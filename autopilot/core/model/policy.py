@@ -341,7 +341,7 @@ class Policy:
     )
     capacity: Annotated[Capacity, Doc("nodes that an autoscaler adds and removes")] = field(default_factory=Capacity)
     storms: Annotated[Storms, Doc("storms")] = field(default_factory=Storms)
-    promises: Annotated[Promises, Doc("promised and realised gain")] = field(default_factory=Promises)
+    promises: Annotated[Promises, Doc("promised and realised use")] = field(default_factory=Promises)
     recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
     enforcement: Annotated[Enforcement, Doc("work beyond its limits")] = field(default_factory=Enforcement)
     idle: Annotated[Idle, Doc("idle work")] = field(default_factory=Idle)

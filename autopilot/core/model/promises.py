@@ -62,7 +62,7 @@ class Realised:
 
     @property
     def gain_gpu_s(self) -> float:
-        """The realised gain."""
+        """The realised use, less what was lost."""
         return self.used_gpu_s - self.lost_gpu_s
 
 

@@ -4,7 +4,7 @@
                     │
                     └──> counted, or unknown (`Unknown` in core/model/promises.py says why)
 
-The realised gain of a case is the GPU-seconds that its beneficiaries used before the start that was predicted for them
+The realised use of a case is the GPU-seconds that its beneficiaries used before the start that was predicted for them
 without the action, less the work that the victims lost. Work that a beneficiary lost by a stop meanwhile is deducted
 too. While a beneficiary waits again because another action stopped it, the promise shrinks to what the rest of the time
 allows: that stop was weighed, and has a case of its own.

@@ -10,7 +10,8 @@ from autopilot.app.decisions.decision_rows import case_document, row_document
 from autopilot.core.fragmentation.measure import fragmentation_of
 from autopilot.explain.fragmentation import fragmentation_lines
 from autopilot.explain.notes import gap_lines
-from autopilot.explain.proposals import explain_decision, explain_proposal
+from autopilot.explain.proposals import explain_decision
+from autopilot.explain.view import explain_proposal
 from autopilot.http.answers import DecisionCase, DecisionRows, stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
@@ -42,10 +43,11 @@ def tick(desk: Asked, _caller: Viewer) -> dict[str, Any]:
 @router.get("/decisions/{proposal_id:path}", responses=stated(DecisionCase))
 def decision(desk: Asked, _caller: Viewer, proposal_id: str) -> dict[str, Any]:
     """One recent decision, or the latest of a recommendation, with evidence, placement, verdicts and explanation."""
-    for row in desk.publisher.recent():
-        if proposal_id in {row.proposal.id, row.proposal.recommendation}:
-            latest = desk.latest().decision
-            return case_document(row, desk.when) | {"lines": explain_proposal(row.proposal, latest)}
+    latest = desk.latest()
+    now = (latest.view(each) for each in latest.decision.plan.proposals)  # as it is shown, not as it was first
+    for view in (*now, *desk.publisher.recent()):
+        if proposal_id in {view.proposal.id, view.proposal.recommendation}:
+            return case_document(view, desk.when) | {"lines": explain_proposal(view)}
     raise HTTPException(
         404, f"{proposal_id}: not among the recent decisions; `autopilot explain {proposal_id}` reads the journal"
     )

@@ -13,6 +13,7 @@ from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import CommandKind
+from autopilot.core.model.units import format_gpu_s
 from autopilot.core.tracking.promises import is_capped, least_gain_gpu_s, sums_of
 from autopilot.http.answers import Obeyed, PromisesMade, stated
 from autopilot.http.auth import Admin, Viewer, origin_of
@@ -41,13 +42,17 @@ def promises(desk: Asked, _caller: Viewer) -> dict[str, Any]:
 def _row(action: str, memory: ControllerMemory, policy: Policy) -> dict[str, Any]:
     record = memory.kept_promises.get(action, PromiseRecord())
     promised_gpu_s, realised_gpu_s = sums_of(record)
+    least_gpu_s = least_gain_gpu_s(promised_gpu_s, policy.promises)
     return {
         "action": action,
         "mode": str(getattr(policy.modes, action)),
         "cases": record.count,
         "promised_gpu_s": promised_gpu_s,
         "realised_gpu_s": realised_gpu_s,
-        "least_gpu_s": least_gain_gpu_s(promised_gpu_s, policy.promises),
+        "least_gpu_s": least_gpu_s,
+        "promised_use": format_gpu_s(promised_gpu_s),
+        "realised_use": format_gpu_s(realised_gpu_s),
+        "least_use": format_gpu_s(least_gpu_s),
         "capped_since_s": record.capped_s if isfinite(record.capped_s) else None,
     }
 

@@ -9,14 +9,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
 
-from autopilot.app.decisions.decision_rows import case_document, note_document, row_document, row_of
+from autopilot.app.decisions.decision_rows import case_document, note_document, row_document
 from autopilot.core.model.approvals import group_of, most_cost_gpu_s, rejection_of, seen_of
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind, NoteCode, Proposal, RejectionScope
+from autopilot.core.model.units import format_gpu_s
 from autopilot.explain.proposals import Answer, answer_of, proposal_words, where
-from autopilot.http.answers import Obeyed, ObeyedRows, RecommendationRows, RejectionRows, stated
+from autopilot.explain.view import ProposalView, figure_words, figures_of
+from autopilot.http.answers import Obeyed, ObeyedRows, stated
 from autopilot.http.auth import Approver, Viewer, origin_of
 from autopilot.http.desk import Asked, Desk
+from autopilot.http.recommendation_answers import RecommendationRows, RejectionRows
 from autopilot.service.deciding import (
     Refusal,
     approval_refusal,
@@ -77,20 +80,20 @@ def recommendations(
 ) -> dict[str, Any]:
     """What the controller would do if a person agreed, with gain, cost and reason; with a limit the best ones."""
     latest = desk.latest()
-    found = open_proposals(latest)
+    found = every = open_proposals(latest)
     if len(found) > limit:
         found = sorted(found, key=lambda each: (answer_of(each) == Answer.RECOMMENDED, -each.benefit_gpu_s))[:limit]
     document = case_document if details else row_document
-    rows = [row_of(each, latest.decision) for each in found]
+    views = [latest.view(each) for each in found]
     return {
         "tick": latest.decision.tick,
         "now_s": latest.observation.now_s,
         "halted": latest.decision.halted or None,
-        "in_total": len(open_proposals(latest)),
-        "recommendations": [
-            document(row, desk.when) | _shown(row.proposal, latest, desk) | {"group": group_of(row.proposal)}
-            for row in rows
-        ],
+        "in_total": len(every) if latest.sees else None,
+        "recommendations": [document(view, desk.when) | _shown(view, latest, desk) for view in views]
+        if latest.sees
+        else None,
+        "groups": _groups(found, latest) if latest.sees else None,
         "approvals": [
             {"id": name, "who": each.who, "until_s": each.given_s + latest.policy.approval.valid_s}
             | {"exactly": each.exactly, "carried_out": len(each.sent)}
@@ -104,20 +107,37 @@ def recommendations(
     }
 
 
-def _shown(proposal: Proposal, latest: Published, desk: Desk) -> dict[str, Any]:
+def _groups(found: list[Proposal], latest: Published) -> list[dict[str, Any]]:
+    """The figures of those that share a card, together."""
+    groups: dict[str, list[Proposal]] = {}
+    for each in found:
+        groups.setdefault(group_of(each), []).append(each)
+    rules = latest.policy.approval
+    return [
+        {
+            "group": key,
+            "count": len(some),
+            "covers": format_gpu_s(sum(most_cost_gpu_s(seen_of(one), rules) for one in some)),
+        }
+        | figure_words(figures_of(some))
+        for key, some in groups.items()
+    ]
+
+
+def _shown(view: ProposalView, latest: Published, desk: Desk) -> dict[str, Any]:
     """What a recommendation says beyond its proposal."""
-    opened = latest.memory.open_proposals.get(proposal.recommendation)
-    since_s = opened.since_s if opened is not None else latest.observation.now_s
-    changed_s = opened.changed_s if opened is not None else latest.observation.now_s
+    proposal = view.proposal
     return {
         "id": proposal.recommendation,
         "proposal": proposal.id,
+        "group": group_of(proposal),
         "digest": digest_of(proposal),
-        "since_s": since_s,
-        "since": desk.when.stamp(since_s),
-        "changed_s": changed_s,
-        "changed": desk.when.stamp(changed_s),
-        "approvable": answer_of(proposal) == Answer.NEEDS_APPROVAL,
+        "since_s": view.since_s,
+        "since": desk.when.stamp(view.since_s),
+        "changed_s": view.changed_s,
+        "changed": desk.when.stamp(view.changed_s),
+        "age_s": latest.observation.now_s - view.since_s,
+        "approvable": view.answer == Answer.NEEDS_APPROVAL,
         "most_cost_gpu_s": most_cost_gpu_s(seen_of(proposal), latest.policy.approval),
         "why": proposal_words(replace(proposal, verdicts=())),
         "place": where(proposal.slots) if proposal.slots else None,

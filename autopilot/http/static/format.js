@@ -38,11 +38,6 @@ export function age(seconds) {
   return seconds < 60 ? `${Math.floor(seconds)} s` : duration(seconds);
 }
 
-export function gpuTime(seconds) {
-  if (!known(seconds)) return UNKNOWN;
-  return seconds >= 3600 ? `${number(seconds / 3600)} GPU-h` : `${number(seconds, 0)} GPU-s`;
-}
-
 export function counted(count, one, many = `${one}s`) {
   return `${number(count, 0)} ${count === 1 ? one : many}`;
 }

@@ -10,7 +10,7 @@ import pytest
 
 from autopilot.app.commands.decision_commands import Asked, chosen, follow
 from autopilot.app.commands.json_out import with_place
-from autopilot.app.decisions.decision_rows import Row, Wanted, clock_of, row_document, rows_of
+from autopilot.app.decisions.decision_rows import Wanted, clock_of, row_document, rows_of
 from autopilot.app.when import When, parse_moment_s, when_of
 from autopilot.cli import main
 from autopilot.core.model.errors import InputError
@@ -18,6 +18,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import Observation
 from autopilot.explain.proposals import Answer
+from autopilot.explain.view import ProposalView
 from autopilot.journal import JournalReader, SqliteJournal
 from tests.kits.core_world import decide, done, holds, waits, with_policy, world
 from tests.kits.story_kit import EAGER
@@ -39,7 +40,11 @@ ROW_FIELDS = {
     "halted",
     "benefit_gpu_s",
     "cost_gpu_s",
+    "worst_cost_gpu_s",
     "lost_gpu_s",
+    "gain",
+    "cost",
+    "loss",
     "victims",
     "refused_by",
     "words",
@@ -77,7 +82,7 @@ def path(tmp_path: Path) -> Path:
     return target
 
 
-def rows(path: Path, **wanted: object) -> list[Row]:
+def rows(path: Path, **wanted: object) -> list[ProposalView]:
     """The rows that are asked for."""
     with JournalReader(path) as reader:
         return list(rows_of(reader, Wanted(**wanted)))  # type: ignore[arg-type]

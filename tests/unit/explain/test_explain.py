@@ -15,11 +15,11 @@ from autopilot.explain.proposals import (
     REASONS,
     code_words,
     explain_decision,
-    explain_proposal,
     proposal_words,
     verdict_words,
     victim_words,
 )
+from autopilot.explain.view import explain_proposal, view_of
 from tests.golden.explanation_scenes import REAL, proposal_for
 from tests.kits.core_world import (
     AUTO,
@@ -166,7 +166,7 @@ def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
         queues=queues,
     )
     step = decide(observation, EAGER)
-    case = explain_proposal(proposals(step, "pipeline")["w"], step.decision)
+    case = explain_proposal(view_of(proposals(step, "pipeline")["w"], step.decision))
     assert "accepted at 10 min" in case[0]
     assert "  for w:" in case
     assert (
@@ -187,7 +187,7 @@ def test_the_row_of_the_page_has_every_victim() -> None:
     (row,) = log.rows()
     assert (row.action, row.gpus) == ("preempt", 8)
     assert row.answer == "accepted"
-    assert list(row.case) == explain_proposal(step.decision.plan.proposals[0], step.decision)
+    assert list(row.case) == explain_proposal(view_of(step.decision.plan.proposals[0], step.decision))
     assert row.why.endswith("; and 3 more")
 
 
@@ -223,7 +223,7 @@ def test_a_broken_gang_is_stopped_for_its_own_sake() -> None:
     )
     step = decide(observation, replace(AUTO, modes=ALL_ON))
     found = proposals(step, "evict")["a"]
-    case = "\n".join(explain_proposal(found, step.decision))
+    case = "\n".join(explain_proposal(view_of(found, step.decision)))
     assert "stop what is left of it (4 GPUs): for 8 min it has had fewer members than its minimum" in case
     assert "  for a:" not in case
     assert "neither weighed nor budgeted: a gang below its minimum of members cannot make progress" in case
@@ -242,7 +242,7 @@ def test_backfill_that_is_due_gives_way_by_contract() -> None:
     work = [holds("filler", 4, backfilled=True, gpus_per_member=4), waits("big", 8, submit_s=-10.0)]
     step = decide(observe(snapshot("1x8", work), 60.0, total_s={"filler": 4000.0}), HOLDING)
     found = proposals(step, "evict")["big"]
-    case = "\n".join(explain_proposal(found, step.decision))
+    case = "\n".join(explain_proposal(view_of(found, step.decision)))
     assert (
         "evict backfilled work so that big can start on the room reserved for it: filler: evicted from 4 GPUs, "
         "expected loss 4 GPU-min, by contract" in case

@@ -43,6 +43,9 @@ def test_the_sums_and_the_cap_of_each_action_are_listed(tmp_path: Path) -> None:
         "promised_gpu_s": 2000.0,
         "realised_gpu_s": 400.0,
         "least_gpu_s": 1000.0,
+        "promised_use": "0.556 GPU-h",
+        "realised_use": "0.111 GPU-h",
+        "least_use": "0.278 GPU-h",
         "capped_since_s": 900.0,
         "under_way": 1,
     }
@@ -72,7 +75,7 @@ def test_an_approval_of_a_capped_action_is_refused_with_the_way_out(tmp_path: Pa
     """409 names the command."""
     desk = desk_with(tmp_path)
     (open_one,) = client(desk, Role.VIEWER).get("/api/v1/recommendations").json()["recommendations"]
-    assert "2,000 promised by 20 cases" in open_one["words"]
+    assert "0.556 GPU-h promised by 20 cases" in open_one["words"]
     answer = client(desk, Role.APPROVER).post(f"/api/v1/recommendations/{open_one['id']}/approve")
     assert answer.status_code == 409
     assert "autopilot lift preempt" in answer.json()["detail"]

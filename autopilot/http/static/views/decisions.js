@@ -1,7 +1,7 @@
 // The latest decisions, each with its explanation on request.
 import { h, show, table } from "../dom.js";
 import { ask } from "../api.js";
-import { clock, counted, gpuTime, sentence, UNKNOWN, words } from "../format.js";
+import { clock, counted, sentence, UNKNOWN, words } from "../format.js";
 
 const MOST = 150;
 const ANSWERS = ["accepted", "needs_approval", "recommended", "refused"];
@@ -17,8 +17,8 @@ const COLUMNS = [
   { head: "Workload", cell: (row) => row.workload },
   { head: "Tenant", cell: (row) => row.tenant || UNKNOWN },
   { head: "Answer", cell: (row) => h("span", { class: `pill ${{ accepted: "good", refused: "quiet" }[row.answer] || "warn"}` }, words(row.answer)) },
-  { head: "Gain", kind: "number", cell: (row) => gpuTime(row.benefit_gpu_s) },
-  { head: "Cost", kind: "number", cell: (row) => gpuTime(row.cost_gpu_s) },
+  { head: "Gain", kind: "number", cell: (row) => row.gain },
+  { head: "Cost", kind: "number", cell: (row) => row.cost },
   { head: "Why", kind: "words", cell: (row) => [sentence(row.words),
     h("details", { "data-id": row.id, "data-tick": row.tick }, h("summary", null, "Explanation"),
       explained.has(row.id) ? h("pre", { tabindex: "0" }, explained.get(row.id).join("\n")) : h("p", { class: "loading" }, "Loading …"))] },

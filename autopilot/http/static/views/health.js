@@ -3,7 +3,7 @@ import { fact, h, show, table } from "../dom.js";
 import { ask, may } from "../api.js";
 import { condition, grown, stale } from "../status.js";
 import { confirmed } from "../confirm.js";
-import { age, clock, counted, duration, gpuTime, number, sentence, words } from "../format.js";
+import { age, clock, counted, duration, number, sentence, words } from "../format.js";
 
 let data = null;
 let promises = null;
@@ -38,9 +38,9 @@ const GAPS = [
 const PROMISES = [
   { head: "Action", cell: (row) => words(row.action) },
   { head: "Cases", kind: "number", cell: (row) => row.cases },
-  { head: "Promised", kind: "number", cell: (row) => gpuTime(row.promised_gpu_s) },
-  { head: "Realised", kind: "number", cell: (row) => gpuTime(row.realised_gpu_s) },
-  { head: "Asked for", kind: "number", cell: (row) => gpuTime(row.least_gpu_s) },
+  { head: "Promised use", kind: "number", cell: (row) => row.promised_use },
+  { head: "Realised use", kind: "number", cell: (row) => row.realised_use },
+  { head: "At least", kind: "number", cell: (row) => row.least_use },
   { head: "Not over yet", kind: "number", cell: (row) => row.under_way },
   { head: "State", cell: (row) => (row.capped_since_s === null ? h("span", { class: "pill good" }, `mode ${row.mode}`)
     : [h("span", { class: "pill bad" }, "only recommends"), ` since ${clock.short(row.capped_since_s)} `,
@@ -84,8 +84,8 @@ export const health = {
       h("section", { class: "card", "data-key": "collectors" }, table({ caption: "Collectors", columns: COLLECTORS, rows: data.collectors, key: (row) => row.name })),
       h("section", { class: "card", "data-key": "lists" }, table({ caption: "Lists", columns: LISTS, rows: data.lists, key: (row) => `${row.kind} ${row.source}`,
         note: " The age is that of the last complete list." })),
-      promises.actions.length ? h("section", { class: "card", "data-key": "promises" }, table({ caption: "Promised and realised", name: "promises", columns: PROMISES, rows: promises.actions, key: (row) => row.action,
-        note: ` An action that realises less than ${Math.round(100 * promises.least_ratio)} % of its promise over ${promises.least_cases} cases or more only recommends.` }))
+      promises.actions.length ? h("section", { class: "card", "data-key": "promises" }, table({ caption: "Promised and realised use", name: "promises", columns: PROMISES, rows: promises.actions, key: (row) => row.action,
+        note: ` Use before the start that was predicted without the action, less the loss; not the gain of a recommendation, which counts waiting. An action that realises less than ${Math.round(100 * promises.least_ratio)} % of its promise over ${promises.least_cases} cases or more only recommends.` }))
         : h("p", { class: "card empty", "data-key": "nopromises" }, "No action has promised anything yet: nothing was stopped or moved for other work."),
       data.failed_effects.length ? h("section", { class: "card", "data-key": "failed" }, table({ caption: "Effects that did not come about", name: "failed", columns: FAILED, rows: data.failed_effects, key: (row) => `${row.instruction} ${row.at_s}`,
         note: " The newest first, since the start of this process." })) : null,

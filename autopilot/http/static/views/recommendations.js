@@ -2,7 +2,8 @@
 import { h, show } from "../dom.js";
 import { ask, may } from "../api.js";
 import { confirmed } from "../confirm.js";
-import { clock, counted, gpuTime, sentence, words } from "../format.js";
+import { clock, counted, sentence, words } from "../format.js";
+import { unseen } from "../status.js";
 
 const MOST = 200;
 let data = null;
@@ -22,13 +23,15 @@ const reading = (key) => {
 };
 
 const sum = (each, name) => each.reduce((total, one) => total + one[name], 0);
+const together = (some, sums) => Object.assign(some, { sums }); // the figures of a card, in words
 
 function merge() {
   const now = new Map();
   const order = [...data.recommendations].sort((a, b) => Number(b.approvable) - Number(a.approvable) || b.benefit_gpu_s - a.benefit_gpu_s);
   for (const each of order) now.set(each.group, [...(now.get(each.group) || []), each]);
+  for (const sums of data.groups) together(now.get(sums.group), sums);
   const next = new Map();
-  for (const [key, some] of shown) if (now.has(key)) next.set(key, now.get(key)); else if (reading(key)) next.set(key, some.map((each) => ({ ...each, gone: true })));
+  for (const [key, some] of shown) if (now.has(key)) next.set(key, now.get(key)); else if (reading(key)) next.set(key, together(some.map((each) => ({ ...each, gone: true })), some.sums));
   for (const [key, some] of now) if (!next.has(key)) next.set(key, some);
   shown = next;
   const ids = new Set([...shown.values()].flat().map((each) => each.id));
@@ -51,8 +54,8 @@ function card([key, some]) {
     h("h2", null, title(some)),
     h("p", { class: "why" }, `${sentence(first.why)}${effect}`),
     h("dl", { class: "pairs" },
-      h("div", null, h("dt", null, "Gain"), h("dd", null, gpuTime(sum(some, "benefit_gpu_s")))),
-      h("div", null, h("dt", null, "Cost"), h("dd", null, gpuTime(sum(some, "cost_gpu_s")))),
+      h("div", null, h("dt", null, "Gain"), h("dd", null, some.sums.gain)),
+      h("div", null, h("dt", null, "Cost"), h("dd", null, some.sums.cost)),
       h("div", null, h("dt", null, "Place"), h("dd", null, (some.length === 1 && first.place) || counted(sum(some, "gpus"), "GPU"))),
       h("div", null, h("dt", null, "Tenant"), h("dd", null, first.tenant || "–")),
       h("div", null, h("dt", null, "Queue"), h("dd", null, [...new Set(some.map((each) => each.queue))].join(", ") || "–")),
@@ -64,7 +67,7 @@ function card([key, some]) {
         : h("span", { class: "quiet" }, `Only recommended: the mode of ${first.action} takes no approvals`),
       press("reject", "Reject")),
     some.map((each) => h("details", { "data-id": each.id, "data-key": `of-${each.id}` },
-      h("summary", null, some.length === 1 ? "Explanation" : `${each.workload}: gain ${gpuTime(each.benefit_gpu_s)}, cost ${gpuTime(each.cost_gpu_s)}`),
+      h("summary", null, some.length === 1 ? "Explanation" : `${each.workload}: gain ${each.gain}, cost ${each.cost}`),
       explained.has(each.id) ? h("pre", { tabindex: "0" }, explained.get(each.id).join("\n")) : h("p", { class: "loading" }, "Loading …"),
       h("p", { class: "quiet" }, `Id ${each.id}. In a terminal: autopilot explain ${each.id}`))));
 }
@@ -74,10 +77,10 @@ async function decide(key, verb) {
   if (!some || some[0].gone) return false;
   const approves = verb === "approve";
   const victims = some.flatMap(taken);
-  const lines = [sentence(some[0].why), `Gain ${gpuTime(sum(some, "benefit_gpu_s"))}, cost ${gpuTime(sum(some, "cost_gpu_s"))}.`];
+  const lines = [sentence(some[0].why), `Gain ${some.sums.gain}, cost ${some.sums.cost}.`];
   if (victims.length) lines.push(`It takes GPUs from ${victims.slice(0, 8).join(", ")}${victims.length > 8 ? " and others" : ""}.`);
   if (some.length > 1) lines.push(`These are ${some.map((each) => each.workload).slice(0, 12).join(", ")}${some.length > 12 ? " and others" : ""}.`);
-  if (approves) lines.push(`The approval covers a cost of up to ${gpuTime(sum(some, "most_cost_gpu_s"))}, no more GPUs, and only work of the queues and classes that are shown, until it expires.`);
+  if (approves) lines.push(`The approval covers a cost of up to ${some.sums.covers}, no more GPUs, and only work of the queues and classes that are shown, until it expires.`);
   return confirmed({
     title: `${approves ? "Approve" : "Reject"}: ${words(some[0].action)} ${subject(some)}?`, lines, verb: approves ? "Approve" : "Reject", tone: approves ? "" : "bad",
     fields: approves ? [{ name: "covers", label: "Approve", options: COVERS }] : [{ name: "scope", label: "Reject", options: SCOPES }, { name: "for", label: "and keep it rejected", options: TIMES }],
@@ -136,6 +139,7 @@ export const recommendations = {
   draw(main) {
     if (!this.ready) shown = new Map();
     this.ready = true;
+    if (data.recommendations === null) { show(main, h("h1", null, "Recommendations"), unseen(), standing()); return; }
     merge();
     const cards = [...shown];
     const role = may("approver") ? null : h("p", { class: "banner quiet", "data-key": "role" }, "Your token has the role viewer. Approving needs the role approver.");

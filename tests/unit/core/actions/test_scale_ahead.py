@@ -20,7 +20,8 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, ScaleDraft, Submit
 from autopilot.core.tracking.lifecycle import next_deadline_s
 from autopilot.core.tracking.replicas import Ahead
-from autopilot.explain.proposals import explain_decision, explain_proposal, proposal_words
+from autopilot.explain.proposals import explain_decision, proposal_words
+from autopilot.explain.view import explain_proposal, view_of
 from tests.kits.core_world import (
     AUTO,
     decide,
@@ -191,7 +192,7 @@ def test_a_forecast_that_is_not_trusted_moves_nothing(more: dict[str, Any], code
     assert step.instructions == ()
     refused = [verdict for verdict in case(step).verdicts if not verdict.allowed]
     assert [(verdict.guard, verdict.code) for verdict in refused] == [("confidence", code)]
-    assert "refused" in "\n".join(explain_proposal(case(step), step.decision))
+    assert "refused" in "\n".join(explain_proposal(view_of(case(step), step.decision)))
     from autopilot.core.guards import GUARDS
 
     without = tuple((name, check) for name, check in GUARDS if name != "confidence")
