@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, State
@@ -35,25 +35,24 @@ def queue(
 
 
 def _seen(latest: Published, limit: int, wanted: str) -> dict[str, Any]:
+    every = waiting_rows(latest)
     rows = [
         row
-        for row in waiting_rows(latest)
+        for row in every
         if not wanted or any(wanted in str(row[name]).casefold() for name in ("id", "tenant", "queue", "code", "words"))
     ]
     return {
-        "in_total": int((latest.observation.snapshot.workloads.state == State.PENDING).sum()),
+        "in_total": len(every),
         "found": len(rows),
-        "reasons": _reasons(latest),
+        "reasons": _reasons(every),
         "workloads": rows[:limit],
     }
 
 
-def _reasons(latest: Published) -> list[dict[str, Any]]:
-    """How many workloads wait for each reason, the most frequent first."""
-    refusals = latest.decision.plan.refusals
-    codes, counts = np.unique(refusals.code, return_counts=True)
-    pairs = sorted(zip(counts.tolist(), codes.tolist(), strict=True), reverse=True)
-    return [{"code": refusals.codes[code].value, "workloads": count} for count, code in pairs]
+def _reasons(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many workloads wait for each reason, the most frequent first; together they are all that wait."""
+    counts = Counter(row["code"] or "not_judged" for row in rows)
+    return [{"code": code, "workloads": count} for code, count in counts.most_common()]
 
 
 def waiting_rows(latest: Published) -> list[dict[str, Any]]:

@@ -70,6 +70,7 @@ def test_the_queue_says_why_each_workload_waits(tmp_path: Path) -> None:
     assert rows["wide"]["code"] == "capacity"
     assert "it needs 64" in rows["wide"]["words"]
     assert rows["fits"]["proposal"]
+    assert sum(each["workloads"] for each in found["reasons"]) == found["in_total"] == 2
     only = read(tmp_path, observation, "queue?find=NEEDS 64")
     assert [row["id"] for row in only["workloads"]] == ["wide"]
     assert (only["found"], only["in_total"]) == (1, 2)
