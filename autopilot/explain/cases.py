@@ -97,7 +97,7 @@ class Fields(dict[str, object]):
 def facts_of(evidence: Iterable[Evidence]) -> dict[str, object]:
     """The facts of a record in words, by name."""
     return {
-        each.name: each.value if isinstance(each.value, str) else Amount(fact_words(each), float(each.value))
+        each.name: fact_words(each) if isinstance(each.value, str) else Amount(fact_words(each), float(each.value))
         for each in evidence
     }
 
@@ -106,9 +106,15 @@ def fact_words(evidence: Evidence) -> str:
     """The value of an evidence; a time, GPU time or a ratio in words."""
     value = evidence.value
     if isinstance(value, str):
-        return value
+        return ", ".join(map(owner_words, value.split(", "))) if evidence.name in {"owner", "owners"} else value
     show = IN_UNITS.get(evidence.unit.partition(" ")[0], number)
     return show(float(value))
+
+
+def owner_words(owner: str) -> str:
+    """`TENANT/USER`; `tenant TENANT (owner unknown)` where no user is stated."""
+    tenant, slash, user = owner.partition("/")
+    return owner if user or not slash else f"tenant {tenant} (owner unknown)"
 
 
 def with_worst(expected_gpu_s: float, worst_gpu_s: float) -> str:

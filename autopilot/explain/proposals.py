@@ -21,7 +21,7 @@ from autopilot.core.model.modes import MODE_UNIT, MODES
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment, number
-from autopilot.explain.cases import IN_UNITS, Amount, case_words, quantity, with_worst
+from autopilot.explain.cases import IN_UNITS, Amount, case_words, fact_words, quantity, with_worst
 from autopilot.explain.notes import note_words
 
 _IN_WINDOW = "{value:disruption in the window exceeds|disruptions in the window exceed}"
@@ -153,7 +153,7 @@ def evidence_words(evidence: Evidence) -> str:
     """`gpus 16 GPUs` as `gpus: 16`; durations and GPU time readable."""
     value, unit = evidence.value, evidence.unit
     if isinstance(value, str):
-        return f"{evidence.name}: {value}"
+        return f"{evidence.name}: {fact_words(evidence)}"
     if unit.partition(" ")[0] in IN_UNITS:
         return f"{evidence.name}: {quantity(float(value), unit)}"
     amount = number(value) if isinstance(value, float) else f"{value}"

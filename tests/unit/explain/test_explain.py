@@ -11,9 +11,11 @@ from autopilot.core.guards import telemetry
 from autopilot.core.model.modes import MODE_UNIT
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Evidence, Loss, Slot, Verdict, Victim
+from autopilot.explain.cases import fact_words, quantity
 from autopilot.explain.proposals import (
     REASONS,
     code_words,
+    evidence_words,
     explain_decision,
     proposal_words,
     verdict_words,
@@ -109,6 +111,28 @@ def test_a_guard_says_on_which_side_of_its_limit_it_allows() -> None:
             assert each.value >= each.threshold if least else each.value <= each.threshold, (key, each)
             seen += 1
     assert seen > 400
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (6.16943, "requests/s", "6.17 requests/s"),
+        (0.863724, "of the outcomes within the promise", "86.4 % of the outcomes within the promise"),
+        (402.0, "GPU-s", "0.112 GPU-h"),
+        (180.0, "s since first proposed", "3 min since first proposed"),
+    ],
+)
+def test_a_number_is_told_in_three_digits_and_in_the_unit_that_people_use(value: float, unit: str, words: str) -> None:
+    """Of a verdict as of evidence."""
+    assert quantity(value, unit) == words
+    assert words.split(" ", maxsplit=1)[0] in evidence_words(Evidence("found", value, unit))
+    assert verdict_words(Verdict("g", True, Code.OK, value, unit, value)).startswith(f"g: ok ({words}, at most ")
+
+
+def test_work_without_a_user_is_told_with_its_tenant() -> None:
+    """An owner is a tenant and a user; `notify language/:` is no name."""
+    assert fact_words(Evidence("owner", "language/")) == "tenant language (owner unknown)"
+    assert fact_words(Evidence("owners", "language/, vision/ann")) == "tenant language (owner unknown), vision/ann"
 
 
 def test_each_way_of_giving_way_is_told_with_its_numbers() -> None:
