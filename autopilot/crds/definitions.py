@@ -226,6 +226,7 @@ def recommendation_definition() -> Obj:
         _column("Tenant", ".spec.tenant", priority=1),
         _column("Why", ".status.why", priority=1),
         _column("Message", ".status.message", priority=1),
+        _column("Answer", ".status.decision.message", priority=1),
     ]
     schema = _object(
         "What the autopilot would do if a person agreed. The service writes it; a person annotates it to decide.",
