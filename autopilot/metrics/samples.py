@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.errors import InputError, invariant
 from autopilot.core.model.forecast import REQUESTS
 from autopilot.core.model.memory import ControllerMemory
@@ -114,6 +115,8 @@ def put_control(out: Samples, moment: Moment) -> None:
 
 def put_recommendations(out: Samples, moment: Moment) -> None:
     """Proposals that a person may act on, those with the highest gain first."""
+    if not sees_the_cluster(moment.observation):
+        return
     decision, policy = moment.decision, moment.policy
     found = [each for each in decision.plan.proposals if answer_of(each, decision.halted) in OPEN]
     out.put("contracts_held", sum(Code.CONTRACT_RATE in refusing_codes(each) for each in decision.plan.proposals))

@@ -45,7 +45,8 @@ def _bare(found: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in found.items() if key != "status"}, "metadata": given}
 
 
-def _create_job(api: Api, name: str, gpus: int) -> None:
+def create_job(api: Api, name: str, gpus: int) -> None:
+    """A suspended Job that asks to be managed."""
     found = _bare(job(name, gpus, suspend=True, annotations=CONTRACT, restartPolicy="Never"))
     found["spec"]["template"]["spec"]["containers"][0]["image"] = "app:1"
     found["metadata"]["labels"] = {MANAGE: "true"}
@@ -61,7 +62,7 @@ def test_it_recommends_beside_a_cluster_and_touches_nothing(api: Api, tmp_path: 
     del content["simulation"]
     with service(tmp_path, content) as running:
         poll(lambda: running.tick() > 1, "no tick")
-        _create_job(api, "train", 8)
+        create_job(api, "train", 8)
 
         def recommended() -> list[dict[str, Any]]:
             found = running.ask("/api/v1/recommendations").json()["recommendations"]
