@@ -106,7 +106,7 @@ def _firing(api: Api, alert: str) -> list[dict[str, Any]]:
 
 def _approvable(api: Api) -> frozenset[str]:
     """The recommendations that a person may approve now."""
-    found = api.ask("GET", "/api/v1/recommendations")["recommendations"]
+    found = api.ask("GET", "/api/v1/recommendations")["recommendations"] or []
     return frozenset(each["id"] for each in found if each["approvable"])
 
 

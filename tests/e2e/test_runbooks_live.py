@@ -108,7 +108,7 @@ def start_work(on: OnCall) -> None:
     started: set[str] = set()
 
     def all_started() -> bool:
-        for each in on.ask("/api/v1/recommendations")["recommendations"]:
+        for each in on.ask("/api/v1/recommendations")["recommendations"] or []:
             if each["approvable"] and each["action"] == "admit_gang":
                 path = f"/api/v1/recommendations/{each['id']}/approve"
                 if on.ask(path, "POST", "approver", json={"digest": each["digest"]})["result"] == "carried out":

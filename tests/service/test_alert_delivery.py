@@ -52,7 +52,7 @@ def test_an_alert_becomes_a_recommendation_and_its_approval_acts(tmp_path: Path)
         def listed() -> bool:
             answer = running.ask("/api/v1/recommendations", token=viewer)
             return answer.status_code == 200 and any(
-                each["approvable"] and each["action"] == "admit_gang" for each in answer.json()["recommendations"]
+                each["approvable"] and each["action"] == "admit_gang" for each in answer.json()["recommendations"] or []
             )
 
         poll(listed, "a recommendation waits")

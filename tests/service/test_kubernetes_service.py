@@ -65,7 +65,7 @@ def test_it_recommends_beside_a_cluster_and_touches_nothing(api: Api, tmp_path: 
         create_job(api, "train", 8)
 
         def recommended() -> list[dict[str, Any]]:
-            found = running.ask("/api/v1/recommendations").json()["recommendations"]
+            found = running.ask("/api/v1/recommendations").json()["recommendations"] or []
             return [each for each in found if each["workload"] == "team/train"]
 
         (found,) = poll(recommended, "no recommendation")

@@ -21,7 +21,7 @@ PATH = ["received", "proposed", "acting", "verifying", "verified", "ended"]
 
 def _approved(on: OnCall, name: str, action: str) -> str:
     """Approve what the alert proposes, as a person does: read it, and try again where its price has moved since."""
-    shown = {each["id"]: each for each in on.ask("/api/v1/recommendations")["recommendations"]}
+    shown = {each["id"]: each for each in on.ask("/api/v1/recommendations")["recommendations"] or []}
     for proposal in (on.alert(name) or {}).get("proposals", ()):
         if shown.get(proposal, {}).get("action") != action:
             continue

@@ -44,7 +44,7 @@ def _open(running: Running) -> list[dict[str, object]]:
     answer = running.ask("/api/v1/recommendations")
     if answer.status_code != 200:
         return []
-    return [each for each in answer.json()["recommendations"] if each["approvable"]]
+    return [each for each in answer.json()["recommendations"] or [] if each["approvable"]]
 
 
 def _accepted(running: Running) -> list[dict[str, object]]:
