@@ -56,7 +56,7 @@ LARGE: dict[str, int] = {
 }
 """Objects of each kind on a cluster of 4,000 GPUs and 300 tenants, for the bound on series."""
 
-MOST_SERIES = 5400
+MOST_SERIES = 5450
 """The bound on all series at that size."""
 
 BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
