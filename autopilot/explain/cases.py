@@ -1,8 +1,8 @@
 """The words of a proposal: the format string of its case, filled with the facts on the record.
 
-Fields of a format string: `where` (the GPUs it gets), `after` (how long it waited), `taken` (what its victims lose),
-`victims` (the first of them, by name), `workload`, `tenant`, `replicas`, and each evidence by its name. A number with a
-noun is written as `{gpus:GPU}`: `1 GPU`, `8 GPUs`.
+Fields of a format string: `where` (the GPUs it gets), `after` (whether it starts again, and when it was submitted),
+`taken` (what its victims lose), `victims` (the first of them, by name), `workload`, `tenant`, `replicas`, and each
+evidence by its name. A number with a noun is written as `{gpus:GPU}`: `1 GPU`, `8 GPUs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import isfinite
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.records import Evidence, Proposal
-from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio, number
+from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_ratio, number
 from autopilot.core.planning.action import cases_of
 from autopilot.core.planning.draft import Case
 
@@ -57,8 +57,13 @@ def _filled(words: str, proposal: Proposal, fields: Mapping[str, str]) -> str:
     return words.format_map(Fields({**facts_of(proposal.evidence), **fields}))
 
 
-IN_UNITS: Mapping[str, Callable[[float], str]] = {"s": format_duration, "GPU-s": format_gpu_s, "of": format_ratio}
-"""Numbers that are told in words, by the first word of their unit; `of the outcomes` is a ratio."""
+IN_UNITS: Mapping[str, Callable[[float], str]] = {
+    "s": format_duration,
+    "GPU-s": format_gpu_s,
+    "of": format_ratio,
+    "time": format_clock,
+}
+"""Numbers that are told in words, by the first word of their unit; `of the outcomes` is a ratio, `time` a moment."""
 
 
 def quantity(value: float, unit: str) -> str:

@@ -20,7 +20,7 @@ from autopilot.core.model.codes import UNCOVERED
 from autopilot.core.model.modes import MODE_UNIT, MODES
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
-from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_moment, number
+from autopilot.core.model.units import counted, format_clock, format_gpu_s, format_moment, number
 from autopilot.explain.cases import IN_UNITS, Amount, case_words, fact_words, quantity, with_worst
 from autopilot.explain.notes import note_words
 
@@ -293,13 +293,11 @@ def answer_words(answer: Answer) -> str:
 
 
 def after_words(proposal: Proposal) -> str:
-    """When work starts: after how much waiting, or, where it starts again, how long after its submission."""
-    for each in proposal.evidence:
-        if each.name == "waited":
-            return f" after {format_duration(float(each.value))} of waiting"
-        if each.name == "since_submission":
-            return f" again, {format_duration(float(each.value))} after its submission"
-    return ""
+    """Whether work starts again, and when it was submitted."""
+    at_s = next((float(each.value) for each in proposal.evidence if each.name == "submitted"), None)
+    if at_s is None:
+        return ""
+    return f"{' again' if proposal.subject.revision else ''} (submitted at {format_clock(at_s)})"
 
 
 def fields_of(proposal: Proposal) -> dict[str, str]:

@@ -29,7 +29,7 @@ from tests.kits.ticking_world import EAGER, tenants
 HOUR_S = 3600.0
 GPUS = tuple(Slot("node-0", f"GPU-{number}") for number in range(8))
 SAVES = {"checkpoint_interval_s": 1800.0, "checkpoint_write_s": 20.0}
-WAITED = Evidence("waited", 120.0, "s")
+SUBMITTED = Evidence("submitted", 3480.0, "time")
 VICTIM = Victim("v", 0, 8, 90.0, contract=False)
 OWN = Victim("w", 0, 8, 90.0, contract=False)
 ROOM_FACTS = (
@@ -269,7 +269,7 @@ REAL: dict[Key, Callable[[], Step]] = {
 
 def _built(key: Key, **more: object) -> Proposal:
     action, kind, reason = key
-    return propose(kind, action, **{"accepted": True, "reason": reason, "evidence": (WAITED,)} | more)  # type: ignore[arg-type]
+    return propose(kind, action, **{"accepted": True, "reason": reason, "evidence": (SUBMITTED,)} | more)  # type: ignore[arg-type]
 
 
 BUILT: dict[Key, Proposal] = {
@@ -294,14 +294,14 @@ BUILT: dict[Key, Proposal] = {
         ("make_room", "pipeline", "breach"),
         slots=GPUS,
         victims=(VICTIM,),
-        evidence=(WAITED, *ROOM_FACTS, Evidence("chance_needed", 1.0)),
+        evidence=(SUBMITTED, *ROOM_FACTS, Evidence("chance_needed", 1.0)),
     ),
     ("make_room", "pipeline", "foreseen"): _built(
         ("make_room", "pipeline", "foreseen"),
         slots=GPUS,
         victims=(VICTIM,),
         evidence=(
-            WAITED,
+            SUBMITTED,
             *ROOM_FACTS,
             Evidence("chance_needed", 0.72),
             Evidence("delay", 20.0, "s"),

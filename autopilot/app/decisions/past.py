@@ -15,7 +15,6 @@ from autopilot.core.model.records import About, Instruction, Note, OutcomeKind, 
 from autopilot.core.model.units import counted, format_duration
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import (
-    after_words,
     answer_of,
     answer_words,
     by_node,
@@ -128,7 +127,7 @@ class Past:
         if isinstance(effect.operation, AdmitOperation):
             place = f"{where(slots)} ({by_node(slots, 4)})"
             if proposal is None or own:
-                return f"{again}start on {place}{after_words(proposal) if proposal is not None else ''}: {by}"
+                return f"{again}start on {place}: {by}"
             return f"{again}start again on {place}, moved for {proposal.subject.name}: {by}"
         victim = next((each for each in proposal.victims if each.workload == self.workload), None) if proposal else None
         if victim is not None and proposal is not None:

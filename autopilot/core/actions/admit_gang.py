@@ -45,7 +45,7 @@ from autopilot.core.preemption.scenario import (
     alike_at,
     cases_without_victims,
     pipelined_draft,
-    time_waited,
+    submitted,
     worth_gpu_s,
 )
 from autopilot.core.reservations.fair_share_hold import hold_fair_share
@@ -437,7 +437,7 @@ def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> AdmitDraft:
         cost_gpu_s=0.0,
         evidence=(
             Evidence("gpus", len(fit.layout), "GPUs"),
-            time_waited(ctx, row),
+            submitted(ctx, row),
             Evidence("position", int(ctx.plan.turn[at]), "gangs ahead in order of service"),
             Evidence("expected_run_time", run_s if np.isfinite(run_s) else "unknown", "s"),
             Evidence("idle_avoided", idle_s, "s until the next review at the latest"),

@@ -316,11 +316,9 @@ def cases_without_victims(action: str) -> tuple[Case, Case]:
     return Case(action, "pipeline", "leaving", leaving), Case(action, "admit", words=words)
 
 
-def time_waited(ctx: Context, row: int) -> Evidence:
-    """How long a gang has waited. Work that starts again has only an age: the snapshot does not say when it stopped."""
-    work = ctx.observation.snapshot.workloads
-    name = "since_submission" if work.incarnation[row] else "waited"
-    return Evidence(name, round(ctx.now_s - float(work.submit_s[row]), 3), "s")
+def submitted(ctx: Context, row: int) -> Evidence:
+    """When a gang was submitted: unlike how long it has waited, this stays true while its start waits for a person."""
+    return Evidence("submitted", float(ctx.observation.snapshot.workloads.submit_s[row]), "time")
 
 
 def pipelined_draft(
@@ -344,7 +342,7 @@ def pipelined_draft(
     cost_gpu_s = stopping + waiting
     evidence = (
         Evidence("gpus", found.shape.gpus, "GPUs"),
-        time_waited(ctx, row),
+        submitted(ctx, row),
         Evidence("evicted", count["evict"], "gangs"),
         Evidence("shrunk", count["shrink"], "gangs"),
         Evidence("moved", count["move"], "gangs"),

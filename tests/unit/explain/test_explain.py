@@ -148,16 +148,16 @@ def test_each_way_of_giving_way_is_told_with_its_numbers() -> None:
 def test_a_landing_names_its_place_and_the_first_victims() -> None:
     """Seven victims: five by name, the rest counted; a landing on what leaves by itself says so."""
     victims = tuple(Victim(f"v{n}", 0, 1, 10.0, contract=False) for n in range(7))
-    waited = (Evidence("waited", 120.0, "s"),)
-    said = proposal_words(propose("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=waited))
+    at = (Evidence("submitted", 3480.0, "time"),)
+    said = proposal_words(propose("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=at))
     assert said.startswith(
-        "start on 8 GPUs of 1 node after 2 min of waiting, when others have made room: "
+        "start on 8 GPUs of 1 node (submitted at 58 min), when others have made room: "
         "v0: evicted from 1 GPU, expected loss 0.167 GPU-min; v1"
     )
     assert "v4" in said
     assert "v5" not in said
     assert said.endswith("; and 2 more")
-    alone = proposal_words(propose("pipeline", slots=slots(("n0", 8)), evidence=waited, reason="leaving"))
+    alone = proposal_words(propose("pipeline", slots=slots(("n0", 8)), evidence=at, reason="leaving"))
     assert "nothing more is stopped for it" in alone
 
 

@@ -59,7 +59,7 @@ def test_an_admission_says_where_why_and_for_how_much() -> None:
     assert proposal.cost_gpu_s == 0.0
     assert {term.name for term in proposal.change.score_terms} >= {"fill"}
     assert [verdict.guard for verdict in proposal.verdicts] == [name for name, _ in GUARDS]
-    assert {e.name: e.value for e in proposal.evidence}["waited"] == 50.0
+    assert {e.name: e.value for e in proposal.evidence}["submitted"] == 0.0
 
 
 def test_the_gain_is_weighed_by_the_price_of_the_model() -> None:
