@@ -129,14 +129,14 @@ def show_recommendations(api: Api, json_out: Path | None) -> None:
             f"no recommendation is open at tick {answer['tick']}" + (f"; nothing acts: {halted}" if halted else "")
         )
     if advice := answer.get("advice"):
-        out.print("left to you, without a proposal:")
+        out.print("needs your attention:")
         for each in advice:
             out.print(f"  {each['words']}")
 
 
 def _print_open(rows: Sequence[Mapping[str, Any]]) -> None:
     print_rows(
-        ("id", "mode", "gain", "cost", "for", "why"),
+        ("id", "mode", "gain", "cost", "age", "why"),
         [(row["id"], row["mode"], row["gain"], row["cost"], format_duration(row["age_s"]), row["why"]) for row in rows],
     )
     if any(row["approvable"] for row in rows):

@@ -27,7 +27,7 @@ from autopilot.service.settings import Role
 from tests.kits.browser import chromium, page_of, sign_in
 from tests.kits.core_world import holds, waits, with_policy, world
 from tests.kits.demand_world import forecast, serving
-from tests.kits.http_kit import ALERT, TOKENS, deliver, desk_over, published
+from tests.kits.http_kit import ALERT, TOKENS, client, deliver, desk_over, published
 
 pytestmark = pytest.mark.e2e
 
@@ -148,6 +148,9 @@ def test_equal_recommendations_are_one_card_and_one_approval(browser: Browser, d
         card = page.locator("li.rec").first
         shown = card.locator("summary").count()
         assert shown > 1
+        told = client(desk, Role.VIEWER).get("/api/v1/recommendations").json()
+        group = next(each for each in told["groups"] if each["count"] == shown)
+        assert f"Gain\n{group['gain']}\nCost\n{group['cost']}\n" in card.inner_text()
         card.get_by_role("button", name="Approve").click()
         dialog = page.locator("dialog")
         expect(dialog).to_contain_text("The approval covers a cost of up to")

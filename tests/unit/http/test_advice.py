@@ -61,6 +61,6 @@ def test_it_is_printed_below_the_recommendations(tmp_path: Path, capsys: pytest.
     show_recommendations(Direct("", ""), None)
     assert capsys.readouterr().out.splitlines() == [
         "no recommendation is open at tick 1",
-        "left to you, without a proposal:",
+        "needs your attention:",
         "  a of t0/ada used at most 0.3 GPUs and 22 GiB of 8 GPUs for 7 d: 2g.20gb would do",
     ]
