@@ -9,7 +9,7 @@ quarters of its maximum of replicas. It runs the functions behind
 
 Violations are requests over their service's objective / requests, of those that complete after the first two hours.
 Before that, under both policies, every service has too few replicas and no forecast is proven (the whole run is printed
-too). GPU-hours are all GPU time handed out, services and training together. Goal: at most half of the violations at
+too). GPU-hours are all GPU time allocated, services and training together. Goal: at most half of the violations at
 GPU-hours within 2 %, or no more violations at 15 % fewer.
 
     python -m benchmarks.bursts_slo [--quick] [--cases synthetic,traces] [--seeds 1] [--json OUT]
@@ -138,7 +138,7 @@ def play(case: str, seed: int, *, quick: bool) -> list[Row]:
                 result["slo"]["violation_ratio"],
                 late,
                 result["slo"]["p99_latency_s"],
-                result["gpu_s"]["handed_out"] / 3600.0,
+                result["gpu_s"]["allocated"] / 3600.0,
                 result["jobs"]["finished"],
                 result["invariants"]["violated"],
                 result["wall_s"],

@@ -2,7 +2,7 @@
 
 Scenario `fragmented`: most GPUs are free, but seldom those of a whole island, and every two hours a gang needs one.
 Both policies move work when such a gang waits; `defragment-ahead` also moves work before it comes. Goals: the mean wait
-of the wide gangs at most .8 of that under `autopilot`; at most 1 % more of the GPU time handed out is lost, the time in
+of the wide gangs at most .8 of that under `autopilot`; at most 1 % more of the GPU time allocated is lost, the time in
 which stopped work saves and starts again included; and on P1 (first 1,500 jobs), P2 (first 1,000), `demo` and `mixed`,
 where nothing is fragmented on purpose, the useful share until the last arrival at least .995 of that of `autopilot`
 (median over the seeds, each with run times jittered by 10 %). The last goal holds for `regeometry` too: `--policy
@@ -64,7 +64,7 @@ class Row:
     wide_gangs: int
     wide_wait_s: float
     useful_ratio: float  # until the last arrival
-    handed_out_gpu_s: float
+    allocated_gpu_s: float
     lost_gpu_s: float
     overhead_gpu_s: float  # held without progress: first starts, saves, restarts
     moves: int
@@ -87,7 +87,7 @@ def measure(call: Call) -> Row:
         len(wide),
         float((wide["start_s"] - wide["submit_s"]).mean()) if len(wide) else 0.0,
         result["utilization"]["to_last_arrival_ratio"],
-        spent["handed_out"],
+        spent["allocated"],
         spent["lost"],
         spent["overhead"],
         result["disruptions"]["migrations"],
@@ -172,9 +172,9 @@ def show(rows: Sequence[Row], sources: Sequence[str], policy: str) -> bool:
 
 
 def _lost_ratio(plain: Row, ahead: Row) -> float:
-    """Work that is lost more, and GPU time without progress that is spent more, over the GPU time handed out."""
+    """Work that is lost more, and GPU time without progress that is spent more, over the GPU time allocated."""
     more = ahead.lost_gpu_s - plain.lost_gpu_s + ahead.overhead_gpu_s - plain.overhead_gpu_s
-    return more / ahead.handed_out_gpu_s
+    return more / ahead.allocated_gpu_s
 
 
 if __name__ == "__main__":

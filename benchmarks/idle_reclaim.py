@@ -60,7 +60,7 @@ def measure(task: tuple[str, str, int]) -> Row:
         policy,
         seed,
         gpu_s / 3600,
-        gpu_s / (totals.early_handed_out / 1000 / 1024),
+        gpu_s / (totals.early_allocated / 1000 / 1024),
         idle["freed_gpu_s"] / gpu_s,
         idle["returned_ratio"],
         idle["suspensions"],

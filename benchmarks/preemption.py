@@ -119,7 +119,7 @@ def _row(task: Task, name: str, entry: dict[str, Any]) -> Row:
         jobs["total_wait_s_p99"],
         disrupted["migrations"] / thousands,
         disrupted["preemptions"] / thousands,
-        disrupted["lost_gpu_s"] / entry["gpu_s"]["handed_out"],
+        disrupted["lost_gpu_s"] / entry["gpu_s"]["allocated"],
         entry["wall_s"],
         entry["invariants"]["violated"],
     )

@@ -84,7 +84,7 @@ def limit(name: str, colour: str = ORANGE) -> Look:
 COVERED = below((0.5, ORANGE), (1 - THRESHOLDS["missing_ratio"], GREEN))
 """The share that is measured: an alert fires where too much is missing."""
 USED = below((0.3, ORANGE), (0.6, GREEN))
-"""SM activity of what is handed out."""
+"""SM activity of what is allocated."""
 ROOM = Look(((1.0, GREEN),), RED)
 """At least one."""
 ZERO_IS_GOOD = above((1.0, ORANGE))
@@ -126,10 +126,10 @@ GAP_PRICE = (
 FLEET = Page(
     "gpu-autopilot-fleet",
     "GPU fleet",
-    "Capacity, what is handed out, and what is really used.",
+    "Capacity, what is allocated, and what is really used.",
     (
         stat("Capacity", "All GPUs: held, free and out of use.", "none", top("fleet_capacity_gpus")),
-        stat("Handed out", "GPUs held by workloads.", "none", top("fleet_held_gpus")),
+        stat("Allocated", "GPUs held by workloads.", "none", top("fleet_held_gpus")),
         stat("Free", "GPUs without work, open to new work.", "none", top("fleet_free_gpus")),
         stat(
             "Out of use",
@@ -160,11 +160,11 @@ FLEET = Page(
             "Widest gang", "The widest gang of whole GPUs that fits now.", "none", top("largest_gang_gpus"), look=ROOM
         ),
         lines(
-            "GPUs: capacity, handed out, SM-active",
+            "GPUs: capacity, allocated, SM-active",
             "The space between measured and SM-active is reserved and unused capacity.",
             "none",
             Target(top("fleet_capacity_gpus"), "capacity"),
-            Target(top("fleet_held_gpus"), "handed out"),
+            Target(top("fleet_held_gpus"), "allocated"),
             Target(MEASURED, "measured"),
             Target(top("fleet_active_gpus"), "SM-active"),
             Target(top("fleet_out_of_use_gpus"), "out of use"),
@@ -174,7 +174,7 @@ FLEET = Page(
             f"Allocation is what most dashboards show; real utilization is SM activity over capacity. {LEAST}",
             "percentunit",
             Target(top("fleet_allocation_ratio"), "allocation"),
-            Target(top("fleet_hardware_ratio"), "SM-active / handed out"),
+            Target(top("fleet_hardware_ratio"), "SM-active / allocated"),
             Target(top("fleet_real_utilization_ratio"), "real utilization"),
             Target(top("fleet_measured_ratio"), "measured"),
         ),
@@ -195,7 +195,7 @@ FLEET = Page(
         ),
         lines(
             "Allocation by pool",
-            "GPUs handed out over the capacity of the pool.",
+            "GPUs allocated over the capacity of the pool.",
             "percentunit",
             Target(by("pool", "pool_allocation_ratio", P), "{{pool}}"),
         ),

@@ -308,9 +308,9 @@ class KubernetesActuator:
             return  # the others may follow
         self._running.pop(effect.id, None)
         if there == asked:
-            self._say(effect, target.main, "Done", "its pods have their nodes", now_s)
+            self._say(effect, target.main, "Done", "its pods are bound to nodes", now_s)
         else:
-            note = f"{there} of its {asked} pods have their nodes, and the others found no room in time"
+            note = f"{there} of its {asked} pods are bound to nodes, and the others found no room in time"
             self._say(effect, target.main, "GaveUp", note, now_s, warning=True)
 
     def _take_back(self, effect: Effect, located: Located, now_s: float) -> Ended | None:

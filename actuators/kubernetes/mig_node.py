@@ -48,7 +48,7 @@ def offered(node: Obj) -> dict[str, int]:
 def counts_gpus(node: Obj) -> bool:
     """Whether a device plugin has announced GPUs or instances as resources; it sets their number to 0 when it stops.
 
-    Where GPUs are handed out by claims (dynamic resource allocation), none are.
+    Where GPUs are allocated by claims (dynamic resource allocation), none are.
     """
     amounts = (node.get("status") or {}).get("capacity") or {}
     return any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in amounts)

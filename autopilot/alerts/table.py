@@ -270,7 +270,7 @@ ALERTS: tuple[Alert, ...] = (
         for_s=900,
         keep_firing_s=1800,
         summary="Stops cost more progress than they should.",
-        description="Stops have lost {{ $value | humanizePercentage }} of the GPU time that was handed out within 6 h.",
+        description="Stops have lost {{ $value | humanizePercentage }} of the GPU time that was allocated within 6 h.",
         dashboard="gpu-autopilot-autopilot",
     ),
     Alert(

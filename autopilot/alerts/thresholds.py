@@ -42,7 +42,7 @@ MEANING_OF_THRESHOLDS: dict[str, str] = {
     "failed_effects": "failed effects within 1 h, at least",
     "stops_of_one_workload": "disruptions of one workload within the window of the budget",
     "coverage_slack_ratio": "promised coverage - delivered coverage",
-    "lost_ratio": "progress lost by stops / GPU time handed out, within 6 h",
+    "lost_ratio": "progress lost by stops / GPU time allocated, within 6 h",
     "missing_ratio": "GPUs without fresh telemetry / all GPUs",
     "coarse_ratio": "GPUs that are measured without SM activity / all GPUs",
     "collector_age_seconds": "age of the newest data of a collector",

@@ -21,7 +21,7 @@ CASES = cases_of(ACTIONS)
 
 _UNKNOWN = {
     "admit": "start on {where}{after}",
-    "pipeline": "start on {where}{after}, when others have made room: {victims}",
+    "pipeline": "start on {where}{after} by preempting or moving others: {victims}",
     "grow": "grow to {where}",
     "reserve": "hold room for it",
     "evict": "evict: {victims}",

@@ -41,8 +41,7 @@ REASONS: Mapping[Code, str] = {
     Code.BOUND: "this tick already made {value:proposal}, the most that policy allows ({threshold})",
     Code.GUARANTEE: "it is protected, so it starts inside guarantees only: "
     "{value:GPU of them is|GPUs of them are} left on the path of its queue, it needs {threshold}",
-    Code.FAIRNESS: "fair share leaves it nothing: the possible lenders are within their share, "
-    "or its own queue would exceed its share",
+    Code.FAIRNESS: "blocked by fair share: no other queue is above its share, or its own queue would exceed its own",
     Code.PRIORITY: "no work that could be preempted has a lower priority; "
     "{value:GPU of quota is|GPUs of quota are} free, it needs {threshold}",
     Code.POLICY: "the settings of its queue do not allow it to preempt the work that could be preempted; "
@@ -59,7 +58,7 @@ REASONS: Mapping[Code, str] = {
     Code.MODE_OFF: "the action is switched off",
     Code.MODE_OBSERVE: "the action only observes",
     Code.MODE_RECOMMEND: "the action only recommends; set its mode to approve or auto to let it act",
-    Code.NEEDS_APPROVAL: "it waits for a person's approval",
+    Code.NEEDS_APPROVAL: "waiting for approval",
     Code.ON_PAPER: "it counts on GPUs or quota that only a recommendation frees",
     Code.APPROVAL_EXPIRED: "its approval was given {value:s} ago and has expired (it holds for {threshold:s})",
     Code.APPROVAL_COST_ROSE: "its approval does not cover it: what is lost under the approval would be {value:GPU-s}, "
@@ -107,7 +106,7 @@ REASONS: Mapping[Code, str] = {
     Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value:s} to write, and the store has {threshold:s} "
     "within the grace",
     Code.CONTRACT_RATE: "contracts would have taken {value:GPU} for it within the hour, at most {threshold} are "
-    "allowed; stop the work by hand if its queue is owed this, or wait",
+    "allowed; stop the work by hand if its queue has a guarantee shortfall, or wait",
     Code.BLAST_RADIUS: "it would take {value:GPU} for each that it needs, at most {threshold} are allowed",
     Code.WITHOUT_CHECKPOINT: "{value} of its victims cannot save within the grace, and policy lets only those be "
     "taken that can",
@@ -289,7 +288,7 @@ def cap_words(proposal: Proposal) -> str:
 
 def answer_words(answer: Answer) -> str:
     """An answer as it is printed."""
-    return answer.value.replace("_", " ")
+    return "waiting for approval" if answer == Answer.NEEDS_APPROVAL else answer.value
 
 
 def after_words(proposal: Proposal) -> str:

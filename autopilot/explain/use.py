@@ -312,7 +312,7 @@ def stray_lines(snapshot: ClusterSnapshot) -> list[str]:
     found = strays(snapshot)
     lines = [
         f"busy without a workload: {each.entity_id} on {each.node} ({format_ratio(each.activity_ratio)} SM activity "
-        f"over {format_duration(each.window_s)}); find its processes before it is handed out"
+        f"over {format_duration(each.window_s)}); find its processes before it is allocated"
         for each in found[:MOST_STRAYS]
     ]
     return lines + (

@@ -24,7 +24,7 @@ def to_ticks(at_s: float) -> int:
 class Kind(StrEnum):
     """What a row counts. Of the capacity of an interval each part is in one row of the first five kinds."""
 
-    HELD = "held"  # handed out to a workload
+    HELD = "held"  # allocated to a workload
     IDLE = "idle"  # free, and pending work could have used it
     FRAGMENTED = "fragmented"  # free, and no pending work could use it in its present shape
     OUT_OF_USE = "out_of_use"  # free, where no work may start (core/hardware/takes_work.py)

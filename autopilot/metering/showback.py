@@ -58,10 +58,10 @@ class Bill:
     """One row of a showback. GPU-hours; money in the currency of the prices."""
 
     name: str
-    handed_out_gpu_h: float = 0.0
-    active_gpu_h: float = 0.0  # measured; active + idle + unknown = handed out
+    allocated_gpu_h: float = 0.0
+    active_gpu_h: float = 0.0  # measured; active + idle + unknown = allocated
     idle_gpu_h: float = 0.0  # measured and not active; of the rows in brackets: all
-    unknown_gpu_h: float = 0.0  # handed out and not measured
+    unknown_gpu_h: float = 0.0  # allocated and not measured
     measured_gpu_h: float = 0.0
     borrowed_gpu_h: float = 0.0
     lost_gpu_h: float = 0.0
@@ -76,8 +76,8 @@ class Bill:
     premium: float = 0.0
     list_cost: float = 0.0  # of what it held, or of what was free, at list price
     energy_cost: float = 0.0
-    measured_ratio: float | None = None  # measured / handed out: what `active` and `idle` rest on
-    kept_ratio: float | None = None  # 1 - lost / handed out
+    measured_ratio: float | None = None  # measured / allocated: what `active` and `idle` rest on
+    kept_ratio: float | None = None  # 1 - lost / allocated
     mfu_ratio: float | None = None  # reported operations / peak; None where none are reported
 
     @property
@@ -263,7 +263,7 @@ def add(bill: Bill, line: Line, prices: Prices, rates: Mapping[str, float]) -> N
     if kind != Kind.HELD:
         bill.idle_gpu_h += hours
         return
-    bill.handed_out_gpu_h += hours
+    bill.allocated_gpu_h += hours
     active, measured = line.gpu_h("active"), line.gpu_h("measured")
     bill.measured_gpu_h += measured
     bill.active_gpu_h += active
@@ -283,9 +283,9 @@ def _set_ratios(bill: Bill, lines: Sequence[Line], prices: Prices, column: str |
     work). Model FLOPs are those of the forward and backward pass of the model, without recomputation: Chowdhery et al.,
     PaLM (arXiv:2204.02311), Appendix B.
     """
-    if bill.handed_out_gpu_h:
-        bill.measured_ratio = bill.measured_gpu_h / bill.handed_out_gpu_h
-        bill.kept_ratio = max(1.0 - bill.lost_gpu_h / bill.handed_out_gpu_h, 0.0)
+    if bill.allocated_gpu_h:
+        bill.measured_ratio = bill.measured_gpu_h / bill.allocated_gpu_h
+        bill.kept_ratio = max(1.0 - bill.lost_gpu_h / bill.allocated_gpu_h, 0.0)
     done = peak = 0.0
     for line in lines:
         if line.amounts["gflop_time"] and (column is None or _name(line, column) == bill.name):

@@ -97,7 +97,7 @@ class Metric:
 
 USE: tuple[tuple[str, str, str], ...] = (
     ("capacity_gpus", "GPUs", "all GPUs of the inventory: held + free + out of use"),
-    ("held_gpus", "GPUs", "GPUs handed out; a share or MIG instance counts its part"),
+    ("held_gpus", "GPUs", "GPUs allocated; a share or MIG instance counts its part"),
     ("free_gpus", "GPUs", "GPUs and parts of GPUs without work, open to new work"),
     ("out_of_use_gpus", "GPUs", "GPUs and parts of GPUs without work, closed to new work: not healthy, under a change "
      "of geometry, or on a node that is not ready, cordoned, condemned or called back"),

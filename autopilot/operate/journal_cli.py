@@ -226,7 +226,7 @@ def showback(
         typer.Option("--metering", help="Folder with segments.", show_default="the one beside the journal"),
     ] = None,
 ) -> None:
-    """Show who used what GPU time and what it costs: handed out, active, idle, lost and borrowed, energy and money.
+    """Show who used what GPU time and what it costs: allocated, active, idle, lost and borrowed, energy and money.
 
     Example: autopilot showback --since 6h --until 18h --by project --prices prices.yaml
     """

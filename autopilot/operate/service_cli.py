@@ -202,7 +202,7 @@ def lift(
         str, typer.Argument(metavar="ACTION", help="Name of the action, as under `modes` in the policy.")
     ],
 ) -> None:
-    """Let an action of the running service act again that realised too little of its promise."""
+    """Lift the cap on an action of the running service that delivered less than predicted."""
     from autopilot.operate.client import command
     from autopilot.operate.finding import find_api
 
@@ -256,7 +256,7 @@ def watchdog(
         str, typer.Option("--absence", help="How long the Lease may go unrenewed while the API server is healthy.")
     ] = "10m",
 ) -> None:
-    """Open the way for waiting work when no controller comes back, until SIGTERM or Ctrl-C.
+    """Fail open: release gated work while the controller is down, until SIGTERM or Ctrl-C.
 
     It looks at the Lease alone. When it was not renewed for --absence, it takes the admission check gpu-autopilot
     from the queues, removes the gates of the controller, and starts again what the controller stopped. A controller

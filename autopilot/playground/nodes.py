@@ -209,7 +209,7 @@ class Nodes:
         }
 
     def _amounts(self, row: int, *, whole: bool) -> dict[str, str]:
-        """Capacity, or (not `whole`) what can be handed out: without broken GPUs."""
+        """Capacity, or (not `whole`) what can be allocated: without broken GPUs."""
         nodes = self._cluster.inventory.nodes
         cpu_milli, memory_mib = int(nodes.cpu_milli[row]), int(nodes.memory_mib[row])
         found = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from autopilot.explain.proposals import Answer, answer_words
+
 
 def text(value: object) -> str:
     """Any value as HTML text, quotes escaped, so that it can be an attribute too."""
@@ -23,7 +25,7 @@ def table(head: str, rows: Sequence[str], kind: str = "") -> str:
 
 def chip(answer: str) -> str:
     """The verdict of a decision, shown by word, colour and edge."""
-    return f'<b class="chip {text(answer)}">{text(answer.replace("_", " "))}</b>'
+    return f'<b class="chip {text(answer)}">{text(answer_words(Answer(answer)))}</b>'
 
 
 def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -13,6 +13,8 @@ function gpuHours(value) {
     : `${(value / 3600).toLocaleString("en-US", {minimumFractionDigits: 1, maximumFractionDigits: 1})} GPU-h`;
 }
 
+const words = name => name === "needs_approval" ? "waiting for approval" : name.replaceAll("_", " ");
+
 function element(name, className, text) {
   const made = document.createElement(name);
   if (className) made.className = className;
@@ -48,7 +50,7 @@ class Finder {
 
   fill(name) {
     for (const value of [...new Set(this.data[name])].map(at => this.data.strings[at]).sort()) {
-      const option = element("option", "", value.replace("_", " "));
+      const option = element("option", "", words(value));
       option.value = value;
       this.fields[name].append(option);
     }
@@ -98,7 +100,7 @@ class Finder {
       gpus: this.data.gpus[at] || "-", gain: gpuHours(this.data.gain[at]), cost: gpuHours(this.data.lost[at]), why: "",
     };
     for (const [name, text] of Object.entries(cells)) row.append(element("td", name, text));
-    row.querySelector(".answer").append(element("b", `chip ${answer}`, answer.replace("_", " ")));
+    row.querySelector(".answer").append(element("b", `chip ${answer}`, words(answer)));
     row.querySelector(".work").append(element("small", "", this.text("tenant", at)));
     const why = row.querySelector(".why");
     why.textContent = this.text("why", at);

@@ -9,7 +9,7 @@ from math import isfinite
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.records import Code
 from autopilot.core.model.units import format_gpu_s, format_ratio
-from autopilot.explain.proposals import Answer
+from autopilot.explain.proposals import Answer, answer_words
 from autopilot.report.advice import CURES, FIELD_OF, MODE_CODES, refused_gain, waited
 from autopilot.report.data import DecisionRow, PolicyRun
 from autopilot.report.embedded import Part, anchor
@@ -49,9 +49,7 @@ def by_action(run: PolicyRun) -> str:
     for row in run.decisions:
         lost[row.action] += row.lost_gpu_s if row.answer == Answer.ACCEPTED else 0.0
     totals = Counter(row.action for row in run.decisions)
-    head = _head(
-        ("Action", *(answer.value.replace("_", " ") for answer in answers), *([EXPECTED] if any(lost.values()) else []))
-    )
+    head = _head(("Action", *map(answer_words, answers), *([EXPECTED] if any(lost.values()) else [])))
     rows = []
     for action, _ in totals.most_common():
         about = f"<small>{text(ABOUT.get(action, ''))}</small>"

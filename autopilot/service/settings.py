@@ -289,7 +289,9 @@ class Kubernetes(Section):
         None, description="AutopilotPolicy (docs/control-resources.md) that is the policy; null: policy_map or `policy`"
     )
     kill_map: Name | None = Field(
-        None, description="ConfigMap whose key kill says `off` while effects may leave; null: no switch in the cluster"
+        None,
+        description="ConfigMap of the kill switch: its key kill allows actions with `off` and blocks "
+        "them with anything else; null: no switch in the cluster",
     )
     recommendations: int = Field(
         0,

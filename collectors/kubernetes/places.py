@@ -54,7 +54,7 @@ class Slots:
                 del self.waiting[other]
 
     def change(self, facts: NodeFacts, gpus: tuple[Gpu, ...]) -> None:
-        """The hardware changed: everything is handed out anew, in the order in which it was."""
+        """The hardware changed: everything is allocated anew, in the order in which it was."""
         self.facts, self.gpus = facts, gpus
         self._again()
 

@@ -1,4 +1,4 @@
-"""GPU-seconds are conserved: what was handed out is useful, lost or overhead; the rest of the capacity was idle.
+"""GPU-seconds are conserved: what was allocated is useful, lost or overhead; the rest of the capacity was idle.
 
 Useful and lost time are recomputed from starts, evictions, resizes and stops, with the durations that the physics give
 to a start, a checkpoint and a resize, and compared with the cluster's statements and the accounts. Two things are not
@@ -27,7 +27,7 @@ GOES_ON = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER, Why.PARK, Why.RESIZE)
 class Booked(Protocol):
     """Integer GPU time in the accounts."""
 
-    handed_out: int
+    allocated: int
     useful: int
     lost: int
     overhead: int
@@ -47,7 +47,7 @@ class _Stay:
 class _Seen:
     """GPU time of one tenant as it was observed, in the unit of the accounts."""
 
-    handed_out: int = 0
+    allocated: int = 0
     useful: int = 0
     lost: int = 0
 
@@ -58,7 +58,7 @@ class Conservation(Checker):
     name = "conservation"
 
     def __init__(self, world: World) -> None:
-        """Nothing was handed out yet."""
+        """Nothing was allocated yet."""
         super().__init__(world)
         self._stays: dict[int, _Stay] = {}
         self._resized: dict[int, float] = {}  # job that continues at this instant -> its expected readiness
@@ -189,7 +189,7 @@ class Conservation(Checker):
         tenant = self.jobs.tenant[fact.job]
         self._seen += [_Seen() for _ in range(tenant + 1 - len(self._seen))]
         seen, kept = self._seen[tenant], self._kept.setdefault(fact.job, [])
-        seen.handed_out += int((fact.at_s - stay.since_s) * TICKS_PER_S) * stay.milli
+        seen.allocated += int((fact.at_s - stay.since_s) * TICKS_PER_S) * stay.milli
         seen.useful += gain * fact.full_milli
         kept.append((gain, fact.full_milli))
         while lost > 0 and kept:
@@ -225,16 +225,16 @@ class Conservation(Checker):
             seen = self._seen[tenant] if tenant < len(self._seen) else _Seen()
             name = f"tenant {self.jobs.tenants[tenant]}"
             for what, amount, observed in (
-                ("handed out", booked.handed_out, seen.handed_out),
+                ("allocated", booked.allocated, seen.allocated),
                 ("useful", booked.useful, seen.useful),
                 ("lost", booked.lost, seen.lost),
             ):
                 if amount != observed:
                     self.violate(end_s, name, f"{amount} units booked as {what}, {observed} seen")
-            if booked.handed_out != booked.useful + booked.lost + booked.overhead:
-                self.violate(end_s, name, "handed out is not useful + lost + overhead")
+            if booked.allocated != booked.useful + booked.lost + booked.overhead:
+                self.violate(end_s, name, "allocated is not useful + lost + overhead")
             if min(booked.useful, booked.lost, booked.overhead) < 0:
                 self.violate(end_s, name, "a negative amount of GPU time")
-        total = sum(booked.handed_out for booked in by_tenant)
+        total = sum(booked.allocated for booked in by_tenant)
         if capacity != self._capacity * int(end_s * TICKS_PER_S) or capacity != total + idle or idle < 0:
-            self.violate(end_s, "cluster", "capacity is not handed out + idle")
+            self.violate(end_s, "cluster", "capacity is not allocated + idle")

@@ -1,4 +1,4 @@
-"""How single jobs fared: the longest waits, the most stops, and the jobs that fared worse than under another policy.
+"""How single jobs fared: the longest waits, the most stops, and the jobs that finished later than under another policy.
 
 A mean hides the jobs that pay for it. Every policy is compared with the same reference run, job by job.
 """
@@ -16,7 +16,7 @@ from simulator.running.simulation import Simulated
 MOST_NAMED = 10
 """Number of jobs named in each list."""
 WORSE_S = 60.0
-"""A job fared worse when it ended later than under the reference by more than this."""
+"""A job finished later when it ended later than under the reference by more than this."""
 REFERENCES = ("fifo-skip", "fifo")
 """Reference policies in order of preference; otherwise the first baseline of the call."""
 
@@ -79,7 +79,7 @@ def evictions(simulated: Simulated) -> dict[str, Any]:
 
 
 def fared_worse(simulated: Simulated, reference: Simulated, name: str) -> dict[str, Any]:
-    """The jobs that fared worse than under the reference `name`, by the end of each; worst first.
+    """The jobs that finished later than under the reference `name`, by the end of each; worst first.
 
     Compared are the jobs that ended under both. `unfinished` are those that ended under the reference only.
     """

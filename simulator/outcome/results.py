@@ -110,7 +110,7 @@ def policy_result(
         },
         "gpu_s": {
             "capacity": gpu_s(totals.capacity),
-            "handed_out": gpu_s(all_.handed_out),
+            "allocated": gpu_s(all_.allocated),
             "useful": gpu_s(all_.useful),
             "lost": gpu_s(all_.lost),
             "overhead": gpu_s(all_.overhead),
@@ -147,22 +147,22 @@ def policy_result(
 def _utilization(simulated: Simulated, measured: Measured) -> dict[str, Any]:
     """Ratios over the makespan, and until the last arrival (for a run that was cut before it: until the cut)."""
     run, totals = simulated.run, simulated.totals
-    handed_out_s, capacity_s = gpu_s(totals.all.handed_out), gpu_s(totals.capacity)
+    allocated_s, capacity_s = gpu_s(totals.all.allocated), gpu_s(totals.capacity)
     early_s = min(run.last_submit_s, run.end_s)
     early_capacity_s = simulated.cluster.hardware.capacity_milli / 1000 * early_s
-    early_handed_out_s, early_useful_s = gpu_s(totals.early_handed_out), gpu_s(totals.early_useful)
+    early_allocated_s, early_useful_s = gpu_s(totals.early_allocated), gpu_s(totals.early_useful)
     return {
-        "allocation_ratio": _ratio(handed_out_s, capacity_s),
+        "allocation_ratio": _ratio(allocated_s, capacity_s),
         "to_last_arrival_ratio": _ratio(early_useful_s, early_capacity_s),
         "bound_ratio": _finite(bound_ratio(simulated.cluster)),
-        "hardware_ratio": _ratio(measured.active_gpu_s, handed_out_s),
+        "hardware_ratio": _ratio(measured.active_gpu_s, allocated_s),
         "real_utilization_ratio": _ratio(measured.active_gpu_s, capacity_s),
-        "goodput_ratio": _ratio(gpu_s(totals.all.useful), handed_out_s),
+        "goodput_ratio": _ratio(gpu_s(totals.all.useful), allocated_s),
         "to_last_arrival": {
-            "allocation_ratio": _ratio(early_handed_out_s, early_capacity_s),
-            "hardware_ratio": _ratio(measured.early_active_gpu_s, early_handed_out_s),
+            "allocation_ratio": _ratio(early_allocated_s, early_capacity_s),
+            "hardware_ratio": _ratio(measured.early_active_gpu_s, early_allocated_s),
             "real_utilization_ratio": _ratio(measured.early_active_gpu_s, early_capacity_s),
-            "goodput_ratio": _ratio(early_useful_s, early_handed_out_s),
+            "goodput_ratio": _ratio(early_useful_s, early_allocated_s),
         },
     }
 

@@ -2,10 +2,10 @@
 
 The internal unit is one thousandth of a GPU for one tick of virtual time (1/1024 s), so that
 
-    capacity = handed out + idle          handed out = useful + lost + overhead
+    capacity = allocated + idle          allocated = useful + lost + overhead
 
 hold exactly, in total and by tenant. Useful is progress that was kept; lost is progress that had to be repeated;
-overhead is the rest of what was handed out (start-up, restore, checkpoint writes).
+overhead is the rest of what was allocated (start-up, restore, checkpoint writes).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def gpu_s(units: int) -> float:
 class Share:
     """Integer GPU time of one tenant, or of all."""
 
-    handed_out: int = 0
+    allocated: int = 0
     useful: int = 0
     lost: int = 0
     overhead: int = 0
@@ -47,14 +47,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """GPU time of a whole run; `early_handed_out` and `early_useful` are the parts before the last submit."""
+    """GPU time of a whole run; `early_allocated` and `early_useful` are the parts before the last submit."""
 
     capacity: int
     idle: int
     all: Share
     by_tenant: tuple[Share, ...]
     early_useful: int
-    early_handed_out: int
+    early_allocated: int
 
 
 class Accounts:
@@ -76,7 +76,7 @@ class Accounts:
         self.regeometries = 0
         self.reversals = 0
         self.lost_no_bandwidth = 0  # the part of the lost time that the store's bandwidth would have saved
-        self._early_handed_out = 0
+        self._early_allocated = 0
         self._early = 0  # useful before the last submit, of jobs that were never disrupted
         self._kept: dict[int, list[tuple[int, int, int]]] = {}  # disrupted job -> (early, late ticks, width)
         self._left: dict[int, tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
@@ -114,17 +114,17 @@ class Accounts:
     def on_stopped(self, fact: Stopped) -> None:
         """Record one stay on the GPUs."""
         job, why, full = fact.job, fact.why, fact.full_milli
-        handed_out = int((fact.at_s - fact.start_s) * TICKS_PER_S) * fact.milli
+        allocated = int((fact.at_s - fact.start_s) * TICKS_PER_S) * fact.milli
         early_s = min(fact.at_s, self._last_submit_s) - fact.start_s
-        self._early_handed_out += max(int(early_s * TICKS_PER_S), 0) * fact.milli
+        self._early_allocated += max(int(early_s * TICKS_PER_S), 0) * fact.milli
         gain = int(fact.gain_s * TICKS_PER_S)
         tenant = self._tenant[job]
         if tenant >= len(self.shares):
             self.shares += [Share() for _ in range(tenant + 1 - len(self.shares))]
         share = self.shares[tenant]
-        share.handed_out += handed_out
+        share.allocated += allocated
         share.useful += gain * full
-        share.overhead += handed_out - gain * full
+        share.overhead += allocated - gain * full
         early = self._early_ticks(fact, gain)
         if why in _GOES_ON:
             self.faults += why == Why.FAULT
@@ -175,13 +175,13 @@ class Accounts:
         """The accounts of the time from 0 to `end_s`, after the cluster was settled."""
         total = Share()
         for share in self.shares:
-            total.handed_out += share.handed_out
+            total.allocated += share.allocated
             total.useful += share.useful
             total.lost += share.lost
             total.overhead += share.overhead
         early = self._early + sum(e * full for kept in self._kept.values() for e, _, full in kept)
         capacity = self._cluster.hardware.capacity_milli * int(end_s * TICKS_PER_S)
-        return Totals(capacity, capacity - total.handed_out, total, tuple(self.shares), early, self._early_handed_out)
+        return Totals(capacity, capacity - total.allocated, total, tuple(self.shares), early, self._early_allocated)
 
 
 class Stays:

@@ -55,7 +55,7 @@ class Seat:
 
 @dataclass
 class Fleet:
-    """Tables of the hardware, and what of it is handed out."""
+    """Tables of the hardware, and what of it is allocated."""
 
     boxes: list[Node]
     models: tuple[str, ...]

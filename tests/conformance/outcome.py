@@ -254,10 +254,10 @@ def _assign(world: World, tasks: Sequence[Task], rooms: Counter[str], outcome: O
 
 
 def _check_books(left: Mapping[str, Use], outcome: Outcome) -> None:
-    """No GPU is handed out beyond its whole and no instance twice, once all that leaves has left."""
+    """No GPU is allocated beyond its whole and no instance twice, once all that leaves has left."""
     used = sum(left.values(), Counter())
     outcome.problems += [
-        f"{instance or gpu} is handed out beyond its whole"
+        f"{instance or gpu} is allocated beyond its whole"
         for (gpu, instance), milli in sorted(used.items())
         if milli > GPU_MILLI
     ]

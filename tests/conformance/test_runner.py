@@ -133,7 +133,7 @@ def test_a_start_on_what_is_being_given_up_is_told_from_one_that_evicts() -> Non
 @pytest.mark.parametrize(
     ("proposals", "problem"),
     [
-        ([proposal("admit", "new", [1, 2])], "GPU-n1-1 is handed out beyond its whole"),
+        ([proposal("admit", "new", [1, 2])], "GPU-n1-1 is allocated beyond its whole"),
         (
             [proposal("admit", "new", [2, 3, 1]), proposal("evict", "new", [], (Victim("e", 0, 2, 0.0, False),))],
             "new is given slots that its members cannot use",

@@ -120,8 +120,8 @@ def test_simulate_writes_all_that_it_promises(autopilot: Run, jobs: Path, tmp_pa
 def _check_policy(block: dict[str, Any]) -> None:
     """The accounts balance, nothing was violated, and what was not measured is null."""
     gpu_s = block["gpu_s"]
-    assert gpu_s["handed_out"] == pytest.approx(gpu_s["useful"] + gpu_s["lost"] + gpu_s["overhead"])
-    assert gpu_s["capacity"] == pytest.approx(gpu_s["handed_out"] + gpu_s["idle"])
+    assert gpu_s["allocated"] == pytest.approx(gpu_s["useful"] + gpu_s["lost"] + gpu_s["overhead"])
+    assert gpu_s["capacity"] == pytest.approx(gpu_s["allocated"] + gpu_s["idle"])
     assert block["invariants"]["violated"] == 0
     assert block["invariants"]["checked"] > 0
     assert block["jobs"]["finished"] == 60

@@ -95,7 +95,7 @@ LABELS: dict[str, set[str]] = {
 
 
 def cautious() -> Policy:
-    """Starts by itself; what takes from running work is recommended, or needs approval."""
+    """Starts by itself; what takes from running work is recommended, or waiting for approval."""
     shipped = shipped_policy("autopilot")
     modes = replace(shipped.modes, resize=Mode.RECOMMEND, defragment=Mode.APPROVE, reclaim_borrowed=Mode.APPROVE)
     return replace(shipped, modes=modes)

@@ -26,7 +26,7 @@ def test_utilization_does_not_rise_where_a_whole_exporter_vanishes() -> None:
     assert not [each for each in played.sent if each[1].kind == "evict"]
 
 
-def test_busy_nodes_that_are_cordoned_are_handed_out_and_not_free() -> None:
+def test_busy_nodes_that_are_cordoned_are_allocated_and_not_free() -> None:
     """Capacity and what is held are of the same nodes."""
     nodes = [{"node": f"n{at}", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3"} for at in range(3)]
     pods = [{"pod": f"team/p{at}", "at": f"n{at}", "gpus": 8} for at in range(2)]

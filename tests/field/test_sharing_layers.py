@@ -82,7 +82,7 @@ def test_a_register_of_whole_gpus_shares_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["", "[[]]", "[1, {}]", "nonsense", "[" * 5000, ",,,:::,,,"])
 def test_a_register_that_cannot_be_read_takes_the_node_out(text: str) -> None:
-    """Without the number of GPUs no part is handed out as a GPU."""
+    """Without the number of GPUs no part is allocated as a GPU."""
     found = _layer({"hami.io/node-nvidia-register": text}, {"nvidia.com/gpu": 20})
     assert found.said("n-1 sharing HAMi .*cannot be read") == bool(text)
     assert found.snapshot.nodes.cordoned.all() == bool(text)

@@ -190,7 +190,7 @@ CASES: dict[str, AlertCase] = {
     "GPUAutopilotPreemptionWasteHigh": AlertCase(
         {"lost_gpu_seconds_total": 600, "fleet_held_gpus": 100},
         {"lost_gpu_seconds_total": 170, "fleet_held_gpus": 100},
-        "Stops have lost 10% of the GPU time that was handed out within 6 h.",
+        "Stops have lost 10% of the GPU time that was allocated within 6 h.",
         fires_m=400,
         resolves_m=400,
         step_m=10,

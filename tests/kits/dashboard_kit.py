@@ -19,7 +19,7 @@ def filled_in(expr: str, chosen: str = ".*") -> str:
 
 LOOKS: dict[str, str] = {
     "GPU fleet / Capacity": "none",
-    "GPU fleet / Handed out": "none",
+    "GPU fleet / Allocated": "none",
     "GPU fleet / Free": "none",
     "GPU fleet / Out of use": "none green<1 orange",
     "GPU fleet / Measured": "percentunit red<0.5 orange<0.9 green",
@@ -27,7 +27,7 @@ LOOKS: dict[str, str] = {
     "GPU fleet / Gap": "none",
     "GPU fleet / Gap a day": "none",
     "GPU fleet / Widest gang": "none red<1 green",
-    "GPU fleet / GPUs: capacity, handed out, SM-active": "none",
+    "GPU fleet / GPUs: capacity, allocated, SM-active": "none",
     "GPU fleet / Utilization": "percentunit",
     "GPU fleet / Measured by pool": "percentunit",
     "GPU fleet / Gap by pool": "none",

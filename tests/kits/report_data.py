@@ -217,7 +217,7 @@ def _result(policy: str, waits_s: np.ndarray, series: Series, nodes: int, span_s
         "reservations": {"made": 41, "kept": 38, "late": 2, "released": 1} if ours else None,
         "gpu_s": {
             "capacity": capacity,
-            "handed_out": capacity * allocation,
+            "allocated": capacity * allocation,
             "idle": capacity * (1 - allocation),
         },
         "jobs": {

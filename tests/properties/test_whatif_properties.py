@@ -220,7 +220,7 @@ def test_silicon_is_given_out_once(snap: ClusterSnapshot, changes: list) -> None
             if ledger.fits(layout):
                 ledger.place(row, layout)
             else:
-                with pytest.raises(InvariantError, match="handed out"):
+                with pytest.raises(InvariantError, match="allocated"):
                     ledger.place(row, layout)
         assert_silicon(ledger)
     ledger.rollback(0)

@@ -67,11 +67,11 @@ def ended_or_explained(ran: Ran) -> None:
 
 
 def conserved(ran: Ran) -> None:
-    """GPU time adds up in integers: capacity is handed out or idle, handed out is useful, lost or overhead."""
+    """GPU time adds up in integers: capacity is allocated or idle, allocated is useful, lost or overhead."""
     totals = ran.simulated.totals
-    assert totals.capacity == totals.all.handed_out + totals.idle
+    assert totals.capacity == totals.all.allocated + totals.idle
     for share in (totals.all, *totals.by_tenant):
-        assert share.handed_out == share.useful + share.lost + share.overhead
+        assert share.allocated == share.useful + share.lost + share.overhead
         assert min(share.useful, share.lost, share.overhead) >= 0
     assert totals.idle >= 0
 

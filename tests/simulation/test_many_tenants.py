@@ -102,8 +102,8 @@ def test_it_is_lawful_and_all_work_ends(name: str) -> None:
     assert ran.simulated.run.complete, ran.simulated.run.stuck
     assert set(ran.cluster.state) == {int(State.SUCCEEDED)}
     totals = ran.simulated.totals
-    assert totals.capacity == totals.all.handed_out + totals.idle
-    assert all(each.handed_out == each.useful + each.lost + each.overhead for each in totals.by_tenant)
+    assert totals.capacity == totals.all.allocated + totals.idle
+    assert all(each.allocated == each.useful + each.lost + each.overhead for each in totals.by_tenant)
 
 
 # --- reclaim storm ----------------------------------------------------------------------------------------

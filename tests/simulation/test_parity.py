@@ -113,6 +113,6 @@ def test_least_attained_service_comes_near_its_figures(name: str, jct_s: float) 
     entry = simulate(name, BASELINES["las"], CHARGED)
     assert entry["jobs"]["jct_s_mean"] == pytest.approx(jct_s, rel=0.02)
     assert entry["gpu_s"]["lost"] > 0
-    assert entry["gpu_s"]["handed_out"] == pytest.approx(
+    assert entry["gpu_s"]["allocated"] == pytest.approx(
         entry["gpu_s"]["useful"] + entry["gpu_s"]["lost"] + entry["gpu_s"]["overhead"], rel=1e-12
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.tree import ROOT, files, name_of, parsed, python_files
+from tests.tidy.tree import ROOT, files, name_of, parsed, python_files, text_of
 
 MARKERS = re.compile(
     r"""\b(
@@ -23,6 +23,15 @@ MARKERS = re.compile(
 )
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 CODE = re.compile(r"```.*?```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)|https?://\S+", re.DOTALL)
+NOT_USED = re.compile(
+    r"handed[ _]out | fared\ worse | left\ to\ you,\ without | holds\ every\ action | effects\ may\ leave"
+    r"| needs\ approval"
+    r"| would\ be\ gone\ in | owed\ of\ guarantees | open\ the\ way\ for\ waiting | its\ pods\ have\ their\ nodes",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Words that a user meets under another name: the glossary has the one to use."""
+TELL_OF_THEM = {"CHANGELOG.md", "docs/glossary.md", "tests/tidy/test_words.py"}
+"""Files that name what was renamed."""
 GENERATED = {
     "docs/policy.md",
     "docs/settings.md",
@@ -93,6 +102,17 @@ def test_the_english_is_plain(group: str) -> None:
     found = _found(texts)
     limit = LIMITS.get(group, 1.0)
     assert len(found) <= limit * words / 1000, f"{1000 * len(found) / words:.2f} per 1,000 words: {sorted(found)}"
+
+
+def test_one_word_is_used_for_each_thing() -> None:
+    """No file of the repository, text or code, has a word that another one replaced."""
+    found = [
+        f"{name_of(path)}: {match[0]}"
+        for path in files()
+        if name_of(path) not in TELL_OF_THEM and (text := text_of(path)) is not None
+        for match in NOT_USED.finditer(text)
+    ]
+    assert not found
 
 
 def test_every_limit_is_of_a_group() -> None:

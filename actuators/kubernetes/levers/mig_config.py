@@ -154,7 +154,7 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
     name = node["metadata"]["name"]
     if not counts_gpus(node):
         return not_set_up(
-            f"node {name} has no resource nvidia.com/gpu or nvidia.com/mig-*: its GPUs are handed out by claims (DRA), "
+            f"node {name} has no resource nvidia.com/gpu or nvidia.com/mig-*: its GPUs are allocated by claims (DRA), "
             "whose driver makes the instances, so there is nothing to cut; or its device plugin has never run"
         )
     if label(node, "nvidia.com/mig.capable") != "true":

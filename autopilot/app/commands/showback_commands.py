@@ -131,11 +131,11 @@ def _print(answer: Showback, store: Store, example: bool) -> None:
 
 
 def _cells(bill: Bill) -> list[str]:
-    free = bill.name.startswith("(") and not bill.handed_out_gpu_h
+    free = bill.name.startswith("(") and not bill.allocated_gpu_h
     hours = [bill.active_gpu_h, bill.idle_gpu_h, bill.unknown_gpu_h, bill.borrowed_gpu_h, bill.lost_gpu_h]
     return [
         bill.name,
-        f"{bill.handed_out_gpu_h:,.1f}",
+        f"{bill.allocated_gpu_h:,.1f}",
         *("-" if free and at != 1 else f"{value:,.1f}" for at, value in enumerate(hours)),
         format_ratio(bill.measured_ratio),
         format_ratio(bill.kept_ratio),

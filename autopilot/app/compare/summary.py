@@ -130,13 +130,13 @@ def money_of(record: Record, prices: Prices) -> dict[str, float | None]:
     makespan_s = pick(result, "makespan_s")
     hourly = sum(pool["gpus"] * prices.gpu_hour(pool["name"], pool["gpu_model"]) for pool in record["pools"])
     each = hourly / max(sum(pool["gpus"] for pool in record["pools"]), 1)
-    handed_out_s, idle_s, useful_s = (pick(result, "gpu_s", name) for name in ("handed_out", "idle", "useful"))
+    allocated_s, idle_s, useful_s = (pick(result, "gpu_s", name) for name in ("allocated", "idle", "useful"))
     hardware = pick(result, "utilization", "hardware_ratio")
     cost = None if makespan_s is None else hourly * makespan_s / 3600
     return {
         "cluster": cost,
         "idle": None if idle_s is None else idle_s / 3600 * each,
-        "gap": None if handed_out_s is None or hardware is None else handed_out_s * (1 - hardware) / 3600 * each,
+        "gap": None if allocated_s is None or hardware is None else allocated_s * (1 - hardware) / 3600 * each,
         "useful_hour": cost / (useful_s / 3600) if useful_s and cost is not None else None,
     }
 

@@ -1,4 +1,4 @@
-"""Use of the GPUs over a run by pool, tenant, queue, service and workload: what was handed out, and how active it was.
+"""Use of the GPUs over a run by pool, tenant, queue, service and workload: what was allocated, and how active it was.
 
 It is counted stay by stay, from the same behaviours that the simulated telemetry shows, so that every policy of a call
 has it. The groups of a level add up to the run's totals; a queue includes the queues below it. Of the workloads only

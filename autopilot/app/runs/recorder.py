@@ -134,7 +134,7 @@ class StayRecorder:
         return levels
 
     def held_and_active(self, until_s: float = inf) -> tuple[F64, F64]:
-        """GPU-seconds handed out, and the SM-active ones among them, of each stay; NaN without behaviours."""
+        """GPU-seconds allocated, and the SM-active ones among them, of each stay; NaN without behaviours."""
         begins_s, ends_s = (np.minimum([stay[at] for stay in self.stays], until_s) for at in (1, 2))
         held_gpu_s = (ends_s - begins_s) * np.array([stay[4] for stay in self.stays])
         begin_s, end_s, rate, stay = self._active().T
@@ -187,7 +187,7 @@ class StayRecorder:
         )
 
     def heat(self, until_s: float) -> Heat:
-        """Share of each node (or group of neighbours) handed out, by time."""
+        """Share of each node (or group of neighbours) allocated, by time."""
         inventory = self._cluster.inventory
         nodes = len(inventory.nodes.id)
         group = int(np.ceil(nodes / HEAT_NODES)) or 1

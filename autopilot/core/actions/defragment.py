@@ -25,7 +25,7 @@ from autopilot.core.tracking.promises import is_capped
 from autopilot.core.tracking.storms import is_paused
 
 NAME = "defragment"
-MOVES = Case(NAME, "pipeline", words="start on {where}{after}, when others have moved out of its way: {victims}")
+MOVES = Case(NAME, "pipeline", words="start on {where}{after} by moving others: {victims}")
 
 SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 """Reasons of waiting that moves can end."""

@@ -26,15 +26,15 @@ NAME = "notify_idle"
 NOTICE = Case(
     NAME,
     "notify",
-    words="notify {owner}: it has done nothing for {idle_for} on {gpus:GPU}, held {held}; it may be suspended {grace} "
-    "after the notice",
+    words="notify the owner, {owner}: {gpus:GPU} idle for {idle_for}, held {held}; it may be suspended {grace} after "
+    "the notice",
     by_telemetry=True,
 )
 REPLICA = Case(
     NAME,
     "notify",
     "replica",
-    words="notify {owner}: this replica has done nothing for {idle_for} on {gpus:GPU}, held {held}; its service may be "
+    words="notify the owner, {owner}: {gpus:GPU} of a replica idle for {idle_for}, held {held}; its service may be "
     "scaled down {grace} after the notice",
     by_telemetry=True,
 )

@@ -29,20 +29,20 @@ PRIORITY = Case(
     NAME,
     "pipeline",
     "priority",
-    words="start on {where}{after}, when work of lower priority has made room: {victims}",
+    words="start on {where}{after} by preempting work of lower priority: {victims}",
 )
 TIME_SHARING = Case(
     NAME,
     "pipeline",
     "time_sharing",
-    words="start on {where}{after}, when work that would keep others waiting for longer has paused: {victims}",
+    words="start on {where}{after} by preempting work that would keep others waiting for longer: {victims}",
 )
 
 SHARED_TIME = Case(
     NAME,
     "pipeline",
     "shared_time",
-    words="start on {where}{after}, when work of other queues that would keep others waiting for longer has paused: "
+    words="start on {where}{after} by preempting work of other queues that would keep others waiting for longer: "
     "{victims}",
 )
 

@@ -42,7 +42,7 @@ GUARANTEE = Case(
     NAME,
     "pipeline",
     "guarantee",
-    words="start on {where}{after}, when others have returned what its queue is guaranteed: {victims}",
+    words="start on {where}{after} by preempting borrowers of its guarantee: {victims}",
     takes=StopReason.RECLAIM,
     contract="the queue of {workload} stays within its guarantee",
 )
@@ -50,13 +50,13 @@ SHARE = Case(
     NAME,
     "pipeline",
     "share",
-    words="start on {where}{after}, when others have returned what they hold beyond their part: {victims}",
+    words="start on {where}{after} by preempting work above its fair share: {victims}",
 )
 TOGETHER = Case(
     NAME,
     "pipeline",
     "together",
-    words="start on {where}{after}, when others have moved together or left, because its queue is owed this: {victims}",
+    words="start on {where}{after} by moving or preempting others, to end a guarantee shortfall: {victims}",
     takes=StopReason.RECLAIM,
     contract="the queue of {workload} stays within its guarantee",
 )
@@ -64,7 +64,7 @@ MOVES = Case(
     NAME,
     "pipeline",
     "moves",
-    words="start on {where}{after}, when others have moved out of its way: {victims}",
+    words="start on {where}{after} by moving others: {victims}",
 )
 
 
@@ -196,7 +196,7 @@ def timers(ctx: Context) -> list[float]:
 
 ACTION = Action(
     NAME,
-    "take back what a queue below its share is owed",
+    "take back what a queue below its share lacks",
     propose,
     (GUARANTEE, TOGETHER, SHARE, MOVES, *cases_without_victims(NAME)),
     timers=timers,

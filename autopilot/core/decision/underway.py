@@ -1,6 +1,6 @@
 """Effects of earlier decisions on the what-if of this tick: open effects, pipelined starts, and which are sent now.
 
-Everything under way is applied to the what-if first, so that no GPU is handed out twice. Then each due effect is judged
+Everything under way is applied to the what-if first, so that no GPU is allocated twice. Then each due effect is judged
 as a new one (core/decision/sending.py). Effects that end are removed, and the rest is applied again.
 """
 
@@ -125,7 +125,7 @@ def _under_way(
 
 
 def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup) -> frozenset[int]:
-    """Apply open effects to the what-if, so that no GPU is handed out twice. Their rows are busy."""
+    """Apply open effects to the what-if, so that no GPU is allocated twice. Their rows are busy."""
     busy = set()
     for entry in memory.in_flight.values():
         effect = entry.instruction

@@ -185,7 +185,7 @@ class Signals:
     free_gpus: float  # without work, open to new work
     pending_gpus: float
     allocation_ratio: float
-    hardware_ratio: float  # SM-active-weighted / handed out
+    hardware_ratio: float  # SM-active-weighted / allocated
     real_utilization_ratio: float  # SM-active-weighted / capacity
     gap_ratio: float  # allocated, measured and not active / capacity
     stranded_gpus: float  # that pending work could use if they had another shape

@@ -290,7 +290,7 @@ class WhatIf:
         now = used[rows]
         if now.min() < 0 or now.max() > most:
             np.subtract.at(used, rows, sign * milli)
-            invariant(False, "a GPU is handed out beyond its whole")
+            invariant(False, "a GPU is allocated beyond its whole")
         changed = rows[(was_free != (now == 0)) & usable[rows]]
         if len(changed):
             if milli.min() < GPU_MILLI:
@@ -302,7 +302,7 @@ class WhatIf:
         now = self.instance_used[rows]
         if ((now < 0) | (now > most)).any():
             np.subtract.at(self.instance_used, rows, sign * GPU_MILLI)
-            invariant(False, "a MIG instance is handed out twice")
+            invariant(False, "a MIG instance is allocated twice")
 
         for profile in set(self.instance_profile[rows].tolist()) if sign < 0 else ():
             self._free.pop(profile, None)
@@ -313,7 +313,7 @@ class WhatIf:
     def _apply_places(self, rows: I32, sign: int) -> None:
         """Give memory slices out (+1) or back (-1). A GPU that is not cut otherwise is in use while any are out."""
         places, at = self.places, rows - self.places.first
-        invariant(sign < 0 or self._apart(rows), "memory slices of a GPU are handed out twice")
+        invariant(sign < 0 or self._apart(rows), "memory slices of a GPU are allocated twice")
         gpus = np.unique(places.gpu[at])
         gpus = gpus[~self.snapshot.gpus.mig[gpus]]
         before = self.slices_taken.copy()

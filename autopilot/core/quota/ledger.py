@@ -159,7 +159,7 @@ def build_ledger(
 ) -> QuotaLedger:
     """The ledger of a snapshot.
 
-    `capacity_gpus` [kinds] are the GPUs that can be handed out. `weight` [queues] replaces the weights of the tree.
+    `capacity_gpus` [kinds] are the GPUs that can be allocated. `weight` [queues] replaces the weights of the tree.
     `protected` [workloads] is bound to guarantees if the tree states any, or with `shelter_always`; None: work that is
     not preemptible. Demand is the GPUs held plus those of pending work at full width, up to the limits.
     """

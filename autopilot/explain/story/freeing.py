@@ -154,17 +154,17 @@ def _owed_prospect(gang: Waiting) -> str:
     ledger = ctx.quota.ledger
     owed, path = ctx.quota.rules.owed, ledger.paths[claim.queue][:1]  # its own guarantee decides
     if owed(ledger, claim):
-        return "guarantee: its queue is owed this now; what others use beyond their own is taken back by contract"
+        return "guarantee: its queue has a shortfall now; what others use beyond their own is taken back by contract"
     least = [each for each in path if any(claim.gpus > ledger.guarantee[kind][each] for kind in claim.kinds)]
     if least:
         has = min(ledger.guarantee[kind][least[0]] for kind in claim.kinds)
         return (
-            f"guarantee: never owed, for queue {name_of(ctx, least[0])} is guaranteed {counted(has, 'GPU')} "
+            f"guarantee: never, for queue {name_of(ctx, least[0])} is guaranteed {counted(has, 'GPU')} "
             f"and this gang needs {number(claim.gpus)}"
         )
     beyond = {each for each in path if not ledger.within_guarantee(each, claim.gpus, claim.kinds)}
     found = quota_by_forecast(ctx, lambda rest: owed(rest, claim), beyond)
-    return f"guarantee: {_when(ctx, found, 'its queue is owed the room')}"
+    return f"guarantee: {_when(ctx, found, 'its queue has a shortfall')}"
 
 
 def _when(ctx: Context, found: Prospect, what: str) -> str:

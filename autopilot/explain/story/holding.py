@@ -128,7 +128,7 @@ def _reservations(gang: Waiting) -> list[str]:
             )
     if lines and isfinite(end_s):
         level = ctx.policy.backfill.level
-        lines.append(f"started now it would be gone {soon(ctx, end_s)} (quantile {level:g} of its run time)")
+        lines.append(f"if started now, done {soon(ctx, end_s)} (p{100 * level:g} of its run time)")
     return lines
 
 

@@ -77,12 +77,12 @@ def _kept(ctx: Context, claim: Claim) -> list[str]:
     lines = [f"{words}: the index of work inside it counts {lending.factor:g} times, and this gang is {side}"]
     if queue in lending.held_until_s:
         left = format_duration(lending.held_until_s[queue] - ctx.now_s)
-        lines.append(f"queue {name} was owed for too long: for {left} it takes back at once")
+        lines.append(f"queue {name} had a guarantee shortfall for too long: for {left} it takes back at once")
     elif queue in lending.owed_since_s:
         since_s = lending.owed_since_s[queue]
         left = format_duration(max(since_s + tenancy.elastic_within_s - ctx.now_s, 0.0))
         lines.append(
-            f"queue {name} has been owed for {format_duration(ctx.now_s - since_s)}: if work still waits inside its "
-            f"guarantee in {left}, it takes back at once"
+            f"queue {name} has had a guarantee shortfall for {format_duration(ctx.now_s - since_s)}: if work still "
+            f"waits inside its guarantee in {left}, it takes back at once"
         )
     return lines

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1", tags=["fleet"])
 
 @router.get("/fleet", responses=stated(FleetView))
 def fleet(desk: Asked, _caller: Viewer) -> Response:
-    """Capacity, what is handed out, what is active, and the gap; of the fleet and of each pool. null: not measured."""
+    """Capacity, what is allocated, what is active, and the gap; of the fleet and of each pool. null: not measured."""
     return json_answer(aged(desk.documents.body("fleet", desk.latest(), _fleet), desk.publisher.known))
 
 

@@ -54,6 +54,7 @@ export const clock = {
   short(seconds) { return known(this.start) ? this.at(seconds) : duration(seconds); },
 };
 
-export const words = (name) => String(name).replaceAll("_", " ");
+const NAMES = { needs_approval: "waiting for approval" };
+export const words = (name) => NAMES[name] || String(name).replaceAll("_", " ");
 
 export const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "");

@@ -304,7 +304,7 @@ def test_a_cluster_that_is_not_prepared_is_told_what_to_set(scene: Scene) -> Non
     assert scene.is_open("n13")
 
 
-def test_a_node_whose_gpus_are_handed_out_by_claims_is_not_cut(scene: Scene) -> None:
+def test_a_node_whose_gpus_are_allocated_by_claims_is_not_cut(scene: Scene) -> None:
     """With dynamic resource allocation the driver makes the instances; the reason says so, and nothing is written."""
     scene.add_node("n17")
     with scene.running.clock.lock:
@@ -315,7 +315,7 @@ def test_a_node_whose_gpus_are_handed_out_by_claims_is_not_cut(scene: Scene) -> 
     before = scene.node("n17")["metadata"]["resourceVersion"]
     outcome = scene.actuator().apply(scene.recut("n17"), scene.now_s)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.CONFIG)
-    assert "handed out by claims (DRA)" in outcome.reason
+    assert "allocated by claims (DRA)" in outcome.reason
     assert scene.node("n17")["metadata"]["resourceVersion"] == before
 
 

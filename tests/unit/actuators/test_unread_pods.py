@@ -91,7 +91,7 @@ def test_growth_that_came_about_is_not_given_up(acting: Acting) -> None:
 
 @pytest.mark.parametrize("room", [True, False])
 def test_a_start_that_nobody_waits_for_is_judged_after_the_outage(acting: Acting, room: bool) -> None:
-    """Neither "its pods have their nodes" is said, nor is it taken back, until its pods are read."""
+    """Neither "its pods are bound to nodes" is said, nor is it taken back, until its pods are read."""
     name = f"begun-{room}".lower()
     uid = acting.plain_job(name, 8, 1, labels={MANAGE: "true"}, suspend=True)
     acting.plain_job("other", 8, 2 if room else 3)

@@ -41,7 +41,7 @@ def test_drift_is_found(tmp_path: Path) -> None:
     """A changed file is reported."""
     assert main(["--out", str(tmp_path)]) == 0
     path = tmp_path / "dashboards" / "gpu-autopilot-fleet.json"
-    path.write_text(path.read_text().replace("Handed out", "Given out", 1))
+    path.write_text(path.read_text().replace("Allocated", "Given out", 1))
     assert main(["--check", "--out", str(tmp_path)]) == 1
 
 

@@ -131,7 +131,7 @@ def record(wait_s: float | None, useful_s: float = 3600.0) -> dict[str, Any]:
         "result": {
             "jobs": {"total_wait_s_mean": wait_s},
             "makespan_s": 7200.0,
-            "gpu_s": {"handed_out": 4 * 7200.0, "idle": 4 * 7200.0, "useful": useful_s},
+            "gpu_s": {"allocated": 4 * 7200.0, "idle": 4 * 7200.0, "useful": useful_s},
             "utilization": {"hardware_ratio": 0.25},
         },
     }

@@ -151,7 +151,7 @@ def test_a_landing_names_its_place_and_the_first_victims() -> None:
     at = (Evidence("submitted", 3480.0, "time"),)
     said = proposal_words(propose("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=at))
     assert said.startswith(
-        "start on 8 GPUs of 1 node (submitted at 58 min), when others have made room: "
+        "start on 8 GPUs of 1 node (submitted at 58 min) by preempting or moving others: "
         "v0: evicted from 1 GPU, expected loss 0.167 GPU-min; v1"
     )
     assert "v4" in said

@@ -106,7 +106,7 @@ def test_fair_share_is_told_with_both_sides_and_when_a_guarantee_comes_due() -> 
     assert room.startswith(
         "room: it fits in 10 min by forecast (quantile 0.5 of run times), when b1 (4 GPUs, in 10 min) has ended"
     )
-    assert "its queue is owed the room in 50 min" in owed
+    assert "its queue has a shortfall in 50 min" in owed
 
 
 def test_nobody_is_said_to_give_way_for_what_is_only_foreseen() -> None:
@@ -137,9 +137,7 @@ def test_a_guarantee_that_is_too_small_is_never_owed() -> None:
         ),
         "w",
     )
-    assert lines(said, "guarantee:") == [
-        "guarantee: never owed, for queue a is guaranteed 4 GPUs and this gang needs 8"
-    ]
+    assert lines(said, "guarantee:") == ["guarantee: never, for queue a is guaranteed 4 GPUs and this gang needs 8"]
 
 
 @pytest.mark.parametrize("borrows", ["2", "without limit"])
@@ -209,7 +207,7 @@ def test_whose_reservation_is_in_the_way_and_from_when() -> None:
     said, _ = story(observation, "w", HOLDING)
     assert "held by reserved" in said
     assert "reserved (promised) for big: 16 GPUs on node-0, node-1, planned to start in 59 min" in said
-    assert "started now it would be gone in 2 h 30 min (quantile 0.9 of its run time)" in said
+    assert "if started now, done in 2 h 30 min (p90 of its run time)" in said
     assert "room: not before what is reserved for big (starts in 59 min and runs for 2 h by forecast)" in said
     assert "before it wait big (16 GPUs)" in said
     own, _ = story(observation, "big", HOLDING)

@@ -32,7 +32,10 @@ def test_the_story_tells_how_a_guarantee_is_kept_and_when_it_is_taken_back() -> 
     """Owed since three hours: 21 are left. Where the guarantee is not kept there is nothing to wait for."""
     said = told(GuaranteeRule.ELASTIC, ConditionKind.OWED, 600.0)
     assert "the index of work inside it counts 4 times, and this gang is inside" in said
-    assert "queue a has been owed for 3 h: if work still waits inside its guarantee in 21 h, it takes back" in said
+    assert (
+        "queue a has had a guarantee shortfall for 3 h: if work still waits inside its guarantee in 21 h, it takes back"
+        in said
+    )
     assert "nothing is taken back for it" in told(GuaranteeRule.NONE, ConditionKind.OWED, 600.0)
 
 

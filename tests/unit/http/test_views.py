@@ -45,7 +45,7 @@ def read(folder: Path, observation: Observation, path: str) -> dict[str, Any]:
 
 
 def test_the_fleet_shows_both_utilizations_and_the_gap(tmp_path: Path) -> None:
-    """12 of 16 GPUs are handed out and 4 really active, in GPUs and as ratios; so is the pool."""
+    """12 of 16 GPUs are allocated and 4 really active, in GPUs and as ratios; so is the pool."""
     found = read(tmp_path, a_world(), "fleet")
     expected = {"capacity_gpus": 16, "held_gpus": 12, "active_gpus": 4, "gap_gpus": 8, "real_utilization_ratio": 0.25}
     assert {name: found["fleet"][name] for name in expected} == expected

@@ -33,7 +33,7 @@ def run(folder: Path) -> PolicyOutcome:
 
 
 def test_gpu_time_is_that_of_the_simulator_exactly(run: PolicyOutcome, folder: Path) -> None:
-    """Handed out by tenant, capacity, lost work and stranded time are equal to the last unit."""
+    """Allocated by tenant, capacity, lost work and stranded time are equal to the last unit."""
     store = open_store(folder / "run.metering")
     simulated, sums = run.simulated, stored_sums(store)
     by_tenant: dict[str, int] = {}
@@ -43,7 +43,7 @@ def test_gpu_time_is_that_of_the_simulator_exactly(run: PolicyOutcome, folder: P
             by_tenant[tenant] = by_tenant.get(tenant, 0) + line.amounts["gpu_time"]
     truth = zip(simulated.cluster.jobs.tenants, simulated.totals.by_tenant, strict=True)
     assert {name: gpus / GRAINS_PER_GPU_S for name, gpus in by_tenant.items()} == {
-        name: gpu_s(share.handed_out) for name, share in truth
+        name: gpu_s(share.allocated) for name, share in truth
     }
     assert sums["capacity", "gpu_time"] / GRAINS_PER_GPU_S == run.result["gpu_s"]["capacity"]
     assert sums["held", "lost"] / GRAINS_PER_GPU_S == run.result["gpu_s"]["lost"] > 0
@@ -57,7 +57,7 @@ def test_activity_is_near_that_of_the_behaviours(run: PolicyOutcome, folder: Pat
     answer = showback(open_store(folder / "run.metering"), load_prices(), "tenant")
     found = answer.total.active_gpu_h / answer.total.measured_gpu_h
     assert found == pytest.approx(run.result["utilization"]["hardware_ratio"], rel=0.05)
-    assert answer.total.unknown_gpu_h == pytest.approx(answer.total.handed_out_gpu_h - answer.total.measured_gpu_h)
+    assert answer.total.unknown_gpu_h == pytest.approx(answer.total.allocated_gpu_h - answer.total.measured_gpu_h)
     assert answer.total.energy_kwh > 0
     idle = [bill for bill in answer.bills if bill.name == "(idle)"]
     assert 0 < idle[0].energy_kwh < answer.total.energy_kwh
@@ -145,7 +145,7 @@ def test_lost_views_and_nodes_are_gaps_and_out_of_use(tmp_path: Path) -> None:
     held, gap = (sums[kind, "gpu_time"] / GRAINS_PER_GPU_S for kind in ("held", "gap"))
     assert gap > 0
     assert sums["out_of_use", "gpu_time"] > 0
-    assert held <= faulty.result["gpu_s"]["handed_out"] <= held + gap
+    assert held <= faulty.result["gpu_s"]["allocated"] <= held + gap
     assert sums["capacity", "gpu_time"] == sum(sums[kind, "gpu_time"] for kind in PARTS)
     assert sums["capacity", "gpu_time"] / GRAINS_PER_GPU_S == faulty.result["gpu_s"]["capacity"]
 
@@ -163,7 +163,7 @@ def test_the_command_answers_for_the_run(
         assert "(difference 0.000%)" in printed
     assert call(*given, "--since", "30m", "--until", "90m", "--format", "csv") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("tenant,handed_out_gpu_h,")
+    assert lines[0].startswith("tenant,allocated_gpu_h,")
     assert lines[-1].startswith("total,")
     assert call(*given, "--format", "focus", "--out", str(folder / "focus.csv")) == 0
     assert "BilledCost" in (folder / "focus.csv").read_text()

@@ -99,7 +99,7 @@ def test_guarantees_are_paid_by_reservation_and_bursts_by_consumption(tmp_path: 
     st.lists(st.tuples(*[st.integers(0, 2**50)] * 3, st.sampled_from(["a", "b"])), min_size=1, max_size=5),
 )
 def test_time_that_was_not_measured_is_a_part_of_its_own(owners: list[tuple[int, int, int, str]]) -> None:
-    """Active + idle + unknown = handed out, of each owner and in total; a lost measurement moves time to unknown."""
+    """Active + idle + unknown = allocated, of each owner and in total; a lost measurement moves time to unknown."""
     total, by_name = Bill("total"), {"a": Bill("a"), "b": Bill("b")}
     for active, more, dark, tenant in owners:
         line = row("held", 0, tenant=tenant)
@@ -109,7 +109,7 @@ def test_time_that_was_not_measured_is_a_part_of_its_own(owners: list[tuple[int,
             add(bill, Line(0, dict(zip(KEYS, line.key, strict=True)), amounts), PRICES, {})
     for bill in (total, *by_name.values()):
         parts = (bill.active_gpu_h, bill.idle_gpu_h, bill.unknown_gpu_h)
-        assert sum(parts) == pytest.approx(bill.handed_out_gpu_h, abs=1e-9)
+        assert sum(parts) == pytest.approx(bill.allocated_gpu_h, abs=1e-9)
     assert total.active_gpu_h == pytest.approx(sum(each[0] for each in owners) / GRAINS_PER_GPU_H)
     assert total.unknown_gpu_h == pytest.approx(sum(each[2] for each in owners) / GRAINS_PER_GPU_H, abs=1e-6)
 

@@ -260,7 +260,7 @@ def test_pictures_of_unmeasured_hardware_say_so() -> None:
 
 
 def odd_series(length: int) -> Series:
-    """Nothing handed out, nothing known."""
+    """Nothing allocated, nothing known."""
     unknown, zero = np.full(length, np.nan), np.zeros(length)
     return Series(
         t_s=np.arange(float(length)),

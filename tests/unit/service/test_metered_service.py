@@ -50,7 +50,7 @@ def test_a_disk_that_fails_for_a_while_costs_no_row(tmp_path: Path, monkeypatch:
     assert sums["capacity", "gpu_time"] / GRAINS_PER_GPU_S == pytest.approx(20 * span_s)
     gap_s = ticks[105][0].now_s - ticks[99][0].now_s
     assert 20 * gap_s <= sums["gap", "gpu_time"] / GRAINS_PER_GPU_S < 20 * span_s
-    assert sums["held", "gpu_time"] / GRAINS_PER_GPU_S <= run.result["gpu_s"]["handed_out"]
+    assert sums["held", "gpu_time"] / GRAINS_PER_GPU_S <= run.result["gpu_s"]["allocated"]
 
 
 def test_energy_is_by_the_counter_where_a_source_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,7 +145,7 @@ def _mig_pool() -> Any:
 
 
 def test_mig_work_takes_instances_of_its_profile_only() -> None:
-    """An instance is held once, has the right profile, and a cut GPU is never handed out whole."""
+    """An instance is held once, has the right profile, and a cut GPU is never allocated whole."""
     jobs = Jobs()
     shapes = (
         Shape(1, 1, 1, profile="3g.40gb"),

@@ -176,7 +176,7 @@ def test_an_unknown_service_is_refused_with_the_known_ones() -> None:
         small().arrivals("c")
 
 
-def test_listed_arrivals_are_handed_out_once() -> None:
+def test_listed_arrivals_are_taken_once() -> None:
     """Each request comes in the first call whose time reaches it."""
     source = ListedArrivals(Arrivals(np.array([0.0, 1.0, 1.0, 3.0]), np.arange(4), np.arange(4)))
     assert [source.upto(t).input_tokens.tolist() for t in (0.0, 1.0, 1.0, 9.0)] == [[0], [1, 2], [], [3]]

@@ -53,7 +53,7 @@ KEYS = {
 }
 INNER = {
     "reservations": "made kept late released",
-    "gpu_s": "capacity handed_out useful lost overhead idle",
+    "gpu_s": "capacity allocated useful lost overhead idle",
     "jobs": "submitted finished unusable unusable_by_reason jct_s_mean jct_s_p50 jct_s_p99 queue_wait_s_mean "
     "queue_wait_s_p50 queue_wait_s_p90 queue_wait_s_p95 queue_wait_s_p99 total_wait_s_mean total_wait_s_p99 "
     "longest_wait_s "
@@ -129,7 +129,7 @@ def test_figures_follow_their_definitions() -> None:
     assert (entry["jobs"]["jct_s_p50"], entry["makespan_s"]) == (26.0, 30.0)
     assert entry["gpu_s"] == {
         "capacity": 480.0,
-        "handed_out": 320.0,
+        "allocated": 320.0,
         "useful": 320.0,
         "lost": 0.0,
         "overhead": 0.0,
@@ -240,7 +240,7 @@ def test_the_percentile_is_the_rule_of_the_table() -> None:
 @pytest.mark.parametrize("physics", [IDEAL, CHARGED, REAL], ids=lambda each: each.name)
 @pytest.mark.parametrize("seed", range(4))
 def test_gpu_time_is_conserved_under_every_price(physics: Any, seed: int) -> None:
-    """The identities capacity = handed out + idle and handed out = useful + lost + overhead, in integers, by tenant
+    """The identities capacity = allocated + idle and allocated = useful + lost + overhead, in integers, by tenant
     too.
     """
     rng = np.random.default_rng(seed)
@@ -257,8 +257,8 @@ def test_gpu_time_is_conserved_under_every_price(physics: Any, seed: int) -> Non
     simulated = simulate(jobs, "las", physics=physics)
     totals = simulated.totals
     assert simulated.found.violations == ()
-    assert totals.capacity == totals.all.handed_out + totals.idle
-    assert totals.all.handed_out == totals.all.useful + totals.all.lost + totals.all.overhead
+    assert totals.capacity == totals.all.allocated + totals.idle
+    assert totals.all.allocated == totals.all.useful + totals.all.lost + totals.all.overhead
     for tenant, share in enumerate(totals.by_tenant):
         work = sum(
             int(jobs.duration_s[job] * TICKS_PER_S) * jobs.shape_of(job).full_milli
@@ -282,12 +282,12 @@ def test_work_lost_later_does_not_count_before_the_last_arrival() -> None:
     assert gpu_s(simulated.totals.all.overhead) == 16 * 30
 
 
-def test_stays_cover_what_was_handed_out() -> None:
+def test_stays_cover_what_was_allocated() -> None:
     """The record for pictures has each stay with its GPUs."""
     stays = Stays()
     simulated = simulate(make_jobs([(0, 10_000, 16), (4_000, 100, 16)]), "las", observers=[stays])
     total = sum((stop_s - start_s) * len(gpus) for _, start_s, stop_s, gpus in stays.rows)
-    assert total == simulated.totals.all.handed_out / UNITS_PER_GPU_S
+    assert total == simulated.totals.all.allocated / UNITS_PER_GPU_S
     assert [row[0] for row in stays.rows] == [0, 1, 0]
 
 

@@ -7,7 +7,7 @@ import { forget, holder, legend, plot } from "../charts.js";
 
 const SERIES = [
   { name: "capacity_gpus", label: "Capacity", colour: "--s8", dash: [6, 4], width: 1.5 },
-  { name: "held_gpus", label: "Handed out", colour: "--s2" },
+  { name: "held_gpus", label: "Allocated", colour: "--s2" },
   { name: "measured_gpus", label: "Measured", colour: "--s3", dash: [1, 3], width: 1.5 },
   { name: "active_gpus", label: "SM-active equivalents", colour: "--s1", fill: "30" },
   { name: "pending_gpus", label: "Pending work", colour: "--s4", dash: [2, 3], width: 1.5 },
@@ -33,19 +33,19 @@ function facts() {
   const least = now.measured_ratio !== null && now.measured_ratio < 1 ? "at least " : "";
   return h("dl", { class: "facts", "data-key": "facts" },
     fact("Capacity", gpus(now.capacity_gpus), { unit: "GPUs", note: of(data.nodes, () => `${counted(data.nodes, "node")}, ${counted(data.gpus, "GPU")} in all`) }),
-    fact("Handed out", gpus(now.held_gpus), { unit: "GPUs", note: of(now.held_gpus, () => `${percent(now.allocation_ratio)} of the capacity`) }),
+    fact("Allocated", gpus(now.held_gpus), { unit: "GPUs", note: of(now.held_gpus, () => `${percent(now.allocation_ratio)} of the capacity`) }),
     fact("Really active", gpus(now.active_gpus), { unit: "GPUs", note: of(now.active_gpus, () => `${least}${percent(now.real_utilization_ratio)} of the capacity`, sampled), tone: "work" }),
-    fact("Gap", gpus(now.gap_gpus), { unit: "GPUs", note: of(now.gap_gpus, () => `handed out, not active: ${least}${share(now.gap_gpus)}`, sampled), tone: "gap" }),
+    fact("Gap", gpus(now.gap_gpus), { unit: "GPUs", note: of(now.gap_gpus, () => `allocated, not active: ${least}${share(now.gap_gpus)}`, sampled), tone: "gap" }),
     fact("Pending", gpus(data.signals.pending_gpus), { unit: "GPUs", note: of(data.workloads.pending, () => counted(data.workloads.pending, "workload")) }),
     fact("Widest gang that fits", gpus(data.signals.largest_gang_gpus), { unit: "GPUs", note: of(now.free_gpus, () => `${gpus(now.free_gpus)} GPUs free, ${gpus(now.out_of_use_gpus)} out of use`) }),
-    fact("Measured", percent(now.measured_ratio), { note: `of what is handed out, over ${duration(data.window_s)}; ${sampledLast()}` }));
+    fact("Measured", percent(now.measured_ratio), { note: `of what is allocated, over ${duration(data.window_s)}; ${sampledLast()}` }));
 }
 
 const POOLS = [
   { head: "Pool", cell: (row) => row.name },
   { head: "Nodes", kind: "number", cell: (row) => row.nodes },
   { head: "Capacity", unit: "GPUs", kind: "number", cell: (row) => gpus(row.capacity_gpus) },
-  { head: "Handed out", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
+  { head: "Allocated", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
   { head: "Free", unit: "GPUs", kind: "number", cell: (row) => gpus(row.free_gpus) },
   { head: "Out of use", unit: "GPUs", kind: "number", cell: (row) => gpus(row.out_of_use_gpus) },
   { head: "Active", unit: "GPUs", kind: "number", cell: (row) => gpus(row.active_gpus) },
@@ -76,7 +76,7 @@ export const fleet = {
         h("h2", { id: "day" }, "The last day"),
         points > 1 ? null : h("p", { class: "empty", "data-key": "none" }, "The history begins with the second minute of the cluster’s time."),
         points > 1 ? [legend(SERIES), holder("fleet-day", `GPUs over time, ${clock.at(history.at_s[0])} to ${clock.at(history.at_s.at(-1))}. The table of pools has the numbers of now.`)] : null,
-        points > 1 ? h("p", { class: "quiet", "data-key": "range" }, `${clock.at(history.at_s[0])} to ${clock.at(history.at_s.at(-1))}, means over a minute. The distance between handed out and active is the gap.`) : null),
+        points > 1 ? h("p", { class: "quiet", "data-key": "range" }, `${clock.at(history.at_s[0])} to ${clock.at(history.at_s.at(-1))}, means over a minute. The distance between allocated and active is the gap.`) : null),
       data.pools === null ? unseen() : h("section", { class: "card", "data-key": "pools" },
         table({ caption: "Pools now", columns: POOLS, rows: data.pools, key: (row) => row.name, note: ` SM activity over ${duration(data.window_s)}` })));
     if (points > 1) {

@@ -83,12 +83,12 @@ export const nodes = {
       h("h1", null, "Nodes"),
       rows.length ? finder("Find by node, pool, model, state or MIG profile") : null,
       h("ul", { class: "legend", "data-key": "legend" }, legend.map(([kind, text]) => h("li", { "data-key": kind }, h("span", { class: `gpu ${kind}`, "aria-hidden": "true" }), text)),
-        h("li", { "data-key": "held" }, h("span", { class: "gpu held a0", "aria-hidden": "true" }), "frame: handed out"),
+        h("li", { "data-key": "held" }, h("span", { class: "gpu held a0", "aria-hidden": "true" }), "frame: allocated"),
         h("li", { "data-key": "mig" }, h("span", { class: "gpu mig", "aria-hidden": "true" }, h("i", { class: "w3 taken" }), h("i", { class: "w4" })), "MIG: instances in use are filled")),
       found.length ? h("section", { class: "card", "data-key": "map" },
         h("div", { class: "box", tabindex: "0", role: "region", "aria-label": "Nodes and their GPUs", "data-key": "box" }, h("table", null,
           h("caption", null, "Nodes and their GPUs", h("small", null, ` ${counted(found.length, "node")}; SM activity over ${duration(data.window_s)}`)),
-          h("thead", null, h("tr", null, ["Node", "Pool", "State", "Handed out", "Active", "GPUs"].map((head, place) =>
+          h("thead", null, h("tr", null, ["Node", "Pool", "State", "Allocated", "Active", "GPUs"].map((head, place) =>
             h("th", { scope: "col", class: place === 3 || place === 4 ? "number" : null }, head, place === 3 || place === 4 ? h("small", null, "GPUs") : null)))),
           h("tbody", null, found.slice(0, shown).map(node)))),
         found.length > shown ? h("p", null, h("button", { type: "button", "data-do": "more" }, `Show ${Math.min(found.length - shown, 500)} more of ${found.length - shown}`)) : null)

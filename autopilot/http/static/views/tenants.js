@@ -12,7 +12,7 @@ let shown = MOST;
 
 const TENANTS = [
   { head: "Tenant", cell: (row) => row.name || "without a name" },
-  { head: "Handed out", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
+  { head: "Allocated", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
   { head: "Active", unit: "GPUs", kind: "number", cell: (row) => gpus(row.active_gpus) },
   { head: "Gap", unit: "GPUs", kind: "number", cell: (row) => gpus(row.gap_gpus) },
   { head: "Hardware utilization", kind: "number", cell: (row) => percent(row.hardware_ratio) },
@@ -28,7 +28,7 @@ const QUEUES = [
   { head: "Parent", cell: (row) => row.parent || "–" },
   { head: "Guaranteed", unit: "GPUs", kind: "number", cell: (row) => gpus(row.guaranteed_gpus) },
   { head: "Limit", unit: "GPUs", kind: "number", cell: (row) => (row.limit_gpus === null ? "none" : gpus(row.limit_gpus)) },
-  { head: "Handed out", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
+  { head: "Allocated", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus) },
   { head: "Borrowed", unit: "GPUs", kind: "number", cell: (row) => gpus(row.held_gpus === null ? null : Math.max(row.held_gpus - row.guaranteed_gpus, 0)) },
   { head: "Active", unit: "GPUs", kind: "number", cell: (row) => gpus(row.active_gpus) },
   { head: "Measured", kind: "number", cell: (row) => percent(row.measured_ratio) },

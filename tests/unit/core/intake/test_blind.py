@@ -253,7 +253,7 @@ def many(count: int) -> tuple[Item, ...]:
 
 
 def test_a_source_that_shrinks_is_suspected_and_a_person_may_confirm() -> None:
-    """29 of 40 gone without a word: their GPUs are not handed out; then they are."""
+    """29 of 40 gone without a word: their GPUs are not allocated; then they are."""
     loop = Loop("5x8", many(40))
     loop.tick(0.0)
     loop.items = [*many(40)[29:]]

@@ -1,4 +1,4 @@
-"""Measures of a snapshot: together they say what is handed out, what is used, and what is wasted and why."""
+"""Measures of a snapshot: together they say what is allocated, what is used, and what is wasted and why."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_cluster_without_gpus_has_no_ratios() -> None:
 
 
 def test_gpus_out_of_use_are_capacity() -> None:
-    """A busy node that is cordoned is handed out, and an idle one is out of use: neither shrinks the cluster."""
+    """A busy node that is cordoned is allocated, and an idle one is out of use: neither shrinks the cluster."""
     nodes = {"cordoned": [True, True, False], "ready": [True, True, True]}
     snap = snapshot("3x8", [holds("a", 6, on=range(6)), holds("b", 8, on=range(16, 24))], nodes=nodes, unhealthy=[6])
     found = measure(snap, WhatIf(snap))

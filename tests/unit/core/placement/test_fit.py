@@ -225,7 +225,7 @@ def test_shares_pack_and_never_exceed_a_gpu() -> None:
     assert miss(place(snapshot("1x8", whole))) == ("capacity", 0.0, 0.4)
 
 
-def test_instances_are_handed_out_by_profile() -> None:
+def test_instances_are_allocated_by_profile() -> None:
     """MIG work takes free instances of its profile, on the GPU most of whose cuts are in use; never whole GPUs."""
     cuts = {0: [("1g.10gb", 0), ("1g.10gb", 1)], 1: [("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)]}
     snap = snapshot("1x8", [holds("a", 1, on=[2], mig_profile=0), waits("p", 1, mig_profile=0)], cuts=cuts)

@@ -76,7 +76,7 @@ def test_whole_gpus_and_instances_compete() -> None:
     mark = ledger.checkpoint()
     placed(ledger, 0)
     assert isinstance(found(ledger, 1), Miss)
-    with pytest.raises(InvariantError, match="handed out"):
+    with pytest.raises(InvariantError, match="allocated"):
         ledger.place(1, Layout.whole(np.zeros(1, np.int32)))
     ledger.rollback(mark)
     instance = found(ledger, 0)
@@ -84,23 +84,23 @@ def test_whole_gpus_and_instances_compete() -> None:
     assert isinstance(found(ledger, 0), Miss)
     assert isinstance(instance, Fit)
     assert not ledger.fits(instance.layout)
-    with pytest.raises(InvariantError, match="handed out"):
+    with pytest.raises(InvariantError, match="allocated"):
         ledger.place(0, instance.layout)
     assert ledger.slices_taken.tolist() == [0]
 
 
-def test_the_same_slices_are_not_handed_out_twice() -> None:
+def test_the_same_slices_are_not_allocated_twice() -> None:
     """Neither to two gangs nor to one."""
     ledger = WhatIf(snapshot("1x1", [asks("a"), asks("b"), asks("c", 2)], on_demand={0: ALL}))
     fit = found(ledger, 0)
     assert isinstance(fit, Fit)
     twice = fit.layout.joined(fit.layout)
     assert not ledger.fits(twice)
-    with pytest.raises(InvariantError, match="handed out twice"):
+    with pytest.raises(InvariantError, match="allocated twice"):
         ledger.place(2, twice)
     ledger.place(0, fit.layout)
     assert not ledger.fits(fit.layout)
-    with pytest.raises(InvariantError, match="handed out twice"):
+    with pytest.raises(InvariantError, match="allocated twice"):
         ledger.place(1, fit.layout)
 
 

@@ -62,13 +62,13 @@ def test_a_node_that_is_not_fit_has_nothing_free(column: str, values: list[bool]
     assert ledger.node_free.tolist() == [0, 3]
 
 
-def test_a_gpu_is_never_handed_out_twice() -> None:
+def test_a_gpu_is_never_allocated_twice() -> None:
     """A GPU, a share beyond the whole, or an instance that is in use is refused, and the books stay as they were."""
     snap = snapshot("1x8", [holds("a", 1), waits("p"), waits("q"), holds("i", 1, on=[0], mig_profile=0)], cuts=CUT)
     ledger = WhatIf(snap)
     before = [ledger.gpu_used.copy(), ledger.node_free.copy(), ledger.instance_used.copy()]
     for layout in (whole(0), whole(1, 1), share(0, 1), slices(7, 0), slices(7, 1, 1)):
-        with pytest.raises(InvariantError, match="handed out"):
+        with pytest.raises(InvariantError, match="allocated"):
             ledger.place(1, layout)
     for now, then in zip((ledger.gpu_used, ledger.node_free, ledger.instance_used), before, strict=True):
         assert now.tobytes() == then.tobytes()
@@ -184,7 +184,7 @@ def test_host_capacity_follows_members() -> None:
 
 
 def test_an_instance_that_is_gone_cannot_be_used() -> None:
-    """A row of the instance table without a profile is a destroyed instance: it is never handed out."""
+    """A row of the instance table without a profile is a destroyed instance: it is never allocated."""
     snap = snapshot("1x8", [waits("p", 1, mig_profile=0)], cuts=CUT)
     snap.instances.profile[0] = -3
     ledger = WhatIf(snap)

@@ -119,7 +119,7 @@ def test_other_profiles_and_gpus_that_replicas_cannot_use_are_not_kept() -> None
 @pytest.mark.parametrize(
     "policy",
     [{"modes": {"make_room": Mode.APPROVE}}, {"room": {"keep_s": 0.0}}],
-    ids=["room needs approval", "off"],
+    ids=["room waits for approval", "off"],
 )
 def test_nothing_is_kept_where_forecasts_of_demand_do_not_act(policy: dict[str, Any]) -> None:
     """Batch work starts as before."""

@@ -133,7 +133,7 @@ def test_no_more_is_kept_than_the_service_may_have(more: dict[str, Any], gpus: i
         {"modes": {"make_room": Mode.APPROVE}},
         {"room": {"keep_s": 0.0}},
     ],
-    ids=["floors are only recommended", "room needs approval", "off"],
+    ids=["floors are only recommended", "room waits for approval", "off"],
 )
 def test_nothing_is_kept_where_forecasts_of_demand_do_not_act(policy: dict[str, Any]) -> None:
     """Batch work starts as before."""

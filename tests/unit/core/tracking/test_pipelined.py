@@ -112,7 +112,7 @@ def test_it_starts_only_when_the_last_victim_is_gone() -> None:
 
 
 def test_the_gpus_of_one_who_leaves_are_nobody_elses() -> None:
-    """A victim frees more than the gang needs: the rest is not handed out before it is gone, and then it is."""
+    """A victim frees more than the gang needs: the rest is not allocated before it is gone, and then it is."""
     play = Ticking(
         "1x8",
         [holds("v", 8, queue=2), waits("w", 4, queue=1, gpus_per_member=4), waits("small", 2, queue=1, submit_s=9.0)],
