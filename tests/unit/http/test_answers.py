@@ -115,6 +115,19 @@ def test_what_is_read_is_as_described(desk: Desk) -> None:
     assert problems("get", "/api/v1/fleet", {**asks.get("/api/v1/fleet").json(), "more": 1}), "a planted field"
 
 
+def test_a_decision_is_explained_with_the_figures_of_now(tmp_path: Path) -> None:
+    """One that repeats is listed once, as it was first; what stands in the latest tick is told as it is there."""
+    first = published(world("1x8", [waits("a", 4)], 600.0))
+    (one,) = first.decision.plan.proposals
+    plan = replace(first.decision.plan, proposals=(replace(one, benefit_gpu_s=8640.0),))
+    second = replace(first, decision=replace(first.decision, tick=1, now_s=660.0, plan=plan))
+    asks = client(desk_over(tmp_path, first, second), Role.VIEWER)
+    (listed,) = asks.get("/api/v1/decisions").json()["decisions"]
+    shown = asks.get(f"/api/v1/decisions/{one.id}").json()
+    assert (listed["tick"], shown["tick"], shown["gain"]) == (0, 1, "2.4 GPU-h")
+    assert shown["lines"][0].endswith("at 11 min (tick 1)")
+
+
 def test_the_answers_of_commands_are_as_described(tmp_path: Path) -> None:
     """Commands, before a tick obeys them; a session; a delivery; and the summary before the first tick."""
     desk = desk_over(tmp_path, published(observations()["service"]))
