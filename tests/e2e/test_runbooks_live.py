@@ -105,15 +105,16 @@ class Person:
 
 def start_work(on: OnCall) -> None:
     """Approve the first starts."""
-    started: set[str] = set()
+    asked: set[str] = set()
 
     def all_started() -> bool:
-        for each in on.ask("/api/v1/recommendations")["recommendations"] or []:
-            if each["approvable"] and each["action"] == "admit_gang":
-                path = f"/api/v1/recommendations/{each['id']}/approve"
-                if on.ask(path, "POST", "approver", json={"digest": each["digest"]})["result"] == "carried out":
-                    started.add(each["id"])
-        return len(started) == AT_FIRST
+        found = on.ask("/api/v1/recommendations")["recommendations"]
+        shown = [each for each in found or () if each["approvable"] and each["action"] == "admit_gang"]
+        for each in shown:
+            path = f"/api/v1/recommendations/{each['id']}/approve"
+            on.ask(path, "POST", "approver", json={"digest": each["digest"]})
+            asked.add(each["id"])
+        return len(asked) == AT_FIRST and found is not None and not shown
 
     poll(all_started, "the first jobs start", BROKEN_S)
 

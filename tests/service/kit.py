@@ -62,7 +62,7 @@ class Running:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(DEADLINE_S)
 
 
 def settings(state: Path, **over: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def cli(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
 
