@@ -81,11 +81,15 @@ class Objects(Protocol):
         """The uids of all work in the view that has not ended."""
         ...
 
-    def reservations(self, uid: str) -> Iterable[Named]:
-        """Workloads of Kueue that have quota and wait for our check, in queues that share quota with this work.
+    def reservations(self, uids: Sequence[str]) -> Iterable[Named]:
+        """The Workloads of Kueue of these (uids of work) that have quota and wait for our check, in this order.
 
-        Not those that are opted out. The least important come first, and the youngest of these.
+        Not those that are opted out.
         """
+        ...
+
+    def taken(self) -> Iterable[Named]:
+        """Workloads of Kueue that we have deactivated so that other work gets their quota (`levers.reservations`)."""
         ...
 
     def left_over(self) -> Iterable[Named]:

@@ -24,7 +24,9 @@ EFFECT = PREFIX + "effect"
 EPOCH = PREFIX + "epoch"
 """Annotation: the epoch (`Instruction.fence`) of the controller that wrote last."""
 STOPPED = PREFIX + "stopped"
-"""Annotation: the object was stopped by the controller, as JSON `{"uid", "id", "reason", "returns"}`."""
+"""Annotation: the object was stopped by the controller, as JSON `{"uid", "id", "reason", "returns", "for"}`."""
+QUOTA = "quota"
+"""Reason of a stop: waiting work was deactivated so that the start `id` of the work `for` gets its quota."""
 
 EXCLUDE = PREFIX + "exclude"
 """Annotation `"true"` on work or on a namespace: no action starts or changes it."""
@@ -83,6 +85,11 @@ def mark_on(stopped: str, uid: str) -> dict[str, Any]:
 def may_return(stopped: str, uid: str) -> bool:
     """Whether the mark `stopped` says that the controller stopped this very object and may start it again."""
     return mark_on(stopped, uid).get("returns") is True
+
+
+def lost_quota(stopped: str, uid: str) -> bool:
+    """Whether the mark `stopped` says that the controller deactivated this very object for its quota."""
+    return bool(mark_on(stopped, uid)) and f'"{QUOTA}"' in stopped
 
 
 REPORTED = frozenset(

@@ -122,6 +122,11 @@ def _recommendation_status() -> Obj:
         "how": text("evict, shrink or move"),
         "gpus": _number("GPUs", "integer"),
     }
+    side = {
+        "workload": text("its name"),
+        "queue": text("its queue"),
+        "gpus": _number("GPUs"),
+    }
     fields = {
         "state": {"type": "string", "enum": list(STATES), "description": "what it waits for, or what became of it"},
         "digest": text("digest of what is shown here; an approval may name it"),
@@ -131,6 +136,9 @@ def _recommendation_status() -> Obj:
         "gpus": _number("GPUs that it assigns, or takes where it starts nothing", "integer"),
         "place": text("where it starts", LONG_TEXT),
         "victims": _list("work that loses GPUs or its place; the first hundred", MOST_VICTIMS, victim),
+        "sideEffects": _list(
+            "waiting work that loses its reserved quota to this start; the first hundred", MOST_VICTIMS, side
+        ),
         "message": text("why it is in this state", LONG_TEXT),
         "why": text("why it is recommended", LONG_TEXT),
         "gain": text("gain"),

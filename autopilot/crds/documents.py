@@ -112,6 +112,10 @@ def status_of(view: ProposalView, state: State) -> Obj:
             {"workload": cut(each.workload), "queue": cut(each.queue), "how": each.how, "gpus": each.gpus}
             for each in proposal.victims[:MOST_VICTIMS]
         ],
+        "sideEffects": [
+            {"workload": cut(each.workload), "queue": cut(each.queue), "gpus": each.gpus}
+            for each in proposal.change.side_effects[:MOST_VICTIMS]
+        ],
         "why": cut(proposal_words(replace(proposal, verdicts=())), LONG_TEXT),
         "gain": words["gain"],
         "cost": words["cost"],

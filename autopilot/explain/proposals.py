@@ -65,6 +65,8 @@ REASONS: Mapping[Code, str] = {
     "more than {threshold:GPU-s}",
     Code.APPROVAL_GREW: "its approval does not cover it: it would take {value} in place of {threshold} (GPUs, or "
     "replicas or nodes)",
+    Code.APPROVAL_SIDE_EFFECTS: "its approval does not cover it: waiting work would lose reserved quota of {value} "
+    "GPUs; {threshold} were shown, or they are of another queue",
     Code.APPROVAL_OTHER_WORK: "its approval does not cover it: it would stop work of a class or queue that was not "
     "shown",
     Code.APPROVAL_OTHER_PLAN: "only the very plan that was shown is approved, and the plan is another one now",
@@ -224,6 +226,14 @@ def expected_loss_words(lost_gpu_s: float, worst_gpu_s: float) -> str:
     return f"expected loss {with_worst(lost_gpu_s, worst_gpu_s)}"
 
 
+def side_effect_words(proposal: Proposal) -> list[str]:
+    """What it takes from work that waits, as one clause; none where it takes nothing."""
+    found = proposal.change.side_effects
+    names = [f"{each.workload} ({counted(each.gpus, 'GPU')}, queue {each.queue})" for each in found[:SHOWN_VICTIMS]]
+    names += [f"{len(found) - SHOWN_VICTIMS} more"] if len(found) > SHOWN_VICTIMS else []
+    return [f"until it has started it takes the reserved quota of waiting work: {', '.join(names)}"] if found else []
+
+
 def _first_victims(victims: Sequence[Victim]) -> str:
     """The first victims, and how many more."""
     words = "; ".join(victim_words(victim) for victim in victims[:SHOWN_VICTIMS])
@@ -263,7 +273,7 @@ def answer_of(proposal: Proposal, halted: str = "") -> Answer:
 
 def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
     """Why a proposal was made, and which guards refused it and why, on one line."""
-    words = case_words(proposal, fields_of(proposal))
+    words = "; ".join([case_words(proposal, fields_of(proposal)), *side_effect_words(proposal)])
     if answer_of(proposal) == Answer.RECOMMENDED:
         cap = cap_words(proposal)
         return f"{words}; {cap}" if cap else words

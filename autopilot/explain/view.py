@@ -150,6 +150,11 @@ def explain_proposal(view: ProposalView) -> list[str]:
         lines.append(f"  place: {by_node(proposal.slots)}")
     lines += [f"  score {evidence_words(term)}" for term in proposal.change.score_terms]
     lines += _victim_lines(view)
+    lines += [
+        f"  {each.workload} loses its reserved quota ({counted(each.gpus, 'GPU')}), at most "
+        f"{format_gpu_s(each.wait_gpu_s)} of waiting"
+        for each in proposal.change.side_effects
+    ]
     lines += [f"  {evidence_words(each)}" for each in proposal.evidence]
     lines += [f"  guard {verdict_words(verdict)}" for verdict in proposal.verdicts]
     return lines

@@ -312,6 +312,16 @@ class VictimRow(TypedDict):
     slo_class: str
 
 
+class SideEffectRow(TypedDict):
+    """A workload that waits and loses its reserved quota."""
+
+    workload: str
+    uid: str
+    queue: str
+    gpus: float
+    wait_gpu_s: float
+
+
 class VerdictRow(TypedDict):
     """What one guard says."""
 
@@ -349,6 +359,7 @@ class DecisionRow(TypedDict):
     cost: str
     loss: str
     victims: list[VictimRow]
+    side_effects: list[SideEffectRow]
     refused_by: list[VerdictRow]
     words: str
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast
-from autopilot.core.model.objects import ServingRole
+from autopilot.core.model.objects import SchedulerQuota, ServingRole
 from autopilot.core.model.records import Command, Gap, Observation, Outcome, Signals, View
 from autopilot.core.model.snapshot import (
     AdvanceTable,
@@ -112,6 +112,7 @@ _TABLES = (*_TYPES, "runtimes")
 _LATER: dict[tuple[str, str], Any] = {
     ("gpus", "on_demand"): np.int64(-1),
     ("placements", "assumed"): np.False_,
+    ("workloads", "scheduler_quota"): np.int8(SchedulerQuota.NOT_ASKED),
     ("services", "role"): np.int8(ServingRole.WHOLE),
     ("services", "part_of"): np.int32(-1),
     **{

@@ -14,6 +14,7 @@ from actuators.kubernetes.api import Api, Connections
 from actuators.kubernetes.levers import LEVERS
 from actuators.kubernetes.levers.base import Lever, Rule, Upkeep
 from actuators.kubernetes.levers.leftover import LeftoverRetries
+from actuators.kubernetes.levers.reservations import TakenQuota
 from actuators.kubernetes.objects import Objects
 from actuators.kubernetes.upkeep import (
     AbandonedRecuts,
@@ -49,7 +50,7 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
 def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     """What is kept in order: only what the rights of the levers suffice for."""
     kinds = frozenset(kind for lever in levers for kind in lever.kinds)
-    kept: list[Upkeep] = [ActiveCheck(), OldPlacements()] if "admit" in kinds else []
+    kept: list[Upkeep] = [ActiveCheck(), OldPlacements(), TakenQuota()] if "admit" in kinds else []
     kept += [LeftoverRetries(), LentWork()] if "evict" in kinds else []
     kept += [AbandonedRecuts()] if "recut" in kinds else []
     kept += [OldRequests()] if "provision" in kinds else []

@@ -19,6 +19,9 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
     lost, new = _victims(before) - _victims(now), _victims(now) - _victims(before)
     found += [f"{name} is no longer a victim" for name in sorted(lost)]
     found += [f"{name} is a victim now" for name in sorted(new)]
+    lost, new = _losers(before) - _losers(now), _losers(now) - _losers(before)
+    found += [f"{name} keeps its reserved quota" for name in sorted(lost)]
+    found += [f"{name} loses its reserved quota now" for name in sorted(new)]
     shown, values = (figure_words(figures_of([each])) for each in (before, now))
     found += [
         f"its {what} is {values[what]} instead of {shown[what]}"
@@ -52,6 +55,10 @@ def _same_wish(before: Proposal, latest: Published) -> Proposal | None:
 
 def _victims(proposal: Proposal) -> set[str]:
     return {victim.workload for victim in proposal.victims}
+
+
+def _losers(proposal: Proposal) -> set[str]:
+    return {each.workload for each in proposal.change.side_effects}
 
 
 def _why_gone(before: Proposal, latest: Published) -> str:

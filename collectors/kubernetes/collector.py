@@ -123,7 +123,7 @@ class KubernetesCollector:
     @property
     def objects(self) -> ObjectsOfView:
         """The API objects behind the subjects of decisions."""
-        return ObjectsOfView(self._gangs, self._nodes, self._quota_of)
+        return ObjectsOfView(self._gangs, self._nodes)
 
     def approved(self) -> Mapping[str, str]:
         """By the uid of work: the annotation that approves what touches it alone. For the thread of `collect`."""
@@ -386,10 +386,6 @@ class KubernetesCollector:
             name = next((value for meta in metas for key in KAI_QUEUE if (value := meta.label(key))), "")
             return tree.rows.get(name, -1) if name else 0
         return tree.rows.get(gang.namespace, 0)
-
-    def _quota_of(self, gang: Gang) -> int:
-        """The row of the topmost cohort, else of the queue, whose quota a gang of Kueue uses; -1 where it has none."""
-        return self._tree.top(self._queue_of(gang)) if self._tree is not None and gang.workload is not None else -1
 
     def _behind(self, gang: Gang) -> str:
         name = gang.workload.spec.queue_name if gang.workload is not None else ""

@@ -10,6 +10,7 @@ from typing import Any
 from autopilot.contract.annotations import CONTROLLER
 from autopilot.contract.notes import shown
 from autopilot.core.model.codes import NOT_STARTED
+from autopilot.core.model.objects import SchedulerQuota
 from autopilot.core.model.snapshot import Gate, State
 from collectors.kubernetes.gangs import Gang, PodFacts, placed_by_us
 from collectors.kubernetes.job_wire import JOB_CONTROLLER
@@ -66,6 +67,7 @@ def life_of(
     return {
         "state": state,
         "gate": gate,
+        "scheduler_quota": _scheduler_quota(gang, state),
         "incarnation": incarnation_of(gang),
         "submit_s": _submit_s(gang),
         "start_s": min((each.bound_s for each in holding), default=nan),
@@ -219,6 +221,13 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
     if gang.job is not None and gang.job.spec.suspend:
         return int(Gate.SUSPENDED if gang.job.kept else Gate.OPEN)  # by a person, or left to the autopilot
     return int(Gate.WAITING if _gated_by_others(gang) else Gate.OPEN)
+
+
+def _scheduler_quota(gang: Gang, state: int) -> int:
+    """The quota that Kueue has reserved for a gang that waits."""
+    if gang.workload is None or state != State.PENDING:
+        return int(SchedulerQuota.NOT_ASKED)
+    return int(kueue.quota_of(gang.workload))
 
 
 def _gated_by_others(gang: Gang) -> bool:

@@ -56,6 +56,7 @@ _UNKNOWN: Mapping[str, Any] = {
     "queue": 0,
     "stale_since_s": nan,
     "lacking_pods": 0,
+    "scheduler_quota": 0,
     "last_checkpoint_s": nan,
     "prefers": 0,
 }

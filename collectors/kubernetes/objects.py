@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from autopilot.contract.annotations import EFFECT, OFFERED, PLACEMENT
@@ -15,7 +15,6 @@ from collectors.kubernetes.services import generation_of
 from collectors.kubernetes.wire import Meta
 from collectors.kubernetes.work import Gangs
 from collectors.kueue.state import left_over, waits_with_quota
-from collectors.kueue.wire import Workload
 
 
 class Identity(NamedTuple):
@@ -37,9 +36,8 @@ class Found(NamedTuple):
 class ObjectsOfView:
     """Finds objects in the view of a collector. For the thread that collects only."""
 
-    def __init__(self, gangs: Gangs, nodes: Nodes, quota_of: Callable[[Gang], int]) -> None:
-        """`quota_of`: the row of the topmost queue from which a gang gets quota; -1 for none."""
-        self._gangs, self._nodes, self._quota_of = gangs, nodes, quota_of
+    def __init__(self, gangs: Gangs, nodes: Nodes) -> None:
+        self._gangs, self._nodes = gangs, nodes
 
     def find(self, kind: str, uid: str) -> Found | None:
         """The objects of a workload or service, a node by its name, or the node of a GPU; None where there are none."""
@@ -91,43 +89,30 @@ class ObjectsOfView:
             if end_of(gang).at_s is None or any(each.holds for each in gang.pods.values()):
                 yield uid_of(gang)
 
-    def reservations(self, uid: str) -> Iterator[Identity]:
-        """Workloads with quota that wait for our check, in queues that share quota with those of this work.
+    def reservations(self, uids: Sequence[str]) -> Iterator[Identity]:
+        """The Workloads of these that hold quota and wait for our check.
 
         Opted-out ones and those with running pods are left out: Kueue makes another Workload for a growing elastic Job.
-        The least important come first, the youngest of these before others.
         """
-        place = self._gangs.place(uid)
-        if place is None:
-            return
-        shared = self._quota_of(place[0])
-        found = [
-            each.workload
-            for key, each in self._gangs.gangs.items()
-            if each.workload is not None
-            and each is not place[0]
-            and waits_with_quota(each.workload)
-            and not self._gangs.alone(key)
-            and not any(pod.holds for pod in each.pods.values())
-            and self._quota_of(each) == shared >= 0
-        ]
-        for each in sorted(found, key=lambda one: (_priority(one), -_made_s(one))):
-            yield _identity("Workload", each.metadata)
+        for uid in uids:
+            place = self._gangs.place(uid)
+            gang = place[0] if place is not None else None
+            if gang is None or gang.workload is None or self._gangs.alone(gang.key):
+                continue
+            if waits_with_quota(gang.workload) and not any(pod.holds for pod in gang.pods.values()):
+                yield _identity("Workload", gang.workload.metadata)
+
+    def taken(self) -> Iterator[Identity]:
+        """Workloads that we have deactivated so that other work gets their quota."""
+        for gang in self._gangs.gangs.values():
+            if gang.workload is not None and gang.workload.taken:
+                yield _identity("Workload", gang.workload.metadata)
 
     def left_over(self) -> Iterator[Identity]:
         """Workloads whose Retry of our check is left over, or was taken back."""
         for gang in self._gangs.gangs.values():
             if gang.workload is not None and left_over(gang.workload):
                 yield _identity("Workload", gang.workload.metadata)
-
-
-def _priority(workload: Workload) -> int:
-    return workload.spec.priority or 0
-
-
-def _made_s(workload: Workload) -> float:
-    made = workload.metadata.creation_timestamp
-    return made.timestamp() if made is not None else 0.0
 
 
 def _metas(gang: Gang) -> Iterator[tuple[str, Meta]]:

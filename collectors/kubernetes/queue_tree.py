@@ -52,15 +52,6 @@ class QueueTree:
     rows: Mapping[str, int]
     gaps: tuple[Gap, ...] = ()
 
-    def top(self, row: int) -> int:
-        """The row of the topmost queue above this one, below the root; -1 for the root, no queue, or a cycle."""
-        for _ in range(len(self.rows)):
-            above = int(self.table.parent[row]) if row > 0 else -1
-            if above <= 0:
-                return row if row > 0 else -1
-            row = above
-        return -1
-
 
 def tree_of(engine: str, queues: Iterable[Queue], models: Sequence[str], gaps: Iterable[Gap] = ()) -> QueueTree:
     """The table of these queues, parents first. A cycle stays one: the core lets no work of it start."""

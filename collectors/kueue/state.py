@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from autopilot.contract.annotations import CHECK, CONTROLLER
 from autopilot.contract.notes import shown
+from autopilot.core.model.objects import SchedulerQuota
 from autopilot.core.model.snapshot import Gate
 from collectors.kubernetes.wire import condition, is_true
 from collectors.kueue.wire import Workload
@@ -94,6 +95,16 @@ def waits_with_quota(workload: Workload) -> bool:
     """True where Kueue has reserved its quota, and our check has not let it start."""
     pending = any(each.name == CHECK and each.state == "Pending" for each in workload.status.admission_checks or ())
     return pending and workload.spec.active and _waits_for_checks(workload)
+
+
+def quota_of(workload: Workload) -> SchedulerQuota:
+    """The quota that Kueue has reserved for work that waits. That of plain pods stays: Kueue would delete them."""
+    if workload.spec.active and is_true(workload.status.conditions, "QuotaReserved"):
+        owners = workload.metadata.owner_references or ()
+        stays = not waits_with_quota(workload) or any(each.kind == "Pod" for each in owners)
+        return SchedulerQuota.STAYS if stays else SchedulerQuota.TAKEABLE
+    checked = any(each.name == CHECK for each in workload.status.admission_checks or ())
+    return SchedulerQuota.LACKING if checked else SchedulerQuota.NOT_ASKED
 
 
 def stops(workload: Workload) -> bool:

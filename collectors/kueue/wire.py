@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from autopilot.contract.annotations import CHECK, REPAIR, STOPPED, may_return
+from autopilot.contract.annotations import CHECK, REPAIR, STOPPED, lost_quota, may_return
 from autopilot.contract.written import ACTIVE, only_ours
 from collectors.kubernetes.job_wire import WrittenMeta
 from collectors.kubernetes.wire import Condition, Count, Int32, Object, PodTemplate, Struct
@@ -103,6 +103,7 @@ class Workload(Object):
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
     kept: bool = False  # not of the server: somebody else has deactivated it, or its stop was not to end by itself
+    taken: bool = False  # not of the server: we have deactivated it, so that other work gets its quota
     repairs: bool = False  # not of the server: our check says that a Retry was taken back
 
     def shrink(self) -> None:
@@ -114,6 +115,7 @@ class Workload(Object):
             meta = self.metadata
             mine = only_ours(meta.written()["managedFields"], ACTIVE)
             self.kept = not (mine and may_return(meta.note(STOPPED), meta.uid))
+            self.taken = not self.kept and lost_quota(meta.note(STOPPED), meta.uid)
         self.metadata.shrink()
 
 

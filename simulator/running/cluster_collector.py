@@ -244,6 +244,7 @@ class ClusterCollector:
             stale_grace_s=np.full(len(rows), np.nan),
             job_group=static["no_group"],
             coordinates=static["no_group"],
+            scheduler_quota=np.zeros(len(rows), np.int8),
         )
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:

@@ -310,10 +310,14 @@ class View:
         """All work."""
         yield from self.there
 
-    def reservations(self, uid: str) -> Iterator[Identity]:
+    def reservations(self, uids: Sequence[str]) -> Iterator[Identity]:
         """Hostile Workloads first, then one that holds quota."""
         yield from self.left_over()
         yield Identity("Workload", "team", "holder", "uid-team-holder")
+
+    def taken(self) -> Iterator[Identity]:
+        """Hostile Workloads."""
+        yield from self.left_over()
 
     def left_over(self) -> Iterator[Identity]:
         """Hostile Workloads."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -298,12 +298,17 @@ class Acting:
         for each in self.ask("GET", f"{SPACE}/workloads")["items"]:
             yield Identity("Workload", "default", each["metadata"]["name"], each["metadata"]["uid"])
 
-    def reservations(self, uid: str) -> Iterator[Identity]:
-        """All other Workloads, the youngest first."""
-        found = self.ask("GET", f"{SPACE}/workloads")["items"]
-        for meta in sorted((each["metadata"] for each in found), key=lambda one: one["name"], reverse=True):
-            if uid not in {owner["uid"] for owner in meta.get("ownerReferences", ())}:
-                yield Identity("Workload", "default", meta["name"], meta["uid"])
+    def reservations(self, uids: Sequence[str]) -> Iterator[Identity]:
+        """The Workloads of the Jobs with these uids."""
+        found = [each["metadata"] for each in self.ask("GET", f"{SPACE}/workloads")["items"]]
+        for uid in uids:
+            for meta in found:
+                if uid in {owner["uid"] for owner in meta.get("ownerReferences", ())}:
+                    yield Identity("Workload", "default", meta["name"], meta["uid"])
+
+    def taken(self) -> Iterator[Identity]:
+        """Every Workload: the upkeep reads what it says."""
+        yield from self.left_over()
 
     def placed(self) -> Iterator[tuple[str, str, str]]:
         """Labels of placements on nodes."""

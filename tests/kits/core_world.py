@@ -99,6 +99,7 @@ DEFAULTS: dict[str, Any] = {
     "lacking_pods": 0,
     "job_group": "",
     "coordinates": "",
+    "scheduler_quota": 0,
     "limit_s": np.nan,
     "checkpoint_interval_s": np.nan,
     "last_checkpoint_s": np.nan,

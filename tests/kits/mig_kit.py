@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -208,7 +208,11 @@ class Scene:
         """No Retry is left over."""
         yield from ()
 
-    def reservations(self, uid: str) -> Iterator[Any]:
+    def reservations(self, uids: Sequence[str]) -> Iterator[Any]:
+        """None."""
+        yield from ()
+
+    def taken(self) -> Iterator[Any]:
         """None."""
         yield from ()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -301,7 +301,11 @@ class RealCluster:
         """No Retry is left over."""
         yield from ()
 
-    def reservations(self, uid: str) -> Iterator[Identity]:
+    def reservations(self, uids: Sequence[str]) -> Iterator[Identity]:
+        """No quota is taken."""
+        yield from ()
+
+    def taken(self) -> Iterator[Identity]:
         """No quota is given back."""
         yield from ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
@@ -66,8 +66,12 @@ class Scaling:
         """No Retry is left over."""
         yield from ()
 
-    def reservations(self, uid: str) -> Iterator[Identity]:
-        """No quota."""
+    def reservations(self, uids: Sequence[str]) -> Iterator[Identity]:
+        """None."""
+        yield from ()
+
+    def taken(self) -> Iterator[Identity]:
+        """None."""
         yield from ()
 
     def placed(self) -> Iterator[tuple[str, str, str]]:

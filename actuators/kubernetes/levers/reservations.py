@@ -1,65 +1,122 @@
 """Take quota from gangs that Kueue has reserved it for and that do not start, where a gang that starts now lacks it.
 
 Kueue reserves quota in an order of its own, and keeps it while a Workload waits for our check. A gang that the decision
-puts first could wait behind such reservations forever. They are deactivated, as work that is stopped: nothing of them
-runs, and the controller activates them when it starts them. Retry on their check would not do: Kueue reserves for them
-again (measured: 0.1 s later) before it looks at work that did not fit.
+puts first could wait behind such reservations forever. The decision names those that it takes. They are deactivated, as
+work that is stopped: nothing of them runs. Retry on their check would not do: Kueue reserves for them again (measured:
+0.1 s later) before it looks at work that did not fit.
+
+Once the start is over they are active again (`TakenQuota`). The mark on their Workload says which start it was, so any
+process does that.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.levers.base import Effect, Tools, Waiting, ended_by
-from actuators.kubernetes.levers.check_state import PENDING, our_check
-from actuators.kubernetes.levers.deactivate import of_pods
+from actuators.kubernetes.levers.check_state import PENDING, message, our_check, state_of
+from actuators.kubernetes.levers.deactivate import of_pods, our_mark
 from actuators.kubernetes.levers.stopped import Mark
-from actuators.kubernetes.objects import MOST_DIGITS, Target, conditions, holds, moment_s
-from actuators.kubernetes.writing import Stop
-from autopilot.contract.annotations import STOPPED
+from actuators.kubernetes.objects import Target, conditions, holds, moment_s
+from actuators.kubernetes.writing import CHECK_MANAGER, Stop
+from autopilot.contract.annotations import QUOTA, STOPPED
+from autopilot.core.model.operations import AdmitOperation
 
 PATIENCE_S = 30.0
 """Time that Kueue has to reserve quota, and that a reservation has to be used, before quota is taken."""
+AGAIN_S = 5.0
+"""Time that Kueue has to reserve what was taken, before more is taken."""
 WAITS = "Kueue has not reserved its quota yet"
 
 
-def make_way(tools: Tools, effect: Effect, target: Target, now_s: float) -> Waiting:
-    """Wait for the quota of a gang; after `PATIENCE_S` take reservations until they hold what it asks for."""
-    if now_s - max(effect.begun_s, effect.taken_s) < PATIENCE_S:
+def make_way(tools: Tools, effect: Effect, target: Target, operation: AdmitOperation, now_s: float) -> Waiting:
+    """Wait for the quota of a gang; after `PATIENCE_S` take one reservation after another that the decision names."""
+    if not operation.quota_from:
         return Waiting(WAITS)
-    missing, taken = _asked(target.workload), []
-    for found in tools.objects.reservations(target.uid):
-        if not missing:
-            break
+    text = f"it waits for quota; after {PATIENCE_S:.0f} s it takes that of {', '.join(operation.quota_from.values())}"
+    _say(tools, target.first("Workload"), effect.epoch, effect.id, text, now_s)
+    if now_s < max(effect.begun_s + PATIENCE_S, effect.taken_s + AGAIN_S):
+        return Waiting(WAITS)
+    for found in tools.objects.reservations(tuple(operation.quota_from)):
         ref = Ref(found.kind, found.namespace, found.name, found.uid)
-        read = tools.api.read(ref)
-        held = _held(read.body) & missing if read.ok and _idle(read.body, now_s) else Counter[str]()
-        if not held:
-            continue
         answer = _deactivate(tools, effect, ref, now_s)
         if answer.ok:
-            missing -= held
-            taken.append(ref.name)
             effect.taken_s = now_s
-        elif isinstance(failed := ended_by(answer, f"{ref.shown}: active false"), Waiting) and failed.outage:
+            return Waiting(f"{WAITS}; that of {ref.name} was taken for it")
+        if isinstance(failed := ended_by(answer, f"{ref.shown}: active false"), Waiting) and failed.outage:
             return failed
-    return Waiting(f"{WAITS}; that of {', '.join(taken)} was taken for it" if taken else WAITS)
+    return Waiting(WAITS)
+
+
+@dataclass(slots=True)
+class TakenQuota:
+    """Activates the Workloads of the view whose quota was taken for a start that is over, and says so until then."""
+
+    def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
+        """Look at each: the start is over where the controller does not wait for it any more."""
+        for each in list(tools.objects.taken()):
+            ref = Ref(each.kind, each.namespace, each.name, each.uid)
+            read = tools.api.read(ref)
+            mark = _taken(read.body) if read.ok else None
+            if mark is None:
+                continue
+            if mark.id in under_way:
+                text = f"its quota was taken for {mark.of}, and it is activated again once that start is over"
+                _say(tools, ref, epoch, mark.id, text, now_s)
+            elif _give_back(tools, ref, epoch).ok:
+                note = f"set active to true on the Workload: the start of {mark.of} is over"
+                tools.events.say(ref, "QuotaReturned", "Admit", note, now_s, effect=mark.id)
+                _say(tools, ref, epoch, "returned", "it is in its queue again", now_s)
+
+
+def _taken(workload: Obj) -> Mark | None:
+    """The mark of a Workload that was deactivated for its quota, while nobody else has written `active` since."""
+    mark = our_mark(workload)
+    taken = mark is not None and mark.of and mark.returns
+    return mark if taken and workload["spec"].get("active", True) is False else None
+
+
+def _give_back(tools: Tools, ref: Ref, epoch: int) -> Answer:
+    def decide(found: Obj) -> Obj | Stop:
+        if _taken(found) is None:
+            return Stop("somebody else wrote it", refusal=Refusal.TAKEN)
+        return {"metadata": {"annotations": {STOPPED: None}}, "spec": {"active": True}}
+
+    return tools.writer.change(ref, decide, epoch)
+
+
+def _say(tools: Tools, ref: Ref | None, epoch: int, effect: str, text: str, now_s: float) -> None:
+    """Say in the message of our check why it waits, where it still waits for us."""
+    said = message(epoch, effect, text)
+
+    def decide(found: Obj) -> Obj | Stop:
+        check = our_check(found)
+        if check.get("state") != PENDING or check.get("message") == said:
+            return Stop("it is said, or its check changed", done=True)
+        return state_of(PENDING, said, now_s)
+
+    if ref is not None:
+        tools.writer.apply_status(ref, decide, CHECK_MANAGER)
 
 
 def _deactivate(tools: Tools, effect: Effect, ref: Ref, now_s: float) -> Answer:
     """Set active to false where the reservation still waits for our check."""
+    first = effect.instruction.subject.name
 
     def decide(found: Obj) -> Obj | Stop:
         if not _idle(found, now_s):
             return Stop("its reservation changed meanwhile", refusal=Refusal.TAKEN)
-        mark = Mark(found["metadata"]["uid"], effect.id, "quota", returns=True)
+        mark = Mark(found["metadata"]["uid"], effect.id, QUOTA, returns=True, of=first)
         return {"metadata": {"annotations": {STOPPED: mark.text}}, "spec": {"active": False}}
 
     answer = tools.writer.change(ref, decide, effect.epoch)
     if answer.ok:
-        first = effect.instruction.subject.name
-        note = f"set active to false on the Workload: {first} starts first, and Kueue held the quota for this work"
+        note = (
+            f"set active to false on the Workload: {first} starts first, and Kueue held the quota for this work; "
+            "it is activated again once that start is over"
+        )
         tools.events.say(ref, "QuotaTaken", "Admit", note, now_s, effect=effect.id)
     return answer
 
@@ -72,30 +129,3 @@ def _idle(workload: Obj, now_s: float) -> bool:
     if of_pods(workload) or workload["spec"].get("active", True) is False:
         return False
     return our_check(workload).get("state") == PENDING and now_s - moment_s(reserved) >= PATIENCE_S
-
-
-def _asked(workload: Obj) -> Counter[str]:
-    """Its devices by resource."""
-    asked: Counter[str] = Counter()
-    for part in (workload.get("spec") or {}).get("podSets") or ():
-        for container in part["template"]["spec"].get("containers") or ():
-            resources = container.get("resources") or {}
-            for name, amount in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
-                asked[name] += _devices(name, amount) * int(part.get("count", 1))
-    return +asked
-
-
-def _held(workload: Obj) -> Counter[str]:
-    """Devices by resource that its reservation holds."""
-    admission = (workload.get("status") or {}).get("admission") or {}
-    held: Counter[str] = Counter()
-    for part in admission.get("podSetAssignments") or ():
-        for name, amount in (part.get("resourceUsage") or {}).items():
-            held[name] += _devices(name, amount)
-    return +held
-
-
-def _devices(name: str, amount: object) -> int:
-    """The number of an extended resource, such as nvidia.com/gpu; 0 for all others."""
-    text = str(amount)
-    return int(text) if "/" in name and text.isdecimal() and len(text) <= MOST_DIGITS else 0

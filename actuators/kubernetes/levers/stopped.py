@@ -17,12 +17,13 @@ STAYS = frozenset({StopReason.SUSPEND, StopReason.IDLE})
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The record of a stop. `returns`: the controller may start the work again."""
+    """The record of a stop. `returns`: the controller may start the work again; `of`: the work it was stopped for."""
 
     uid: str
     id: str
     reason: str
     returns: bool
+    of: str = ""
 
     @property
     def moves(self) -> bool:
@@ -32,7 +33,8 @@ class Mark:
     @property
     def text(self) -> str:
         """As the annotation has it."""
-        return json.dumps({"uid": self.uid, "id": self.id, "reason": self.reason, "returns": self.returns})
+        stop = {"uid": self.uid, "id": self.id, "reason": self.reason, "returns": self.returns}
+        return json.dumps({**stop, "for": self.of} if self.of else stop)
 
 
 def mark_for(found: Obj, effect: str, reason: StopReason) -> Obj:
@@ -44,5 +46,6 @@ def mark_for(found: Obj, effect: str, reason: StopReason) -> Obj:
 def mark_of(found: Obj) -> Mark | None:
     """The mark of an object, if the controller set it on this very object; None otherwise."""
     record = fields_of(annotation(found, STOPPED))
-    mark = Mark(record.get("uid", ""), record.get("id", ""), record.get("reason", ""), record.get("returns") is True)
+    uid, effect, reason, of = (str(record.get(key, "")) for key in ("uid", "id", "reason", "for"))
+    mark = Mark(uid, effect, reason, record.get("returns") is True, of)
     return mark if mark.uid == found["metadata"]["uid"] else None

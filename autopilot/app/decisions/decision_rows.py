@@ -102,6 +102,7 @@ def row_document(row: ProposalView, when: When) -> dict[str, Any]:
         "lost_gpu_s": known(figures.lost_gpu_s),
         **figure_words(figures),
         "victims": [_victim(victim) for victim in proposal.victims],
+        "side_effects": [asdict(each) for each in proposal.change.side_effects],
         "refused_by": [_verdict(each) for each in proposal.verdicts if not each.allowed],
         "words": proposal_words(proposal),
     }

@@ -136,6 +136,8 @@ def _beyond(given: Given, proposal: Proposal) -> str:
         return f"it costs {cost_gpu_s:.0f} GPU-s, {shown.cost_gpu_s:.0f} were shown"
     if gpus > _takes(shown)[1] or len(proposal.slots) > len(shown.slots):
         return "it takes more GPUs than were shown"
+    if sum(each.gpus for each in proposal.change.side_effects) > sum(each.gpus for each in shown.change.side_effects):
+        return "it takes more reserved quota from waiting work than was shown"
     for name in ("queue", "slo_class"):
         other = {getattr(each, name) for each in proposal.victims} - {getattr(each, name) for each in shown.victims}
         if other:

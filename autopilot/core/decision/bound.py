@@ -48,6 +48,8 @@ def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: Clust
         digest.update(f"{_cut(draft.before)}>{_cut(draft.after)}".encode())
         return digest.hexdigest()
     digest.update(b"contract" if draft.contract else b"")
+    for each in change.side_effects:
+        digest.update(f"|quota:{each.uid}:{each.gpus:g}".encode())
     if isinstance(draft, AdmitDraft):
         digest.update(f"{shape_digest(snapshot, draft.row)}|{_amount(draft.fit.layout, snapshot)}".encode())
         return digest.hexdigest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autopilot.core.decision.planner import Planner
 from autopilot.core.model.changes import (
     AdmitChange,
@@ -20,6 +22,7 @@ from autopilot.core.model.changes import (
 )
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import Part, PipelinedStart
+from autopilot.core.model.objects import SideEffect
 from autopilot.core.model.operations import (
     AdmitOperation,
     CeilingOperation,
@@ -37,6 +40,11 @@ from autopilot.core.model.operations import (
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Instruction, Observation, Proposal, Save, Subject, SubjectKind
 from autopilot.core.planning.draft import Case
+
+
+def quota_from(effects: Iterable[SideEffect]) -> dict[str, str]:
+    """The waiting work whose quota a start takes: names by uid."""
+    return {each.uid: each.workload for each in effects}
 
 
 def shape_of_start(proposal: Proposal, observation: Observation, planner: Planner) -> str:
@@ -129,7 +137,7 @@ def effects_of(
         case CeilingChange(replicas=replicas, until_s=until_s):
             operation = CeilingOperation(replicas=replicas, until_s=until_s)
         case AdmitChange(slots=slots):
-            operation = AdmitOperation(slots=slots, backfill=case.fills_gap)
+            operation = AdmitOperation(slots=slots, backfill=case.fills_gap, quota_from=quota_from(change.side_effects))
         case GrowChange(slots=slots):
             operation = ResizeOperation(slots=slots)
         case RecutChange(before=before, after=after, scope=scope, node=node, index=index):

@@ -73,6 +73,7 @@ from autopilot.core.planning.draft import (
     WaitingDraft,
     WorkloadDraft,
 )
+from autopilot.core.planning.side_effects import side_effects
 from autopilot.core.reservations.advance import hold_advance
 from autopilot.core.reservations.replicas_hold import hold_replicas
 
@@ -137,10 +138,10 @@ class Planner:
         if stands:
             match draft:
                 case AdmitDraft():
-                    _start(draft, ctx)
+                    _start(draft, ctx, proposal)
                 case PipelineDraft():
                     self.waits[proposal.id] = _make_room(draft, ctx, (draft.fit.layout,))
-                    _start(draft, ctx)
+                    _start(draft, ctx, proposal)
                 case RecutDraft() if accepted:  # what is only recommended leaves the GPU to others
                     ctx.whatif.set_aside(np.array([draft.gpu], np.int32))
                     ctx.plan.recut(draft.pool)
@@ -167,8 +168,9 @@ class Planner:
         return stands
 
 
-def _start(draft: AdmitDraft | PipelineDraft, ctx: Context) -> None:
-    """The gang of a draft takes its place on the what-if and in the quota ledger."""
+def _start(draft: AdmitDraft | PipelineDraft, ctx: Context, proposal: Proposal) -> None:
+    """The gang of a draft takes its place on the what-if and in the quota ledger, and reserved quota of others."""
+    ctx.plan.take_quota(each.uid for each in proposal.change.side_effects)
     run_s = float(ctx.run_low_s[ctx.position_of(draft.row)])
     ctx.plan.drop_hold(draft.row)  # it needs its reservation no more
     ctx.whatif.place(draft.row, draft.fit.layout)
@@ -316,7 +318,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         tenant=snapshot.names.tenants[tenant] if tenant >= 0 else "",
         change=change,
         benefit_gpu_s=draft.benefit_gpu_s,
-        cost_gpu_s=draft.cost_gpu_s,
+        cost_gpu_s=draft.cost_gpu_s + sum(each.wait_gpu_s for each in change.side_effects),
         evidence=draft.evidence,
         state_digest=state,
         reason=draft.case.reason,
@@ -327,10 +329,13 @@ def _change(draft: Draft, ctx: Context) -> Change:
     """What the draft would change, in names."""
     victims = tuple(_victim(give, draft.contract, ctx) for give in draft.taken)
     match draft:
-        case AdmitDraft(fit=fit):
-            return AdmitChange(slots=slots_of(ctx, fit.layout), score_terms=fit.terms)
-        case PipelineDraft(fit=fit):
-            return PipelineChange(slots=slots_of(ctx, fit.layout), victims=victims, score_terms=fit.terms)
+        case AdmitDraft(row=row, fit=fit):
+            effects = side_effects(ctx, row, fit.layout)
+            return AdmitChange(slots=slots_of(ctx, fit.layout), score_terms=fit.terms, side_effects=effects)
+        case PipelineDraft(row=row, fit=fit):
+            effects = side_effects(ctx, row, fit.layout, draft.taken)
+            slots = slots_of(ctx, fit.layout)
+            return PipelineChange(slots=slots, victims=victims, score_terms=fit.terms, side_effects=effects)
         case GrowDraft(row=row, fit=fit):  # it keeps what it has
             whole = ctx.whatif.layout_of(row).joined(fit.layout)
             return GrowChange(slots=slots_of(ctx, whole), score_terms=fit.terms)

@@ -17,7 +17,7 @@ from autopilot.core.idle.ladder import rungs
 from autopilot.core.model.changes import AdmitChange, Change, EvictChange, GrowChange, NotifyChange, ScaleChange
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
-from autopilot.core.model.objects import Subject, SubjectKind
+from autopilot.core.model.objects import SideEffect, Subject, SubjectKind
 from autopilot.core.model.operations import (
     PLANNED_ANEW,
     EvictOperation,
@@ -48,6 +48,7 @@ from autopilot.core.planning.draft import (
     ScaleDraft,
     WorkloadDraft,
 )
+from autopilot.core.planning.side_effects import side_effects
 from autopilot.core.tracking.pipelined import Lookup, shows
 
 ENDS = frozenset(
@@ -141,7 +142,20 @@ class Sender:
             pipelined.cost_gpu_s,
             pipelined.digest,
         )
-        return self._start(origin, part.uid, part.incarnation, part.shape, part.slots, AdmitDraft)
+        takes = self.side_effects(part)
+        return self._start(origin, part.uid, part.incarnation, part.shape, part.slots, AdmitDraft, takes)
+
+    def side_effects(self, part: Part) -> tuple[SideEffect, ...]:
+        """What a part of a pipelined start takes from work that waits. The ledger counts the part already."""
+        row, layout = self.names.workload.get(part.uid), self.names.layout(part.slots)
+        if row is None or layout is None:
+            return ()
+        ledger = self.ctx.quota.ledger
+        saved = ledger.saved()
+        self.ctx.quota.book(row, layout, -1)
+        found = side_effects(self.ctx, row, layout)
+        ledger.restore(saved)
+        return found
 
     # --- starts -----------------------------------------------------------------------------------
 
@@ -153,6 +167,7 @@ class Sender:
         shape: str,
         slots: tuple[Slot, ...],
         variant: type[AdmitDraft | GrowDraft],
+        takes: tuple[SideEffect, ...] = (),
     ) -> Code | None:
         """The draft of an admission, or of a gang that grows to `slots`."""
         ctx, snapshot = self.ctx, self.ctx.observation.snapshot
@@ -180,7 +195,7 @@ class Sender:
             evidence=(),
             resent=origin.proposal_id,
         )
-        change = GrowChange(slots=slots) if variant is GrowDraft else AdmitChange(slots=slots)
+        change = GrowChange(slots=slots) if variant is GrowDraft else AdmitChange(slots=slots, side_effects=takes)
         refusal = self._ask(self._proposal(origin, draft, change), draft)
         return refusal or self._quota(row, layout, has, len(more.gpu))
 

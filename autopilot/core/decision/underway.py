@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autopilot.core.decision.instructing import quota_from
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.decision.sparing import can_spare
 from autopilot.core.guards.base import Check
@@ -98,7 +99,7 @@ def follow(
         if ended is not None:
             memory = ended
             continue
-        leaving = [start for start in starts if codes[start[2].instruction.id] is None]
+        leaving = [_with_quota(start, sender) for start in starts if codes[start[2].instruction.id] is None]
         memory = _with_starts(memory, _held_back(followed, starts, codes), leaving, observation.now_s, policy)
         memory, sent = _send_again(memory, again, ctx, policy)
         ctx = replace(ctx, memory=memory)
@@ -215,6 +216,16 @@ def _start(
         shape=part.shape,
         kind="pipeline",
     )
+
+
+def _with_quota(start: _Start, sender: Sender) -> _Start:
+    """The admission of a part with the work whose quota it may take."""
+    pipelined, part, entry = start
+    effect = entry.instruction
+    if not isinstance(effect.operation, AdmitOperation):
+        return start
+    operation = replace(effect.operation, quota_from=quota_from(sender.side_effects(part)))
+    return pipelined, part, replace(entry, instruction=replace(effect, operation=operation))
 
 
 def _with_starts(

@@ -225,6 +225,7 @@ def remember_open_proposals(
                 sent=(*approval.sent, seen.plan),
                 taken_gpus=approval.taken_gpus + seen.taken_gpus,
                 spent_gpu_s=approval.spent_gpu_s + seen.cost_gpu_s,
+                side_gpus=approval.side_gpus + seen.side_gpus,
             )
     if opened == memory.open_proposals and approvals == memory.approvals:
         return memory

@@ -37,6 +37,8 @@ def seen_of(proposal: Proposal) -> Seen:
         proposal.cost_gpu_s,
         tuple(sorted({each.queue for each in victims})),
         tuple(sorted({each.slo_class for each in victims})),
+        sum(each.gpus for each in proposal.change.side_effects),
+        tuple(sorted({each.queue for each in proposal.change.side_effects})),
     )
 
 
@@ -45,6 +47,7 @@ def group_of(proposal: Proposal) -> str:
     takes nothing from others. Those that take something from others stand alone.
     """
     others = {each.uid for each in proposal.victims} - {proposal.subject.uid}
+    others |= {each.uid for each in proposal.change.side_effects}
     owner = proposal.recommendation if others else proposal.tenant or proposal.queue
     return f"{proposal.action}/{proposal.change.wish}/{proposal.reason}/{owner}"
 
@@ -53,6 +56,7 @@ def cover_digest(recommendation: str, seen: Seen, *, exactly: bool = False) -> s
     """Digest of an approval: the object, the action and the cover; with `exactly` also the plan. Hexadecimal."""
     parts = [recommendation, seen.uid, str(seen.revision), f"{seen.size:g}", f"{seen.taken_gpus:g}"]
     parts += [f"{seen.cost_gpu_s:.3f}", *seen.queues, "/", *seen.classes]
+    parts += [f"{seen.side_gpus:g}", *seen.side_queues] if seen.side_gpus else []
     parts += [seen.plan] if exactly or seen.exact else []
     return blake2s("|".join(parts).encode(), digest_size=6).hexdigest()
 
@@ -88,6 +92,10 @@ def outside(approval: Approval, proposal: Proposal, now_s: float, rules: Approva
     if now_s >= approval.given_s + rules.valid_s:  # the same sum as in `command_timers_s`
         return Code.APPROVAL_EXPIRED, now_s - approval.given_s, "s since it was approved", rules.valid_s
     most_gpu_s = most_cost_gpu_s(seen, rules)
+    side_gpus = plan.side_gpus + (approval.side_gpus if plan.plan not in approval.sent else 0.0)
+    shown_gpus = seen.side_gpus if {*plan.side_queues} <= {*seen.side_queues} else 0.0
+    if side_gpus > shown_gpus:
+        return Code.APPROVAL_SIDE_EFFECTS, side_gpus, "GPUs of waiting work", shown_gpus
     if plan.plan in approval.sent:  # its evictions are counted already, and each effect has its own precondition
         cost_gpu_s = plan.cost_gpu_s
         return (Code.APPROVAL_COST_ROSE, cost_gpu_s, "GPU-s of cost", most_gpu_s) if cost_gpu_s > most_gpu_s else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
-from autopilot.core.model.objects import Evidence, Geometry, PlannedCut, Slot, Victim
+from autopilot.core.model.objects import Evidence, Geometry, PlannedCut, SideEffect, Slot, Victim
 
 START = "start"
 """The wish of a gang that is to start."""
@@ -31,6 +31,11 @@ class Change:
     @property
     def victims(self) -> tuple[Victim, ...]:
         """Work that loses GPUs or its place."""
+        return ()
+
+    @property
+    def side_effects(self) -> tuple[SideEffect, ...]:
+        """What it takes from work that waits."""
         return ()
 
     @property
@@ -60,6 +65,7 @@ class AdmitChange(Change):
 
     slots: tuple[Slot, ...] = field()
     score_terms: tuple[Evidence, ...] = ()
+    side_effects: tuple[SideEffect, ...] = ()
     kind: Literal["admit"] = field(default="admit", init=False)
 
     @property
@@ -75,6 +81,7 @@ class PipelineChange(Change):
     slots: tuple[Slot, ...] = field()
     victims: tuple[Victim, ...] = field()
     score_terms: tuple[Evidence, ...] = ()
+    side_effects: tuple[SideEffect, ...] = ()
     kind: Literal["pipeline"] = field(default="pipeline", init=False)
 
     @property

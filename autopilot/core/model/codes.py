@@ -43,6 +43,7 @@ class Code(StrEnum):
     APPROVAL_EXPIRED = "approval_expired"
     APPROVAL_COST_ROSE = "approval_cost_rose"
     APPROVAL_GREW = "approval_grew"  # it would start or take more GPUs
+    APPROVAL_SIDE_EFFECTS = "approval_side_effects"  # it would take more reserved quota from work that waits
     APPROVAL_OTHER_WORK = "approval_other_work"  # it would stop work of a class or queue that was not shown
     APPROVAL_OTHER_PLAN = "approval_other_plan"  # only the very plan that was shown is approved
     ON_PAPER = "on_paper"
@@ -186,6 +187,7 @@ UNCOVERED = frozenset(
         Code.APPROVAL_EXPIRED,
         Code.APPROVAL_COST_ROSE,
         Code.APPROVAL_GREW,
+        Code.APPROVAL_SIDE_EFFECTS,
         Code.APPROVAL_OTHER_WORK,
         Code.APPROVAL_OTHER_PLAN,
     }

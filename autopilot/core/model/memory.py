@@ -151,6 +151,7 @@ class Approval:
     sent: tuple[str, ...] = ()  # digests of the plans carried out under it; it holds for their retries and starts
     taken_gpus: float = 0.0  # by these
     spent_gpu_s: float = 0.0
+    side_gpus: float = 0.0  # taken by these from work that waits
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,26 @@ class Victim:
     slo_class: str = ""
 
 
+class SchedulerQuota(IntEnum):
+    """The quota that its scheduler reserves for a waiting workload, where the autopilot decides when it starts."""
+
+    NOT_ASKED = 0  # none is needed for its start, or that is not known
+    LACKING = 1  # none is reserved, and without it the work cannot start
+    TAKEABLE = 2  # it is reserved, and a start of other work can take it
+    STAYS = 3  # it is reserved, and cannot be taken
+
+
+@dataclass(frozen=True, slots=True)
+class SideEffect:
+    """One workload that waits, and loses the quota that its scheduler has reserved for it to a start."""
+
+    workload: str
+    uid: str
+    queue: str
+    gpus: float
+    wait_gpu_s: float  # its GPUs for as long as it is without that quota, at most
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A recommendation as a person saw it: the object that it is for, and what it takes (core/model/approvals.py)."""
@@ -101,6 +121,8 @@ class Seen:
     cost_gpu_s: float
     queues: tuple[str, ...]  # of its victims
     classes: tuple[str, ...]
+    side_gpus: float = 0.0  # whose reserved quota it takes from work that waits
+    side_queues: tuple[str, ...] = ()  # of that work
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class AdmitOperation(Operation):
     slots: tuple[Slot, ...] = field()
     backfill: bool = False  # it leaves when a reservation is due
     moved: bool = False  # it was stopped to start here
+    quota_from: Mapping[str, str] = field(default_factory=dict)  # waiting work whose quota it may take: names by uid
     kind: Literal["admit"] = field(default="admit", init=False)
 
     @property

@@ -205,6 +205,7 @@ class WorkloadTable:
     stale_grace_s: F64  # its own grace for that; NaN: that of the policy
     job_group: Texts  # shared by a coordinator and its workers, where they are separate workloads; "": none
     coordinates: Texts  # the group that it coordinates; "": none
+    scheduler_quota: I8  # objects.SchedulerQuota
 
 
 @dataclass(frozen=True, slots=True)

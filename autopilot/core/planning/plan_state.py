@@ -102,6 +102,7 @@ class PlanState:
     served: dict[int, float] = field(default_factory=dict)
     made: dict[int, tuple[str, ...]] = field(default_factory=dict)  # UUIDs of GPUs that become whole for it, likewise
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
+    quota_taken: set[str] = field(default_factory=set)  # uids of work that waits and loses its reserved quota
     steps: int = 0  # of searches for victims and moves
     unneeded: tuple[str, ...] = ()  # nodes that nothing needs, of the pools that shrink
     wake_s: list[float] = field(default_factory=list)  # when an action could decide otherwise with no new event
@@ -151,6 +152,10 @@ class PlanState:
     def hold_quota(self, holds: Iterable[QuotaHold]) -> None:
         """Keep quota for overdue gangs."""
         self.quota_holds.extend(holds)
+
+    def take_quota(self, uids: Iterable[str]) -> None:
+        """Note work (uids) whose reserved quota goes to a start."""
+        self.quota_taken.update(uids)
 
     def release(self, workload: str) -> None:
         """Release the promise of a workload."""

@@ -15,6 +15,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import slots_of
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
 from autopilot.core.model.units import counted, format_clock, format_duration, format_moment
@@ -101,6 +102,13 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
         for victim in each.victims
         if victim.workload == workload and each.subject.name != workload
     ]
+    lines += [
+        f"  a start of {each.subject.name} takes its reserved quota ({counted(effect.gpus, 'GPU')}): {each.id} "
+        f"({each.action})"
+        for each in decision.plan.proposals
+        for effect in each.change.side_effects
+        if effect.workload == workload
+    ]
     if watch is None or ctx is None:
         return lines + [f"  {line}" for line in _recorded(row, observation, decision)]
     if work.state[row] == State.PENDING:
@@ -144,6 +152,14 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
                 f"{_EFFECTS[effect.kind]} sent {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
                 f"attempt {entry.attempts}), checked again {soon(ctx, effect.deadline_s)}: "
                 f"{effect.proposal_id} ({entry.action})"
+            )
+        lent = effect.operation.quota_from if isinstance(effect.operation, AdmitOperation) else {}
+        if lent and effect.subject.name == workload:
+            lines.append(f"where it lacks quota, it takes the reserved quota of {', '.join(lent.values())}")
+        if workload in lent.values():
+            lines.append(
+                f"its reserved quota goes to the start of {effect.subject.name} where that lacks quota, and comes back "
+                f"once that start is over: {effect.proposal_id} ({entry.action})"
             )
     for pipelined in ctx.memory.pipelined_starts:
         if pipelined.workload == workload:

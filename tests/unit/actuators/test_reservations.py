@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-from actuators.kubernetes.levers.reservations import PATIENCE_S, WAITS
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.levers.reservations import PATIENCE_S, WAITS, TakenQuota
 from autopilot.contract.annotations import STOPPED
-from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.operations import AdmitOperation
+from autopilot.core.model.records import Instruction, OutcomeKind
 from tests.kits.acting_kit import Acting, admit
 from tests.kits.kueue_kit import SPACE
 
@@ -14,11 +17,12 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 
 def test_a_gang_gets_the_quota_that_work_behind_it_holds(acting: Acting) -> None:
-    """The work behind it is deactivated with our mark, and starts later by an instruction of its own."""
+    """The work behind it is deactivated with our mark, says so, and is active again once the gang has started."""
     behind = acting.waiting_job("behind", 8, pods=2)
     first = acting.waiting_job("first", 8, pods=2)
-    actuator, start = acting.actuator(), acting.instruction(first, admit("n1", "n2"))
+    actuator, start = _actuator(acting), acting.instruction(first, _takes(behind))
     assert actuator.apply(start, acting.now_s).reason == WAITS
+    assert _said(acting, "first") == "epoch 1: 1/p/w: it waits for quota; after 30 s it takes that of team/work"
     acting.run(PATIENCE_S - 1)
     assert actuator.advance(acting.now_s, 1, [start]) == ()
     assert acting.workload("behind")["spec"]["active"]
@@ -29,28 +33,84 @@ def test_a_gang_gets_the_quota_that_work_behind_it_holds(acting: Acting) -> None
     assert actuator.advance(acting.now_s, 1, [start]) == ()
     acting.run(5)
     assert sorted(each["spec"]["nodeName"] for each in acting.pods("first")) == ["n1", "n2"]
+    actuator.advance(acting.now_s, 1, [start])
     held = acting.workload("behind")
     mark = json.loads(held["metadata"]["annotations"][STOPPED])
-    assert (held["spec"]["active"], mark["id"], mark["returns"]) == (False, "1/p/w", True)
+    assert (held["spec"]["active"], mark["id"], mark["returns"], mark["for"]) == (False, "1/p/w", True, "default/w")
     assert [reason for reason, _ in acting.events(_name(acting, "behind"))] == ["QuotaTaken"]
+    taken = "its quota was taken for default/w, and it is activated again once that start is over"
+    assert _said(acting, "behind") == f"epoch 1: 1/p/w: {taken}"
 
     acting.ask("DELETE", "/apis/batch/v1/namespaces/default/jobs/first", {"propagationPolicy": "Background"})
     acting.run(5)
-    start = acting.instruction(behind, admit("n2", "n3"), number="2/p/w", revision=acting.revision(behind))
-    assert actuator.apply(start, acting.now_s).reason == "Kueue puts it back in its queue"
+    actuator.advance(acting.now_s, 1, ())  # the view shows its pods, so the controller waits for it no more
     acting.run(3)
-    assert actuator.advance(acting.now_s, 1, [start]) == ()
+    back = acting.workload("behind")
+    assert (back["spec"]["active"], STOPPED in back["metadata"]["annotations"]) == (True, False)
+    assert {"QuotaTaken", "QuotaReturned"} == {reason for reason, _ in acting.events(_name(acting, "behind"))}
+    start = acting.instruction(behind, admit("n2", "n3"), number="2/p/w", revision=acting.revision(behind))
+    actuator.apply(start, acting.now_s)
     acting.run(5)
     assert sorted(each["spec"]["nodeName"] for each in acting.pods("behind")) == ["n2", "n3"]
     acting.finish("behind")
 
 
-def test_no_more_is_taken_than_the_gang_asks_for(acting: Acting) -> None:
-    """The first reservation of the view covers it, and the other stays."""
-    acting.waiting_job("old", 8)
-    acting.waiting_job("young", 8, pods=2)
+def _taken(acting: Acting) -> tuple[KubernetesActuator, Instruction]:
+    """A gang that waits for its start, after it has taken the quota of another one; the process that took it."""
+    behind = acting.waiting_job("behind", 8, pods=2)
+    first = acting.waiting_job("first", 8, pods=4)
+    actuator, start = _actuator(acting), acting.instruction(first, _takes(behind))
+    actuator.apply(start, acting.now_s)
+    acting.run(PATIENCE_S)
+    actuator.advance(acting.now_s, 1, [start])
+    assert acting.workload("behind")["spec"]["active"] is False
+    return actuator, start
+
+
+def test_a_new_process_gives_back_by_the_mark(acting: Acting) -> None:
+    """It keeps what a start that is under way has taken, and gives back where no such start is known any more."""
+    _, start = _taken(acting)
+    restarted = _actuator(acting)
+    restarted.advance(acting.now_s, 2, [start])
+    assert acting.workload("behind")["spec"]["active"] is False
+    _actuator(acting).advance(acting.now_s, 3, ())
+    assert acting.workload("behind")["spec"]["active"] is True
+    acting.finish("behind", "first")
+
+
+def test_quota_comes_back_where_the_gang_is_deleted(acting: Acting) -> None:
+    """The controller does not wait for a start of work that is gone."""
+    actuator, _ = _taken(acting)
+    acting.ask("DELETE", "/apis/batch/v1/namespaces/default/jobs/first", {"propagationPolicy": "Background"})
+    acting.run(5)
+    actuator.advance(acting.now_s, 1, ())
+    acting.run(3)
+    assert acting.workload("behind")["spec"]["active"] is True
+    assert acting.kueue.condition("behind", "QuotaReserved")[0] == "True"
+    acting.finish("behind")
+
+
+def test_what_a_person_deactivated_stays_out(acting: Acting) -> None:
+    """Their word on `active` is the last, although our mark is still there."""
+    actuator, _ = _taken(acting)
+    path = f"{SPACE}/workloads/{_name(acting, 'behind')}"
+    for active in (True, False):
+        acting.ask("PATCH", path, {"spec": {"active": active}})
+    actuator.advance(acting.now_s, 1, ())
+    assert acting.workload("behind")["spec"]["active"] is False
+    acting.finish("behind", "first")
+
+
+def test_one_reservation_is_taken_at_a_time(acting: Acting) -> None:
+    """The first that the decision names covers it, and the other stays. One that it does not name stays always."""
+    old, young = acting.waiting_job("old", 8), acting.waiting_job("young", 8, pods=2)
     first = acting.waiting_job("first", 8)
     actuator, start = acting.actuator(), acting.instruction(first, admit("n1"))
+    actuator.apply(start, acting.now_s)
+    acting.run(PATIENCE_S)
+    actuator.apply(start, acting.now_s)
+    assert [acting.workload(name)["spec"]["active"] for name in ("old", "young")] == [True, True]
+    start = acting.instruction(first, _takes(young, old), number="2/p/w")
     actuator.apply(start, acting.now_s)
     acting.run(PATIENCE_S)
     for _ in range(2):  # Kueue has not reserved it yet when it is looked at again
@@ -64,9 +124,9 @@ def test_a_reservation_of_this_moment_stays(acting: Acting) -> None:
     acting.running_job("runs", "n1", number="0/p/runs")
     acting.waiting_job("leaves", 8, pods=2)
     first = acting.waiting_job("first", 8, pods=3)
-    actuator, start = acting.actuator(), acting.instruction(first, admit("n1", "n2", "n3"))
+    fresh = acting.waiting_job("fresh", 8, pods=2)
+    actuator, start = acting.actuator(), acting.instruction(first, _takes(fresh))
     actuator.apply(start, acting.now_s)
-    acting.waiting_job("fresh", 8, pods=2)
     acting.run(PATIENCE_S - 5)
     acting.ask("DELETE", "/apis/batch/v1/namespaces/default/jobs/leaves", {"propagationPolicy": "Background"})
     acting.run(6)
@@ -82,11 +142,11 @@ def test_a_reservation_of_this_moment_stays(acting: Acting) -> None:
 def test_work_that_runs_keeps_its_quota(acting: Acting) -> None:
     """Also where its queue got our check while it ran, so that the check is still pending, and no policy guards it."""
     acting.ask("DELETE", f"{BINDINGS}/gpu-autopilot-fields")
-    acting.running_job("runs", "n1", "n2", number="1/p/runs")
+    running = acting.running_job("runs", "n1", "n2", number="1/p/runs")
     runs, rows = f"{SPACE}/workloads/{_name(acting, 'runs')}/status", acting.workload("runs")["status"]
     acting.ask("PATCH", runs, {"status": {"admissionChecks": [{**rows["admissionChecks"][0], "state": "Pending"}]}})
     first = acting.waiting_job("late", 8, pods=2)
-    actuator, start = acting.actuator(), acting.instruction(first, admit("n2", "n3"))
+    actuator, start = acting.actuator(), acting.instruction(first, _takes(running))
     for _ in range(3):
         outcome = actuator.apply(start, acting.now_s)
         assert (outcome.kind, outcome.reason) == (OutcomeKind.ACCEPTED, WAITS)
@@ -95,6 +155,22 @@ def test_work_that_runs_keeps_its_quota(acting: Acting) -> None:
     assert (found["spec"]["active"], found["status"]["admissionChecks"][0]["state"]) == (True, "Pending")
     assert len(acting.pods("runs")) == 2
     acting.finish("runs", "late")
+
+
+def _actuator(acting: Acting) -> KubernetesActuator:
+    """A process that also gives back what was taken."""
+    return KubernetesActuator(acting.api("admit"), acting, upkeep=(TakenQuota(),))
+
+
+def _takes(*uids: str) -> AdmitOperation:
+    """A start that may take the quota of these."""
+    return replace(admit("n1", "n2"), quota_from=dict.fromkeys(uids, "team/work"))
+
+
+def _said(acting: Acting, job: str) -> str:
+    """The message of our check."""
+    text: str = acting.workload(job)["status"]["admissionChecks"][0]["message"]
+    return text
 
 
 def _name(acting: Acting, job: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autopilot.contract.annotations import CHECK
+from autopilot.core.model.objects import SchedulerQuota
 from autopilot.core.model.snapshot import Gate, State
 from tests.kits.kube_api import Json
 from tests.kits.kube_objects import (
@@ -179,19 +180,40 @@ def _waits(name: str, *true: str, queue: str = "local", check: str = "Pending", 
 
 
 def _reservations(*others: list[Json]) -> list[str]:
-    """Names of the Workloads whose quota may be taken for the gang `first` in a cohort of two queues."""
-    queues = [flavor(), cluster_queue("gpus", 16, cohort="all"), local_queue("local", "gpus")]
-    queues += [cluster_queue("kin", 8, cohort="all"), local_queue("near", "kin")]
-    queues += [cluster_queue("alone", 8), local_queue("far", "alone")]
-    view = Seen(node("n1"), *queues, *_waits("first"), *(each for pair in others for each in pair))
+    """Names of the Workloads whose quota may be taken, of all these."""
+    view = Seen(
+        node("n1"),
+        flavor(),
+        cluster_queue("gpus", 16),
+        local_queue("local", "gpus"),
+        *(each for pair in others for each in pair),
+    )
     view.tables()
-    return [each.name for each in view.collector.objects.reservations("uid-team-first")]
+    return [each.name for each in view.collector.objects.reservations(tuple(view.collector.objects.uids()))]
+
+
+QUOTA = {
+    "holds it": (_waits("a", "QuotaReserved"), SchedulerQuota.TAKEABLE),
+    "has none": (_waits("a"), SchedulerQuota.LACKING),
+    "is admitted": (_waits("a", "QuotaReserved", "Admitted", check="Ready"), SchedulerQuota.STAYS),
+    "waits for another check": (_waits("a", "QuotaReserved", check="Ready"), SchedulerQuota.STAYS),
+    "is deactivated": (_waits("a", "QuotaReserved", active=False), SchedulerQuota.LACKING),
+    "has no check": ([_waits("a")[0], workload("a", 4, owner=OWNER)], SchedulerQuota.NOT_ASKED),
+    "waits for pods": (kueue(workload("a", 4, owner=owner("Pod", "a", "u"))), SchedulerQuota.NOT_ASKED),
+}
+
+
+@pytest.mark.parametrize("which", QUOTA)
+def test_the_quota_of_waiting_work_is_known(which: str) -> None:
+    """Whether Kueue has reserved it, and whether a start of other work can take it."""
+    objects, state = QUOTA[which]
+    seen = Seen(node("n1"), flavor(), cluster_queue("gpus", 16), local_queue("local", "gpus"), *objects).tables()
+    assert seen[1].workloads.scheduler_quota.tolist() == [state]
 
 
 def test_quota_is_taken_from_work_that_waits_for_our_check() -> None:
-    """In the queue or its cohort, the least important first; not from work that has none, or that runs."""
-    reserved = _waits("held", "QuotaReserved"), _waits("near", "QuotaReserved", queue="near", priority=-5)
-    assert _reservations(*reserved, _waits("waits"), _waits("far", "QuotaReserved", queue="far")) == ["near", "held"]
+    """Not from work that has none, or that runs."""
+    assert _reservations(_waits("held", "QuotaReserved"), _waits("waits")) == ["held"]
     assert _reservations(_waits("runs", "QuotaReserved", "Admitted", check="Ready")) == []
     assert _reservations(_waits("out", "QuotaReserved", active=False)) == []
 
