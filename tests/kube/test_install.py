@@ -198,6 +198,7 @@ def look(walk: Walk, *, recommends: bool) -> None:
         desk.shell("kubectl delete job plain")
     desk.follow("kubectl apply -f deploy/grafana/")
     walk.write("http:")
+    assert "oidc:" in desk.take("http:"), "tests/service/test_page.py signs in at a provider"
     assert "--set" in desk.take("docker build"), "tests/kube/test_chart.py renders and applies the chart"
 
 
