@@ -282,6 +282,7 @@ def test_an_idle_cluster_and_an_unknown_latency_can_be_drawn(length: int) -> Non
         p99_s=unknown,
         rate_rps=unknown,
         replicas=unknown,
+        late=unknown,
     )
     runs = tuple(
         dataclasses.replace(
