@@ -81,7 +81,7 @@ def test_a_reason_is_shown_in_words() -> None:
         for each in override["properties"]
     }
     assert found["displayName"] == "why"
-    assert found["mappings"][0]["options"]["priority"]["text"] == "work of lower priority makes room"
+    assert found["mappings"][0]["options"]["priority"]["text"] == "preempts work of lower priority"
 
 
 def test_thresholds_are_those_of_the_alerts() -> None:

@@ -46,6 +46,7 @@ ROW_FIELDS = {
     "cost",
     "loss",
     "victims",
+    "side_effects",
     "refused_by",
     "words",
 }
