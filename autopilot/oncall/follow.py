@@ -233,7 +233,7 @@ class Round:
             return f"nothing acts: {halted}"
         actions = " or ".join(each.action for each in book.front.actions)
         if not related:
-            return f"{actions} proposes nothing for it now"
+            return f"nothing is proposed for it now, by {actions}"
         first = max(related, key=lambda each: each.benefit_gpu_s)
         if first.accepted:
             return f"{first.id} was decided before the alert came"

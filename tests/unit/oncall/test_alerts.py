@@ -380,7 +380,7 @@ def test_another_object_concerns_no_proposal(book: AlertBook) -> None:
     """The proposal is about the root queue; the alert names another queue."""
     play = start(book, Mode.AUTO, queue="other")
     found = play.look()
-    assert (found.stage, found.reason) == (Stage.WAITING, "admit_gang proposes nothing for it now")
+    assert (found.stage, found.reason) == (Stage.WAITING, "nothing is proposed for it now, by admit_gang")
     assert play.cluster.running() == ["w"]  # the controller decides without the alert
 
 
