@@ -86,9 +86,9 @@ def approved_by_annotation(world: DecidingService) -> None:
     assert cluster.pods("approved-gang") == []
     cluster.patch(f"{RECOMMENDATIONS}/{shown['metadata']['name']}", {"metadata": {"annotations": {APPROVE: "yes"}}})
     cluster.until(lambda: cluster.hosts("approved-gang") == sorted(cluster.nodes), "the gang runs on both nodes")
-    answered = cluster.get(f"{RECOMMENDATIONS}/{shown['metadata']['name']}")
-    assert answered["status"]["decision"]["verdict"] == "Approved"
-    assert APPROVE not in answered["metadata"].get("annotations", {})
+    path = f"{RECOMMENDATIONS}/{shown['metadata']['name']}"
+    cluster.until(lambda: noted(cluster.get(path), APPROVE) == "", "the annotation is taken off")
+    assert cluster.get(path)["status"]["decision"]["verdict"] == "Approved"
 
 
 def drained_before_its_node_goes(world: DecidingService) -> None:

@@ -90,8 +90,10 @@ class RealCluster:
         return answer.body
 
     def get(self, path: str) -> Obj:
-        """An object; {} where there is none."""
+        """An object; {} where there is none. A connection that the server has closed meanwhile is opened again."""
         answer = self.api.get(path)
+        if answer.refusal == Refusal.UNREACHABLE:
+            answer = self.api.get(path)
         assert answer.ok or answer.refusal == Refusal.GONE, f"{path}: {answer.message}"
         return answer.body if answer.ok else {}
 
