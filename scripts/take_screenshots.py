@@ -28,18 +28,6 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
-VIEWS = (
-    "fleet",
-    "recommendations",
-    "alerts",
-    "queue",
-    "workloads",
-    "tenants",
-    "nodes",
-    "forecasts",
-    "decisions",
-    "health",
-)
 SIZES = {"1440": (1440, 900, "light"), "390": (390, 844, "light"), "dark": (1440, 900, "dark")}
 ALERTS = (
     {"alertname": "GPUAutopilotTenantHoarding", "tenant": "speech", "severity": "warning"},
@@ -115,7 +103,8 @@ def take(browser: Browser, served: Service, suffix: str) -> None:
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("button", name="Sign out").wait_for()
     camera = page.context.new_cdp_session(page)
-    for view in VIEWS:
+    links = page.locator("#views a").evaluate_all("links => links.map((each) => each.getAttribute('href'))")
+    for view in (link.removeprefix("#/") for link in links):
         page.goto(f"{served.url}/#/{view}")
         page.locator("main:not([aria-busy])").wait_for()
         page.wait_for_timeout(2000)  # charts are drawn after their data

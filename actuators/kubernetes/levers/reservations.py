@@ -72,7 +72,7 @@ class TakenQuota:
 
 
 def _taken(workload: Obj) -> Mark | None:
-    """The mark of a Workload that was deactivated for its quota, while nobody else has written `active` since."""
+    """Our mark on a Workload deactivated for its quota; None if a person has set `active` since."""
     mark = our_mark(workload)
     taken = mark is not None and mark.of and mark.returns
     return mark if taken and workload["spec"].get("active", True) is False else None
