@@ -1,26 +1,17 @@
 """Checkpoints on request, for training programs in a pod of a cluster that gpu-autopilot manages.
 
-It uses the standard library only, and imports nothing of the product. Copy this file into an image, under any name:
-
-    from autopilot import checkpoint
-
-    checkpoint.watch_sigterm(grace_s=120)
-    for step in range(first_step, last_step):
-        train(step)
-        checkpoint.heartbeat(step)
-        if checkpoint.should_checkpoint():
-            path = save(step)
-            checkpoint.acknowledge(step, path)
-        if checkpoint.should_stop():
-            break
-
-docs/checkpoints.md has the annotations, the volume and the rights that the pod needs. For Python 3.9 and newer.
+It uses the standard library only, and imports nothing of the product. Copy this file into an image, under any name.
+docs/checkpoints.md has a training loop that uses it, and the annotations, the volume and the rights that the pod needs.
+For Python 3.9 and newer.
 """
 
 from __future__ import annotations
 
+import ast
+import atexit
+import contextlib
 import functools
-import hmac
+import importlib
 import json
 import logging
 import math
@@ -32,11 +23,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.client import HTTPException
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -45,20 +36,18 @@ REQUEST = PREFIX + "checkpoint-request"  # JSON: id, deadline (seconds since 197
 ACK = PREFIX + "checkpoint-ack"  # JSON: id, step, path, at (seconds since 1970)
 HEARTBEAT, MODEL_FLOPS = PREFIX + "heartbeat", PREFIX + "model-flops-s"  # time of the newest step (s), and its FLOP/s
 LAST_CHECKPOINT = PREFIX + "last-checkpoint"  # when the newest checkpoint was complete, in seconds since 1970
-
+EXIT_STOPPED = 143  # 128 + SIGTERM: exit status of a program that was stopped before its end. 0 completes its Job
 ANNOTATIONS_FILE = "/etc/podinfo/annotations"
 ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 GRACE_S = 30.0  # terminationGracePeriodSeconds of a pod that sets none
 LATE_S = 600.0  # a request whose deadline passed longer ago was given up by its sender: it is not answered
 CHECK_S = 1.0  # least time between two looks at the file; the kubelet refreshes it about once a minute
 HEARTBEAT_S = 60.0  # least time between two heartbeats that are written
-RETRY_S = 5.0  # least time between two attempts to write what could not be written
-TIMEOUT_S = 5.0  # longest time that one request to the API server keeps a training loop waiting
+RETRY_S, MOST_RETRY_S = 1.0, 30.0  # pause after an attempt to write that failed; each next one is twice as long
+TIMEOUT_S = 5.0  # of a request to the API server, in its own thread; and of the last attempt when the process ends
 MOST_BYTES = 512 * 1024  # an object holds at most 256 KiB of annotations; escaped text is longer
 
-_LOG = logging.getLogger("gpu_autopilot.checkpoint")
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
-_SHORT = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+Vote = Callable[[bool], bool]  # called on every rank: whether a flag is True on any of them
 
 
 class Request(NamedTuple):
@@ -78,28 +67,20 @@ class Ack(NamedTuple):
 
 
 def read_annotations(text: str) -> dict[str, str]:
-    """Annotations in the form of the downward API: one `key="value"` a line, the value escaped as Go's %q does.
-
-    A line of another form is left out: the rest of the file still counts.
-    """
+    """Annotations of the downward API: lines of `key="value"`, the value as Go's %q writes it. Others are left out."""
     found = {}
-    for line in text.split("\n"):
-        key, equals, value = line.partition("=")
-        if equals and len(value) >= 2 and value[0] == value[-1] == '"':
-            found[key] = _ESCAPE.sub(_unescaped, value[1:-1])
+    for key, equals, value in (line.partition('="') for line in text.split("\n")):
+        if equals:
+            with contextlib.suppress(ValueError, SyntaxError):
+                found[key] = str(ast.literal_eval(f'"{value}'))  # Python has the escapes of Go
     return found
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    return chr(int(code[1:], 16)) if len(code) > 1 else _SHORT.get(code, code)
 
 
 def read_request(text: str) -> Request:
     """A request from its JSON. Raises ValueError, which names the problem."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from error
     name = document.get("id") if isinstance(document, dict) else None
     if not isinstance(name, str) or not name:
@@ -108,37 +89,34 @@ def read_request(text: str) -> Request:
     try:
         if isinstance(deadline, str):
             deadline = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", deadline)).timestamp()  # Z: from Python 3.11
-        return Request(name, math.inf if deadline is None else float(deadline))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f'"deadline" is {deadline!r}; write seconds since 1970 or an RFC 3339 time') from error
+        deadline_s = math.inf if deadline is None else float(deadline)
+    except (TypeError, ValueError, OverflowError, OSError):
+        deadline_s = math.nan
+    if math.isnan(deadline_s):
+        raise ValueError(f'"deadline" is {deadline!r}; write seconds since 1970 or an RFC 3339 time')
+    return Request(name, deadline_s)
 
 
 class AnnotationsFile:
-    """The annotations of the own pod, read again when the file is another one.
-
-    The kubelet replaces the whole volume by renaming a symbolic link, so that a reader sees the old or the new file. A
-    file that is absent or unreadable for a moment changes nothing.
-    """
+    """The annotations of the own pod. While the file is absent or unreadable, what was read last counts."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.values: dict[str, str] = {}
-        self._seen: tuple[int, ...] = ()
+        self._seen: object = None
 
-    def refresh(self) -> None:
-        """Read the file if it was replaced."""
-        try:
-            with open(self.path, "rb") as opened:  # noqa: PTH123 - its state and its bytes are of one file
-                state = os.fstat(opened.fileno())
-                seen = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size)
-                if seen == self._seen:
-                    return
-                text = opened.read(MOST_BYTES).decode(errors="replace")
-        except OSError:
-            return
-        self._seen = seen
-        # a volume may also show one annotation alone: then the file holds its value, unescaped
-        self.values = {REQUEST: text} if text.lstrip().startswith("{") else read_annotations(text)
+    def refresh(self) -> bool:
+        """Read the file if it was replaced; whether it was."""
+        with contextlib.suppress(OSError):
+            state = os.stat(self.path)  # noqa: PTH116 - Path.stat takes three times as long
+            seen = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size)
+            if seen != self._seen:
+                text = Path(self.path).read_bytes()[:MOST_BYTES].decode(errors="replace")
+                # a volume may also show one annotation alone: then the file holds its value as it is
+                self.values = {REQUEST: text} if text.lstrip().startswith("{") else read_annotations(text)
+                self._seen = seen
+                return True
+        return False
 
 
 class OwnPod:
@@ -147,69 +125,91 @@ class OwnPod:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._account = Path(environment.get("GPU_AUTOPILOT_ACCOUNT_FOLDER", ACCOUNT_FOLDER))
         host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
-        self._server = f"https://{f'[{host}]' if ':' in host else host}:{port}" if host else ""
+        self.server = f"https://{f'[{host}]' if ':' in host else host}:{port}" if host else ""
         self.namespace = environment.get("POD_NAMESPACE", "") or self._of_account("namespace")
-        self.name = environment.get("POD_NAME", "")
-        self._uid = environment.get("POD_UID", "")
+        self.name, self._uid = environment.get("POD_NAME", ""), environment.get("POD_UID", "")
 
     def _of_account(self, name: str) -> str:
-        try:
+        with contextlib.suppress(OSError):
             return (self._account / name).read_text(encoding="utf-8").strip()
-        except OSError:
-            return ""
+        return ""
 
     def annotate(self, values: Mapping[str, str]) -> str:
         """Write annotations, under the condition that the pod is still the same; the problem, or an empty text."""
-        needed = {"KUBERNETES_SERVICE_HOST": self._server, "POD_NAMESPACE": self.namespace, "POD_NAME": self.name}
-        needed |= {"POD_UID": self._uid, f"{self._account}/token": self._of_account("token")}
-        missing = ", ".join(name for name, value in needed.items() if not value)
-        if missing:
-            return f"the pod does not have {missing}"
+        token = self._of_account("token")  # read anew: it is renewed
+        needed = {"KUBERNETES_SERVICE_HOST": self.server, "POD_NAMESPACE": self.namespace, "POD_NAME": self.name}
+        needed |= {"POD_UID": self._uid, f"{self._account}/token": token}
+        if not all(needed.values()):
+            return f"the pod does not have {', '.join(name for name, value in needed.items() if not value)}"
         path = f"/api/v1/namespaces/{quote(self.namespace)}/pods/{quote(self.name)}"
-        patch = {"metadata": {"uid": self._uid, "annotations": dict(values)}}
         request = urllib.request.Request(  # noqa: S310 - the scheme is always https
-            f"{self._server}{path}?fieldManager=gpu-autopilot-trainer",
-            data=json.dumps(patch).encode(),
+            f"{self.server}{path}?fieldManager=gpu-autopilot-trainer",
+            data=json.dumps({"metadata": {"uid": self._uid, "annotations": dict(values)}}).encode(),
             method="PATCH",
-            headers={"Content-Type": "application/merge-patch+json", "Accept": "application/json"},
+            headers={"Content-Type": "application/merge-patch+json", "Authorization": f"Bearer {token}"},
         )
-        request.add_header("Authorization", f"Bearer {self._of_account('token')}")  # read anew: it is renewed
         try:
-            context = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context):  # noqa: S310 - as above
+            https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=f"{self._account}/ca.crt"))
+            # a proxy is for traffic that leaves the cluster
+            with urllib.request.build_opener(https, urllib.request.ProxyHandler({})).open(request, timeout=TIMEOUT_S):
                 return ""
         except urllib.error.HTTPError as error:
             return f"the API server answered {error.code}: {error.read(2000).decode(errors='replace')}"
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             return f"the API server did not answer: {error}"
 
 
-def metrics_text(ack: Ack | None, step: int | None, step_at_s: float, namespace: str = "", pod: str = "") -> str:
-    """Acknowledgement and heartbeat as metrics, in the text format of Prometheus. The controller needs the pod."""
-    rows = []
-    own = [f'{name}="{_label(value)}"' for name, value in (("namespace", namespace), ("pod", pod)) if value]
-    if ack is not None:
-        labels = ",".join([f'request="{_label(ack.id)}"', f'path="{_label(ack.path)}"', *own])
-        rows.append(("checkpoint_step", "Training step of the newest complete checkpoint.", f"{{{labels}}} {ack.step}"))
-        rows.append(("checkpoint_timestamp_seconds", "When it was complete.", f"{{{labels}}} {ack.at:.3f}"))
-    alone = f"{{{','.join(own)}}}" if own else ""
-    if step is not None:
-        rows.append(("heartbeat_step", "Newest training step.", f"{alone} {step}"))
-        rows.append(("heartbeat_timestamp_seconds", "When the newest step was reported.", f"{alone} {step_at_s:.3f}"))
-    form = "# HELP gpu_autopilot_{0} {1}\n# TYPE gpu_autopilot_{0} gauge\ngpu_autopilot_{0}{2}\n"
-    return "".join(form.format(*row) for row in rows)
+class _Writer:
+    """Sends annotations in a daemon thread. Its queue holds one value of each: a newer value replaces an older one."""
 
+    def __init__(self, send: Callable[[Mapping[str, str]], bool]) -> None:
+        self._send = send
+        self._changed = threading.Condition()
+        self._queue: dict[str, str] = {}
+        self._attempts, self._sending, self._at_once = 0, False, False
+        self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
 
-def _label(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    def put(self, values: Mapping[str, str], at_once: bool) -> None:
+        """Queue values. `at_once`: the pause after a failed attempt ends."""
+        with self._changed:
+            self._queue.update(values)
+            self._at_once |= at_once
+            if self._thread.ident is None:
+                with contextlib.suppress(RuntimeError):  # as many threads as the pod may have: with the next values
+                    self._thread.start()
+                    atexit.register(self.flush, TIMEOUT_S)
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Whether the queue is empty, after one more attempt, or after `timeout_s`."""
+        with self._changed:
+            enough, self._at_once = self._attempts + 1 + self._sending, True
+            self._changed.notify_all()
+            if self._thread.is_alive():  # it is not in a forked child
+                self._changed.wait_for(lambda: not self._queue or self._attempts >= enough, timeout_s)
+            return not self._queue
+
+    def _run(self) -> None:
+        pause_s = RETRY_S
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue)
+                values, self._sending, self._at_once = dict(self._queue), True, False
+            done = self._send(values)
+            with self._changed:
+                self._sending, self._attempts = False, self._attempts + 1
+                self._queue = {name: each for name, each in self._queue.items() if not done or values.get(name) != each}
+                self._changed.notify_all()
+                if not done:
+                    self._changed.wait_for(lambda: self._at_once, pause_s)
+            pause_s = RETRY_S if done else min(2 * pause_s, MOST_RETRY_S)
 
 
 class Trainer:
     """What a training loop asks and reports. One for each process; safe to use from several threads.
 
-    `environment` holds the settings of docs/checkpoints.md. `now_s` is the time in seconds since 1970. No method
-    raises because of the cluster: what cannot be read is no request, and what cannot be written is logged, and tried
-    again in later calls.
+    `environment`: the settings of docs/checkpoints.md. `now_s`: seconds since 1970. No method raises because of the
+    cluster, and none waits for it but `flush` and `acknowledge` with `wait_s`: a thread writes, and tries again.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ, now_s: Callable[[], float] = time.time) -> None:
@@ -217,58 +217,62 @@ class Trainer:
         self._file = AnnotationsFile(environment.get("GPU_AUTOPILOT_ANNOTATIONS", ANNOTATIONS_FILE))
         self._pod = OwnPod(environment)
         self._metrics_file = environment.get("GPU_AUTOPILOT_METRICS_FILE", "")
-        self._lock = threading.RLock()
-        self._posted: Request | None = None  # by the HTTP hook
-        self._ack: Ack | None = None
+        self._lock, self._writer = threading.RLock(), _Writer(self._send)
+        self._requests: list[Request | None] = [None, None]  # by the HTTP hook, and by annotation
         self._answered: set[str] = set()  # ids of requests
-        self._unwritten: dict[str, str] = {}  # annotations that the API server does not have yet
-        self._checked_s = self._tried_s = self._beat_s = -math.inf
+        self._ack: Ack | None = None
+        self._saving: tuple[int, str, bool] | None = None  # step, request that it answers, whether SIGTERM had come
+        self._checked_s = self._beat_s = -math.inf
         self._step: int | None = None
         self._step_at_s = self._term_s = self._flops = math.nan
-        self._grace_s = GRACE_S
         self._asked_s = self._save_s = math.nan  # since when a save is due, and what the last one took
+        self._looks = 0  # calls of should_checkpoint since the newest report of a step
+        self._stopped = self._last_saved = False
+        self._any_rank: Vote = bool
+        self._before: Any = None  # the handler of SIGTERM that ours replaced
         self._warned: set[str] = set()
+        os.register_at_fork(after_in_child=self._in_forked_child)
 
     def should_checkpoint(self) -> bool:
-        """Whether to write a checkpoint now: a request waits, or SIGTERM came and there was progress since the last.
+        """Whether to write a checkpoint now: a request waits, or SIGTERM came and the grace suffices for a save."""
+        self._looks += 1
+        due = self._on_any_rank(self._due())
+        if not due or math.isnan(self._asked_s):
+            self._asked_s = self._now_s() if due else math.nan
+        return due
 
-        After SIGTERM it is False if the last checkpoint took longer than the grace that is left: it would be cut off.
-        """
+    def _due(self) -> bool:
         with self._lock:
-            self._flush()
             due, left_s = self.request() is not None, self.grace_left_s()
             if left_s < math.inf:
-                due |= self._ack is None or self._ack.step != self._step
+                step_is_new = self._ack is None or self._ack.step != self._step
+                due |= (step_is_new or self._looks > (self._beat_s > 0)) and not self._last_saved
                 due &= not self._save_s > left_s
-            if due and math.isnan(self._asked_s):
-                self._asked_s = self._now_s()
-            return due
+            return due and self._saving is None
+
+    def _on_any_rank(self, flag: bool) -> bool:
+        """The same on all ranks: whether `flag` is True on one of them, and no asynchronous save is under way."""
+        return self._any_rank(flag) and not self._any_rank(self._saving is not None)
 
     def request(self) -> Request | None:
         """The request that waits for an acknowledgement; None if there is none."""
         with self._lock:
             now_s = self._now_s()
-            if now_s - self._checked_s >= CHECK_S or now_s < self._checked_s:
+            if not 0 <= now_s - self._checked_s < CHECK_S:
                 self._checked_s = now_s
-                self._file.refresh()
-            found = (self._posted, self._annotated())
-            return next((each for each in found if each is not None and self._waits(each, now_s)), None)
+                if self._file.refresh():
+                    self._requests[1], answered = self._read(REQUEST), self._read(ACK)
+                    self._answered |= {answered.id} if answered else set()  # before this container was started again
+            asked = (each for each in self._requests if each is not None and each.deadline_s + LATE_S >= now_s)
+            return next((each for each in asked if each.id not in self._answered), None)
 
-    def _annotated(self) -> Request | None:
-        text = self._file.values.get(REQUEST, "")
+    def _read(self, annotation: str) -> Request | None:
+        text = self._file.values.get(annotation, "")
         try:
             return read_request(text) if text else None
         except ValueError as error:
-            self._warn(f"the annotation {REQUEST} is ignored: {error}")
+            self._warn(f"the annotation {annotation} is ignored: {error}")
             return None
-
-    def _waits(self, request: Request, now_s: float) -> bool:
-        if request.deadline_s + LATE_S < now_s or request.id in self._answered:
-            return False
-        try:  # a container that was started again finds here what it acknowledged before
-            return read_request(self._file.values.get(ACK, "{}")).id != request.id
-        except ValueError:
-            return True
 
     def post(self, request: Request) -> bool:
         """A request that came another way than by annotation. False while another one waits."""
@@ -276,147 +280,152 @@ class Trainer:
             waiting = self.request()
             if waiting is not None and waiting.id != request.id:
                 return False
-            self._posted = request
+            self._requests[0] = request
             return True
 
-    def watch_sigterm(self, grace_s: float = GRACE_S) -> None:
-        """Take SIGTERM as a request. Call it in the main thread.
+    def watch_sigterm(self, grace_s: float = GRACE_S, any_rank: Vote = bool) -> None:
+        """Take SIGTERM as a request, in the main thread. A handler that was installed before is still called.
 
-        `grace_s` is terminationGracePeriodSeconds of the pod less what its preStop hook takes. A handler that was
-        installed before is still called. The process is not ended: leave the loop when `should_stop()` is True.
+        `grace_s`: terminationGracePeriodSeconds of the pod less its preStop hook. The process is not ended: leave the
+        loop when `should_stop()` is True. With `any_rank` all ranks save, and stop, at the same step.
         """
-        self._grace_s = grace_s
-        before = signal.getsignal(signal.SIGTERM)
+        self._grace_s, self._any_rank = grace_s, any_rank
+        if signal.getsignal(signal.SIGTERM) != self._handle:
+            self._before = signal.signal(signal.SIGTERM, self._handle)
+        with contextlib.suppress(OSError):
+            if self._pod.server and Path("/proc/1/comm").read_text().strip() in {"sh", "bash", "dash", "ash"}:
+                self._warn("process 1 is a shell, which keeps SIGTERM to itself: let it start the program with `exec`")
 
-        def handle(number: int, frame: FrameType | None) -> None:
-            if math.isnan(self._term_s):
-                self._term_s = self._now_s()  # no lock: the handler may interrupt its holder
-            if callable(before):
-                before(number, frame)
+    def _handle(self, number: int, frame: object) -> None:
+        if math.isnan(self._term_s):
+            self._term_s = self._now_s()  # no lock: the handler may interrupt its holder
+        if callable(self._before):
+            self._before(number, frame)
 
-        signal.signal(signal.SIGTERM, handle)
+    def _unwatch(self) -> None:
+        if signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+
+    def _in_forked_child(self) -> None:
+        self._unwatch()  # a child ends at SIGTERM, as its parent did before
+        self._lock, self._writer, self._term_s = threading.RLock(), _Writer(self._send), math.nan
+
+    @contextlib.contextmanager
+    def stoppable(self, steps: int | None = None, grace_s: float = GRACE_S, any_rank: Vote = bool) -> Iterator[Trainer]:
+        """`watch_sigterm` inside, and SystemExit(EXIT_STOPPED) at the end if a stop came before step `steps` - 1.
+
+        Without `steps` every stop counts. Exceptions pass, and so does an exit status other than 0.
+        """
+        self.watch_sigterm(grace_s, any_rank)
+        try:
+            yield self
+        except SystemExit as ended:
+            if ended.code or not self._cut_short(steps):
+                raise
+        finally:
+            self._unwatch()
+        if self._cut_short(steps):
+            raise SystemExit(EXIT_STOPPED)
+
+    def _cut_short(self, steps: int | None) -> bool:
+        reached = steps is not None and self._step is not None and self._step >= steps - 1
+        return not reached and (self._stopped or not math.isnan(self._term_s))
 
     def should_stop(self) -> bool:
-        """Whether to leave the loop: SIGTERM came, and no checkpoint is due that can still be written."""
-        return self.grace_left_s() < math.inf and not self.should_checkpoint()
+        """Whether to leave the loop: SIGTERM came, and no checkpoint is under way, or due that can still be written."""
+        found = self._on_any_rank(self.grace_left_s() < math.inf and not self._due())
+        self._stopped |= found
+        return found
 
     def grace_left_s(self) -> float:
         """Seconds until the process is killed; infinite while no SIGTERM came."""
         return math.inf if math.isnan(self._term_s) else max(self._term_s + self._grace_s - self._now_s(), 0.0)
 
-    def acknowledge(self, step: int, path: str) -> bool:
-        """Report a checkpoint that is complete and durable, whether or not it was requested.
-
-        It answers the request that waits. True if the API server has it now; else it is tried again in later calls.
-        """
+    def save_started(self, step: int) -> None:
+        """Say that an asynchronous save began, which answers the request that waits now. Until its end none is due."""
         with self._lock:
-            request, now_s = self.request(), self._now_s()
+            waiting = self.request()
+            self._saving = (int(step), waiting.id if waiting else "", self.grace_left_s() < math.inf)
+
+    def save_failed(self) -> None:
+        """Say that the asynchronous save ended without a checkpoint: it is due again."""
+        self._saving = None
+
+    def acknowledge(self, step: int, path: str, wait_s: float = 0.0) -> bool:
+        """Report a checkpoint that is complete and durable, requested or not; whether it is written `wait_s` later."""
+        with self._lock:
+            waiting, now_s = self.request(), self._now_s()
+            began, answers, last = self._saving or (step, waiting.id if waiting else "", self._last_saved)
+            if step < began:
+                answers = ""  # a save before the one that is under way
+            else:
+                self._saving, self._last_saved = None, last
+            if self._step is None or step >= self._step:
+                self._step, self._step_at_s = int(step), now_s
             if not math.isnan(self._asked_s):
                 self._save_s, self._asked_s = now_s - self._asked_s, math.nan
-            answers = request.id if request else self._ack.id if self._ack else ""
+            self._looks = 0
             self._answered.add(answers)
-            self._step, self._step_at_s = int(step), now_s
-            self._ack = Ack(answers, self._step, str(path), round(now_s, 3))
-            self._unwritten.update({LAST_CHECKPOINT: f"{now_s:.3f}", **self._beat()})
-            if request is not None:
-                self._unwritten[ACK] = json.dumps(self._ack._asdict())
+            self._ack = Ack(answers or (self._ack.id if self._ack else ""), int(step), str(path), round(now_s, 3))
             self._write_metrics()
-            return self._flush(at_once=True)
+            answer = {ACK: json.dumps(self._ack._asdict())} if answers else {}
+            self._writer.put({LAST_CHECKPOINT: f"{now_s:.3f}", **self._beat(), **answer}, at_once=bool(answers))
+        return wait_s > 0 and self.flush(wait_s)
 
     def heartbeat(self, step: int, model_flops_s: float = math.nan) -> None:
         """Report progress, and the model FLOP/s of the pod's GPUs. Cheap: it is written once in `HEARTBEAT_S`."""
         with self._lock:
             now_s = self._now_s()
-            self._step, self._step_at_s, self._flops = int(step), now_s, float(model_flops_s)
-            if now_s - self._beat_s >= HEARTBEAT_S or now_s < self._beat_s:
+            self._step, self._step_at_s, self._flops, self._looks = int(step), now_s, float(model_flops_s), 0
+            if not 0 <= now_s - self._beat_s < HEARTBEAT_S:
                 self._beat_s = now_s
-                self._unwritten.update(self._beat())
                 self._write_metrics()
-                self._flush(at_once=True)
+                self._writer.put(self._beat(), at_once=False)
 
     def metrics(self) -> str:
         """Acknowledgement and heartbeat in the text format of Prometheus."""
-        with self._lock:
-            return metrics_text(self._ack, self._step, self._step_at_s, self._pod.namespace, self._pod.name)
+        return metrics_text(self._ack, self._step, self._step_at_s, self._pod.namespace, self._pod.name)
+
+    def flush(self, timeout_s: float = TIMEOUT_S) -> bool:
+        """Whether the API server has every report, after one more attempt or `timeout_s`. At exit it is called."""
+        return self._writer.flush(timeout_s)
 
     def _beat(self) -> dict[str, str]:
         return {HEARTBEAT: f"{self._step_at_s:.3f}", **({MODEL_FLOPS: f"{self._flops:g}"} if self._flops > 0 else {})}
 
-    def _flush(self, at_once: bool = False) -> bool:
-        """Write what the API server does not have yet; True if nothing is left."""
-        if self._unwritten and (at_once or not 0 <= self._now_s() - self._tried_s < RETRY_S):
-            self._tried_s = self._now_s()
-            problem = self._pod.annotate(self._unwritten)
-            if problem:
-                self._warn(f"cannot annotate the pod: {problem}; the metrics have it")
-            else:
-                self._unwritten.clear()
-        return not self._unwritten
+    def _send(self, values: Mapping[str, str]) -> bool:
+        problem = self._pod.annotate(values)
+        if problem:
+            self._warn(
+                f"cannot annotate the pod: {problem}{f'; {self._metrics_file} has it' * bool(self._metrics_file)}"
+            )
+        return not problem
 
     def _write_metrics(self) -> None:
-        if not self._metrics_file:
-            return
-        fresh = Path(f"{self._metrics_file}.{os.getpid()}")
-        try:
-            fresh.write_text(self.metrics(), encoding="utf-8")
-            fresh.replace(self._metrics_file)  # a reader sees the old or the new file
-        except OSError as error:
-            self._warn(f"cannot write GPU_AUTOPILOT_METRICS_FILE: {error}")
+        if self._metrics_file:
+            try:
+                _hook().replace(self._metrics_file, self.metrics())
+            except (OSError, ImportError) as error:
+                self._warn(f"cannot write GPU_AUTOPILOT_METRICS_FILE: {error}")
 
     def _warn(self, text: str) -> None:
-        """Log a problem once."""
         if text not in self._warned:
             self._warned.add(text)
-            _LOG.warning("%s", text)
+            logging.getLogger("gpu_autopilot.checkpoint").warning("%s", text)
 
     def serve(self, port: int, token: str = "", host: str = "0.0.0.0") -> ThreadingHTTPServer:  # noqa: S104 - in a pod
-        """Listen for requests over HTTP in a thread of its own; the server, whose `shutdown()` ends it.
-
-        POST /checkpoint takes the JSON of the annotation: 202 it waits, 409 another one waits, 400 it is refused. It
-        needs `Authorization: Bearer TOKEN` if there is a `token`. GET /metrics has the metrics. Raises OSError.
-        """
-        handler = type("Handler", (_Handler,), {"trainer": self, "token": token})
-        server = ThreadingHTTPServer((host, port), handler)
-        threading.Thread(target=server.serve_forever, name="checkpoint-hook", daemon=True).start()
-        return server
+        """`checkpoint_hook.serve`: listen for requests over HTTP in a thread of its own. Raises OSError."""
+        return _hook().serve(self, read_request, port, token, host)  # type: ignore[no-any-return]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    trainer: Trainer
-    token: str
-    timeout = TIMEOUT_S
+def _hook() -> Any:
+    """The second file, checkpoint_hook.py, from the folder or package of this one."""
+    return importlib.import_module(f"{__package__}.checkpoint_hook" if __package__ else "checkpoint_hook")
 
-    def do_POST(self) -> None:
-        expected = f"Bearer {self.token}".encode()
-        length = self.headers.get("Content-Length", "")
-        if self.token and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), expected):
-            self._answer(401, "the token is missing or wrong")
-        elif self.path != "/checkpoint":
-            self._answer(404, "POST /checkpoint, or GET /metrics")
-        elif not length.isdigit() or int(length) > MOST_BYTES:
-            self._answer(411, "the body needs a Content-Length, at most 512 KiB")
-        else:
-            try:
-                request = read_request(self.rfile.read(int(length)).decode(errors="replace"))
-            except ValueError as error:
-                self._answer(400, str(error))
-            else:
-                taken = self.trainer.post(request)
-                self._answer(202 if taken else 409, "the checkpoint waits" if taken else "another request waits")
 
-    def do_GET(self) -> None:
-        known = self.path == "/metrics"
-        self._answer(200 if known else 404, self.trainer.metrics() if known else "POST /checkpoint, or GET /metrics")
-
-    def _answer(self, code: int, text: str) -> None:
-        self.send_response(code)
-        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.send_header("Content-Length", str(len(text.encode())))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
-        _LOG.debug(format, *args)
+def metrics_text(*report: Any) -> str:
+    """`checkpoint_hook.metrics_text`: a report of a `Trainer` in the text format of Prometheus."""
+    return str(_hook().metrics_text(*report))
 
 
 @functools.cache
@@ -425,26 +434,17 @@ def trainer() -> Trainer:
     return Trainer()
 
 
-def should_checkpoint() -> bool:
-    """`Trainer.should_checkpoint` of this process."""
-    return trainer().should_checkpoint()
+def _of_process(method: str) -> Callable[..., Any]:
+    def call(*args: Any, **named: Any) -> Any:
+        return getattr(trainer(), method)(*args, **named)
+
+    call.__doc__ = f"`Trainer.{method}` of this process. {getattr(Trainer, method).__doc__}"
+    return call
 
 
-def acknowledge(step: int, path: str) -> bool:
-    """`Trainer.acknowledge` of this process."""
-    return trainer().acknowledge(step, path)
-
-
-def heartbeat(step: int, model_flops_s: float = math.nan) -> None:
-    """`Trainer.heartbeat` of this process."""
-    trainer().heartbeat(step, model_flops_s)
-
-
-def watch_sigterm(grace_s: float = GRACE_S) -> None:
-    """`Trainer.watch_sigterm` of this process."""
-    trainer().watch_sigterm(grace_s)
-
-
-def should_stop() -> bool:
-    """`Trainer.should_stop` of this process."""
-    return trainer().should_stop()
+should_checkpoint: Callable[..., bool] = _of_process("should_checkpoint")
+should_stop: Callable[..., bool] = _of_process("should_stop")
+acknowledge: Callable[..., bool] = _of_process("acknowledge")
+heartbeat: Callable[..., None] = _of_process("heartbeat")
+watch_sigterm: Callable[..., None] = _of_process("watch_sigterm")
+stoppable: Callable[..., contextlib.AbstractContextManager[Trainer]] = _of_process("stoppable")

@@ -121,9 +121,8 @@ def main() -> None:
         print(f"step {step}", flush=True)
         time.sleep(chosen.step_s)
 
-    job = checkpoint.trainer()  # (*)
-    job.watch_sigterm(chosen.grace_s)  # (*)
-    model = train(job, chosen.folder, chosen.steps, chosen.every, after_step)
+    with checkpoint.stoppable(chosen.steps, chosen.grace_s) as job:  # (*) exit status 143 if it is stopped before
+        model = train(job, chosen.folder, chosen.steps, chosen.every, after_step)
     print(json.dumps(model.state_dict()))
 
 

@@ -122,7 +122,8 @@ def test_a_broken_request_is_no_request(
     with caplog.at_level(logging.WARNING):
         assert not job.should_checkpoint()
         assert not job.should_checkpoint()
-    assert len(caplog.records) == (1 if text else 0)
+    told = [record.message for record in caplog.records if "is ignored" in record.message]
+    assert len(told) == (1 if text else 0)
 
 
 def test_a_request_is_answered_once(job: Trainer, volume: Path, clock: Clock, tmp_path: Path) -> None:
@@ -271,7 +272,7 @@ def test_the_example_continues_where_sigterm_stopped_it(tmp_path: Path) -> None:
                 break
         process.terminate()
         rest = process.stdout.read()
-    assert process.returncode == 0
+    assert process.returncode == checkpoint.EXIT_STOPPED
     assert "step 299" not in rest
     again = subprocess.run(stopped, capture_output=True, text=True, cwd=ROOT)
     assert "step 20\n" not in again.stdout
