@@ -21,6 +21,7 @@ BENCHMARKS = {
     "showback": "a month of metering of 10,000 GPUs: showback, FOCUS, spending; and CPU of the meter",
     "metrics": "the controller's own metrics at 4,000 GPUs: series, and the time of a scrape",
     "alerts": "a thousand alerts in a minute on a running service: lost, doubled, time until the page has them",
+    "checkpoint_step": "what the checkpoint helper costs a training step, beside API servers that do not help",
     "kube_latency": "from a pending latency-critical pod to its recommendation, and to the release of its gate",
     "page": "the status page at 4,000 GPUs and 300 tenants in a browser: first paint and bytes",
     "kube_sync": "CPU and memory of list and watch at 20,000 pods on 2,000 nodes",

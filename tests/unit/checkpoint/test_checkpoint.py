@@ -22,20 +22,12 @@ from autopilot.checkpoint import ACK, REQUEST, Trainer, read_annotations, read_r
 from autopilot.contract import LAST_CHECKPOINT
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, MODEL_FLOPS
 from autopilot.contract.annotations import HEARTBEAT as BEAT
+from benchmarks.checkpoint_step import Clock
 from tests.kits.podinfo_kit import annotations_text, request_text, write_volume
+from tests.kits.training_kit import own_sigterm
 from tests.tidy.tree import ROOT
 
 SOURCE = ROOT / "autopilot" / "checkpoint.py"
-
-
-class Clock:
-    """A time that a test sets."""
-
-    def __init__(self) -> None:
-        self.at_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.at_s
 
 
 @pytest.fixture
@@ -63,9 +55,8 @@ def job(volume: Path, tmp_path: Path, clock: Clock) -> Trainer:
 @pytest.fixture
 def sigterm() -> Iterator[None]:
     """The handler of SIGTERM is as it was, afterwards."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+    with own_sigterm():
+        yield
 
 
 def _ask(volume: Path, text: str, **more: str) -> None:

@@ -14,6 +14,7 @@ from autopilot.checkpoint import ACK, HEARTBEAT, LAST_CHECKPOINT, MODEL_FLOPS, R
 from examples.checkpoint_training import train
 from tests.kits.podinfo_kit import request_text
 from tests.kits.trainer_kit import World, world_of_the_docs
+from tests.kits.training_kit import own_sigterm
 
 STEPS = 40
 
@@ -28,9 +29,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture
 def sigterm() -> Iterator[None]:
     """The handler of SIGTERM is as it was, afterwards."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+    with own_sigterm():
+        yield
 
 
 def test_a_stop_after_the_acknowledgement_loses_nothing(world: World, tmp_path: Path, sigterm: None) -> None:
