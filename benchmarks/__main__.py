@@ -1,7 +1,8 @@
 """All figures of docs/benchmarks.md: `python -m benchmarks [NAME ...] [--quick]` prints one table each and writes JSON.
 
 Without a name every benchmark runs, in this order. `--quick` runs a smaller version, to check that it works. The JSON
-of each benchmark goes to benchmarks/out/NAME.json. The exit code is 1 when a figure misses its goal.
+of each benchmark goes to benchmarks/out/NAME.json. The exit code is 1 when a figure misses its goal. `slurm FOLDER ...`
+reads those folders of recordings.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ BENCHMARKS = {
     "real_use": "real utilization of static, the autopilot and its bound, and the gap by cause (long)",
     "playground": "proposals of the playground against those of simulate --engine kueue, at equal moments (long)",
     "playground_acting": "the acting playground against simulate --policy autopilot: wait, lost work (long)",
+    "slurm": "the baseline slurm against recordings of a real Slurm scheduler",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 
@@ -65,16 +67,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args(arguments)
-    unknown = [name for name in given.names if name not in BENCHMARKS]
+    names, recordings = given.names, []
+    if "slurm" in names:  # what follows it are its folders
+        place = names.index("slurm") + 1
+        names, recordings = names[:place], names[place:]
+    unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"{unknown[0]!r} is not one of {', '.join(BENCHMARKS)}")
     missed = []
-    for name in given.names or BENCHMARKS:
+    for name in names or BENCHMARKS:
         print(f"== {name}: {BENCHMARKS[name]}", flush=True)
         run: Callable[[Sequence[str]], int] = importlib.import_module(f"benchmarks.{name}").main
         began_s = time.perf_counter()
         quick = ["--quick"] if given.quick else []
-        if run([*quick, "--json", str(OUT / f"{name}.json")]):
+        if run([*(recordings if name == "slurm" else ()), *quick, "--json", str(OUT / f"{name}.json")]):
             missed.append(name)
         print(f"-- {name}: {time.perf_counter() - began_s:.0f} s\n", flush=True)
     if missed:

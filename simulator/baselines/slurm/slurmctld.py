@@ -1,0 +1,165 @@
+"""The state of the controller: what waits, what runs, what has ended; and its passes over it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cmp_to_key
+
+from simulator.baselines.slurm import preempt
+from simulator.baselines.slurm.backfill import backfill_pass
+from simulator.baselines.slurm.depends import Met, Past, dependency
+from simulator.baselines.slurm.limits import Use
+from simulator.baselines.slurm.main_pass import main_pass
+from simulator.baselines.slurm.model import Books, Job, Running
+from simulator.baselines.slurm.priority import Factors, Priorities
+from simulator.baselines.slurm.site import Site
+from simulator.baselines.slurm.trial import Decisions, Trial
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A pending job. It may not start before `not_before_s`; `eligible_s` is when it was first found eligible."""
+
+    job: Job
+    not_before_s: float
+    eligible_s: float | None = None
+    priority: int = 0
+    factors: Factors = field(default_factory=Factors)
+
+
+class Slurmctld:
+    """One site's controller. Times are whole seconds. Passes only decide; `start`, `end` and `requeue` change it."""
+
+    def __init__(self, site: Site) -> None:
+        """Nothing was submitted yet."""
+        self.site = site
+        self.books = Books(site.nodes)
+        self.waiting: dict[str, Waiting] = {}
+        self.running: dict[str, Running] = {}
+        self.past: dict[str, Past] = {}
+        self.priorities = Priorities(site)
+        self._arrays: dict[str, list[str]] = {}
+        self._names: dict[tuple[str, str], list[Job]] = {}
+
+    def submit(self, job: Job, now_s: int) -> None:
+        """A job enters the queue."""
+        self.waiting[job.key] = Waiting(job, job.begin_s)
+        if job.array:
+            self._arrays.setdefault(job.array, []).append(job.key)
+        self._names.setdefault((job.user, job.name), []).append(job)
+        self.past.setdefault(job.key, Past())
+        self.refresh(now_s)
+        self._figure(self.waiting[job.key], now_s)
+
+    def tick(self, now_s: int) -> None:
+        """New figures for all pending jobs."""
+        self.refresh(now_s)
+        if self.site.config.fair_tree:
+            self.priorities.tick(now_s, self.running.values())
+        else:
+            jobs = [each.job for each in self.waiting.values()]
+            self.priorities.tick_in_order(now_s, self.running.values(), jobs)
+        for each in self.waiting.values():
+            self._figure(each, now_s)
+
+    def _figure(self, each: Waiting, now_s: int) -> None:
+        accrued_s = each.eligible_s if each.eligible_s is not None else now_s
+        each.factors = self.priorities.factors(each.job, accrued_s, now_s)
+        each.priority = self.priorities.priority(each.job, each.factors)
+
+    def start(self, run: Running) -> None:
+        """A job starts on its nodes, with the GPUs that are lowest there."""
+        del self.waiting[run.job.key]
+        run.masks = self.books.take(run.job, run.nodes)
+        self.running[run.job.key] = run
+        began = self.past[run.job.key].start_s
+        self.past[run.job.key] = Past(run.start_s if began is None else began)
+
+    def end(self, key: str, now_s: int, *, ok: bool = True) -> None:
+        """A job has ended, completed or not, or was cancelled while it waited."""
+        run = self.running.pop(key, None)
+        if run is not None:
+            self.books.give(run)
+            self.priorities.ended(run, now_s)
+        self.waiting.pop(key, None)
+        began = self.past.get(key, Past()).start_s
+        self.past[key] = Past(began, now_s, ok)
+
+    def requeue(self, key: str, now_s: int) -> None:
+        """A job was stopped and waits again, for `cred_expire` and a second at least."""
+        run = self.running.pop(key)
+        self.books.give(run)
+        self.priorities.ended(run, now_s)
+        self.waiting[key] = Waiting(run.job, now_s + self.site.config.cred_expire_s + 1)
+        self._figure(self.waiting[key], now_s)
+
+    def told(self, key: str, now_s: int) -> None:
+        """A running job has to go when its grace is over."""
+        run = self.running[key]
+        run.told_s = now_s
+        grace = preempt.grace_s(self.site.config, self.site.accounts, run.job)
+        run.end_s = min(run.end_s, now_s + grace)
+
+    def refresh(self, now_s: int) -> None:
+        """Find jobs whose begin time, requeue delay or dependency is over."""
+        for each in self.waiting.values():
+            if each.eligible_s is None and each.not_before_s <= now_s and self._met(each.job, now_s) is Met.YES:
+                each.eligible_s = max(now_s, each.not_before_s)
+
+    def _met(self, job: Job, now_s: int) -> Met:
+        if not job.depends:
+            return Met.YES
+        return dependency(job, self.past, self._elements, self._before, now_s)
+
+    def _elements(self, name: str) -> list[str]:
+        return self._arrays.get(name) or [name]
+
+    def _before(self, job: Job) -> bool:
+        """Whether an earlier job of the same user and name has not ended."""
+        same = self._names.get((job.user, job.name), [])
+        return any(each.order < job.order and self.past[each.key].end_s is None for each in same)
+
+    def main_pass(self, now_s: int) -> Decisions:
+        """What a main pass would do now."""
+        return self._pass(main_pass, now_s)
+
+    def backfill_pass(self, now_s: int) -> Decisions:
+        """What a backfill pass would do now; nothing under sched/builtin."""
+        return self._pass(backfill_pass, now_s) if self.site.config.backfill else Decisions()
+
+    def _pass(self, body: Callable[[Trial], None], now_s: int) -> Decisions:
+        self.refresh(now_s)
+        trial = Trial(
+            self.site,
+            now_s,
+            self.books.copy(),
+            dict(self.running),
+            self.queue(),
+            Use(self.site.accounts, (run.job for run in self.running.values())),
+            lambda job: now_s - (self.waiting[job.key].eligible_s or now_s),
+            array_running=Counter(run.job.array for run in self.running.values() if run.job.array),
+        )
+        body(trial)
+        return trial.decisions
+
+    def queue(self) -> list[Job]:
+        """Eligible jobs in order: of a reservation, what preempts another, tier, priority, job id."""
+        ready = [each for each in self.waiting.values() if each.eligible_s is not None]
+        ready.sort(
+            key=lambda each: (
+                not each.job.reservation,
+                -self.site.partition(each.job.partition).tier,
+                -each.priority,
+                each.job.order,
+            )
+        )
+        jobs = [each.job for each in ready]
+        if self.site.config.preempt == "qos":
+            jobs.sort(key=cmp_to_key(self._preempting_first))
+        return jobs
+
+    def _preempting_first(self, one: Job, other: Job) -> int:
+        config, accounts = self.site.config, self.site.accounts
+        return preempt.outranks(config, accounts, other, one) - preempt.outranks(config, accounts, one, other)
