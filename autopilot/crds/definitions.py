@@ -126,6 +126,7 @@ def _recommendation_status() -> Obj:
         "workload": text("its name"),
         "queue": text("its queue"),
         "gpus": _number("GPUs"),
+        "what": text("what it loses: quota, room or turn"),
     }
     fields = {
         "state": {"type": "string", "enum": list(STATES), "description": "what it waits for, or what became of it"},
@@ -137,7 +138,9 @@ def _recommendation_status() -> Obj:
         "place": text("where it starts", LONG_TEXT),
         "victims": _list("work that loses GPUs or its place; the first hundred", MOST_VICTIMS, victim),
         "sideEffects": _list(
-            "waiting work that loses its reserved quota to this start; the first hundred", MOST_VICTIMS, side
+            "waiting work that loses reserved quota, room or its turn to this start; the first hundred",
+            MOST_VICTIMS,
+            side,
         ),
         "message": text("why it is in this state", LONG_TEXT),
         "why": text("why it is recommended", LONG_TEXT),

@@ -113,7 +113,7 @@ def status_of(view: ProposalView, state: State) -> Obj:
             for each in proposal.victims[:MOST_VICTIMS]
         ],
         "sideEffects": [
-            {"workload": cut(each.workload), "queue": cut(each.queue), "gpus": each.gpus}
+            {"workload": cut(each.workload), "queue": cut(each.queue), "gpus": each.gpus, "what": each.what}
             for each in proposal.change.side_effects[:MOST_VICTIMS]
         ],
         "why": cut(proposal_words(replace(proposal, verdicts=())), LONG_TEXT),

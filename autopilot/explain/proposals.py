@@ -18,6 +18,7 @@ from autopilot.core.guards import telemetry
 from autopilot.core.model.changes import CeilingChange, ScaleChange
 from autopilot.core.model.codes import UNCOVERED
 from autopilot.core.model.modes import MODE_UNIT, MODES
+from autopilot.core.model.objects import SideEffect, Taken
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import counted, format_clock, format_gpu_s, format_moment, number
@@ -65,8 +66,8 @@ REASONS: Mapping[Code, str] = {
     "more than {threshold:GPU-s}",
     Code.APPROVAL_GREW: "its approval does not cover it: it would take {value} in place of {threshold} (GPUs, or "
     "replicas or nodes)",
-    Code.APPROVAL_SIDE_EFFECTS: "its approval does not cover it: waiting work would lose reserved quota of {value} "
-    "GPUs; {threshold} were shown, or they are of another queue",
+    Code.APPROVAL_SIDE_EFFECTS: "its approval does not cover it: waiting work would lose reserved quota, room or its "
+    "turn ({value:GPU}); {threshold} were shown, or of another queue",
     Code.APPROVAL_OTHER_WORK: "its approval does not cover it: it would stop work of a class or queue that was not "
     "shown",
     Code.APPROVAL_OTHER_PLAN: "only the very plan that was shown is approved, and the plan is another one now",
@@ -226,12 +227,38 @@ def expected_loss_words(lost_gpu_s: float, worst_gpu_s: float) -> str:
     return f"expected loss {with_worst(lost_gpu_s, worst_gpu_s)}"
 
 
-def side_effect_words(proposal: Proposal) -> list[str]:
-    """What it takes from work that waits, as one clause; none where it takes nothing."""
-    found = proposal.change.side_effects
-    names = [f"{each.workload} ({counted(each.gpus, 'GPU')}, queue {each.queue})" for each in found[:SHOWN_VICTIMS]]
-    names += [f"{len(found) - SHOWN_VICTIMS} more"] if len(found) > SHOWN_VICTIMS else []
-    return [f"until it has started it takes the reserved quota of waiting work: {', '.join(names)}"] if found else []
+LOSES: Mapping[Taken, str] = {
+    Taken.QUOTA: "reserved quota",
+    Taken.ROOM: "reserved room",
+    Taken.TURN: "turn",
+}
+"""What waiting work loses to a start."""
+
+_TAKES: Mapping[Taken, str] = {
+    Taken.QUOTA: "until it has started it takes the reserved quota of waiting work",
+    Taken.ROOM: "the guarantee of its queue takes precedence over room that is reserved for",
+    Taken.TURN: "once approved it comes before starts that wait for approval",
+}
+
+
+def side_effect_words(proposal: Proposal, *, names_turns: bool = True) -> list[str]:
+    """What it takes from work that waits, a clause for each kind; none where it takes nothing.
+
+    Which starts it passes changes often; without `names_turns` the clause is always the same.
+    """
+    clauses = []
+    for what, words in _TAKES.items():
+        found = [each for each in proposal.change.side_effects if each.what == what]
+        names = [f"{each.workload} ({counted(each.gpus, 'GPU')}, queue {each.queue})" for each in found[:SHOWN_VICTIMS]]
+        names += [f"{len(found) - SHOWN_VICTIMS} more"] if len(found) > SHOWN_VICTIMS else []
+        if found:
+            clauses.append(f"{words}: {', '.join(names)}" if names_turns or what != Taken.TURN else words)
+    return clauses
+
+
+def taken_words(effect: SideEffect) -> str:
+    """What one workload that waits loses: `its reserved quota (16 GPUs)`."""
+    return f"its {LOSES[effect.what]} ({counted(effect.gpus, 'GPU')})"
 
 
 def _first_victims(victims: Sequence[Victim]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from autopilot.core.model.changes import DrainChange, RecutChange
 from autopilot.core.model.memory import OpenProposal
-from autopilot.core.model.objects import Geometry, SubjectKind
+from autopilot.core.model.objects import Geometry, SubjectKind, Taken
 from autopilot.core.model.records import Decision, Proposal
 from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s
 from autopilot.explain.cases import contract_words, with_worst
@@ -28,6 +28,7 @@ from autopilot.explain.proposals import (
     fields_of,
     proposal_words,
     refusing_codes,
+    taken_words,
     verdict_words,
     victim_words,
 )
@@ -151,8 +152,8 @@ def explain_proposal(view: ProposalView) -> list[str]:
     lines += [f"  score {evidence_words(term)}" for term in proposal.change.score_terms]
     lines += _victim_lines(view)
     lines += [
-        f"  {each.workload} loses its reserved quota ({counted(each.gpus, 'GPU')}), at most "
-        f"{format_gpu_s(each.wait_gpu_s)} of waiting"
+        f"  {each.workload} loses {taken_words(each)}"
+        + (f", at most {format_gpu_s(each.wait_gpu_s)} of waiting" if each.what != Taken.TURN else "")
         for each in proposal.change.side_effects
     ]
     lines += [f"  {evidence_words(each)}" for each in proposal.evidence]

@@ -313,13 +313,15 @@ class VictimRow(TypedDict):
 
 
 class SideEffectRow(TypedDict):
-    """A workload that waits and loses its reserved quota."""
+    """A workload that waits, and what it loses. Of expected work `uid` is empty."""
 
     workload: str
     uid: str
     queue: str
     gpus: float
     wait_gpu_s: float
+    what: str
+    loses: str
 
 
 class VerdictRow(TypedDict):

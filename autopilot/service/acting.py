@@ -14,7 +14,7 @@ from actuators.kubernetes.api import Api, Connections
 from actuators.kubernetes.levers import LEVERS
 from actuators.kubernetes.levers.base import Lever, Rule, Upkeep
 from actuators.kubernetes.levers.leftover import LeftoverRetries
-from actuators.kubernetes.levers.reservations import TakenQuota
+from actuators.kubernetes.levers.reservations import TakenQuota, WaitingChecks
 from actuators.kubernetes.objects import Objects
 from actuators.kubernetes.upkeep import (
     AbandonedRecuts,
@@ -25,11 +25,14 @@ from actuators.kubernetes.upkeep import (
     OldPlacements,
     OldRequests,
 )
+from autopilot.core.model.changes import START
 from autopilot.core.model.modes import Modes
+from autopilot.core.model.objects import Taken
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
 from autopilot.core.model.records import Decision, NoteCode
 from autopilot.explain.notes import note_words
+from autopilot.explain.proposals import Answer, answer_of, side_effect_words, taken_words
 from autopilot.service.capping import Capped, acts, further_modes, kinds_of
 from autopilot.service.settings import Kubernetes
 from autopilot.service.settings_collectors import Prometheus
@@ -50,7 +53,7 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
 def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     """What is kept in order: only what the rights of the levers suffice for."""
     kinds = frozenset(kind for lever in levers for kind in lever.kinds)
-    kept: list[Upkeep] = [ActiveCheck(), OldPlacements(), TakenQuota()] if "admit" in kinds else []
+    kept: list[Upkeep] = [ActiveCheck(), OldPlacements(), TakenQuota(), WaitingChecks()] if "admit" in kinds else []
     kept += [LeftoverRetries(), LentWork()] if "evict" in kinds else []
     kept += [AbandonedRecuts()] if "recut" in kinds else []
     kept += [OldRequests()] if "provision" in kinds else []
@@ -80,13 +83,35 @@ def connect(
 
 
 def tell_owners(actuator: KubernetesActuator, decision: Decision) -> None:
-    """Let the actuator tell owners the notes of a decision about their work."""
+    """Let the actuator tell owners what a decision says about their work."""
+    texts = waiting_texts(decision)
+    for keep in actuator.upkeep:
+        if isinstance(keep, WaitingChecks):
+            keep.tell(texts)
     for note in decision.notes:
         if note.code == NoteCode.PROTECTION_LENT:
             facts = {each.name: each.value for each in note.facts}
             for keep in actuator.upkeep:
                 if isinstance(keep, LentWork):
                     keep.tell(str(facts["uid"]), int(facts["incarnation"]), note_words(note))
+
+
+def waiting_texts(decision: Decision) -> dict[str, str]:
+    """Of work whose start waits for a person, and of what starts take from: the words for its check, by uid."""
+    said: dict[str, list[str]] = {}
+    for each in decision.plan.proposals:
+        answer = answer_of(each, decision.halted)
+        for effect in each.change.side_effects:
+            if effect.what != Taken.TURN and answer != Answer.REFUSED:
+                said.setdefault(effect.uid, []).append(f"a start of {each.subject.name} takes {taken_words(effect)}")
+        if each.change.wish != START or answer not in {Answer.NEEDS_APPROVAL, Answer.RECOMMENDED}:
+            continue
+        how = f"`autopilot approve {each.recommendation}`"
+        if answer == Answer.RECOMMENDED:
+            how = f"the mode of {each.action} takes no approval"
+        own = said.setdefault(each.subject.uid, [])
+        own.insert(0, "; ".join([f"its start waits for a person: {how}", *side_effect_words(each, names_turns=False)]))
+    return {uid: "; ".join(words) for uid, words in said.items() if uid}
 
 
 def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import State
-from autopilot.explain.proposals import by_node, code_words, where
+from autopilot.explain.proposals import LOSES, by_node, code_words, where
 from autopilot.explain.view import figure_words, figures_of
 from autopilot.service.published import Published
 
@@ -19,9 +19,9 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
     lost, new = _victims(before) - _victims(now), _victims(now) - _victims(before)
     found += [f"{name} is no longer a victim" for name in sorted(lost)]
     found += [f"{name} is a victim now" for name in sorted(new)]
-    lost, new = _losers(before) - _losers(now), _losers(now) - _losers(before)
-    found += [f"{name} keeps its reserved quota" for name in sorted(lost)]
-    found += [f"{name} loses its reserved quota now" for name in sorted(new)]
+    kept, taken = _losers(before) - _losers(now), _losers(now) - _losers(before)
+    found += [f"{name} keeps its {what}" for name, what in sorted(kept)]
+    found += [f"{name} loses its {what} now" for name, what in sorted(taken)]
     shown, values = (figure_words(figures_of([each])) for each in (before, now))
     found += [
         f"its {what} is {values[what]} instead of {shown[what]}"
@@ -57,8 +57,8 @@ def _victims(proposal: Proposal) -> set[str]:
     return {victim.workload for victim in proposal.victims}
 
 
-def _losers(proposal: Proposal) -> set[str]:
-    return {each.workload for each in proposal.change.side_effects}
+def _losers(proposal: Proposal) -> set[tuple[str, str]]:
+    return {(each.workload, LOSES[each.what]) for each in proposal.change.side_effects}
 
 
 def _why_gone(before: Proposal, latest: Published) -> str:

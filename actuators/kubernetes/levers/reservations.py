@@ -11,23 +11,27 @@ process does that.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.levers.base import Effect, Tools, Waiting, ended_by
-from actuators.kubernetes.levers.check_state import PENDING, message, our_check, state_of
+from actuators.kubernetes.levers.check_state import PENDING, message, our_check, said_by, state_of
 from actuators.kubernetes.levers.deactivate import of_pods, our_mark
 from actuators.kubernetes.levers.stopped import Mark
-from actuators.kubernetes.objects import Target, conditions, holds, moment_s
+from actuators.kubernetes.objects import Target, conditions, holds, moment_s, refs_of
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import QUOTA, STOPPED
+from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.operations import AdmitOperation
 
 PATIENCE_S = 30.0
 """Time that Kueue has to reserve quota, and that a reservation has to be used, before quota is taken."""
 AGAIN_S = 5.0
 """Time that Kueue has to reserve what was taken, before more is taken."""
+MOST_SAID = 20
+"""Messages that one tick writes at most."""
+SAYS, IN_ITS_QUEUE = "waits", "it waits; `autopilot explain --workload NAME` says for what"
 WAITS = "Kueue has not reserved its quota yet"
 
 
@@ -87,18 +91,44 @@ def _give_back(tools: Tools, ref: Ref, epoch: int) -> Answer:
     return tools.writer.change(ref, decide, epoch)
 
 
-def _say(tools: Tools, ref: Ref | None, epoch: int, effect: str, text: str, now_s: float) -> None:
-    """Say in the message of our check why it waits, where it still waits for us."""
+@dataclass(slots=True)
+class WaitingChecks:
+    """Says in the message of our check whose approval a gang waits for, and what starts of others take from it."""
+
+    _texts: Mapping[str, str] = field(default_factory=dict)  # by uid of the work
+    _said: dict[str, str] = field(default_factory=dict)
+
+    def tell(self, texts: Mapping[str, str]) -> None:
+        """What is to be said now, by uid of the work; of work that is not named any more, that it waits."""
+        self._texts = texts
+
+    def run(self, tools: Tools, epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
+        """Write what has changed, a few at each tick; refused ones come later."""
+        due = [uid for uid in {**self._said, **self._texts} if self._said.get(uid) != self._texts.get(uid)]
+        for uid in due[:MOST_SAID]:
+            found, text = tools.objects.find(SubjectKind.WORKLOAD.value, uid), self._texts.get(uid)
+            ref = Target(uid, found.incarnation, refs_of(found)).first("Workload") if found is not None else None
+            if ref is not None and not _say(tools, ref, epoch, SAYS, text or IN_ITS_QUEUE, now_s, over=not text).ok:
+                return
+            if text is None:
+                self._said.pop(uid, None)
+            else:
+                self._said[uid] = text
+
+
+def _say(
+    tools: Tools, ref: Ref | None, epoch: int, effect: str, text: str, now_s: float, *, over: bool = False
+) -> Answer:
+    """Say in the message of our check why it waits, where it still waits for us; with `over` where it says the same."""
     said = message(epoch, effect, text)
 
     def decide(found: Obj) -> Obj | Stop:
         check = our_check(found)
-        if check.get("state") != PENDING or check.get("message") == said:
+        if check.get("state") != PENDING or check.get("message") == said or (over and not said_by(check, effect)):
             return Stop("it is said, or its check changed", done=True)
         return state_of(PENDING, said, now_s)
 
-    if ref is not None:
-        tools.writer.apply_status(ref, decide, CHECK_MANAGER)
+    return tools.writer.apply_status(ref, decide, CHECK_MANAGER) if ref is not None else Answer()
 
 
 def _deactivate(tools: Tools, effect: Effect, ref: Ref, now_s: float) -> Answer:

@@ -14,7 +14,7 @@ from autopilot.app.when import When, when_of
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.records import Decision, Evidence, Note, Observation, Verdict, Victim
 from autopilot.explain.notes import note_words
-from autopilot.explain.proposals import Answer, code_words, proposal_words, refusing_codes
+from autopilot.explain.proposals import LOSES, Answer, code_words, proposal_words, refusing_codes
 from autopilot.explain.view import ProposalView, figure_words, view_of
 from autopilot.journal import JournalReader
 
@@ -102,7 +102,7 @@ def row_document(row: ProposalView, when: When) -> dict[str, Any]:
         "lost_gpu_s": known(figures.lost_gpu_s),
         **figure_words(figures),
         "victims": [_victim(victim) for victim in proposal.victims],
-        "side_effects": [asdict(each) for each in proposal.change.side_effects],
+        "side_effects": [asdict(each) | {"loses": LOSES[each.what]} for each in proposal.change.side_effects],
         "refused_by": [_verdict(each) for each in proposal.verdicts if not each.allowed],
         "words": proposal_words(proposal),
     }

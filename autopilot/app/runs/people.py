@@ -15,6 +15,7 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.approvals import group_of, seen_of
 from autopilot.core.model.modes import Mode
+from autopilot.core.model.objects import Taken
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Decision, Observation, Proposal
 from autopilot.core.model.snapshot import State
@@ -127,6 +128,10 @@ def _takes(proposal: Proposal) -> tuple[float, float]:
     return proposal.cost_gpu_s, float(sum(each.gpus for each in proposal.victims))
 
 
+def _from_waiting(proposal: Proposal) -> float:
+    return sum(each.gpus for each in proposal.change.side_effects if each.what != Taken.TURN)
+
+
 def _beyond(given: Given, proposal: Proposal) -> str:
     """Why a plan, with what was carried out before, goes beyond what was shown; "" where it does not."""
     shown = given.proposal
@@ -136,8 +141,11 @@ def _beyond(given: Given, proposal: Proposal) -> str:
         return f"it costs {cost_gpu_s:.0f} GPU-s, {shown.cost_gpu_s:.0f} were shown"
     if gpus > _takes(shown)[1] or len(proposal.slots) > len(shown.slots):
         return "it takes more GPUs than were shown"
-    if sum(each.gpus for each in proposal.change.side_effects) > sum(each.gpus for each in shown.change.side_effects):
-        return "it takes more reserved quota from waiting work than was shown"
+    if _from_waiting(proposal) > _from_waiting(shown):
+        return "it takes more reserved quota or room from waiting work than was shown"
+    queues = {each.queue for each in shown.change.side_effects if each.what == Taken.TURN}
+    if any(each.what == Taken.TURN and each.queue not in queues for each in proposal.change.side_effects):
+        return "it passes starts of a queue that was not shown"
     for name in ("queue", "slo_class"):
         other = {getattr(each, name) for each in proposal.victims} - {getattr(each, name) for each in shown.victims}
         if other:

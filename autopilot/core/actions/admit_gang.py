@@ -151,7 +151,7 @@ def _codes(ctx: Context) -> list[int]:
         pending, queue, given = ctx.pending.tolist(), ctx.pending_table.queue, dict[int, bool]()
         for at, alike in enumerate(ctx.pending_table.signature):
             if alike not in given:
-                given[alike] = ctx.given_way(pending[at])
+                given[alike] = ctx.overrules_any(pending[at])
             if given[alike]:  # until the guarantee of its queue is used up
                 codes[at] |= (queue[at] + 1) << 64
     return codes

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2s
 
 import numpy as np
 
 from autopilot.core.model.changes import Change
 from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.objects import Geometry, Slot, Subject, Victim
+from autopilot.core.model.objects import Geometry, Slot, Subject, Taken, Victim
+from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import (
     AdmitDraft,
     CeilingDraft,
@@ -49,7 +52,8 @@ def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: Clust
         return digest.hexdigest()
     digest.update(b"contract" if draft.contract else b"")
     for each in change.side_effects:
-        digest.update(f"|quota:{each.uid}:{each.gpus:g}".encode())
+        if each.what != Taken.TURN:
+            digest.update(f"|{each.what}:{each.uid or each.workload}:{each.gpus:g}".encode())
     if isinstance(draft, AdmitDraft):
         digest.update(f"{shape_digest(snapshot, draft.row)}|{_amount(draft.fit.layout, snapshot)}".encode())
         return digest.hexdigest()
@@ -66,6 +70,30 @@ def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: Clust
     for node in sorted(draft.nodes) if isinstance(draft, EvictDraft | ReserveDraft) else ():
         digest.update(f"|@{node}".encode())
     return digest.hexdigest()
+
+
+def as_shown(proposal: Proposal, ctx: Context) -> Proposal:
+    """The proposal with the figures that people were shown, while the plan is the same and they differ by little."""
+    shown = ctx.memory.open_proposals.get(proposal.recommendation) if ctx.memory.open_proposals else None
+    if shown is None or shown.proposal.id != proposal.id:
+        return proposal
+    before, margin = shown.proposal, ctx.policy.approval.margin_ratio
+    for old, new in ((before.benefit_gpu_s, proposal.benefit_gpu_s), (before.cost_gpu_s, proposal.cost_gpu_s)):
+        if not abs(new - old) <= margin * max(abs(old), abs(new)):
+            return proposal
+    if _all_places(before) == _all_places(proposal) and _passed(before) == _passed(proposal):
+        return before
+    return replace(proposal, benefit_gpu_s=before.benefit_gpu_s, cost_gpu_s=before.cost_gpu_s, evidence=before.evidence)
+
+
+def _all_places(proposal: Proposal) -> tuple[tuple[Slot, ...], ...]:
+    """All GPUs that the plan names."""
+    return (proposal.slots, *(each.keeps for each in proposal.victims))
+
+
+def _passed(proposal: Proposal) -> list[str]:
+    """Work that it passes once it is approved; by the id the rest of what it takes is the same."""
+    return [each.uid for each in proposal.change.side_effects if each.what == Taken.TURN]
 
 
 def _taken(victim: Victim) -> str:

@@ -22,7 +22,7 @@ from autopilot.core.model.changes import (
 )
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import Part, PipelinedStart
-from autopilot.core.model.objects import SideEffect
+from autopilot.core.model.objects import SideEffect, Taken
 from autopilot.core.model.operations import (
     AdmitOperation,
     CeilingOperation,
@@ -44,7 +44,7 @@ from autopilot.core.planning.draft import Case
 
 def quota_from(effects: Iterable[SideEffect]) -> dict[str, str]:
     """The waiting work whose quota a start takes: names by uid."""
-    return {each.uid: each.workload for each in effects}
+    return {each.uid: each.workload for each in effects if each.what == Taken.QUOTA}
 
 
 def shape_of_start(proposal: Proposal, observation: Observation, planner: Planner) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.decision.bound import state_digest
+from autopilot.core.decision.bound import as_shown, state_digest
 from autopilot.core.decision.promising import promise_of
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
@@ -34,10 +34,10 @@ from autopilot.core.model.changes import (
     ReserveChange,
     ScaleChange,
 )
-from autopilot.core.model.codes import BUDGETS, CLUSTER_BUDGETS, ON_PAPER, PASSING
+from autopilot.core.model.codes import ASKING, BUDGETS, CLUSTER_BUDGETS, ON_PAPER, PASSING, UNCOVERED
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption
-from autopilot.core.model.objects import Subject, SubjectKind
+from autopilot.core.model.objects import Subject, SubjectKind, Taken
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.promises import Promise
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
@@ -73,7 +73,7 @@ from autopilot.core.planning.draft import (
     WaitingDraft,
     WorkloadDraft,
 )
-from autopilot.core.planning.side_effects import side_effects
+from autopilot.core.planning.side_effects import passed, side_effects
 from autopilot.core.reservations.advance import hold_advance
 from autopilot.core.reservations.replicas_hold import hold_replicas
 
@@ -110,9 +110,10 @@ class Planner:
         verdicts = tuple(check(proposal, draft, ctx) for _, check in self.guards)
         refused = [verdict for verdict in verdicts if not verdict.allowed]
         accepted = not refused
-        proposal = _as_shown(proposal, ctx)
+        proposal = as_shown(proposal, ctx)
         self.proposals.append(_with_verdicts(proposal, verdicts, accepted))
-        stands = accepted or all(verdict.code in ON_PAPER for verdict in refused)
+        codes = {verdict.code for verdict in refused}
+        stands = accepted or (codes <= ON_PAPER and not _passes(proposal, codes))
         if draft.victims and not accepted:
             self.dwells_s[proposal_key(proposal)] = dwell_s(ctx, draft)
         if accepted:
@@ -136,6 +137,8 @@ class Planner:
                     ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
                     ctx.quota.leaving.add(row)
         if stands:
+            if isinstance(draft, AdmitDraft | PipelineDraft) and not codes.isdisjoint(ASKING):
+                ctx.plan.ask(draft.row)
             match draft:
                 case AdmitDraft():
                     _start(draft, ctx, proposal)
@@ -158,19 +161,30 @@ class Planner:
                     ctx.whatif.move(draft.row, ctx.whatif.layout_of(draft.row).joined(draft.fit.layout))
                     ctx.quota.book(draft.row, draft.fit.layout)
         elif at is not None:
-            codes = {verdict.code for verdict in refused}
-            if draft.victims and not codes.isdisjoint(BUDGETS):
-                ctx.plan.exceed(draft.victims, of_cluster=not codes.isdisjoint(CLUSTER_BUDGETS))
-            ctx.plan.refuse(at, Miss(Code.GATED, float(len(refused)), 0.0))
-            if draft.placed is not None and codes <= PASSING:
-                ctx.plan.want([draft.placed.layout])
-                ctx.plan.want(_moves(draft.taken).values())
+            _refuse(draft, ctx, at, refused, wanted=codes <= PASSING and not _passes(proposal, codes))
         return stands
+
+
+def _passes(proposal: Proposal, codes: set[Code]) -> bool:
+    """Whether a start would take the room of others that come first, and its approval does not cover it."""
+    turns = any(each.what == Taken.TURN for each in proposal.change.side_effects)
+    return turns and not codes.isdisjoint(UNCOVERED)
+
+
+def _refuse(draft: Draft, ctx: Context, at: int, refused: list[Verdict], *, wanted: bool) -> None:
+    """Note why the gang at `at` waits. `wanted`: its place is kept from gangs that grow."""
+    codes = {verdict.code for verdict in refused}
+    if draft.victims and not codes.isdisjoint(BUDGETS):
+        ctx.plan.exceed(draft.victims, of_cluster=not codes.isdisjoint(CLUSTER_BUDGETS))
+    ctx.plan.refuse(at, Miss(Code.GATED, float(len(refused)), 0.0))
+    if draft.placed is not None and wanted:
+        ctx.plan.want([draft.placed.layout])
+        ctx.plan.want(_moves(draft.taken).values())
 
 
 def _start(draft: AdmitDraft | PipelineDraft, ctx: Context, proposal: Proposal) -> None:
     """The gang of a draft takes its place on the what-if and in the quota ledger, and reserved quota of others."""
-    ctx.plan.take_quota(each.uid for each in proposal.change.side_effects)
+    ctx.plan.take_quota(each.uid for each in proposal.change.side_effects if each.what == Taken.QUOTA)
     run_s = float(ctx.run_low_s[ctx.position_of(draft.row)])
     ctx.plan.drop_hold(draft.row)  # it needs its reservation no more
     ctx.whatif.place(draft.row, draft.fit.layout)
@@ -330,10 +344,10 @@ def _change(draft: Draft, ctx: Context) -> Change:
     victims = tuple(_victim(give, draft.contract, ctx) for give in draft.taken)
     match draft:
         case AdmitDraft(row=row, fit=fit):
-            effects = side_effects(ctx, row, fit.layout)
+            effects = side_effects(ctx, row, fit.layout) + passed(ctx, draft, row)
             return AdmitChange(slots=slots_of(ctx, fit.layout), score_terms=fit.terms, side_effects=effects)
         case PipelineDraft(row=row, fit=fit):
-            effects = side_effects(ctx, row, fit.layout, draft.taken)
+            effects = side_effects(ctx, row, fit.layout, draft.taken) + passed(ctx, draft, row)
             slots = slots_of(ctx, fit.layout)
             return PipelineChange(slots=slots, victims=victims, score_terms=fit.terms, side_effects=effects)
         case GrowDraft(row=row, fit=fit):  # it keeps what it has
@@ -386,25 +400,6 @@ def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: 
         accepted,
         proposal.reason,
     )
-
-
-def _as_shown(proposal: Proposal, ctx: Context) -> Proposal:
-    """The proposal with the figures that people were shown, while the plan is the same and they differ by little."""
-    shown = ctx.memory.open_proposals.get(proposal.recommendation) if ctx.memory.open_proposals else None
-    if shown is None or shown.proposal.id != proposal.id:
-        return proposal
-    before, margin = shown.proposal, ctx.policy.approval.margin_ratio
-    for old, new in ((before.benefit_gpu_s, proposal.benefit_gpu_s), (before.cost_gpu_s, proposal.cost_gpu_s)):
-        if not abs(new - old) <= margin * max(abs(old), abs(new)):
-            return proposal
-    if _places(before) == _places(proposal):
-        return before
-    return replace(proposal, benefit_gpu_s=before.benefit_gpu_s, cost_gpu_s=before.cost_gpu_s, evidence=before.evidence)
-
-
-def _places(proposal: Proposal) -> tuple[tuple[Slot, ...], ...]:
-    """All GPUs that the plan names."""
-    return (proposal.slots, *(each.keeps for each in proposal.victims))
 
 
 def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.model.approvals import approval_of, outside, rejection_of
+from autopilot.core.model.approvals import approval_of, outside, passes_others, rejection_of
 from autopilot.core.model.modes import MODE_UNIT, MODES, Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.placement.shapes import Fit
@@ -33,7 +33,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         approval = approval_of(ctx.memory.approvals, proposal) if ctx.memory.approvals else None
         if approval is None:
             return deny(NAME, Code.NEEDS_APPROVAL, step, unit, need)
-        uncovered = outside(approval, proposal, ctx.now_s, ctx.policy.approval)
+        uncovered = outside(approval, proposal, ctx.now_s, ctx.policy.approval) or passes_others(approval, proposal)
         if uncovered is not None:
             return deny(NAME, *uncovered)
     if ctx.plan.paper and draft.placed is not None and _rests_on_paper(draft, draft.placed, ctx):

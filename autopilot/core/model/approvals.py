@@ -13,7 +13,7 @@ from hashlib import blake2s
 from autopilot.core.model.changes import START, AdmitChange
 from autopilot.core.model.codes import Code
 from autopilot.core.model.memory import Approval, Rejection
-from autopilot.core.model.objects import Seen, SubjectKind
+from autopilot.core.model.objects import Seen, SideEffect, SubjectKind, Taken
 from autopilot.core.model.policy_bounds import ApprovalRules
 from autopilot.core.model.records import Proposal, RejectionScope
 
@@ -24,6 +24,7 @@ Outside = tuple[Code, float, str, float]
 def seen_of(proposal: Proposal) -> Seen:
     """What a person sees of a proposal, as far as an approval depends on it."""
     victims, subject = proposal.victims, proposal.subject
+    taken, passed = _sides(proposal)
     return Seen(
         proposal.action,
         proposal.queue,
@@ -37,9 +38,16 @@ def seen_of(proposal: Proposal) -> Seen:
         proposal.cost_gpu_s,
         tuple(sorted({each.queue for each in victims})),
         tuple(sorted({each.slo_class for each in victims})),
-        sum(each.gpus for each in proposal.change.side_effects),
-        tuple(sorted({each.queue for each in proposal.change.side_effects})),
+        sum(each.gpus for each in taken),
+        tuple(sorted({f"{each.queue}/{each.what}" for each in taken})),
+        tuple(sorted({each.queue for each in passed})),
     )
+
+
+def _sides(proposal: Proposal) -> tuple[list[SideEffect], list[SideEffect]]:
+    """Side effects that take GPUs from work that waits, and those on work that is passed."""
+    found = proposal.change.side_effects
+    return [each for each in found if each.what != Taken.TURN], [each for each in found if each.what == Taken.TURN]
 
 
 def group_of(proposal: Proposal) -> str:
@@ -47,7 +55,7 @@ def group_of(proposal: Proposal) -> str:
     takes nothing from others. Those that take something from others stand alone.
     """
     others = {each.uid for each in proposal.victims} - {proposal.subject.uid}
-    others |= {each.uid for each in proposal.change.side_effects}
+    others |= {each.uid for each in _sides(proposal)[0]}
     owner = proposal.recommendation if others else proposal.tenant or proposal.queue
     return f"{proposal.action}/{proposal.change.wish}/{proposal.reason}/{owner}"
 
@@ -56,7 +64,8 @@ def cover_digest(recommendation: str, seen: Seen, *, exactly: bool = False) -> s
     """Digest of an approval: the object, the action and the cover; with `exactly` also the plan. Hexadecimal."""
     parts = [recommendation, seen.uid, str(seen.revision), f"{seen.size:g}", f"{seen.taken_gpus:g}"]
     parts += [f"{seen.cost_gpu_s:.3f}", *seen.queues, "/", *seen.classes]
-    parts += [f"{seen.side_gpus:g}", *seen.side_queues] if seen.side_gpus else []
+    parts += [f"{seen.side_gpus:g}", *seen.sides] if seen.side_gpus else []
+    parts += ["passes", *seen.passes] if seen.passes else []
     parts += [seen.plan] if exactly or seen.exact else []
     return blake2s("|".join(parts).encode(), digest_size=6).hexdigest()
 
@@ -93,7 +102,7 @@ def outside(approval: Approval, proposal: Proposal, now_s: float, rules: Approva
         return Code.APPROVAL_EXPIRED, now_s - approval.given_s, "s since it was approved", rules.valid_s
     most_gpu_s = most_cost_gpu_s(seen, rules)
     side_gpus = plan.side_gpus + (approval.side_gpus if plan.plan not in approval.sent else 0.0)
-    shown_gpus = seen.side_gpus if {*plan.side_queues} <= {*seen.side_queues} else 0.0
+    shown_gpus = seen.side_gpus if {*plan.sides} <= {*seen.sides} else 0.0
     if side_gpus > shown_gpus:
         return Code.APPROVAL_SIDE_EFFECTS, side_gpus, "GPUs of waiting work", shown_gpus
     if plan.plan in approval.sent:  # its evictions are counted already, and each effect has its own precondition
@@ -113,6 +122,12 @@ def outside(approval: Approval, proposal: Proposal, now_s: float, rules: Approva
     if others:
         return Code.APPROVAL_OTHER_WORK, float(len(others)), "", 0.0
     return None
+
+
+def passes_others(approval: Approval, proposal: Proposal) -> Outside | None:
+    """Why an approval does not cover that a start takes the room of others that wait for one; None where it does."""
+    gpus = sum(each.gpus for each in _sides(proposal)[1] if each.queue not in approval.seen.passes)
+    return (Code.APPROVAL_SIDE_EFFECTS, gpus, "GPUs of waiting work", 0.0) if gpus else None
 
 
 def rejection_key(scope: RejectionScope, action: str, about: str) -> str:

@@ -43,7 +43,7 @@ class Code(StrEnum):
     APPROVAL_EXPIRED = "approval_expired"
     APPROVAL_COST_ROSE = "approval_cost_rose"
     APPROVAL_GREW = "approval_grew"  # it would start or take more GPUs
-    APPROVAL_SIDE_EFFECTS = "approval_side_effects"  # it would take more reserved quota from work that waits
+    APPROVAL_SIDE_EFFECTS = "approval_side_effects"  # it would take more from work that waits
     APPROVAL_OTHER_WORK = "approval_other_work"  # it would stop work of a class or queue that was not shown
     APPROVAL_OTHER_PLAN = "approval_other_plan"  # only the very plan that was shown is approved
     ON_PAPER = "on_paper"
@@ -194,9 +194,12 @@ UNCOVERED = frozenset(
 )
 """Refusals of a plan that an approval was given for and does not cover."""
 
+ASKING = UNCOVERED | {Code.NEEDS_APPROVAL}
+"""Refusals after which an approval is asked for."""
+
 ON_PAPER = (
-    UNCOVERED
-    | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL}
+    ASKING
+    | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND}
     | {
         Code.CAPPED,
         Code.CONTRACT_RATE,

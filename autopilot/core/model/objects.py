@@ -94,15 +94,24 @@ class SchedulerQuota(IntEnum):
     STAYS = 3  # it is reserved, and cannot be taken
 
 
+class Taken(StrEnum):
+    """What a start takes from work that waits."""
+
+    QUOTA = "quota"  # that its scheduler has reserved for it
+    ROOM = "room"  # or quota, that is held for it above the guarantee of its queue
+    TURN = "turn"  # it comes first, and both wait for an approval
+
+
 @dataclass(frozen=True, slots=True)
 class SideEffect:
-    """One workload that waits, and loses the quota that its scheduler has reserved for it to a start."""
+    """One workload that waits, and what it loses to a start. Of expected work, `workload` says what it is."""
 
     workload: str
-    uid: str
+    uid: str  # "" for expected work
     queue: str
     gpus: float
-    wait_gpu_s: float  # its GPUs for as long as it is without that quota, at most
+    wait_gpu_s: float  # its GPUs for as long as it is without them, at most; a turn has taken no GPU time
+    what: Taken = Taken.QUOTA
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +130,9 @@ class Seen:
     cost_gpu_s: float
     queues: tuple[str, ...]  # of its victims
     classes: tuple[str, ...]
-    side_gpus: float = 0.0  # whose reserved quota it takes from work that waits
-    side_queues: tuple[str, ...] = ()  # of that work
+    side_gpus: float = 0.0  # whose quota or room it takes from work that waits
+    sides: tuple[str, ...] = ()  # of whom, and what: `queue/quota`
+    passes: tuple[str, ...] = ()  # queues of work that it passes, once approved
 
 
 @dataclass(frozen=True, slots=True)

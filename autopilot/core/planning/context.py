@@ -8,7 +8,7 @@ at `review_now_s`, the start of the current review period (see ControllerMemory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
@@ -128,12 +128,13 @@ class Context:
         condition = Condition(kind, str(work.uid[row]), -1 if lasting else int(work.incarnation[row]))
         return self.plan.since_s(condition, self.noted_since_s.get(condition, self.now_s))
 
-    def room(self, end_s: float, row: int = -1, *, promises_only: bool = False, giving_way: bool = True) -> I32:
+    def room(self, end_s: float, row: int = -1, *, promises_only: bool = False, overruling: bool = True) -> I32:
         """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes].
 
         Read only: gangs with the same bounds share one array. Room held for the gang itself (`row`) is free to it. With
         `promises_only`, tentatively held room does not count as held: no victim's GPUs are kept for a plan that may
-        change at the next tick. Without `giving_way`, room counts as held even if its hold gives way to the gang.
+        change at the next tick. Without `overruling`, room counts as held even if the guarantee of the gang takes
+        precedence.
         """
         node_free, binding = self.whatif.node_free, list[tuple[I32, I32]]()  # nodes, and what the gang may use there
         if not self.plan.held:
@@ -143,7 +144,7 @@ class Context:
             if self.is_for(held, row):
                 opened[held.nodes] += held.counts
                 continue
-            if giving_way and not len(held.instances) and self.gives_way(held, row):
+            if overruling and not len(held.instances) and self.overruled(held, row):
                 opened[held.nodes] += held.lent
             if held.start_s < end_s and (held.record.firm or not promises_only):
                 binding.append((held.nodes, np.maximum(held.spare + opened[held.nodes], 0)))
@@ -198,20 +199,19 @@ class Context:
     @property
     def doubts(self) -> I8:
         """For each GPU, then each instance, why its telemetry is in doubt: indices of plausibility.DOUBTS."""
-        found = self.once(
-            _Doubts, lambda: _Doubts(doubts(self.observation.snapshot, self.policy.freshness.telemetry_s))
-        )
-        return found.index
+        old_s = self.policy.freshness.telemetry_s
+        return self.once(_Doubts, lambda: _Doubts(doubts(self.observation.snapshot, old_s))).index
 
     def shown_start(self, row: int) -> Proposal | None:
         """The start of a pending gang as people were shown it, where one waits for them."""
-        opened = [each.proposal for each in self.memory.open_proposals.values()]
-        if not opened:
+        if not self.memory.open_proposals:
             return None
-        starts = self.once(
-            _Shown, lambda: _Shown((each.subject.uid, each) for each in opened if each.change.wish == START)
-        )
+        starts = self.once(_Shown, self._shown_starts)
         return starts.get(str(self.observation.snapshot.workloads.uid[row]))
+
+    def _shown_starts(self) -> _Shown:
+        shown = [each.proposal for each in self.memory.open_proposals.values()]
+        return _Shown((each.subject.uid, each) for each in shown if each.change.wish == START)
 
     def is_for(self, held: Held, row: int) -> bool:
         """True if this room is held for the gang of `row`, or for its queue. False where `row` is -1."""
@@ -219,7 +219,7 @@ class Context:
             return row >= 0 and held.row == row
         return int(self.observation.snapshot.workloads.queue[row]) in self.below(held.queue)
 
-    def gives_way(self, held: Held | QuotaHold, row: int, gpus: int = 0) -> bool:
+    def overruled(self, held: Held | QuotaHold, row: int, gpus: int = 0) -> bool:
         """True for a waiting gang that is owed (`gpus`: at that width), where another queue holds this above its
         guarantee.
         """
@@ -229,9 +229,9 @@ class Context:
         whose = held.queue if isinstance(held, Held) and held.queue >= 0 else self._queue_of(held.row)
         return self.pending_table.queue[at] != whose and self.owed(at, gpus)
 
-    def given_way(self, row: int, gpus: int = 0) -> bool:
-        """Whether any hold of room gives way to a waiting gang (`gpus`: at that width)."""
-        return any(self.gives_way(held, row, gpus) for held in self.plan.held)
+    def overrules_any(self, row: int, gpus: int = 0) -> bool:
+        """Whether the guarantee of a waiting gang takes precedence over any hold of room (`gpus`: at that width)."""
+        return any(self.overruled(held, row, gpus) for held in self.plan.held)
 
     def _queue_of(self, row: int) -> int:
         return int(self.observation.snapshot.workloads.queue[row])
@@ -252,7 +252,7 @@ class Context:
 
     def binding_sets(self, positions: np.ndarray) -> np.ndarray:
         """Bit set of the reservations that bind each pending gang: it outlives their start, and they are not of its
-        queue. Equal sets see equal room, unless a hold gives way to a gang. Shape [positions].
+        queue. Equal sets see equal room, unless a guarantee takes precedence over a hold. Shape [positions].
         """
         bits, ends_s = np.zeros(len(positions), np.int64), self.gap_end_s[positions]
         for number, held in enumerate(self.plan.held):
@@ -303,6 +303,10 @@ class Context:
 
     def quota_hold_against(self, row: int) -> QuotaHold | None:
         """Quota on the gang's path that is kept for another gang; None when the gang may use what is there."""
+        return next((kept for kept in self.quota_holds_on(row) if not self.overruled(kept, row)), None)
+
+    def quota_holds_on(self, row: int) -> Iterator[QuotaHold]:
+        """Quota on the gang's path that is kept for other gangs, also where the guarantee of the gang comes first."""
         for kept in self.plan.quota_holds:
             work, ledger = self.observation.snapshot.workloads, self.quota.ledger
             models, kinds = int(work.gpu_models[row]), ledger.kind_of_model
@@ -310,10 +314,9 @@ class Context:
                 kind == kept.kind and (not models or models >> code & 1) for code, kind in enumerate(kinds)
             )
             below = kept.queue in (*ledger.paths[int(work.queue[row])], 0)
-            spares = (kept.sheltered and not self.quota.protected[row]) or self.gives_way(kept, row)
+            spares = kept.sheltered and not self.quota.protected[row]
             if kept.row != row and below and may_use and not spares:
-                return kept
-        return None
+                yield kept
 
     def waiting(self, codes: frozenset[Code] | None = None) -> list[int]:
         """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns.

@@ -18,7 +18,7 @@ def barred_instances(ctx: Context, end_s: float, row: int = -1) -> I32:
         if not len(held.instances):
             continue
         own = ctx.is_for(held, row)
-        before.append((held, held.record.gpus if own else int(held.lent[0]) if ctx.gives_way(held, row) else 0))
+        before.append((held, held.record.gpus if own else int(held.lent[0]) if ctx.overruled(held, row) else 0))
         if held.start_s < end_s and not own:
             opened = sum(count for each, count in before if np.isin(held.instances, each.instances).any())
             free = held.instances[ctx.whatif.instance_used[held.instances] == 0]

@@ -23,8 +23,8 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
     """Room for the gang at `at` on what is free now and not held for others.
 
     `displacing`: room that is held tentatively counts too, but last where it is `spared` (`held_for_others` before
-    victims left). Otherwise a gang could start on held room, and its victims would have left for nothing. A hold
-    that gives way is used last too.
+    victims left). Otherwise a gang could start on held room, and its victims would have left for nothing. What is
+    held and the guarantee of the gang takes precedence over is used last too.
     """
     row = int(ctx.pending[at])
     if row in ctx.members:
@@ -35,8 +35,8 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
             return Miss(Code.RESERVED, 0.0, float(shape.gpus))
         return found
     barred = barred_for(ctx, at) if shape.profile >= 0 else None
-    given = ctx.given_way(row, shape.gpus)
-    room = ctx.room(float(ctx.gap_end_s[at]), row, promises_only=displacing, giving_way=given)
+    given = ctx.overrules_any(row, shape.gpus)
+    room = ctx.room(float(ctx.gap_end_s[at]), row, promises_only=displacing, overruling=given)
     missing = short(ctx, shape, room)
     if missing is not None:
         return missing
@@ -137,8 +137,8 @@ def _hinted(ctx: Context, found: Fit, hinted: Fit, liked: F64) -> Fit:
 
 
 def held_for_others(ctx: Context, at: int) -> I32:
-    """Free GPUs per node held for gangs other than the one at `at`, including holds that give way. Shape [nodes]."""
-    return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), giving_way=False)
+    """Free GPUs per node held for gangs other than the one at `at`, even if its guarantee takes precedence. [nodes]."""
+    return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), overruling=False)
 
 
 def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:

@@ -30,7 +30,7 @@ class Held:
     Over the nodes of the reservation: `counts`, the GPUs it takes on each, and `spare`, those that work which
     outlives `start_s` may use. A hold of MIG instances takes no GPUs: it has the `instances` (rows) that are free by
     then, and in `left` [1] the number of them that such work may use. `lent`: what it takes above the guarantee of its
-    queue (on each node; of instances, their number [1]). That gives way to work that is owed to other queues.
+    queue (on each node; of instances, their number [1]). Guarantees of other queues take precedence over it.
     """
 
     row: int
@@ -103,6 +103,7 @@ class PlanState:
     made: dict[int, tuple[str, ...]] = field(default_factory=dict)  # UUIDs of GPUs that become whole for it, likewise
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
     quota_taken: set[str] = field(default_factory=set)  # uids of work that waits and loses its reserved quota
+    asked: list[int] = field(default_factory=list)  # rows of starts that have room and wait for an approval, in order
     steps: int = 0  # of searches for victims and moves
     unneeded: tuple[str, ...] = ()  # nodes that nothing needs, of the pools that shrink
     wake_s: list[float] = field(default_factory=list)  # when an action could decide otherwise with no new event
@@ -156,6 +157,10 @@ class PlanState:
     def take_quota(self, uids: Iterable[str]) -> None:
         """Note work (uids) whose reserved quota goes to a start."""
         self.quota_taken.update(uids)
+
+    def ask(self, row: int) -> None:
+        """Note a start that has room and waits for an approval."""
+        self.asked.append(row)
 
     def release(self, workload: str) -> None:
         """Release the promise of a workload."""

@@ -22,7 +22,7 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
     overdue = overdue_mask(work, rows, ctx.review_now_s, ctx.policy.order) | _returning(ctx, rows)
     groups = []
     # what a person approved comes before what waits for one, and what is needed before what is foreseen
-    ranks = 4 * work.slo_class[rows] + 2 * ~_approved(ctx, rows) + ctx.ahead[positions]
+    ranks = 4 * work.slo_class[rows] + 2 * ~approved_starts(ctx, rows) + ctx.ahead[positions]
     for rank in np.unique(ranks).tolist():
         mine = ranks == rank
         lines: dict[int, list[int]] = {}
@@ -88,7 +88,7 @@ def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
     return key
 
 
-def _approved(ctx: Context, rows: NDArray[np.integer]) -> Bools:
+def approved_starts(ctx: Context, rows: NDArray[np.integer]) -> Bools:
     """Gangs whose start a person approved. Shape [rows]."""
     approvals, given_s = ctx.memory.approvals.values(), ctx.now_s - ctx.policy.approval.valid_s
     uids = [each.seen.uid for each in approvals if each.seen.starts and each.given_s > given_s]

@@ -3,8 +3,8 @@
 The GPUs are held by draining. From `reservation.advance_lead_s` before the start, work that would outlive the start may
 use only what is spare on the chosen nodes. Work that is predicted to end before, and backfilled work, may use them.
 From the start on, the GPUs idle for the queue's own work for `grace_s`; what it does not use by then is released. GPUs
-of the model that the queue holds already count. Above the guarantee of the queue they give way to work that is owed to
-other queues. Only backfilled work is evicted; a note reports other work that still
+of the model that the queue holds already count. The guarantees of other queues take precedence over what is above that
+of the queue. Only backfilled work is evicted; a note reports other work that still
 runs there at the start.
 """
 

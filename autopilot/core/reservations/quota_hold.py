@@ -4,7 +4,7 @@ Narrower gangs would pass a wide gang at a hard limit indefinitely, for they kee
 guarantee if the gang may not be preempted. Once it is overdue, nothing behind it starts or grows under that limit,
 unless it is sure enough to end before the quota is free anyway. This is a reservation of quota. Like one of GPUs, it is
 made only where forecasts or declared limits bound the work that runs there. Room under a limit that is held above the
-guarantee of the gang's queue gives way to work that is owed to other queues.
+guarantee of the gang's queue is open to work inside the guarantees of other queues.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Work that borrows may start on whatever is free. While the load of a service ris
 later for the next replica. The forecasts that `scale_ahead` trusts give the number of replicas that each service is
 expected to need within `room.keep_s`. For replicas that hold no GPUs yet and that quota lets start, GPUs that will be
 free by then are held. Work of the service's queue may use them, and so may work that is sure to end before. Above the
-guarantee of the queue, the room gives way to work that is owed to other queues. Nothing is stopped for a hold. Replicas
-on MIG instances have instances of their profile held, by number.
+guarantee of the queue, the room is open to work inside the guarantees of others. Nothing is stopped for a hold.
+Replicas on MIG instances have instances of their profile held, by number.
 """
 
 from __future__ import annotations

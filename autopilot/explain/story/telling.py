@@ -15,6 +15,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import slots_of
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
+from autopilot.core.model.objects import Taken
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
@@ -27,7 +28,15 @@ from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.plan_state import CODES
 from autopilot.explain.cases import with_worst
 from autopilot.explain.notes import gap_lines, note_words
-from autopilot.explain.proposals import by_node, code_words, how_words, proposal_words, victim_words
+from autopilot.explain.proposals import (
+    SHOWN_VICTIMS,
+    by_node,
+    code_words,
+    how_words,
+    proposal_words,
+    taken_words,
+    victim_words,
+)
 from autopilot.explain.story.freeing import freed_by
 from autopilot.explain.story.holding import held_by
 from autopilot.explain.story.levels import has_tree, quota_lines
@@ -102,18 +111,31 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
         for victim in each.victims
         if victim.workload == workload and each.subject.name != workload
     ]
-    lines += [
-        f"  a start of {each.subject.name} takes its reserved quota ({counted(effect.gpus, 'GPU')}): {each.id} "
-        f"({each.action})"
-        for each in decision.plan.proposals
-        for effect in each.change.side_effects
-        if effect.workload == workload
-    ]
+    lines += [f"  {line}" for line in _loses(workload, decision)]
     if watch is None or ctx is None:
         return lines + [f"  {line}" for line in _recorded(row, observation, decision)]
     if work.state[row] == State.PENDING:
         return lines + [f"  {line}" for line in _waits(ctx, row, decision, watch)]
     return lines + [f"  {line}" for line in _runs(ctx, row, watch)]
+
+
+def _loses(workload: str, decision: Decision) -> list[str]:
+    """What starts of others take from it; those that come before it once approved on one line."""
+    found = [
+        (each, effect)
+        for each in decision.plan.proposals
+        for effect in each.change.side_effects
+        if effect.workload == workload
+    ]
+    lines = [
+        f"a start of {each.subject.name} takes {taken_words(effect)}: {each.id} ({each.action})"
+        for each, effect in found
+        if effect.what != Taken.TURN
+    ]
+    passing = [each.subject.name for each, effect in found if effect.what == Taken.TURN]
+    more = f" and {len(passing) - SHOWN_VICTIMS} more" if len(passing) > SHOWN_VICTIMS else ""
+    names = ", ".join(passing[:SHOWN_VICTIMS])
+    return lines + ([f"a start that is approved comes before it: {names}{more}"] if passing else [])
 
 
 def width_words(snapshot: ClusterSnapshot, row: int) -> str:
@@ -227,7 +249,11 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     if not len(found):
         return []  # an effect is under way: told above
     at, never = int(found[0]), never_lines(ctx, row)
-    lines = [*never, _position(ctx, at), *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision)]
+    lines = [
+        *never,
+        _position(ctx, at, decision),
+        *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision),
+    ]
     if ctx.plan.taken[at]:
         return lines
     least = ctx.pending_table.least_gpus[at]
@@ -253,7 +279,7 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     ]
 
 
-def _position(ctx: Context, at: int) -> str:
+def _position(ctx: Context, at: int, decision: Decision) -> str:
     """Its place in the order of turns, and who waits before it."""
     turn, row = ctx.plan.turn, int(ctx.pending[at])
     waits = _waits_words(ctx.observation, row)
@@ -264,8 +290,11 @@ def _position(ctx: Context, at: int) -> str:
     waiting = [int(ctx.pending[each]) for each in before.tolist() if not ctx.plan.taken[each]]
     had = int((turn < np.iinfo(np.int32).max).sum())
     words = f"{waits}, place {len(before) + 1} of {had} in the order of service"
-    started = len(before) - len(waiting)
-    words += f"; {counted(started, 'gang')} before it start now" if started else ""
+    shown = {each.subject.uid for each in decision.plan.proposals if each.slots and not each.accepted}
+    asked = sum(str(ctx.observation.snapshot.workloads.uid[ctx.pending[each]]) in shown for each in before.tolist())
+    started = len(before) - len(waiting) - asked
+    words += f"; {counted(started, 'gang')} before it {'starts' if started == 1 else 'start'} now" if started else ""
+    words += f"; recommended before it, and waiting for a person: {counted(asked, 'gang')}" if asked else ""
     return words + (f"; before it wait {gangs(ctx, waiting)}" if waiting else "")
 
 

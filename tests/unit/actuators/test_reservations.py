@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.levers.reservations import PATIENCE_S, WAITS, TakenQuota
+from actuators.kubernetes.levers.reservations import PATIENCE_S, WAITS, TakenQuota, WaitingChecks
 from autopilot.contract.annotations import STOPPED
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Instruction, OutcomeKind
@@ -155,6 +155,27 @@ def test_work_that_runs_keeps_its_quota(acting: Acting) -> None:
     assert (found["spec"]["active"], found["status"]["admissionChecks"][0]["state"]) == (True, "Pending")
     assert len(acting.pods("runs")) == 2
     acting.finish("runs", "late")
+
+
+def test_the_check_says_whose_approval_a_gang_waits_for(acting: Acting) -> None:
+    """Written once; words about an approval are replaced once it is given, and those of a start under way are not."""
+    upkeep, (first, behind) = WaitingChecks(), (acting.waiting_job(name, 8, pods=2) for name in ("first", "behind"))
+    actuator = KubernetesActuator(acting.api("admit"), acting, upkeep=(upkeep,))
+    words = "its start waits for a person: `autopilot approve x`"
+    upkeep.tell({first: words, behind: words, "gone": words})
+    actuator.advance(acting.now_s, 1, ())
+    assert [_said(acting, name) for name in ("first", "behind")] == [f"epoch 1: waits: {words}"] * 2
+    version = acting.workload("first")["metadata"]["resourceVersion"]
+    actuator.advance(acting.now_s, 1, ())
+    assert acting.workload("first")["metadata"]["resourceVersion"] == version
+
+    upkeep.tell({})
+    start = acting.instruction(behind, _takes(first))
+    actuator.apply(start, acting.now_s)
+    actuator.advance(acting.now_s, 1, [start])
+    assert _said(acting, "behind").startswith("epoch 1: 1/p/w: it waits for quota")
+    assert _said(acting, "first") == "epoch 1: waits: it waits; `autopilot explain --workload NAME` says for what"
+    acting.finish("first", "behind")
 
 
 def _actuator(acting: Acting) -> KubernetesActuator:

@@ -79,8 +79,8 @@ async function decide(key, verb) {
   const victims = some.flatMap(taken);
   const lines = [sentence(some[0].why), `Gain ${some.sums.gain}, cost ${some.sums.cost}.`];
   if (victims.length) lines.push(`It takes GPUs from ${victims.slice(0, 8).join(", ")}${victims.length > 8 ? " and others" : ""}.`);
-  const waiting = some.flatMap((each) => each.side_effects).map((one) => `${one.workload} (${counted(one.gpus, "GPU")}, queue ${one.queue})`);
-  if (waiting.length) lines.push(`It takes the reserved quota of waiting work: ${waiting.slice(0, 8).join(", ")}${waiting.length > 8 ? " and others" : ""}.`);
+  const waiting = some.flatMap((each) => each.side_effects).map((one) => `${one.workload} (its ${one.loses}, ${counted(one.gpus, "GPU")}, queue ${one.queue})`);
+  if (waiting.length) lines.push(`It takes from work that waits: ${waiting.slice(0, 8).join(", ")}${waiting.length > 8 ? " and others" : ""}.`);
   if (some.length > 1) lines.push(`These are ${some.map((each) => each.workload).slice(0, 12).join(", ")}${some.length > 12 ? " and others" : ""}.`);
   if (approves) lines.push(`The approval covers a cost of up to ${some.sums.covers}, no more GPUs, and only work of the queues and classes that are shown, until it expires.`);
   return confirmed({

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.model.approvals import group_of
+from autopilot.core.model.approvals import group_of, seen_of
 from autopilot.core.model.changes import AdmitChange
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.objects import SchedulerQuota, SideEffect
+from autopilot.core.model.objects import SchedulerQuota, SideEffect, Taken
 from autopilot.core.model.operations import AdmitOperation
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation
 from autopilot.explain.proposals import Answer, answer_of, proposal_words
 from autopilot.explain.story.telling import tell
 from autopilot.explain.view import explain_proposal, view_of
-from tests.kits.core_world import AUTO, Item, decide, proposals, taken_in, waits, world
+from autopilot.service.acting import waiting_texts
+from tests.kits.core_world import AUTO, Item, decide, holds, proposals, taken_in, waits, with_policy, world
+from tests.kits.instructions import asked
 from tests.kits.people_kit import APPROVE, ASKING, said
 from tests.kits.ticking_world import tenants
 
@@ -138,3 +140,108 @@ def test_the_quota_of_another_queue_than_was_shown_is_not_covered(queue: int, co
 def test_under_auto_nothing_is_asked() -> None:
     """The mode of the action decides."""
     assert len(decide(scene(FIRST, BIG), AUTO).instructions) == 1
+
+
+# --- room that is held above a guarantee ----------------------------------------------------------------
+
+HELD = with_policy(AUTO, reservation={"depth": 1}, modes={"preempt": Mode.OFF, "reclaim_borrowed": Mode.OFF})
+OWNERS = tenants(("own", 0, 12), ("other", 0, 4), priority={"own": 1})
+RUNS: dict[str, float] = {"a": 1000.0, "big": 500.0, "owed": 5000.0}
+
+
+def reserved(policy: Policy = HELD, **runs: float) -> tuple[Observation, Step]:
+    """`big` of `own` waits for 16 GPUs, above the guarantee of its queue; `owed` of `other` is inside its own."""
+    work = [holds("a", 8, queue=1), waits("big", 16, priority=1, queue=1), waits("owed", 4, queue=2)]
+    seen = world("2x8", work, total_s=RUNS | runs, queues=OWNERS)
+    return seen, decide(seen, policy)
+
+
+@pytest.mark.parametrize(("run_s", "waits_s"), [(5000.0, 4000.0), (1e9, 86400.0 - 1000.0)], ids=["run time", "horizon"])
+def test_a_start_names_the_reservation_that_it_takes_room_from(run_s: float, waits_s: float) -> None:
+    """Its cost is those GPUs from the planned start of the reserved gang on, and both sides say it."""
+    seen, step = reserved(owed=run_s)
+    proposal = proposals(step)["owed"]
+    (effect,) = proposal.change.side_effects
+    assert (effect.workload, effect.queue, effect.gpus, effect.what) == ("big", "own", 4.0, Taken.ROOM)
+    assert effect.wait_gpu_s == pytest.approx(4 * waits_s, rel=0.1)
+    assert proposal.cost_gpu_s == effect.wait_gpu_s
+    words = "the guarantee of its queue takes precedence over room that is reserved for: big (4 GPUs, queue own)"
+    assert words in proposal_words(proposal)
+    assert f"  a start of owed takes its reserved room (4 GPUs): {proposal.id} (admit_gang)" in tell(
+        "big", seen, step.decision
+    )
+    assert waiting_texts(step.decision) == {"big": "a start of owed takes its reserved room (4 GPUs)"}
+    (start,) = step.instructions
+    assert asked(start, AdmitOperation).quota_from == {}
+
+
+def test_room_that_is_free_in_time_is_taken_from_none() -> None:
+    """`owed` ends before the reserved gang would start."""
+    _, step = reserved(owed=300.0)
+    assert proposals(step)["owed"].change.side_effects == ()
+
+
+# --- the turn of others ---------------------------------------------------------------------------------
+
+A, B = waits("a", 8, queue=2, submit_s=-20.0), waits("b", 8, queue=3, submit_s=-10.0)
+"""`a` comes first."""
+
+
+def asks(shape: str, work: list[Item], tick: int = 0, memory: ControllerMemory | None = None) -> Step:
+    """A decision about starts that need approval, 10 s after the one before."""
+    seen = world(shape, work, 10.0 * tick, tick=tick, queues=tenants(("all", 0, 0), ("a", 1, 8), ("b", 1, 8)))
+    return decide(seen, ASKING, memory)
+
+
+def turns(step: Step, name: str = "b") -> list[str]:
+    """The starts that it passes."""
+    return [each.workload for each in proposals(step)[name].change.side_effects if each.what == Taken.TURN]
+
+
+def approved(step: Step, name: str = "b") -> ControllerMemory:
+    """Memory after somebody approves a start as it is shown."""
+    shown = proposals(step)[name]
+    word = said(APPROVE, step.decision.tick, step.decision.now_s, subject=shown.recommendation, seen=seen_of(shown))
+    return taken_in(step.memory, world("2x8", [A, B], step.decision.now_s, commands=(word,)), ASKING)
+
+
+def test_a_recommendation_names_the_starts_that_it_passes_once_approved() -> None:
+    """It costs nothing and is no other plan; equal starts are one card still. The work that comes first is told."""
+    step = asks("2x8", [A, B])
+    proposal = proposals(step)["b"]
+    assert (turns(step, "a"), turns(step), proposal.cost_gpu_s) == ([], ["a"], 0.0)
+    assert isinstance(proposal.change, AdmitChange)
+    alone = replace(proposal, change=replace(proposal.change, side_effects=()))
+    assert group_of(alone) == group_of(proposal)
+    assert "once approved it comes before starts that wait for approval: a (8 GPUs, queue a)" in proposal_words(
+        proposal
+    )
+    told = tell("a", world("2x8", [A, B], queues=tenants(("all", 0, 0), ("a", 1, 8), ("b", 1, 8))), step.decision)
+    assert "  a start that is approved comes before it: b" in told
+    asked_for = [
+        f"its start waits for a person: `autopilot approve {proposals(step)[each].recommendation}`" for each in "ab"
+    ]
+    passes = "; once approved it comes before starts that wait for approval"
+    assert waiting_texts(step.decision) == {"a": asked_for[0], "b": asked_for[1] + passes}
+    assert asks("2x8", [A, B], 1, step.memory).memory.open_proposals == step.memory.open_proposals
+
+
+def test_an_approved_start_takes_the_turn_of_those_that_it_was_shown_to_pass() -> None:
+    """Where there is room for both it passes none."""
+    memory = approved(asks("2x8", [A, B]))
+    free, short = (asks(shape, [A, B], 1, memory) for shape in ("2x8", "1x8"))
+    assert (turns(free), turns(short)) == ([], ["a"])
+    assert [each.subject.name for step in (free, short) for each in step.instructions] == ["b", "b"]
+
+
+def test_an_approved_start_passes_none_of_a_queue_that_was_not_shown() -> None:
+    """`a` keeps its room until a person has seen that it loses it."""
+    memory = approved(asks("2x8", [B]))
+    both = asks("2x8", [A, B], 1, asks("2x8", [A, B]).memory)
+    step = asks("1x8", [A, B], 2, replace(both.memory, approvals=memory.approvals))
+    assert step.instructions == ()
+    (held,) = [each for each in proposals(step)["b"].verdicts if not each.allowed]
+    assert (held.code, held.value, turns(step)) == (Code.APPROVAL_SIDE_EFFECTS, 8.0, ["a"])
+    assert answer_of(proposals(step)["a"]) == Answer.NEEDS_APPROVAL
+    again = asks("1x8", [A, B], 3, approved(step))
+    assert [each.subject.name for each in again.instructions] == ["b"]

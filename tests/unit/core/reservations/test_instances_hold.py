@@ -84,6 +84,9 @@ def test_above_the_guarantee_of_its_queue_it_gives_way_to_what_is_owed(guarantee
         observation = seen(batch(count), run_s=LONG, queues=queues, replica={"preemptible": True})
         step = told(observation, modes=ALONE)
         assert (kept(step), list(started(step))) == ([(2.0, "2g.20gb")], starts if count == 3 else [])
+        effects = [each for proposal in step.decision.plan.proposals for each in proposal.change.side_effects]
+        loses = [(each.workload, each.gpus) for each in effects]
+        assert loses == [("expected replicas of chat", 1.0)] * len(started(step))
 
 
 def test_gangs_that_start_use_up_what_is_left() -> None:

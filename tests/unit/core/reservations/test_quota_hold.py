@@ -74,6 +74,9 @@ def test_quota_gives_way_to_what_is_owed_to_another_queue(mine: int, starts: lis
     work = [runs(queue=4), wide(), narrow("same"), narrow("beside", 3), narrow("behind", 3)]
     queues = tenants(("org", 0, 8), ("a", 1, mine), ("b", 1, 2), ("c", 1, 0), limit={"org": 8})
     assert served(*work, queues=queues)[0] == starts
+    step = decide(observe(snapshot("4x8", work, queues=queues), NOW_S), POLICY)
+    effects = [each for proposal in step.decision.plan.proposals for each in proposal.change.side_effects]
+    assert [(each.workload, each.gpus) for each in effects] == [("wide", 2.0)] * len(starts)
 
 
 def test_the_reason_has_its_numbers() -> None:

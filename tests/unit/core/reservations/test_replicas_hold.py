@@ -259,6 +259,9 @@ def test_above_the_guarantee_of_its_queue_room_gives_way_to_what_is_owed(wide: i
     """Of six free GPUs two are kept for replicas that may be preempted, one of them within the guarantee."""
     step = told(seen(wide=wide, queues=LENT, preemptible=True))
     assert (kept(step), list(started(step))) == (2, starts)
+    effects = [each for proposal in step.decision.plan.proposals for each in proposal.change.side_effects]
+    loses = [(each.workload, each.queue, each.gpus) for each in effects]
+    assert loses == [("expected replicas of chat", "web", 1.0)] * len(starts)
 
 
 def test_what_borrows_leaves_all_that_is_kept() -> None:

@@ -45,8 +45,8 @@ def layout(*gpus: int, milli: int = 1000) -> Layout:
 
 
 def test_what_waits_for_nobody_starts_at_once() -> None:
-    """`w` is owed what is held for a gang that is overdue: the GPUs are idle, the hold gives way, and it has them at
-    this tick, not a later one.
+    """`w` is owed what is held for a gang that is overdue: the GPUs are idle, its guarantee takes precedence,
+    and it has them at this tick, not a later one.
     """
     work = [holds("x", 8, queue=2), waits("big", 16, queue=2), waits("w", 1, queue=1, submit_s=8990.0)]
     observation = world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN)
