@@ -3,7 +3,8 @@
     python -m benchmarks slurm [FOLDER ...] [--quick] [--json OUT]
 
 Each folder is one recorded workload (tests/data/slurm/scheduling has some). Its recorded states are given to the
-baseline, pass by pass. PASSES.csv (run, pass, job, nodes) is written to benchmarks/out/slurm for each.
+baseline, pass by pass, and it plays the whole workload with the loop phases of run 1. WORKLOAD-passes.csv (run, pass,
+job, nodes) and WORKLOAD-starts.csv (job, start_s, node, restarts) are written to benchmarks/out/slurm.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.kit import OUT, ROOT, data_folder, table, write_json
+from benchmarks.slurm_play import Player, Score, score
 from benchmarks.slurm_recordings import Recording, read
-from benchmarks.slurm_states import Pass, passes
+from benchmarks.slurm_states import Pass, passes, preemptions
 
 KEPT = ROOT / "tests" / "data" / "slurm" / "scheduling"
 LOOPS = ("main", "backfill", "quiet")
@@ -51,6 +54,15 @@ class Tally:
         return [*names, *(str(value) for value in asdict(self).values())]
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is known of one workload; `stops` are recorded preemptions and those of the recorded victim."""
+
+    passes: dict[str, Tally]
+    run: Score
+    stops: tuple[int, int]
+
+
 def folders(given: Sequence[Path]) -> list[Path]:
     """The folders to read: those given, else all of the shared set, else those in the repository."""
     if given:
@@ -71,6 +83,63 @@ def judge_passes(recording: Recording, out: Path) -> dict[str, Tally]:
     return found
 
 
+def judge_run(recording: Recording, out: Path) -> Score:
+    """The score of one whole run; writes its starts."""
+    played = Player(recording, recording.runs[0]).play()
+    with out.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("job", "start_s", "node", "restarts"))
+        for job, one in played.items():
+            rows.writerow((job, "" if one.start_s is None else f"{one.start_s:.2f}", one.node, one.restarts))
+    return score(recording, played)
+
+
+def judge_stops(recording: Recording) -> tuple[int, int]:
+    """Recorded preemptions, and how many of them take the recorded victim."""
+    found = [each.job in stops for each, stops in preemptions(recording)]
+    return len(found), sum(found)
+
+
+def print_all(judged: dict[str, Judged]) -> dict[str, Any]:
+    """The three tables, and their sums as a document."""
+    total = {loop: Tally() for loop in LOOPS}
+    rows: list[list[str]] = []
+    for name, one in judged.items():
+        for loop, tally in sorted(one.passes.items()):
+            rows.append(tally.row(name, loop))
+            for field, value in asdict(tally).items():
+                setattr(total[loop], field, getattr(total[loop], field) + value)
+    rows += [tally.row("all", loop) for loop, tally in total.items()]
+    table(("workload", "loop", "passes", "same set", "starts", "predicted", "same nodes", "invented"), rows)
+    stops, right = (sum(one.stops[k] for one in judged.values()) for k in (0, 1))
+    if stops:
+        print(f"\nrecorded preemptions {stops}, of the recorded victim {right}")
+    print()
+    runs = {name: one.run for name, one in judged.items()}
+    mean = sum(run.within_tolerance for run in runs.values()) / max(len(runs), 1)
+    table(
+        ("workload", "jobs", "within tolerance", "within 3 s of nearest run", "inversions", "wait error, s"),
+        [
+            [
+                name,
+                str(run.jobs),
+                f"{run.within_tolerance:.2f}",
+                f"{run.nearest_within_3_s:.2f}",
+                f"{run.inversions:.3f}",
+                f"{run.mean_wait_error_s:.1f}",
+            ]
+            for name, run in runs.items()
+        ]
+        + [["mean", "", f"{mean:.3f}", "", "", ""]],
+    )
+    return {
+        "passes": {loop: asdict(tally) for loop, tally in total.items()},
+        "preemptions": {"recorded": stops, "same_victim": right},
+        "runs": {name: asdict(run) for name, run in runs.items()},
+        "within_tolerance_mean": mean,
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge every folder, print the table, write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -80,15 +149,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     out = OUT / "slurm"
     out.mkdir(parents=True, exist_ok=True)
-    rows: list[list[str]] = []
-    total = {loop: Tally() for loop in LOOPS}
-    for folder in folders(given.folders or ([each for each in KEPT.iterdir() if each.is_dir()] if given.quick else [])):
+    quick = [each for each in KEPT.iterdir() if each.is_dir()] if given.quick else []
+    judged: dict[str, Judged] = {}
+    for folder in folders(given.folders or quick):
         recording = read(folder)
-        for loop, tally in sorted(judge_passes(recording, out / f"{recording.name}-passes.csv").items()):
-            rows.append(tally.row(recording.name, loop))
-            for name, value in asdict(tally).items():
-                setattr(total[loop], name, getattr(total[loop], name) + value)
-    rows += [tally.row("all", loop) for loop, tally in total.items()]
-    table(("workload", "loop", "passes", "same set", "starts", "predicted", "same nodes", "invented"), rows)
-    write_json(given.json, {"passes": {loop: asdict(tally) for loop, tally in total.items()}})
+        judged[recording.name] = Judged(
+            judge_passes(recording, out / f"{recording.name}-passes.csv"),
+            judge_run(recording, out / f"{recording.name}-starts.csv"),
+            judge_stops(recording),
+        )
+    write_json(given.json, print_all(judged))
     return 0

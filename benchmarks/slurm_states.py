@@ -18,7 +18,7 @@ from simulator.baselines.slurm.topology import leaf_count
 from simulator.baselines.slurm.trial import Decisions
 
 GROUP_S, QUIET_S, BEFORE_S, LATE_S = 0.3, 6.0, 0.004, 0.5
-REQUEUED_S = 0.05
+REQUEUED_S = 0.07
 """A requeue is done that long after it is logged."""
 
 
@@ -90,6 +90,19 @@ def _passes(recording: Recording, run: int) -> Iterator[Pass]:
             state.start(each)
 
 
+def preemptions(recording: Recording) -> Iterator[tuple[Event, set[str]]]:
+    """Each recorded preemption, with the jobs that the baseline would stop for the same job at that time."""
+    for run in recording.runs:
+        state = Replay(recording, run)
+        for each in (one for one in recording.events if one.run == run and one.event in {"start", "preempted"}):
+            state.advance(each.t - BEFORE_S)
+            if each.event == "start":
+                state.start(each)
+                continue
+            stops = [*state.main(each.t).stops, *state.backfill(each.t).stops]
+            yield each, {victim for victim, by in stops if by == each.by}
+
+
 class Replay:
     """The baseline's controller, to which a recorded run happens."""
 
@@ -106,10 +119,15 @@ class Replay:
                 logged.add(name)
                 mine.append(Event(run, job.submit_s + 0.005, name, "submit", "", "", ""))
         first_s = recording.setup["runs"][run - 1]["first_priority_tick_s"]
+        last_s = max((each.t for each in recording.events if each.run == run), default=0.0)
         if first_s is not None:
-            last_s = max((each.t for each in recording.events if each.run == run), default=0.0)
             ticks = range(int((last_s - first_s) // 60) + 1)
             mine += [Event(run, first_s + 60 * k, "", "tick", "", "", "") for k in ticks]
+        if self.ctl.site.config.preempt != "none":  # grace begins in passes that start nothing
+            phases = recording.setup["runs"][run - 1]
+            for name, every in (("backfill", 2), ("main", 5)):
+                phase = phases[f"{name}_pass_s"] or 0.7
+                mine += [Event(run, phase + every * k, "", name, "", "", "") for k in range(int(last_s // every))]
         self._left = sorted(mine, key=lambda each: (each.t, each.event, each.job))
         order = [each.job for each in self._left if each.event == "submit"]
         self._numbers = {name: k for k, name in enumerate(order)}
@@ -123,6 +141,10 @@ class Replay:
                 self._submit(each.job, now_s)
             elif each.event == "tick":
                 self.ctl.tick(now_s)
+            elif each.event in {"main", "backfill"}:
+                for key, by in (self.main if each.event == "main" else self.backfill)(each.t).stops:
+                    if key in self.ctl.running:
+                        self.ctl.stop(key, by, now_s)
             else:
                 self._ended(each)
 

@@ -86,6 +86,7 @@ class Config:
     preempt_youngest_first: bool = False
     cred_expire_s: int = 120
     kill_wait_s: int = 30
+    message_timeout_s: int = 10
     over_time_limit_s: float = 0.0
     enforce_limits: bool = False
     enforce_qos: bool = False
@@ -229,6 +230,7 @@ def _config(values: Mapping[str, str], partitions: Mapping[str, Partition], wher
         preempt_youngest_first="preempt_youngest_first" in scheduling,
         cred_expire_s=_number(auth.get("cred_expire", "120"), f"{where}: AuthInfo"),
         kill_wait_s=plain("killwait", usual.kill_wait_s),
+        message_timeout_s=plain("messagetimeout", usual.message_timeout_s),
         over_time_limit_s=times("overtimelimit", 0.0),
         enforce_limits=bool(enforce & {"limits", "qos", "all", "safe"}),
         enforce_qos=bool(enforce & {"qos", "all"}),

@@ -29,7 +29,7 @@ def open_to(job: Job, reservations: Iterable[Reservation], start_s: float, now_s
     """The nodes that a job may use when it starts then and takes its whole limit; None where it waits for its own
     reservation to begin. A bit set, -1 for all.
     """
-    known = [each for each in reservations if each.since_s <= now_s <= each.end_s]
+    known = [each for each in reservations if each.since_s <= now_s < each.end_s]
     if job.reservation:
         own = next((each for each in known if each.name == job.reservation and each.admits(job)), None)
         return own.nodes if own is not None and own.start_s <= start_s < own.end_s else None

@@ -40,6 +40,7 @@ class Slurmctld:
         self.running: dict[str, Running] = {}
         self.past: dict[str, Past] = {}
         self.priorities = Priorities(site)
+        self._preempting: dict[str, int] = {}  # since when a job waits for others to leave
         self._arrays: dict[str, list[str]] = {}
         self._names: dict[tuple[str, str], list[Job]] = {}
 
@@ -72,6 +73,7 @@ class Slurmctld:
     def start(self, run: Running) -> None:
         """A job starts on its nodes, with the GPUs that are lowest there."""
         del self.waiting[run.job.key]
+        self._preempting.pop(run.job.key, None)
         run.masks = self.books.take(run.job, run.nodes)
         self.running[run.job.key] = run
         began = self.past[run.job.key].start_s
@@ -95,18 +97,36 @@ class Slurmctld:
         self.waiting[key] = Waiting(run.job, now_s + self.site.config.cred_expire_s + 1)
         self._figure(self.waiting[key], now_s)
 
-    def told(self, key: str, now_s: int) -> None:
-        """A running job has to go when its grace is over."""
-        run = self.running[key]
-        run.told_s = now_s
-        grace = preempt.grace_s(self.site.config, self.site.accounts, run.job)
-        run.end_s = min(run.end_s, now_s + grace)
+    def stop(self, key: str, by: str, now_s: int) -> bool:
+        """A pass has chosen a running job to leave for another. Returns whether it leaves now.
+
+        A job preempts once, and again only after `KillWait` and `MessageTimeout`. A victim's grace begins with the
+        first time; it leaves when it is chosen after that.
+        """
+        config, run = self.site.config, self.running[key]
+        began_s = self._preempting.setdefault(by, now_s)
+        if now_s - config.kill_wait_s - config.message_timeout_s < began_s < now_s:
+            return False
+        grace_s = preempt.grace_s(config, self.site.accounts, run.job)
+        if run.told_s is None and grace_s:
+            run.told_s = now_s
+            run.end_s = min(run.end_s, now_s + grace_s)
+            return False
+        return run.told_s is None or now_s >= run.told_s + grace_s
+
+    def requeues(self, key: str) -> bool:
+        """Whether a job that is preempted waits again; False where it is cancelled."""
+        return preempt.mode_of(self.site.config, self.site.accounts, self.running[key].job) == "requeue"
 
     def refresh(self, now_s: int) -> None:
         """Find jobs whose begin time, requeue delay or dependency is over."""
         for each in self.waiting.values():
             if each.eligible_s is None and each.not_before_s <= now_s and self._met(each.job, now_s) is Met.YES:
                 each.eligible_s = max(now_s, each.not_before_s)
+
+    def never(self, now_s: int) -> list[str]:
+        """Waiting jobs whose dependency can never hold."""
+        return [key for key, each in self.waiting.items() if self._met(each.job, now_s) is Met.NEVER]
 
     def _met(self, job: Job, now_s: int) -> Met:
         if not job.depends:

@@ -103,9 +103,7 @@ class Trial:
         chosen = found and preempt.victims(
             self.site.config, found, self.books, lambda books: self.place(job, allowed, books)
         )
-        for run in chosen[1] if chosen else ():
-            if run.told_s is None:
-                self.decisions.stops.append((run.job.key, job.key))
+        self.decisions.stops += [(run.job.key, job.key) for run in (chosen[1] if chosen else ())]
 
     def by_end(self) -> list[Running]:
         """Running jobs in the order of their ends."""
