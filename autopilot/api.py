@@ -1,4 +1,4 @@
-"""The simulator from Python, for notebooks and scripts: load, simulate, compare, to_pandas.
+"""The simulator from Python, for notebooks and scripts: load, register, simulate, compare, to_pandas.
 
     from autopilot import api
 
@@ -6,6 +6,8 @@
     run = api.simulate(day, policy="fifo-skip")
     more = api.compare(day, policies=["fifo-skip", "autopilot"], seeds=3, changes=["nodes=+4"])
     api.to_pandas(more)
+
+`register` adds a scheduling policy of your own (`Policy`) to the shipped ones; docs/research.md has a tutorial.
 
 Every function raises `autopilot.core.model.errors.InputError` for unusable input, with one message that names the
 value and the fix. docs/python-api.md has examples.
@@ -21,16 +23,35 @@ from typing import TYPE_CHECKING, Any
 from autopilot.app.commands.run_commands import state_folder
 from autopilot.app.compare.cases import Case, Comparison, check, parse_seeds
 from autopilot.app.compare.from_journal import from_journal
-from autopilot.app.compare.running import Kept, Record, run_all, run_case
+from autopilot.app.compare.running import Kept, Record, record_of, run, run_all
 from autopilot.app.compare.summary import Finding, Group, findings, groups_of
 from autopilot.app.options import SimulateOptions
+from autopilot.core.model.errors import InputError
 from autopilot.metering.prices import Prices, flat_prices, load_prices
+from autopilot.settings import policy_names
+from simulator.plugins import registry
+from simulator.plugins.policy import Job, Node, Policy, Refused, Running, View
 from simulator.scenarios import scenario_names
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Compared", "Input", "Simulated", "compare", "load", "simulate", "to_pandas"]
+__all__ = [
+    "Compared",
+    "Input",
+    "Job",
+    "Node",
+    "Policy",
+    "Refused",
+    "Running",
+    "Simulated",
+    "View",
+    "compare",
+    "load",
+    "register",
+    "simulate",
+    "to_pandas",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +64,16 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """One run. `result` is the block that `autopilot simulate --json` writes for a policy."""
+    """One run. `result` is the block that `autopilot simulate --json` writes for a policy.
+
+    `jobs` has a row for each job, with the columns of `--jobs-out`: when it was submitted, started and ended, how long
+    it waited, on how many GPUs and nodes it ran, and how often it was stopped.
+    """
 
     policy: str
     seed: int
     result: dict[str, Any] = field(repr=False)
+    jobs: pd.DataFrame = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +104,17 @@ def load(source: str | Path, *, cluster: str | Path | None = None, **settings: A
     return Input(SimulateOptions(jobs=path, **given))
 
 
+def register(name: str, make: Callable[[], Policy]) -> None:
+    """Use a policy of yours by `name`, in this process and in the workers of `compare`.
+
+    `make` is its class, or a function without arguments that makes one; each run makes a new one. A name that is
+    registered again is replaced. Raises `InputError` for the name of a shipped policy or a baseline.
+    """
+    if name in policy_names():
+        raise InputError(f"register: {name!r} is a shipped policy; choose another name")
+    registry.register(name, make)
+
+
 def simulate(
     what: Input, policy: str = "autopilot", *, seed: int | None = None, changes: Sequence[str] = ()
 ) -> Simulated:
@@ -91,7 +128,8 @@ def simulate(
     )
     case = check(Comparison(base=options, policies=(policy,), changes=(), seeds=(options.seed or 0,)))
     options = options if options.seed is not None else replace(options, seed=next(iter(case.worlds.values())).seed)
-    return Simulated(policy, options.seed or 0, run_case(options)["result"])
+    outcome = run(options)
+    return Simulated(policy, options.seed or 0, record_of(outcome)["result"], outcome.job_frames()[0])
 
 
 def compare(
@@ -102,6 +140,7 @@ def compare(
     clusters: Sequence[str | Path] = (),
     changes: Sequence[str] = (),
     workers: int | None = None,
+    dask: str | None = None,
     results: Path | None = None,
     prices: float | Path | Prices | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -109,7 +148,8 @@ def compare(
     """Run policies, clusters and changes over seeds, as `autopilot compare` does; finished runs are kept and reused.
 
     Each of `changes` is one variation beside the unchanged cluster; changes joined by commas apply together. `prices`
-    is the price of a GPU-hour, a price file, or `Prices`. `progress` gets (runs done, runs in total, the last one).
+    is the price of a GPU-hour, a price file, or `Prices`. `workers` is the number of processes, `dask` the address of a
+    Dask scheduler whose workers run it in their place. `progress` gets (runs done, runs in total, the last one).
     """
     comparison = Comparison(
         base=what.options,
@@ -121,7 +161,7 @@ def compare(
     priced = _prices(prices)
     checked = check(comparison)
     kept = Kept(results or state_folder() / "compare" / "runs")
-    records = run_all(checked.cases, kept, workers, progress)
+    records = run_all(checked.cases, kept, workers, progress, dask)
     groups = groups_of(checked.cases, records, priced)
     return Compared(
         checked.cases, tuple(records), groups, findings(groups, priced.currency if priced is not None else "")

@@ -24,7 +24,8 @@ from statistics import median
 from typing import Any
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.runs.simulate import check_policies, simulate
+from autopilot.app.runs.named import check_policies
+from autopilot.app.runs.simulate import simulate
 from benchmarks.kit import (
     FILES,
     each_of,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio
+from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio
 from autopilot.report.data import Floats, PolicyRun, ReportData
 
 TEXTBOOK = ("static", "fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "kueue")
@@ -257,6 +257,18 @@ def fared_words(result: Mapping[str, object]) -> str:
         sentence += f"; the later ones by {format_duration(by_s)} on average, at most {format_duration(most_s)}"
     unfinished = pick(result, "fared_worse", "unfinished")
     return sentence + (f"; {count(unfinished)} did not end at all" if unfinished else "")
+
+
+def refused_words(result: Mapping[str, object]) -> str:
+    """How many requests of a registered policy were refused, and the first of them; empty without one."""
+    refused = result.get("refused")
+    if not isinstance(refused, Mapping) or not refused["first"]:
+        return ""
+    one, by_reason = refused["first"][0], refused["by_reason"]
+    return (
+        f"{counted(sum(by_reason.values()), 'request was|requests were')} refused; the first: {one['request']} of job "
+        f"{one['job_id']} (row {one['row']}) at {format_duration(one['at_s'])}: {one['reason']}"
+    )
 
 
 def fared_lines(result: Mapping[str, object], most: int) -> tuple[str, ...]:

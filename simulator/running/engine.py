@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Protocol
 
+from autopilot.core.model.units import counted
 from simulator.world.cluster import END, READY, VACATE, Cluster
 from simulator.world.facts import REQUEUED, Resumed, Stopped, Why, Withdrawn
 from simulator.world.growing import ARRIVE
@@ -201,14 +202,16 @@ class Engine:
             if now_s > self.horizon_s:
                 self.now_s, run.horizon_reached = self.horizon_s, True
                 return
-            waits = self._arrived == total and not self._alive
-            if waits and (self._wake_s == inf or now_s - self._changed_s > self.stall_s):
+            over = self._arrived == total and not self._alive
+            if over and (self._wake_s == inf or now_s - self._changed_s > self.stall_s):
                 break
             decided = self._pass(now_s)
             if decided and self._on_progress is not None and run.passes % PROGRESS_PASSES == 0:
                 self._on_progress(now_s, self._ended, total)
         if self._remaining > 0 and not self._stop:
-            run.stuck = f"{self._remaining} job(s) wait, and no event that could start them is scheduled"
+            run.stuck = (
+                f"{counted(self._remaining, 'job waits|jobs wait')}, and no event that could start them is scheduled"
+            )
 
     def next_s(self) -> float:
         """The next instant: an arrival, an event, or a wake-up of the scheduler."""

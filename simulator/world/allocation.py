@@ -15,6 +15,7 @@ class Refusal(StrEnum):
 
     NOT_PENDING = "the work is not pending"
     NOT_HOLDING = "the work holds no GPU"
+    NOT_PREEMPTIBLE = "the work is not preemptible"
     LEAVING = "the work is already leaving"
     OTHER_OBJECT = "the name belongs to another object"
     OTHER_INCARNATION = "the work was restarted since"

@@ -73,13 +73,20 @@ def last_journal() -> Path:
     return state_folder() / LAST
 
 
+def writes_journal(name: str) -> bool:
+    """Whether a run of that policy keeps a journal: the autopilot's do."""
+    from simulator.plugins.registry import registered_names
+
+    return name not in BASELINE_NAMES and name not in registered_names()
+
+
 @contextmanager
 def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Iterator[Path | None]:
     """The journal that a run writes, None where no policy keeps one; without `given` a new file in the state folder.
 
     Raises `InputError` for a path that cannot be used, and where a journal is named but no policy writes one.
     """
-    if policies and all(name in BASELINE_NAMES for name in policies):
+    if policies and not any(writes_journal(name) for name in policies):
         if given is not None:
             raise InputError(
                 f"--journal: {', '.join(policies)} writes no journal; leave it out, or add autopilot to --policy"
@@ -154,8 +161,9 @@ def jobs_done(show: Show) -> Callable[[str, float, int, int], None]:
 def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcome:
     """Simulate, print the table, write the requested files, and end with the result in one sentence."""
     from autopilot.app.runs.advised import check_advisors
+    from autopilot.app.runs.named import check_policies
     from autopilot.app.runs.pages import headline
-    from autopilot.app.runs.simulate import check_policies, simulate
+    from autopilot.app.runs.simulate import simulate
 
     (check_policies if options.engine is None else check_advisors)(options.policies)
     with journal_to_write(options.journal, options.policies) as journal, progress_bar() as show:
@@ -253,7 +261,12 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figure
 
 def print_outcome(outcome: SimulationOutcome) -> None:
     """Print the comparison as a table, and what was assumed or dropped."""
-    from autopilot.report.words import ahead_words, fared_lines, fared_words  # imports numpy, which help does without
+    from autopilot.report.words import (  # imports numpy, which help does without
+        ahead_words,
+        fared_lines,
+        fared_words,
+        refused_words,
+    )
 
     world = outcome.world
     out.print(
@@ -279,6 +292,8 @@ def print_outcome(outcome: SimulationOutcome) -> None:
     for policy in outcome.policies:
         if "advice" in policy.result:
             out.print(f"{policy.name}: {advice_words(policy.result['advice'])}")
+        if refused := refused_words(policy.result):
+            out.print(f"{policy.name}: {refused}")
         if policy.result.get("stuck"):
             out.print(f"{policy.name}: {policy.result['stuck']}")
         for note in policy.passed_over:

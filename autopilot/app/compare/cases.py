@@ -14,10 +14,11 @@ from itertools import product
 from pathlib import Path
 
 from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.named import check_policies
 from autopilot.app.runs.pages import input_digest
-from autopilot.app.runs.simulate import check_policies
 from autopilot.app.runs.world import World, build_world
 from autopilot.core.model.errors import InputError
+from simulator.plugins.code import code_digest
 from simulator.scenarios import load_scenario
 
 UNCHANGED = "unchanged"
@@ -106,8 +107,11 @@ def cluster_name(options: SimulateOptions, world: World) -> str:
 
 
 def digest_of(options: SimulateOptions) -> str:
-    """Sixteen hexadecimal digits of all that determines a result: flags, input files, source and libraries."""
+    """Sixteen hexadecimal digits of all that determines a result: flags, input files, source, libraries, and the code
+    of a registered policy.
+    """
     parts = [input_digest(options), source_version(), *map(_content, _named_in_scenario(options.scenario))]
+    parts += map(code_digest, options.policies)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import joblib
 
 from autopilot.app.compare.cases import Case, digest_of
 from autopilot.app.options import SimulateOptions
-from autopilot.app.runs.simulate import simulate
+from autopilot.app.runs.simulate import SimulationOutcome, simulate
 from autopilot.core.model.errors import InputError
 from autopilot.files import write_bytes
+from simulator.plugins.code import packed, unpack
 
 SCHEMA = "gpu-autopilot/comparison-run/1"
 
@@ -81,8 +83,21 @@ def run_all(
 
 def _parallel(missing: Mapping[str, Case], workers: int) -> Iterator[tuple[str, Record]]:
     """Each case as it ends, with its digest."""
-    calls = (joblib.delayed(_run_one)(digest, case.options) for digest, case in missing.items())
-    yield from joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")(calls)
+    codes = _codes(missing.values()) if workers > 1 else {}
+    calls = (joblib.delayed(_run_one)(digest, case.options, codes) for digest, case in missing.items())
+    try:
+        yield from joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")(calls)
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"--workers: a process of the comparison died ({str(error).splitlines()[0]}): it ran out of memory, or a "
+            "registered policy ended it; run it with one worker"
+        ) from error
+
+
+def _codes(cases: Iterable[Case]) -> dict[str, bytes]:
+    """The registered policies among those of the cases, for other processes."""
+    names = dict.fromkeys(name for case in cases for name in case.options.policies)
+    return {name: code for name in names if (code := packed(name)) is not None}
 
 
 def _on_dask(missing: Mapping[str, Case], address: str) -> Iterator[tuple[str, Record]]:
@@ -98,7 +113,8 @@ def _on_dask(missing: Mapping[str, Case], address: str) -> Iterator[tuple[str, R
             f"--dask: {address}: no Dask scheduler answers: {error}; write its address, for example tcp://10.0.0.1:8786"
         ) from error
     with client:
-        futures = [client.submit(_run_one, digest, absolute(case.options)) for digest, case in missing.items()]
+        codes = _codes(missing.values())
+        futures = [client.submit(_run_one, digest, absolute(case.options), codes) for digest, case in missing.items()]
         try:
             for future in distributed.as_completed(futures):
                 yield future.result()
@@ -115,15 +131,28 @@ def absolute(options: SimulateOptions) -> SimulateOptions:
     return replace(options, **paths)
 
 
-def _run_one(digest: str, options: SimulateOptions) -> tuple[str, Record]:
+def _run_one(digest: str, options: SimulateOptions, codes: Mapping[str, bytes]) -> tuple[str, Record]:
+    for name in options.policies:
+        if name in codes:
+            unpack(name, codes[name])
     return digest, run_case(options)
 
 
 def run_case(options: SimulateOptions) -> Record:
     """Simulate one policy. What is kept does not depend on the machine, apart from `wall_s`."""
+    return record_of(run(options))
+
+
+def run(options: SimulateOptions) -> SimulationOutcome:
+    """Simulate one policy. Raises `KeyboardInterrupt` where it was interrupted."""
     outcome = simulate(options)
     if outcome.interrupted:
         raise KeyboardInterrupt
+    return outcome
+
+
+def record_of(outcome: SimulationOutcome) -> Record:
+    """What is kept of a run."""
     result = dict(outcome.policies[0].result)
     return {
         "schema": SCHEMA,

@@ -14,6 +14,7 @@ from autopilot.app.runs.simulate import PolicyOutcome, SimulationOutcome
 from autopilot.core.model.units import counted, format_duration
 from autopilot.report.data import NO_HEAT, NO_SERIES, PolicyRun, ReportData
 from autopilot.report.words import headline as headline_of
+from autopilot.report.words import refused_words
 
 
 def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> ReportData:
@@ -25,6 +26,8 @@ def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> 
         why = f" ({outcome.failure})" if outcome.failure else ""
         notes.append(f"The run ended early{why}; the page covers the time up to then.{missing}")
     for policy in outcome.policies:
+        if refused := refused_words(policy.result):
+            notes.append(f"{policy.name}: {refused}")
         if policy.result.get("stuck"):
             notes.append(f"{policy.name}: {policy.result['stuck']}")
         violations = policy.simulated.found.violations

@@ -13,25 +13,24 @@ from autopilot.app.runs.advised import DEFAULT_ADVICE, Advice, advise, check_adv
 from autopilot.app.runs.capacity_use import measured_idle_use, measured_real_use
 from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.metered import Metered
+from autopilot.app.runs.named import SHIPPED, check_policies, scheduler_of
 from autopilot.app.runs.people import People
 from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
 from autopilot.app.runs.wiring import Managed, NoInbox, Running, manage
 from autopilot.app.runs.world import World, build_world
 from autopilot.app.when import When
-from autopilot.core.model.errors import InputError, nearest
-from autopilot.core.model.policy import ACTIONS_WITH, Effect, Mode, Policy
-from autopilot.core.model.policy_names import ClusterNames, check_names
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ServiceTable
 from autopilot.report.data import PolicyRun, ServiceSeries
-from autopilot.settings import load_policy, policy_diff, policy_names, policy_values, shipped_policy
+from autopilot.settings import policy_diff, policy_values, shipped_policy
 from simulator.baselines import BASELINES
-from simulator.baselines.kueue import Kueue
-from simulator.baselines.static import Static
 from simulator.baselines.textbook import fifo_skip
 from simulator.checkers import CHECKERS, PHYSICAL, Rules
 from simulator.inference.services import ServiceFleet
 from simulator.outcome.fared import compare, reference_name
 from simulator.outcome.results import Measured, Setting, document, job_rows, policy_result
+from simulator.plugins.plugged import Plugged
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.owners import Owners
@@ -44,9 +43,6 @@ from simulator.world.work import Jobs
 
 Progress = Callable[[str, float, int, int], None]
 """Called with (policy, virtual seconds, jobs ended, jobs in total)."""
-
-SHIPPED = "autopilot"
-"""The policy file that a simulation uses for the autopilot, and with which others are compared."""
 
 
 @dataclass(slots=True)
@@ -80,40 +76,6 @@ class SimulationOutcome:
     def job_frames(self) -> list[Any]:
         """A table of jobs per policy, for `--jobs-out`."""
         return [job_rows(outcome.name, outcome.simulated) for outcome in self.policies]
-
-
-def check_policies(
-    names: tuple[str, ...], where: str = "--policy", there: ClusterNames | None = None
-) -> dict[str, Policy | None]:
-    """The policies of a call, by the name under which they are shown; None for a baseline.
-
-    `there` are the names of the cluster, None where it is not known yet.
-
-    A policy file is shown under its own name, or under its path where that name is taken. Raises `InputError`, also for
-    a policy that would start nothing: a simulation has no one to approve.
-    """
-    found: dict[str, Policy | None] = {}
-    for name in dict.fromkeys(names):
-        if name in BASELINES:
-            found[name] = None
-        elif name in policy_names() or Path(name).suffix in {".yaml", ".yml"}:
-            policy = load_policy(name)
-            if not policy.modes.auto(Effect.ADMIT):
-                starts = ACTIONS_WITH[Effect.ADMIT][0]
-                raise InputError(
-                    f"{where}: {name}: modes.{starts}: {getattr(policy.modes, starts)} starts nothing in a simulation; "
-                    f"it must be {Mode.AUTO} (a policy file with `base: {SHIPPED}` has it)"
-                )
-            if there is not None:
-                check_names(policy, there, f"{where}: {name}")
-            taken = policy.name in found or policy.name in BASELINES or policy.name in policy_names()
-            found[name if taken else policy.name] = policy
-        else:
-            acting = (each for each in policy_names() if shipped_policy(each).modes.auto(Effect.ADMIT))
-            known = ", ".join((*acting, *BASELINES))
-            near = nearest(name, (*policy_names(), *BASELINES))
-            raise InputError(f"{where}: {name!r} is none of {known}, and no policy file (.yaml){near and '; ' + near}")
-    return found
 
 
 def simulate(
@@ -221,7 +183,7 @@ def _run(
 
     def make(cluster: Cluster) -> Scheduler:
         if policy is None:
-            return _baseline(name, world)
+            return scheduler_of(name, world)
         managed = Managed(
             name=name,
             policy=policy,
@@ -262,12 +224,18 @@ def _run(
         stays.know(*behaviours_of(world.seed, jobs), owners.absences)
     measured = _measured(simulated, stays, owners, recorder, services, alone, world.spec.queues)
     result = policy_result(simulated, measured, world.unusable_by_reason)
-    result |= {"advice": advice.result()} if advice is not None else {}
+    result |= _more(advice, simulation.engine.scheduler)
     passed_over = running[0].passed_over if running else ()
     outcome = PolicyOutcome(name, result, simulated, journal=journal, passed_over=passed_over)
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
+
+
+def _more(advice: Advice | None, scheduler: Scheduler) -> dict[str, Any]:
+    """Entries of a result that some runs have: what was recommended beside an engine, what a policy was refused."""
+    found = {"advice": advice.result()} if advice is not None else {}
+    return found | (scheduler.result() if isinstance(scheduler, Plugged) else {})
 
 
 def _works(running: Sequence[Running]) -> Callable[[int, float], bool]:
@@ -335,13 +303,6 @@ def _rules(policy: Policy | None, world: World) -> Rules | None:
         return None
     spec = world.spec
     return Rules.of_policy(policy, queues=spec.queues, advance=spec.advance, effects_fail=world.effects_fail)
-
-
-def _baseline(name: str, world: World) -> Scheduler:
-    """A baseline, with the tenants' quotas of the cluster file where it can use them."""
-    if name == "static":
-        return Static(world.guaranteed_nodes)
-    return Kueue(world.spec.queues) if name == "kueue" else BASELINES[name]()
 
 
 def _measured(

@@ -103,7 +103,7 @@ def test_a_run_that_cannot_go_on_ends(folder: Path) -> None:
     """Work above what its queue may borrow never starts; the autopilot alone does not keep such a run alive."""
     (folder / "cluster.yaml").write_text(CLUSTER.replace("name: b,", "name: b, borrow_limit: 4,"))
     outcome = beside("kueue", interval_s=600.0)
-    assert "1 job(s) wait" in outcome.policies[0].simulated.run.stuck
+    assert "1 job waits" in outcome.policies[0].simulated.run.stuck
     assert outcome.policies[0].result["advice"]["ticks"] < (8000 + QUIET_S) / 600
 
 

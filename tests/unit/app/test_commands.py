@@ -11,9 +11,10 @@ import pytest
 
 from autopilot.app.commands import run_commands
 from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SHIPPED_NAMES, SimulateOptions
+from autopilot.app.runs.named import check_policies
 from autopilot.app.runs.outputs import Outputs, check_outputs, write_outputs
 from autopilot.app.runs.plan import plan_at
-from autopilot.app.runs.simulate import SimulationOutcome, check_policies, simulate
+from autopilot.app.runs.simulate import SimulationOutcome, simulate
 from autopilot.cli import main
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Mode

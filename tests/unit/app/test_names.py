@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.named import check_policies
 from autopilot.app.runs.plan import plan_at
-from autopilot.app.runs.simulate import check_policies, simulate
+from autopilot.app.runs.simulate import simulate
 from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError, nearest, unknown_name
 from autopilot.core.model.policy import Policy

@@ -125,7 +125,7 @@ def test_a_run_that_cannot_go_on_says_so() -> None:
 
     run = Engine(Cluster(inventory(), make_jobs([(0, 10, 1)])), Refuser()).run()
     assert not run.complete
-    assert "1 job(s) wait" in run.stuck
+    assert "1 job waits" in run.stuck
 
 
 def test_waking_up_for_ever_in_vain_ends_too() -> None:

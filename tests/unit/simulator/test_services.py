@@ -118,7 +118,7 @@ def test_a_run_lasts_until_the_last_request_and_no_longer() -> None:
 def test_a_run_with_work_that_can_never_start_ends_though_services_go_on() -> None:
     """A gang that needs the replica's GPU is named as stuck; the autoscalers do not keep the run alive."""
     world = World(services(calls([5.0], 1), 900.0), make_jobs([(10, 100, 4)], per_member=4))
-    assert "1 job(s) wait" in world.done.run.stuck
+    assert "1 job waits" in world.done.run.stuck
 
 
 def test_autoscaler_adds_replicas_under_load_and_drains_them_after_it() -> None:

@@ -1,0 +1,66 @@
+"""Policies by name: shipped ones and policy files, baselines, and those that other people register."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autopilot.app.runs.world import World
+from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.policy import ACTIONS_WITH, Effect, Mode, Policy
+from autopilot.core.model.policy_names import ClusterNames, check_names
+from autopilot.settings import load_policy, policy_names, shipped_policy
+from simulator.baselines import BASELINES
+from simulator.baselines.kueue import Kueue
+from simulator.baselines.static import Static
+from simulator.plugins.registry import made, registered_names
+from simulator.running.engine import Scheduler
+
+SHIPPED = "autopilot"
+"""The policy file that a simulation uses for the autopilot, and with which others are compared."""
+
+
+def check_policies(
+    names: tuple[str, ...], where: str = "--policy", there: ClusterNames | None = None
+) -> dict[str, Policy | None]:
+    """The policies of a call, by the name under which they are shown; None for a baseline and a registered
+    policy.
+
+    `there` are the names of the cluster, None where it is not known yet.
+
+    A policy file is shown under its own name, or under its path where that name is taken. Raises `InputError`, also for
+    a policy that would start nothing: a simulation has no one to approve.
+    """
+    found: dict[str, Policy | None] = {}
+    for name in dict.fromkeys(names):
+        if name in BASELINES:
+            found[name] = None
+        elif name in policy_names() or Path(name).suffix in {".yaml", ".yml"}:
+            policy = load_policy(name)
+            if not policy.modes.auto(Effect.ADMIT):
+                starts = ACTIONS_WITH[Effect.ADMIT][0]
+                raise InputError(
+                    f"{where}: {name}: modes.{starts}: {getattr(policy.modes, starts)} starts nothing in a simulation; "
+                    f"it must be {Mode.AUTO} (a policy file with `base: {SHIPPED}` has it)"
+                )
+            if there is not None:
+                check_names(policy, there, f"{where}: {name}")
+            taken = policy.name in found or policy.name in BASELINES or policy.name in policy_names()
+            found[name if taken else policy.name] = policy
+        elif name in registered_names():
+            made(name)
+            found[name] = None
+        else:
+            acting = (each for each in policy_names() if shipped_policy(each).modes.auto(Effect.ADMIT))
+            known = ", ".join((*acting, *BASELINES, *registered_names()))
+            near = nearest(name, (*policy_names(), *BASELINES, *registered_names()))
+            raise InputError(f"{where}: {name!r} is none of {known}, and no policy file (.yaml){near and '; ' + near}")
+    return found
+
+
+def scheduler_of(name: str, world: World) -> Scheduler:
+    """A baseline, with the tenants' quotas of the cluster file where it can use them, or a registered policy."""
+    if name == "static":
+        return Static(world.guaranteed_nodes)
+    if name == "kueue":
+        return Kueue(world.spec.queues)
+    return BASELINES[name]() if name in BASELINES else made(name)
