@@ -30,6 +30,7 @@ from autopilot.app.commands.run_args import (
     JournalOut,
     JsonOut,
     LimitsName,
+    Partitions,
     PhysicsName,
     PolicyNames,
     RateScale,
@@ -37,8 +38,10 @@ from autopilot.app.commands.run_args import (
     Requests,
     Scenario,
     Seed,
+    ShardsPerGpu,
     TelemetryMode,
     Tenants,
+    Timezone,
 )
 from autopilot.app.options import SHIPPED_NAMES, SimulateOptions
 from autopilot.core.model.errors import AutopilotError, InputError, shown
@@ -127,6 +130,9 @@ def simulate(
     jobs: Jobs = None,
     requests: Requests = None,
     columns: Columns = None,
+    timezone: Timezone = "",
+    partitions: Partitions = None,
+    shards_per_gpu: ShardsPerGpu = None,
     cluster: Cluster = None,
     defaults: DefaultsFile = None,
     policy: PolicyNames = None,
@@ -168,6 +174,9 @@ def simulate(
         jobs=jobs,
         requests=requests,
         columns=columns,
+        timezone=timezone,
+        partitions=partitions,
+        shards_per_gpu=shards_per_gpu,
         cluster=cluster,
         defaults=defaults,
         policies=names or (),
@@ -194,6 +203,9 @@ def plan(
     jobs: Jobs = None,
     requests: Requests = None,
     columns: Columns = None,
+    timezone: Timezone = "",
+    partitions: Partitions = None,
+    shards_per_gpu: ShardsPerGpu = None,
     cluster: Cluster = None,
     defaults: DefaultsFile = None,
     tenant: Tenants = None,
@@ -223,6 +235,9 @@ def plan(
         jobs=jobs,
         requests=requests,
         columns=columns,
+        timezone=timezone,
+        partitions=partitions,
+        shards_per_gpu=shards_per_gpu,
         cluster=cluster,
         defaults=defaults,
         tenants=tuple(tenant or ()),
@@ -281,11 +296,13 @@ def traces_import(
         str | None, typer.Option("--span", help="Take only this much, for example 6h.", show_default="all")
     ] = None,
     rate_scale: Annotated[float, typer.Option("--rate-scale", help="Keep this fraction of the requests.")] = 1.0,
+    timezone: Timezone = "",
+    shards_per_gpu: ShardsPerGpu = None,
 ) -> None:
     """Convert a public trace to a job or request file."""
     from autopilot.app.commands.run_commands import import_public_trace
 
-    import_public_trace(kind, path, out, seed, start, span, rate_scale)
+    import_public_trace(kind, path, out, seed, start, span, rate_scale, timezone, shards_per_gpu)
 
 
 def usage_words(error: Any, given: Sequence[str]) -> str:

@@ -79,6 +79,9 @@ class SimulateOptions:
     changes: tuple[str, ...] = ()  # of the cluster, as `queue.NAME.guarantee=32` (app/runs/changes.py)
     defaults: Path | None = None
     columns: str | None = None
+    timezone: str = ""  # of the dates of an accounting; empty: UTC
+    partitions: str | None = None  # pools or GPU models of its partitions
+    shards_per_gpu: int | None = None
     policies: tuple[str, ...] = ()
     seed: int | None = None
     tenants: tuple[str, ...] = ()
@@ -122,8 +125,14 @@ class SimulateOptions:
             raise InputError("--cluster: a trace needs a cluster to run on; write for example --cluster 7x8")
         if self.columns and not (self.jobs or self.requests):
             raise InputError("--columns: applies to a job or request file; name one with --jobs or --requests")
-        for flag, path in (("--tenant", self.tenants), ("--defaults", self.defaults)):
-            if path and self.jobs is None:
+        for flag, given in (
+            ("--tenant", self.tenants),
+            ("--defaults", self.defaults),
+            ("--timezone", self.timezone),
+            ("--partitions", self.partitions),
+            ("--shards-per-gpu", self.shards_per_gpu),
+        ):
+            if given and self.jobs is None:
                 raise InputError(f"{flag}: applies to a job file; name one with --jobs")
         if self.rate_scale < 1.0 and self.jobs and self.requests is None and self.scenario is None:
             raise InputError("--rate-scale: thins requests, and there are none; name them with --requests")

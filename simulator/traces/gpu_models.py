@@ -6,6 +6,9 @@ here with their vendor's figure for memory, or None if their publisher does not 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from autopilot.core.hardware.gpu_products import PRODUCTS, find_product
 from autopilot.core.hardware.mig import MODELS as MIG_MODELS
 from autopilot.core.hardware.mig import find_gpu_model
@@ -51,3 +54,17 @@ def model_for_label(label: str) -> str | None:
     if product is not None and product.name in KNOWN_GPU_MODELS:
         return product.name
     return model.name if model is not None else None
+
+
+def models_like(name: str, here: Iterable[str]) -> list[str]:
+    """The models of a cluster that a short name may mean (`a100`, `nvidia_h100`); the name as it is where none does."""
+    if name in KNOWN_GPU_MODELS:
+        return [name]
+    wanted = _short(name)
+    like = [model for model in here if wanted and _short(model).startswith(wanted)]
+    label = model_for_label(name)
+    return like or [label or name]
+
+
+def _short(name: str) -> str:
+    return re.sub(r"[^a-z0-9]|nvidia|tesla|geforce|quadro|amd|instinct", "", name.lower())

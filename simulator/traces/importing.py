@@ -17,6 +17,7 @@ from simulator.inference.requests import read_requests
 from simulator.traces.catalog import TRACE_KINDS
 from simulator.traces.importers.common import Imported, ImportOptions, window_of
 from simulator.traces.jobs import jobs_from_frame
+from simulator.traces.slurm.replay import jobs_of_rows
 from simulator.traces.table_files import Progress, no_progress, number_array, write_table, write_text
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class _Checked:
 
 
 def _check_jobs(frame: pd.DataFrame, source: Path) -> _Checked:
-    jobs = jobs_from_frame(frame, source)
+    jobs = jobs_from_frame(jobs_of_rows(frame, source)[0], source)
     tenants = len(np.unique(jobs.tenant.astype(str)))
     return _Checked(jobs.unusable_by_reason, len(jobs), tenants, jobs.span_s, jobs.total_gpu_s)
 

@@ -21,7 +21,9 @@ from simulator.traces.checks import Capacity, RowReasons, find_unusable, parse_f
 from simulator.traces.columns import BY_NAME, FALSE_WORDS, JOB_COLUMNS, REQUIRED, TRUE_WORDS
 from simulator.traces.defaults import Defaults
 from simulator.traces.job_trace import Floats, JobTrace, Texts
-from simulator.traces.own_columns import own_jobs
+from simulator.traces.own_columns import Own, own_jobs
+from simulator.traces.slurm.accounting import looks_like_accounting, read_accounting
+from simulator.traces.slurm.replay import Site, hold_to_models, jobs_of_rows
 from simulator.traces.table_files import number_array, read_table, require_columns, row_label, write_table
 
 if TYPE_CHECKING:
@@ -40,19 +42,34 @@ def read_jobs(
     capacity: Capacity | None = None,
     whole_seconds: bool = True,
     columns: Mapping[str, str] | None = None,
+    site: Site | None = None,
 ) -> JobTrace:
     """Read a job file, keep the jobs of `tenants` (all when empty), and fill missing values from `defaults`.
 
-    Files of other programs are read too (`simulator.traces.own_columns`); `columns` maps their names to ours. Raises
+    Files of other programs are read too (`simulator.traces.own_columns`), and what Slurm prints
+    (`simulator.traces.slurm`, with what `site` says); `columns` maps their names to ours. Raises
     `InputError` when the file cannot be used at all: unreadable, empty, truncated, a required column missing, a cell
     that is no number, an unknown tenant, or no usable row.
     """
     path = Path(path)
-    own = own_jobs(read_table(path), path, columns or {})
+    site = site or Site()
+    own = _read_own(path, columns or {}, site)
+    frame, joined = jobs_of_rows(own.frame, path)
+    frame, models = hold_to_models(frame, capacity.by_type if capacity is not None else {}, site)
     trace = jobs_from_frame(
-        own.frame, path, tenants=tenants, defaults=defaults, capacity=capacity, whole_seconds=whole_seconds
+        frame, path, tenants=tenants, defaults=defaults, capacity=capacity, whole_seconds=whole_seconds
     )
-    return replace(trace, notes=tuple(own.notes), start_s=trace.start_s if own.dated else None)
+    notes = (*own.notes, *joined, *models)
+    return replace(trace, notes=notes, start_s=trace.start_s if own.dated else None)
+
+
+def _read_own(path: Path, columns: Mapping[str, str], site: Site) -> Own:
+    """The rows of a file in our columns, by what the file holds."""
+    if path.suffix.lower() in (".parquet", ".pq") or not looks_like_accounting(path):
+        return own_jobs(read_table(path), path, columns)
+    found = read_accounting(path, timezone=site.timezone, columns=columns, shards_per_gpu=site.shards_per_gpu)
+    dropped = [f"{reason}: {count:,}" for reason, count in found.dropped.items()]
+    return Own(found.frame, [*found.notes, *dropped], dated=found.dated)
 
 
 def jobs_from_frame(

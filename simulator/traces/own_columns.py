@@ -17,7 +17,6 @@ import numpy as np
 
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.core.model.units import counted
-from simulator.traces import accounting
 from simulator.traces.columns import BY_NAME, JOB_COLUMNS, REQUIRED
 from simulator.traces.table_files import row_label
 from simulator.traces.times import read_amounts, read_times
@@ -47,6 +46,7 @@ JOB_ALIASES: dict[str, tuple[str, ...]] = {
         "queuedat",
         "timestamp",
     ),
+    "eligible_s": ("eligible", "eligibletime", "timeeligible"),
     "start_s": ("start", "starttime", "started", "startedat", "timestart"),
     "end_s": ("end", "endtime", "ended", "endedat", "finish", "finishtime", "finishedat", "completedat", "timeend"),
     "duration_s": ("duration", "elapsed", "elapsedraw", "runtime", "runtimes", "walltime", "elapsedtime"),
@@ -106,7 +106,7 @@ REQUEST_ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "latency_s": ("latency", "duration", "e2elatency"),
 }
-TIMES = ("submit_s", "start_s", "end_s", "t_s")
+TIMES = ("submit_s", "eligible_s", "start_s", "end_s", "t_s")
 CLOCKS = ("duration_s", "limit_s", "restart_s", "checkpoint_interval_s", "preemption_delay_s", "latency_s")
 """Amounts of time, which may be written as [D-]HH:MM:SS."""
 
@@ -114,12 +114,8 @@ AMOUNTS = (
     *(column.name for column in JOB_COLUMNS if column.kind in ("amount", "count") and column.name != "submit_s"),
     "latency_s",
 )
-JOB_NAMES = (*BY_NAME, "start_s", "end_s")
+JOB_NAMES = (*BY_NAME, "eligible_s", "start_s", "end_s")
 NOT_ENDED = frozenset({"running", "pending", "suspended", "requeued", "resizing", "configuring", "completing"})
-LISTS = ("alloctres", "reqtres", "allocgres", "reqgres", "gres")
-"""Columns of Slurm that list what a job has or asks for. Where one is empty, as AllocTRES of a job that never started
-is, the next one that is there counts."""
-MINUTES = "timelimitraw"
 _GPUS = re.compile(r"(?:gres[/:])?gpu(:[\w.-]*[A-Za-z][\w.-]*)?(?:[=:](\d{1,7}))?")
 
 
@@ -162,18 +158,8 @@ def own_jobs(frame: pd.DataFrame, path: Path, columns: Mapping[str, str]) -> Own
     """A table of jobs from any program, in our columns and units. Raises `InputError` naming row and column."""
     own = Own(frame)
     renamed = _rename(own, path, columns, JOB_NAMES, JOB_ALIASES, REQUIRED)
-    if "job_id" in renamed:
-        own.notes += accounting.drop_steps(own)
-    if _folded(renamed.get("gpus", "")) in LISTS and "gpus" not in columns:
-        _fill_lists(own)
     _convert(own, path)
-    if _folded(renamed.get("limit_s", "")) == MINUTES:
-        own.frame["limit_s"] = own.frame["limit_s"] * 60.0
-        own.notes.append(f"{renamed['limit_s']} counts minutes")
     _fill_jobs(own, renamed)
-    if _folded(renamed.get("job_id", "")) in {"jobid", "jobidraw"} and _folded(renamed.get("status", "")) == "state":
-        own.notes += accounting.last_runs(own)
-        own.notes += accounting.join_components(own)
     _say_text(own)
     return own
 
@@ -244,14 +230,6 @@ def _rename(
 
 def _folded(name: str) -> str:
     return re.sub(r"[\s_\-]+", "", name).casefold()
-
-
-def _fill_lists(own: Own) -> None:
-    """Empty lists of what a job has, from the other lists of the file."""
-    by_folded = {_folded(name): name for name in own.frame.columns}
-    for name in (by_folded[each] for each in LISTS if each in by_folded):
-        words = own.frame["gpus"].astype("string").str.strip().fillna("")
-        own.frame["gpus"] = own.frame["gpus"].where(words != "", own.frame[name])
 
 
 def _convert(own: Own, path: Path, *, lenient: bool = False) -> None:

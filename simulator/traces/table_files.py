@@ -37,7 +37,7 @@ def read_table(path: Path, *, names: Sequence[str] | None = None, separator: str
     `names` are the columns of a CSV file without a header. Without `separator` it is detected. Raises `InputError` when
     the file is missing, empty, truncated, too large, or not what its suffix says.
     """
-    _check_file(path)
+    check_file(path)
     try:
         return _read_table(path, names, separator)
     except MemoryError as error:
@@ -61,7 +61,8 @@ def _read_table(path: Path, names: Sequence[str] | None, separator: str | None) 
     return frame
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
+    """Raise `InputError` where there is no file that can be read."""
     try:
         if path.is_dir():
             raise InputError(f"{path}: is a folder; give a file")

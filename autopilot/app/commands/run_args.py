@@ -82,6 +82,26 @@ Interval = Annotated[
     str,
     typer.Option("--interval", help="Beside an engine: virtual time between two decisions of the autopilot."),
 ]
+Timezone = Annotated[
+    str,
+    typer.Option(
+        "--timezone",
+        help="Time zone of the dates of a Slurm accounting without one, for example Europe/Berlin.",
+        show_default="UTC",
+    ),
+]
+Partitions = Annotated[
+    str | None,
+    typer.Option(
+        "--partitions",
+        help="Pools or GPU models for the partitions of a Slurm accounting: gpu=train+big,h100=hopper.",
+        show_default="the models that the accounting names",
+    ),
+]
+ShardsPerGpu = Annotated[
+    int | None,
+    typer.Option("--shards-per-gpu", help="How many gres/shard of Slurm make one GPU.", show_default="unknown"),
+]
 Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only jobs of this tenant (repeatable).")]
 PhysicsName = Annotated[
     str | None,

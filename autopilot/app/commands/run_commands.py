@@ -377,7 +377,15 @@ def list_traces() -> None:
 
 
 def import_public_trace(
-    kind: str, path: Path, target: Path | None, seed: int, start: str, span: str | None, rate_scale: float
+    kind: str,
+    path: Path,
+    target: Path | None,
+    seed: int,
+    start: str,
+    span: str | None,
+    rate_scale: float,
+    timezone: str,
+    shards_per_gpu: int | None,
 ) -> None:
     """Import one public trace and print what became of its rows. Without `target` it goes to KIND.parquet, if that does
     not exist.
@@ -390,6 +398,8 @@ def import_public_trace(
         start_s=parse_duration_s(start, "--start"),
         span_s=parse_duration_s(span, "--span") if span is not None else None,
         rate_scale=rate_scale,
+        timezone=timezone,
+        shards_per_gpu=shards_per_gpu,
     )
     if target is None:
         target = Path(f"{kind}.parquet")

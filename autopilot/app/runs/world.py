@@ -11,9 +11,10 @@ import numpy as np
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.changes import changed
-from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.errors import InputError, nearest, unknown_name
 from autopilot.core.model.policy_names import ClusterNames
 from autopilot.core.model.records import Inventory
+from autopilot.core.model.units import parse_cluster_shape
 from simulator.inference.deployments import Services, requests_for
 from simulator.inference.services import ServiceFleet
 from simulator.running.faults import FaultOptions
@@ -25,6 +26,7 @@ from simulator.traces.defaults import declared_limits_s, load_defaults
 from simulator.traces.job_trace import JobTrace
 from simulator.traces.jobs import read_jobs
 from simulator.traces.own_columns import parse_columns
+from simulator.traces.slurm.replay import Site
 from simulator.world.physics import PHYSICS
 from simulator.world.work import Jobs, jobs_from_trace
 
@@ -220,7 +222,29 @@ def _trace(options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpe
         defaults=defaults,
         capacity=spec.capacity,
         columns=parse_columns(options.columns or ""),
+        site=Site(
+            timezone=options.timezone,
+            shards_per_gpu=options.shards_per_gpu,
+            partitions=_models_of_partitions(options.partitions or "", spec),
+            any_model=options.cluster is not None and parse_cluster_shape(options.cluster.strip().lower()) is not None,
+        ),
     )
+
+
+def _models_of_partitions(text: str, spec: ClusterSpec) -> dict[str, tuple[str, ...]]:
+    """`gpu=train+big,h100=H100-80GB` as GPU models by partition. Raises `InputError`."""
+    pools = {pool.name: pool.gpu_model for pool in spec.pools}
+    models = {**{model: model for model in spec.gpus_by_model}, **pools}
+    found: dict[str, tuple[str, ...]] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, places = (word.strip() for word in part.partition("="))
+        if not (name and equals and places):
+            raise InputError(f"--partitions: {part!r} is no pair; write for example gpu=train,h100=hopper")
+        for place in places.split("+"):
+            if place.strip() not in models:
+                raise InputError(f"--partitions: {place.strip()!r}: {unknown_name(place.strip(), sorted(models))}")
+        found[name] = tuple(dict.fromkeys(models[place.strip()] for place in places.split("+")))
+    return found
 
 
 def _set_limits(jobs: Jobs, limits: str) -> None:

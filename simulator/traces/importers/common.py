@@ -23,13 +23,16 @@ class ImportOptions:
     """What a caller may choose. Only layouts that publish rates instead of requests draw by `seed`.
 
     `start_s`, `span_s` cut a window out of request traces (None: to the end), `rate_scale` in (0, 1]
-    thins them.
+    thins them. `timezone` (IANA name) is that of dates without one, as `sacct` prints them; empty: UTC.
+    `shards_per_gpu` of an accounting; None: not known.
     """
 
     seed: int = 0
     start_s: float = 0.0
     span_s: float | None = None
     rate_scale: float = 1.0
+    timezone: str = ""
+    shards_per_gpu: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_scale <= 1:

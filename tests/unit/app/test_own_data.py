@@ -73,9 +73,8 @@ def test_the_accounting_of_slurm_is_read_as_it_is(tmp_path: Path) -> None:
     assert dict(jobs.unusable_by_reason) == {"duration_s is not known": 2, "no GPU requested": 1}
     said = "; ".join(jobs.notes)
     for words in (
-        "JobID read as job_id",
-        "AllocTRES read as gpus",
-        "1 job steps dropped",
+        "GPUs are those of AllocTRES",
+        "1 job step dropped",
         "2 jobs have not ended",
         "read as UTC",
         "vertical bar",

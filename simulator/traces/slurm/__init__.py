@@ -1,0 +1,1 @@
+"""Slurm accounting: what `sacct` and `squeue` print, as rows of jobs."""
