@@ -2,6 +2,7 @@
 
     python -m benchmarks approvals            # demo, burst-full and hoarders, five seeds
     python -m benchmarks approvals --quick    # six hours of demo, one seed
+    python -m benchmarks approvals --scenarios demo --workers 2 --keep ROWS.jsonl    # an interrupted run resumes
 
 A simulated person looks every 10 min, needs 1 min for each card (equal recommendations of one action and owner are one
 card), and approves all. Beside it `auto` runs with the same delays: each recommendation is carried out, as it is then,
@@ -26,7 +27,7 @@ from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.people import Delay, People, Somebody
 from autopilot.app.runs.simulate import simulate
 from autopilot.core.model.policy import Policy
-from benchmarks.kit import options, table, write_json
+from benchmarks.kit import each_of, keep_row, kept_rows, options, table, write_json
 from simulator.scenarios.loader import SHIPPED
 
 POLICY = "approve"
@@ -115,21 +116,31 @@ def _hours(scenario: str, folder: Path, hours: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where a goal is missed."""
-    given = options(__doc__ or "", arguments, scenarios="", seeds=SEEDS, hours=0, words=False)
+    given = options(__doc__ or "", arguments, scenarios="", seeds=SEEDS, hours=0, words=False, workers=1, keep="")
     names = given.scenarios.split(",") if given.scenarios else ("demo",) if given.quick else SCENARIOS
     hours, seeds = given.hours or (QUICK_HOURS if given.quick else 0), 1 if given.quick else given.seeds
-    rows: list[Row] = []
+    rows = kept_rows(given.keep, Row)
+    done = {(row.scenario, row.seed) for row in rows}
     with TemporaryDirectory() as folder:
-        for name in names:
-            scenario = _hours(name, Path(folder), hours) if hours else name
-            for seed in range(seeds):
-                row, words = measure(scenario, name, seed)
-                rows.append(row)
-                print("".join(f"  {each}\n" for each in words) if given.words else "", end="")
+        calls = {
+            f"{name}, seed {seed}": (_hours(name, Path(folder), hours) if hours else name, name, seed)
+            for name in names
+            for seed in range(seeds)
+            if (name, seed) not in done
+        }
+        for row, words in each_of(calls, _measured, given.workers):
+            rows.append(row)
+            keep_row(given.keep, row)
+            print("".join(f"  {each}\n" for each in words) if given.words else "", end="")
+    rows.sort(key=lambda row: (names.index(row.scenario), row.seed))
     heads = ("scenario", "seed", "approvals", "carried out", "left", "ratio", "ids an hour", "delay min")
     table((*heads, "wait min", "auto", "lost GPU-h", "auto", "outside"), [_cells(row) for row in rows])
     write_json(given.json, {"rows": [asdict(row) for row in rows]})
     return int(not _met(rows))
+
+
+def _measured(call: tuple[str, str, int]) -> tuple[Row, list[str]]:
+    return measure(*call)
 
 
 def _met(rows: Sequence[Row]) -> bool:
@@ -160,3 +171,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.auto_lost_gpu_h:.1f}",
         f"{row.outside}",
     )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -62,5 +62,10 @@ def timers(ctx: Context) -> list[float]:
 
 
 ACTION = Action(
-    NAME, "move running work so that a waiting gang fits", propose, (MOVES, *cases_without_victims(NAME)), timers=timers
+    NAME,
+    "move running work so that a waiting gang fits",
+    propose,
+    (MOVES, *cases_without_victims(NAME)),
+    displaces=True,
+    timers=timers,
 )

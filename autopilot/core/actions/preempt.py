@@ -102,5 +102,6 @@ ACTION = Action(
     "stop work so that more urgent work starts",
     propose,
     (PRIORITY, TIME_SHARING, SHARED_TIME, *cases_without_victims(NAME)),
+    displaces=True,
     timers=timers,
 )

@@ -199,5 +199,6 @@ ACTION = Action(
     "take back what a queue below its share lacks",
     propose,
     (GUARANTEE, TOGETHER, SHARE, MOVES, *cases_without_victims(NAME)),
+    displaces=True,
     timers=timers,
 )

@@ -64,4 +64,4 @@ def _submit(ctx: Context, at: int, found: Scenario, submit: Submit) -> bool:
     return accepted
 
 
-ACTION = Action(NAME, "suspend idle work so that waiting work starts", propose, (SUSPEND,))
+ACTION = Action(NAME, "suspend idle work so that waiting work starts", propose, (SUSPEND,), displaces=True)

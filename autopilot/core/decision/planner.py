@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.decision.approved_first import approved_first
 from autopilot.core.decision.bound import as_shown, state_digest
 from autopilot.core.decision.promising import promise_of
 from autopilot.core.guards import GUARDS
@@ -70,6 +71,7 @@ from autopilot.core.planning.draft import (
     RecutDraft,
     ReserveDraft,
     ScaleDraft,
+    Submit,
     WaitingDraft,
     WorkloadDraft,
 )
@@ -245,9 +247,13 @@ def plan_on(ctx: Context, actions: tuple[Action, ...], guards: tuple[tuple[str, 
     hold_advance(ctx)
     hold_replicas(ctx)
     planner = Planner(ctx, guards, claimed=_leaving(ctx.observation, ctx.memory))
-    for action in actions:
-        if action.explains_waiting or getattr(policy.modes, action.name, Mode.AUTO) != Mode.OFF:
-            action.propose(ctx, planner.submit)
+    active = [each for each in actions if each.explains_waiting or each.mode(policy) != Mode.OFF]
+    submit: Submit = planner.submit
+    displacing = [each for each in active if each.displaces]
+    for action in active:
+        if action in displacing[:1]:
+            submit = approved_first(ctx, submit, displacing)
+        action.propose(ctx, submit)
     accepted_reservations = _reservations(ctx, planner)
     return Plan(
         tuple(planner.proposals), ctx.plan.refusals(ctx.pending), accepted_reservations, tuple(ctx.plan.released)

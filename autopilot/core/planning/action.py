@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autopilot.core.model.modes import Mode
+from autopilot.core.model.policy import Policy
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, NoteCase, Propose
 
@@ -24,7 +26,13 @@ class Action:
     cases: tuple[Case, ...] = ()
     notes: tuple[NoteCase, ...] = ()
     explains_waiting: bool = False  # it runs also when its mode is off: it says why each gang waits
+    displaces: bool = False  # it starts gangs that wait on GPUs of running work: for approved gangs first
     timers: Callable[[Context], list[float]] = no_timers  # when it wants to be asked again, whatever its mode
+
+    def mode(self, policy: Policy) -> Mode:
+        """Its mode; an action without one is on."""
+        mode: Mode = getattr(policy.modes, self.name, Mode.AUTO)
+        return mode
 
 
 Cases = Mapping[tuple[str, str, str], Case]

@@ -325,6 +325,8 @@ class Context:
         """
         left = self.plan.undecided()
         left = left[(self.pending_table.may_ask & ~self.ahead)[left]]
+        if self.plan.asking is not None:
+            left = self.plan.asking[np.isin(self.plan.asking, left)]
         if codes is not None:
             asked = np.zeros(len(CODE_INDEX), np.bool_)
             asked[[CODE_INDEX[code] for code in codes]] = True

@@ -80,6 +80,8 @@ class PlanState:
     threshold: F64  # what it was compared with, [pending]
     turn: I32  # order of turns, NO_TURN before a gang had one, [pending]
     turns_taken: int = 0
+    # positions of the gangs that may ask for GPUs of running work now, in order; None: all, in the order of turns
+    asking: NDArray[np.intp] | None = None
     leaving: dict[int, Layout | None] = field(default_factory=dict)  # row -> what it keeps when it has left
     held: list[Held] = field(default_factory=list)
     quota_holds: list[QuotaHold] = field(default_factory=list)
@@ -114,6 +116,10 @@ class PlanState:
         """Note that the gang at `at` has its turn now."""
         self.turn[at] = self.turns_taken
         self.turns_taken += 1
+
+    def ask_in_order(self, positions: NDArray[np.intp] | None) -> None:
+        """Let only these gangs ask for GPUs of running work, in this order; None: all, in the order of turns."""
+        self.asking = positions
 
     def decide(self, at: int, stands: bool) -> bool:
         """Note whether the start of the gang at `at` stands; the same answer."""

@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.idle.evidence import returning_rows
-from autopilot.core.model.snapshot import Bools
-from autopilot.core.model.work import gpu_part, gpu_parts, named, overdue_mask
+from autopilot.core.model.snapshot import I8, Bools
+from autopilot.core.model.work import gpu_part, gpu_parts, overdue_mask
 from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import claim_kinds
+
+NOT_APPROVED = 2
+"""Rank of a gang whose start nobody approved."""
 
 
 def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
@@ -90,9 +93,23 @@ def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
 
 def approved_starts(ctx: Context, rows: NDArray[np.integer]) -> Bools:
     """Gangs whose start a person approved. Shape [rows]."""
-    approvals, given_s = ctx.memory.approvals.values(), ctx.now_s - ctx.policy.approval.valid_s
-    uids = [each.seen.uid for each in approvals if each.seen.starts and each.given_s > given_s]
-    return named(ctx.observation.snapshot.workloads.uid[rows], uids) if uids else np.zeros(len(rows), np.bool_)
+    return approval_ranks(ctx, rows) < NOT_APPROVED
+
+
+def approval_ranks(ctx: Context, rows: NDArray[np.integer]) -> I8:
+    """0 for gangs whose start a person approved in the place of victims, 1 for others that are approved, else
+    NOT_APPROVED. Shape [rows].
+
+    Starts that were shown without victims may rest on the victims of another: those that may take them come first.
+    """
+    ranks: dict[str, int] = {}
+    for each in ctx.memory.approvals.values():
+        if each.seen.starts and each.given_s > ctx.now_s - ctx.policy.approval.valid_s:
+            ranks[each.seen.uid] = min(ranks.get(each.seen.uid, 1), int(each.seen.taken_gpus == 0.0))
+    if not ranks:
+        return np.full(len(rows), NOT_APPROVED, np.int8)
+    uids = ctx.observation.snapshot.workloads.uid[rows].tolist()
+    return np.array([ranks.get(uid, NOT_APPROVED) for uid in uids], np.int8)
 
 
 def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:

@@ -35,6 +35,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Eviction, Submit
 from autopilot.core.planning.lending import OVERUSED_WEIGHT
 from autopilot.core.planning.places import held_for_others, place
+from autopilot.core.planning.queue_turns import approval_ranks
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import search_moves
 from autopilot.core.preemption.scenario import STEPS_A_PLACE, Scenario, after_leaving, let_leave, pipelined_draft
@@ -72,11 +73,15 @@ class _Asker(NamedTuple):
 
 
 def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
-    """Exchanges in the order of the index, then fills. `across`: the case of an exchange between queues."""
+    """Exchanges in the order of the index, those that a person approved first; then fills.
+
+    `across`: the case of an exchange between queues.
+    """
     askers = _askers(ctx)
     index = np.array(ctx.shared_indices)[askers] if ctx.lending.shares else ctx.index[askers]
     after = np.array([row not in ctx.lending.entitled for row in ctx.pending[askers].tolist()], np.bool_)
-    order: list[int] = askers[np.lexsort((askers, -index, after))].tolist()
+    ranks = approval_ranks(ctx, ctx.pending[askers])
+    order: list[int] = askers[np.lexsort((askers, -index, after, ranks))].tolist()
     if not order:
         return
     queue = ctx.pending_table.queue

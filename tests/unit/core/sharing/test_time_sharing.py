@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.modes import Mode
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import QueueOrder
-from tests.kits.core_world import Item, decide, holds, proposals, waits, why_waits, with_policy, world
+from tests.kits.core_world import Item, decide, holds, proposals, taken_in, waits, why_waits, with_policy, world
+from tests.kits.people_kit import APPROVE, said
 from tests.kits.ticking_world import EAGER, tenants
 
 HOUR_S = 3600.0
@@ -37,6 +42,52 @@ def test_short_work_pauses_long_work() -> None:
     """One hour against ten days: more than three times the index."""
     work = [holds("long", 8), waits("short", 8)]
     assert taken(work, {"long": 10 * DAY_S, "short": HOUR_S}) == {"short": {"long": "evict"}}
+
+
+def test_what_a_person_approved_asks_before_what_nobody_approved() -> None:
+    """A better one came while somebody read: it would pause the same work, and waits for its own approval."""
+    policy = with_policy(SHARING, modes={"preempt": Mode.APPROVE})
+    work, total_s = [holds("long", 8), waits("read", 8)], {"long": 10 * DAY_S, "read": HOUR_S, "better": 600.0}
+    seen = world("1x8", work, 1000.0, total_s=total_s)
+    memory = decide(seen, policy).memory
+    (name,) = memory.open_proposals
+    seen = replace(seen, commands=(said(APPROVE, seen.tick, seen.now_s, subject=name),))
+    memory = taken_in(memory, seen, policy)
+    found = proposals(decide(world("1x8", [*work, waits("better", 8)], 1010.0, total_s=total_s), policy, memory))
+    assert [(name, each.accepted) for name, each in found.items() if each.victims] == [("read", True)]
+
+
+@pytest.mark.parametrize(("reclaims", "starts"), [(Mode.APPROVE, "read"), (Mode.AUTO, "owed")])
+def test_what_a_person_approved_waits_for_no_recommendation_of_another_action(reclaims: Mode, starts: str) -> None:
+    """Another queue would take back the same GPUs: it comes first only where it needs no approval for that."""
+    policy = with_policy(SHARING, modes={"preempt": Mode.APPROVE, "reclaim_borrowed": reclaims})
+    queues = tenants(("a", 0, 8), ("b", 0, 0), order=int(QueueOrder.INDEX))
+    work, total_s = [holds("long", 8, queue=2), waits("read", 8, queue=2)], {"long": 10 * DAY_S, "read": HOUR_S}
+    seen = world("1x8", work, 1000.0, total_s=total_s, queues=queues)
+    memory = decide(seen, policy).memory
+    (name,) = memory.open_proposals
+    memory = taken_in(memory, replace(seen, commands=(said(APPROVE, seen.tick, 1000.0, subject=name),)), policy)
+    now = world("1x8", [*work, waits("owed", 8, queue=1)], 1010.0, total_s=total_s, queues=queues)
+    found = decide(now, policy, memory).decision.plan.proposals
+    assert [each.subject.name for each in found if each.victims and each.accepted] == [starts]
+
+
+def test_of_approved_starts_the_one_with_the_victim_takes_it() -> None:
+    """Two read at once: one was shown to pause the wide work, the other to start on what that leaves. By now the other
+    is the better one.
+    """
+    policy = with_policy(SHARING, modes={"preempt": Mode.APPROVE})
+    work = [holds("long", 8), waits("first", 4), waits("second", 4)]
+    total_s = {"long": 10 * DAY_S, "first": HOUR_S, "second": HOUR_S + 1.0}
+    seen = world("1x8", work, 1000.0, total_s=total_s)
+    memory = decide(seen, policy).memory
+    words = [said(APPROVE, number, seen.now_s, subject=name) for number, name in enumerate(memory.open_proposals)]
+    memory = taken_in(memory, replace(seen, commands=tuple(words)), policy)
+    found = proposals(decide(world("1x8", work, 1010.0, total_s=total_s | {"second": 1800.0}), policy, memory))
+    assert {name: ([*each.victims] != [], each.accepted) for name, each in found.items()} == {
+        "first": (True, True),
+        "second": (False, True),
+    }
 
 
 def test_who_was_paused_a_moment_ago_makes_nobody_pause() -> None:
