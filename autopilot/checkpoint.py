@@ -135,7 +135,7 @@ class OwnPod:
         return ""
 
     def annotate(self, values: Mapping[str, str]) -> str:
-        """Write annotations, under the condition that the pod is still the same; the problem, or an empty text."""
+        """Write annotations, past any proxy, on condition that the pod is still the same; the problem, or ""."""
         token = self._of_account("token")  # read anew: it is renewed
         needed = {"KUBERNETES_SERVICE_HOST": self.server, "POD_NAMESPACE": self.namespace, "POD_NAME": self.name}
         needed |= {"POD_UID": self._uid, f"{self._account}/token": token}
@@ -150,11 +150,12 @@ class OwnPod:
         )
         try:
             https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=f"{self._account}/ca.crt"))
-            # a proxy is for traffic that leaves the cluster
             with urllib.request.build_opener(https, urllib.request.ProxyHandler({})).open(request, timeout=TIMEOUT_S):
                 return ""
         except urllib.error.HTTPError as error:
-            return f"the API server answered {error.code}: {error.read(2000).decode(errors='replace')}"
+            with contextlib.suppress(OSError, HTTPException):  # what it says may be cut off
+                return f"the API server answered {error.code}: {error.read(2000).decode(errors='replace')}"
+            return f"the API server answered {error.code}"
         except (OSError, ValueError, HTTPException) as error:
             return f"the API server did not answer: {error}"
 
@@ -219,7 +220,7 @@ class Trainer:
         self._metrics_file = environment.get("GPU_AUTOPILOT_METRICS_FILE", "")
         self._lock, self._writer = threading.RLock(), _Writer(self._send)
         self._requests: list[Request | None] = [None, None]  # by the HTTP hook, and by annotation
-        self._answered: set[str] = set()  # ids of requests
+        self._answered, self._warned = set[str](), set[str]()  # ids of requests; texts
         self._ack: Ack | None = None
         self._saving: tuple[int, str, bool] | None = None  # step, request that it answers, whether SIGTERM had come
         self._checked_s = self._beat_s = -math.inf
@@ -230,7 +231,6 @@ class Trainer:
         self._stopped = self._last_saved = False
         self._any_rank: Vote = bool
         self._before: Any = None  # the handler of SIGTERM that ours replaced
-        self._warned: set[str] = set()
         os.register_at_fork(after_in_child=self._in_forked_child)
 
     def should_checkpoint(self) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from email.message import Message
+from http.client import BadStatusLine
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,35 @@ def test_a_training_loop_never_waits_for_the_network(
         assert tried.wait(5.0)
     assert answered == 4, "one on request, three at their time"
     assert took_s < 1.5, "nine reports to the slow server take 2.7 s"
+
+
+class _CutOff(io.BytesIO):
+    def read(self, size: int | None = -1) -> bytes:
+        raise TimeoutError(size)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (urllib.error.HTTPError("", 403, "", Message(), io.BytesIO(b"no")), "the API server answered 403: no"),
+        (urllib.error.HTTPError("", 500, "", Message(), _CutOff()), "the API server answered 500"),
+        (BadStatusLine("SSH-2.0"), "the API server did not answer: SSH-2.0"),
+        (TimeoutError("timed out"), "the API server did not answer: timed out"),
+    ],
+)
+def test_an_answer_that_is_none_is_a_problem_with_words(
+    error: Exception, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever comes back, the thread goes on."""
+
+    def fails(*args: Any, **more: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", fails)
+    with trainer_beside("refusing", tmp_path, Clock()) as job:
+        assert job._pod.annotate({}) == words
+        assert not job.acknowledge(1, "/one", wait_s=5.0)
+        assert job._writer._thread.is_alive()
 
 
 def writer_that(sent: list[dict[str, str]], problems: list[str]) -> Trainer:
