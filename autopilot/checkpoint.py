@@ -1,8 +1,7 @@
 """Checkpoints on request, for training programs in a pod of a cluster that gpu-autopilot manages.
 
-It uses the standard library only, and imports nothing of the product. Copy this file into an image, under any name.
+It uses the standard library of Python 3.9 and newer only. Copy this file into an image, under any name.
 docs/checkpoints.md has a training loop that uses it, and the annotations, the volume and the rights that the pod needs.
-For Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from http.client import HTTPException
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -227,11 +225,13 @@ class Trainer:
         self._step: int | None = None
         self._step_at_s = self._term_s = self._flops = math.nan
         self._asked_s = self._save_s = math.nan  # since when a save is due, and what the last one took
-        self._looks = 0  # calls of should_checkpoint since the newest report of a step
-        self._stopped = self._last_saved = False
+        self._looks, self._stopped, self._last_saved = 0, False, False  # looks: calls since the newest report of a step
         self._any_rank: Vote = bool
         self._before: Any = None  # the handler of SIGTERM that ours replaced
-        os.register_at_fork(after_in_child=self._in_forked_child)
+        # SIGTERM to a forked child waits until the handler is reset: Python would forget it
+        hold = functools.partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGTERM})
+        take = functools.partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, {signal.SIGTERM})
+        os.register_at_fork(before=hold, after_in_parent=take, after_in_child=self._in_forked_child)
 
     def should_checkpoint(self) -> bool:
         """Whether to write a checkpoint now: a request waits, or SIGTERM came and the grace suffices for a save."""
@@ -309,6 +309,7 @@ class Trainer:
     def _in_forked_child(self) -> None:
         self._unwatch()  # a child ends at SIGTERM, as its parent did before
         self._lock, self._writer, self._term_s = threading.RLock(), _Writer(self._send), math.nan
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     @contextlib.contextmanager
     def stoppable(self, steps: int | None = None, grace_s: float = GRACE_S, any_rank: Vote = bool) -> Iterator[Trainer]:
@@ -413,13 +414,12 @@ class Trainer:
             self._warned.add(text)
             logging.getLogger("gpu_autopilot.checkpoint").warning("%s", text)
 
-    def serve(self, port: int, token: str = "", host: str = "0.0.0.0") -> ThreadingHTTPServer:  # noqa: S104 - in a pod
+    def serve(self, port: int, token: str = "", host: str = "0.0.0.0") -> Any:  # noqa: S104 - in a pod
         """`checkpoint_hook.serve`: listen for requests over HTTP in a thread of its own. Raises OSError."""
-        return _hook().serve(self, read_request, port, token, host)  # type: ignore[no-any-return]
+        return _hook().serve(self, read_request, port, token, host)
 
 
-def _hook() -> Any:
-    """The second file, checkpoint_hook.py, from the folder or package of this one."""
+def _hook() -> Any:  # the second file, from the folder or package of this one
     return importlib.import_module(f"{__package__}.checkpoint_hook" if __package__ else "checkpoint_hook")
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -165,7 +164,7 @@ def test_all_ranks_save_and_stop_at_the_same_step() -> None:
             if rank == 0 and step == 10:
                 job.post(Request("one"))
             if rank == 1 and step == 50:
-                job._handle(signal.SIGTERM, None)
+                job._term_s = job._now_s()  # as the handler does
             if job.should_checkpoint():
                 saved[rank].append(step)
                 job.acknowledge(step, "/data")
@@ -183,24 +182,29 @@ def test_all_ranks_save_and_stop_at_the_same_step() -> None:
 
 
 FORKS = """
-import multiprocessing, signal, sys, time, warnings
-warnings.simplefilter("ignore")
+import multiprocessing, os, signal, sys, time
 sys.path.insert(0, {root!r})
 from autopilot import checkpoint
+early = [True]
+os.register_at_fork(after_in_child=lambda: early and os.kill(os.getpid(), signal.SIGTERM))
 with checkpoint.stoppable(grace_s=60) as job:
     job.heartbeat(1)  # the thread runs
     fork = multiprocessing.get_context("fork")
-    child = fork.Process(target=time.sleep, args=(60,))
-    child.start()
-    child.terminate()
-    child.join(10)
+    children = [fork.Process(target=time.sleep, args=(20,)) for _ in range(2)]
+    children[0].start()
+    children[0].join(15)
+    early.clear()
+    children[1].start()
+    children[1].terminate()
+    children[1].join(15)
     with fork.Pool(2) as pool:
-        print(child.exitcode, pool.map(abs, [-1, 2]), signal.getsignal(signal.SIGTERM) == job._handle)
+        print([each.exitcode for each in children], pool.map(abs, [-1]))
+    print(signal.getsignal(signal.SIGTERM) == job._handle, signal.pthread_sigmask(signal.SIG_BLOCK, []))
 """
 
 
-def test_forked_children_end_at_sigterm(tmp_path: Path) -> None:
-    """`Process.terminate()` and the end of a Pool work as without the helper; the parent keeps its handler."""
+def test_forked_children_end_at_sigterm() -> None:
+    """Also one that gets it before the helper saw the fork; a Pool ends as without the helper, which stays on watch."""
     code = FORKS.format(root=str(ROOT))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
-    assert done.stdout == f"{-signal.SIGTERM} [1, 2] True\n", done.stderr
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"[{-signal.SIGTERM}, {-signal.SIGTERM}] [1]\nTrue set()\n", done.stderr
