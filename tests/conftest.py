@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -212,6 +213,17 @@ def is_long(test: str) -> bool:
     return not test.startswith(BRIEF) or test.startswith(LONG)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Each process collects a folder in another order, so that one finds compiled what another has compiled."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and hasattr(collector.config, "workerinput"):
+        random.Random(collector.config.workerinput["workerid"]).shuffle(report.result)
+    return report
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests get their mark. Each process begins with its share of them: short ones remain for the end, when
@@ -221,7 +233,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
     files: dict[str, list[pytest.Item]] = {}
     slow: set[str] = set()
-    for item in items:
+    for item in sorted(items, key=lambda item: item.nodeid.split("::")[0]):
         file = item.nodeid.split("::")[0] if not item.nodeid.startswith(PARSED) else PARSED
         files.setdefault(file, []).append(item)
         if is_long(item.nodeid):

@@ -10,7 +10,6 @@ import structlog
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 
 from autopilot.http.auth import Caller
 from autopilot.http.bodies import Bodies
@@ -63,21 +62,22 @@ ROUTERS: tuple[APIRouter, ...] = (
 """All routers. A router checks the role of its callers itself (`autopilot/http/auth.py`)."""
 
 
-class Problem(BaseModel):
-    """Why a request was refused, and what to do."""
-
-    detail: str
-
-
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "the content cannot be used"},
-    401: {"model": Problem, "description": "no token, or an unknown one"},
-    403: {"model": Problem, "description": "the role does not allow it, or our page did not send it"},
-    404: {"model": Problem, "description": "there is no such object"},
-    409: {"model": Problem, "description": "the state has changed, or takes no such command"},
-    413: {"model": Problem, "description": "too long"},
-    429: {"model": Problem, "description": "too many requests; see Retry-After"},
-    503: {"description": "not now; see Retry-After, or the status of /readyz"},
+PROBLEM = {
+    "title": "Problem",
+    "description": "Why a request was refused, and what to do.",
+    "type": "object",
+    "properties": {"detail": {"type": "string", "title": "Detail"}},
+    "required": ["detail"],
+}
+REFUSALS = {
+    "400": "the content cannot be used",
+    "401": "no token, or an unknown one",
+    "403": "the role does not allow it, or our page did not send it",
+    "404": "there is no such object",
+    "409": "the state has changed, or takes no such command",
+    "413": "too long",
+    "429": "too many requests; see Retry-After",
+    "503": "not now; see Retry-After, or the status of /readyz",
 }
 """Answers that any route may give, for the schema."""
 
@@ -101,19 +101,28 @@ class _Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The schema, made once."""
         made = super().openapi()
+        made["components"]["schemas"]["Problem"] = PROBLEM
         for route in made["paths"].values():
             for operation in route.values():
+                operation["responses"] = _refusals() | operation["responses"]
                 content = operation["responses"].get("200", {}).get("content", {}).get(JSON)
                 if content and "$ref" in content["schema"]:
                     content["schema"] = {"$ref": content["schema"]["$ref"]}
         return made
 
 
+def _refusals() -> dict[str, Any]:
+    content = {JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    said: dict[str, Any] = {status: {"description": text, "content": content} for status, text in REFUSALS.items()}
+    del said["503"]["content"]  # /readyz answers with it too, in words of its own
+    return said
+
+
 def _app(desk: Desk, routers: Iterable[APIRouter]) -> FastAPI:
     app = _Api(title="gpu-autopilot", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.desk = desk
     for router in routers:
-        app.include_router(router, responses=REFUSALS)
+        app.router.routes.extend(router.routes)  # `include_router` builds each of them again
     app.add_middleware(Bodies, most=lambda path: desk.alerts_bytes if path == ALERTS else desk.body_bytes)
     app.add_middleware(Edge, desk=desk)  # the outer one: it adds headers to every answer
 

@@ -20,7 +20,7 @@ from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.records import Batch
 from collectors.exporter import ExporterCollector, Target
 from collectors.prometheus import PrometheusCollector
-from tests.contracts.test_collectors import check_batch
+from tests.kits.batch_kit import check_batch
 from tests.kits.exporter_text import Device, render
 
 WAIT_S = 20.0

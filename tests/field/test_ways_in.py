@@ -13,7 +13,7 @@ import yaml
 from autopilot.core.model.operations import CordonOperation
 from collectors.attribution import Sightings
 from collectors.exposition import Scanner
-from tests.contracts.test_collectors import check_batch
+from tests.kits.batch_kit import check_batch
 from tests.kits.exporter_text import Device, render
 from tests.kits.field_kit import FOLDER, objects_of, play, play_objects
 from tests.kits.stored import Scraped, StoredCollector

@@ -14,7 +14,7 @@ import json, math, sys
 from pathlib import Path
 import numpy as np
 from collectors.nvml import NvmlCollector
-from tests.contracts.test_collectors import check_batch
+from tests.kits.batch_kit import check_batch
 
 state, steps = Path(sys.argv[1]), json.loads(sys.argv[2])
 collector = NvmlCollector("node-a", slot_s=1.0)
