@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -208,3 +209,14 @@ def test_forked_children_end_at_sigterm() -> None:
     code = FORKS.format(root=str(ROOT))
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == f"[{-signal.SIGTERM}, {-signal.SIGTERM}] [1]\nTrue set()\n", done.stderr
+
+
+def test_a_shell_that_keeps_sigterm_to_itself_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a pod whose first process is a shell the program would never hear of a stop."""
+    monkeypatch.setattr(Path, "read_text", lambda path, **_: {"/proc/1/comm": "bash\n"}.get(str(path), ""))
+    cases: list[tuple[dict[str, str], int]] = [({}, 0), ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, 1)]
+    for settings, told in cases:
+        Trainer(settings).watch_sigterm()
+        assert len([each for each in caplog.records if "process 1 is a shell" in each.message]) == told
